@@ -1,0 +1,152 @@
+"""What a task is: a frozen dataclass that draws whole batches of strings with their answers, and its registry.
+
+A new file in this folder with a registered class is a new task; so is a class registered by any other package. Most
+tasks subclass `Classification` or `Transduction` (tasks/layout.py), which own the layouts and leave the language:
+
+    @register
+    @dataclass(frozen=True, kw_only=True)
+    class Parity(Classification):
+        name, version, level = "parity", 1, "regular"
+        ...
+
+Shape suffixes, here and everywhere: B batch, L time, D width, H heads, K key/head dim, V vocabulary or value dim,
+N state, C classes, R replicas, S parts of a task's state.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.draw import Draw
+
+PAD = 0
+
+Level = Literal["regular", "counter", "context_free", "context_sensitive", "none"]
+LEVELS: dict[str, str] = {
+    "regular": "regular",
+    "counter": "counter",
+    "context_free": "deterministic context-free",
+    "context_sensitive": "context-sensitive",
+    "none": "outside the hierarchy",
+}
+
+
+class Batch(NamedTuple):
+    """Strings in the shape a training step wants. PAD is both padding and blank answer slot; the lengths tell."""
+
+    tokens_BL: Tensor  # int64 input
+    targets_BL: Tensor  # int64, the answer where scored, PAD elsewhere
+    scored_BL: Tensor  # bool, the positions whose output is an answer
+    length_B: Tensor  # input positions incl. blank answer slots
+    prompt_B: Tensor  # input positions up to and incl. the one where the first answer is read
+
+
+class Floors(NamedTuple):
+    """Accuracies that need no computation. A result is worth what it adds to the highest of them."""
+
+    s_rand: float  # 1 / number of answer symbols: chance, and the zero of scaled accuracy
+    best_constant: float  # always the commonest answer
+    content_free: float  # the best guess from length and position alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """A distribution over strings with answers. Every field is a choice the run's identity includes.
+
+    `sample` must be a pure function of the draw and the lengths: whole batches by tensor operations, no loop over
+    samples, no other generator, no host synchronisation.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]  # raised whenever the sampled distribution changes
+    level: ClassVar[Level]
+
+    @property
+    @abstractmethod
+    def vocab(self) -> tuple[str, ...]:
+        """A readable symbol for every token; the first is PAD."""
+
+    @property
+    @abstractmethod
+    def answers(self) -> tuple[int, ...]:
+        """The tokens that can be an answer."""
+
+    @abstractmethod
+    def legal_lengths(self, low: int, high: int) -> tuple[int, ...]:
+        """The lengths in low..high, as the task counts them, that it can make. The harness draws uniformly of these."""
+
+    @abstractmethod
+    def positions(self, length: int) -> int:
+        """How many input positions a string of this length fills."""
+
+    @abstractmethod
+    def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:
+        """One string a row, of the given legal lengths, padded to `width` input positions."""
+
+    def answer_law(self, length: int) -> np.ndarray:
+        """P(answer slot j is scored and holds token v) for strings of this length, [slots, V] in float64.
+
+        Closed forms override this estimate, which counts 20,000 fixed strings.
+        """
+        return _counted_law(self, length, split="floors", rows=20_000)
+
+    def floors(self, lengths: Sequence[int]) -> Floors:
+        """The floors over strings whose length is uniform on `lengths`, scored answer by answer."""
+        laws = [self.answer_law(length) for length in lengths]
+        guesses = laws
+        if type(self).answer_law is Task.answer_law:  # an argmax chosen on a sample is scored on another one
+            guesses = [_counted_law(self, length, split="floors/guess", rows=20_000) for length in lengths]
+        scored = sum(law.sum() for law in laws)
+        constant = int(sum(guess.sum(axis=0) for guess in guesses).argmax())
+        content_free = sum(
+            np.take_along_axis(law, guess.argmax(axis=1)[:, None], axis=1).sum()
+            for law, guess in zip(laws, guesses, strict=True)
+        )
+        return Floors(
+            s_rand=1 / len(self.answers),
+            best_constant=float(sum(law[:, constant].sum() for law in laws) / scored),
+            content_free=float(content_free / scored),
+        )
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """The number of values of each part of `state`; empty where no state is defined."""
+        return ()
+
+    def state(self, tokens_BL: Tensor) -> Tensor:
+        """What a perfect machine holds after each input position, int64 [B, L, S], part s in range(state_sizes[s])."""
+        raise NotImplementedError(f"{self.name} defines no state")
+
+    def allowed(self, tokens_BL: Tensor) -> Tensor | None:
+        """Where several answers are right: which, bool [B, L, V]. Accuracy is then the rate of allowed answers."""
+        return None
+
+    def oracle(self, prompt: Sequence[int]) -> list[int] | None:
+        """Optional: the answers to one prompt by a slow, independent algorithm; `ladder check` holds samples to it."""
+        return None
+
+
+def _counted_law(task: Task, length: int, *, split: str, rows: int) -> np.ndarray:
+    draw = Draw(seed=0, split=split, rows_B=torch.arange(rows))
+    batch = task.sample(draw, torch.full((rows,), length), task.positions(length))
+    slot_BL = batch.scored_BL.cumsum(1) - 1
+    index = (slot_BL * len(task.vocab) + batch.targets_BL)[batch.scored_BL]
+    slots = int(slot_BL.max()) + 1
+    counts = torch.bincount(index, minlength=slots * len(task.vocab)).reshape(slots, -1)
+    return counts.double().numpy() / rows
+
+
+TASKS: list[type[Task]] = []  # in the order of registration; harness/registry.py settles names and conflicts
+
+AnyTask = TypeVar("AnyTask", bound=type[Task])
+
+
+def register(cls: AnyTask) -> AnyTask:
+    """Make a task known under its `name`."""
+    TASKS.append(cls)
+    return cls

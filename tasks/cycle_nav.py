@@ -1,0 +1,62 @@
+"""Where on a cycle do these moves end? Addition of -1, 0, +1 modulo the cycle's length.
+
+    +1 +1 STAY -1 +1  ->  P2
+
+Regular: a cyclic group of `cycle` states. The public xLSTM code's default vocabulary makes a cycle of six; the
+paper's nine tokens make five, as here. Deletang et al. 2022 (2207.02098); Beck et al. 2024 (2405.04517).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.base import register
+from tasks.draw import Draw
+from tasks.layout import Classification
+
+STAY, FORWARD, BACK, P0 = 1, 2, 3, 4
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class CycleNav(Classification):
+    name, version, level = "cycle_nav", 1, "regular"
+
+    cycle: int = 5
+    """The number of places on the cycle."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cycle < 2:
+            raise ValueError(f"cycle_nav: a cycle needs at least 2 places, not {self.cycle}")
+
+    @property
+    def vocab(self) -> tuple[str, ...]:
+        return "PAD", "STAY", "+1", "-1", *(f"P{place}" for place in range(self.cycle))
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        return tuple(range(P0, P0 + self.cycle))
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        return (self.cycle,)
+
+    def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        return draw.integers(3, (columns,)) + STAY
+
+    def prefix_answers(self, x_BL: Tensor) -> Tensor:
+        return self._place(x_BL) + P0
+
+    def state(self, tokens_BL: Tensor) -> Tensor:
+        return self._place(tokens_BL)[..., None]
+
+    def _place(self, tokens_BL: Tensor) -> Tensor:
+        return ((tokens_BL == FORWARD).to(torch.int64) - (tokens_BL == BACK).to(torch.int64)).cumsum(1) % self.cycle
+
+    def answer_law(self, length: int) -> np.ndarray:
+        step = sum(np.roll(np.eye(self.cycle), move, axis=1) for move in (-1, 0, 1)) / 3
+        place = np.linalg.matrix_power(step, self.size(length))[0]
+        return np.concatenate([np.zeros(P0), place])[None]

@@ -1,0 +1,135 @@
+"""The random stream: every value is a pure function of (seed, split, row, call, column).
+
+There is no generator state. A value is a 64-bit hash of its address, so sample `row` of a split is the same in any
+batch, in any order, on any device and on any number of workers, and nothing has to be saved to resume:
+
+    >>> a = Draw(seed=0, split="train", rows_B=torch.arange(0, 8)).integers(10, (5,))
+    >>> b = Draw(seed=0, split="train", rows_B=torch.arange(6, 8)).integers(10, (5,))
+    >>> bool((a[6:] == b).all())
+    True
+
+`call` counts the draws a task makes, so a task makes them in the same order for every batch, and the content of one
+draw never decides how many others follow. The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood
+2014) with the constants of Stafford's variant 13, applied once per level of the address. Only integer operations stand
+between an address and a token, so CPU and GPU agree in every bit; `seed` and `rows_B` may be tensors, so a step that
+draws its own data captures into a CUDA graph. `NumpyDraw` is the same stream in numpy.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from itertools import accumulate
+from math import prod
+from typing import Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = TypeVar("Array", Tensor, np.ndarray)
+
+_GAMMA = -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as int64: 2**64 over the golden ratio
+_MUL_1 = -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
+_MUL_2 = -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
+_LOW_24, _LOW_32, _LOW_33, _LOW_34, _LOW_37 = ((1 << bits) - 1 for bits in (24, 32, 33, 34, 37))
+
+
+def _mix(x: Array) -> Array:
+    """A bijection of the 64-bit integers. An arithmetic shift under a mask is the logical shift that int64 lacks."""
+    x = (x ^ ((x >> 30) & _LOW_34)) * _MUL_1
+    x = (x ^ ((x >> 27) & _LOW_37)) * _MUL_2
+    return x ^ ((x >> 31) & _LOW_33)
+
+
+def _signed(x: int) -> int:
+    """`x` modulo 2**64 as a signed 64-bit integer, which is how the tensors hold it."""
+    return (x + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _mix_int(x: int) -> int:
+    """`_mix` of one Python integer, so that a constant part of an address never becomes a device tensor."""
+    x = _signed((x ^ ((x >> 30) & _LOW_34)) * _MUL_1)
+    x = _signed((x ^ ((x >> 27) & _LOW_37)) * _MUL_2)
+    return x ^ ((x >> 31) & _LOW_33)
+
+
+def _absorb(key: int | Array, value: int | Array) -> int | Array:
+    """The key one level further down the address: a bijection of `value` for each `key`."""
+    if isinstance(key, int) and isinstance(value, int):
+        return _mix_int(_signed(key ^ _signed((value + 1) * _GAMMA)))
+    if isinstance(value, int):
+        return _mix(key ^ _signed((value + 1) * _GAMMA))
+    return _mix(((value + 1) * _GAMMA) ^ key)
+
+
+def _name_key(name: str) -> int:
+    return _signed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
+
+
+class _Stream:
+    """What the torch and the numpy stream share: the address, and everything that is arithmetic on its bits."""
+
+    def __init__(self, *, seed: int | Array, split: str, rows_B: Array) -> None:
+        self.rows_B = rows_B
+        self.calls = 0
+        self._key = _absorb(_absorb(_GAMMA, seed), _name_key(split))
+
+    def child(self, name: str) -> Self:
+        """An independent stream over the same rows, e.g. for lengths, which must not shift the task's own draws."""
+        other = object.__new__(type(self))
+        other.rows_B, other.calls, other._key = self.rows_B, 0, _absorb(self._key, _name_key(name))
+        return other
+
+    def integers(self, high: int | Array, shape: Sequence[int] = ()) -> Array:
+        """Uniform integers in [0, high), shaped [B, *shape]; `high` (below 2**31) may be a tensor that broadcasts.
+
+        Multiply-shift of 32 bits: no value is off its share by more than high / 2**32.
+        """
+        return (((self._bits(shape) >> 32) & _LOW_32) * high) >> 32
+
+    def uniform(self, shape: Sequence[int] = ()) -> Array:
+        """Multiples of 2**-24 in [0, 1), float32, shaped [B, *shape]."""
+        return self._float32((self._bits(shape) >> 40) & _LOW_24) * 2.0**-24
+
+    def categorical(self, weights: Sequence[int], shape: Sequence[int] = ()) -> Array:
+        """Index i with probability weights[i] / sum(weights); the weights are integers, so no rounding decides."""
+        assert len(weights) > 1 and min(weights) >= 0 and sum(weights) > 0, weights
+        value = self.integers(sum(weights), shape)
+        return sum((value >= bound) * 1 for bound in list(accumulate(weights))[:-1])
+
+    def _bits(self, shape: Sequence[int]) -> Array:
+        call, self.calls = self.calls, self.calls + 1
+        key_B = _absorb(_absorb(self._key, call), self.rows_B)
+        columns = self._arange(prod(shape))
+        bits = _absorb(key_B[:, None], columns[None, :])
+        return bits.reshape(key_B.shape[0], *shape)
+
+
+class Draw(_Stream):
+    """The stream as torch tensors, on the device of `rows_B` (int64)."""
+
+    def permutation(self, size: int) -> Tensor:
+        """A uniform permutation of 0..size-1 for each row, [B, size]."""
+        # 63-bit keys: ties have probability size**2 / 2**64, and a stable sort breaks them by column on every device.
+        return torch.argsort((self._bits((size,)) >> 1), dim=1, stable=True)
+
+    def _arange(self, size: int) -> Tensor:
+        return torch.arange(size, device=self.rows_B.device)
+
+    @staticmethod
+    def _float32(x: Tensor) -> Tensor:
+        return x.to(torch.float32)
+
+
+class NumpyDraw(_Stream):
+    """The same stream, bit for bit, as numpy arrays."""
+
+    def permutation(self, size: int) -> np.ndarray:
+        return np.argsort(self._bits((size,)) >> 1, axis=1, kind="stable")
+
+    @staticmethod
+    def _arange(size: int) -> np.ndarray:
+        return np.arange(size)
+
+    @staticmethod
+    def _float32(x: np.ndarray) -> np.ndarray:
+        return x.astype(np.float32)

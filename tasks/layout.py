@@ -1,0 +1,147 @@
+"""The two layouts of the suite: one answer (Classification) and a string of answers (Transduction).
+
+A string is n symbols, then what `query` appends, then blank answer slots; each answer is read at the position before
+the place where it would be written, so the last answer never enters the input:
+
+    parity        a b b        the answer is read at the last symbol        n = 3, total 4, 3 input positions
+    reverse       1 2 3 ACT . .    3 is read at ACT, 2 and 1 at the blanks  n = 3, total 7, 6 input positions
+    bucket_sort   3 1 2 . .        1 is read at the last symbol             n = 3, total 6, 5 input positions
+
+Lengths count everything, answers and all (`count="total"`, as the xLSTM paper does), or n alone (`count="input"`, as
+Deletang et al. do). A task of either layout defines the language: `symbols` draws strings, `prefix_answers` or
+`transduce` answers them.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tasks.base import PAD, Batch, Task
+from tasks.draw import Draw
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout(Task):
+    count: Literal["total", "input"] = "total"
+    """What a length counts: every token incl. all answers, or the symbols of the string alone."""
+    query: Literal["none", "token"] = "none"
+    """What stands between the string and the first answer: nothing, or one blank token."""
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        """The tokens `query` appends."""
+        return (PAD,) if self.query == "token" else ()
+
+    @abstractmethod
+    def slots(self, size: int | Tensor) -> int | Tensor:
+        """The most answers a string of `size` symbols can have."""
+
+    @abstractmethod
+    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+        """n from the total length: the inverse of n + len(closing) + slots(n)."""
+
+    @abstractmethod
+    def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        """Strings of `size_B` symbols as tokens [B, columns]; what stands beyond a string's size is ignored."""
+
+    def legal_size(self, size: int) -> bool:
+        """Whether the language has strings of this many symbols."""
+        return size >= 1
+
+    def size(self, length: int | Tensor) -> int | Tensor:
+        return self.size_of_total(length) if self.count == "total" else length
+
+    def length(self, size: int) -> int:
+        return size + len(self.closing) + self.slots(size) if self.count == "total" else size
+
+    def legal_lengths(self, low: int, high: int) -> tuple[int, ...]:
+        lengths = (self.length(size) for size in range(1, high + 1) if self.legal_size(size))
+        return tuple(length for length in lengths if low <= length <= high)
+
+    def positions(self, length: int) -> int:
+        size = self.size(length)
+        return size + len(self.closing) + self.slots(size) - 1
+
+    def _prompt(self, x_BL: Tensor, size_B: Tensor, position_L: Tensor) -> Tensor:
+        """The symbols and the closing tokens, blank beyond them."""
+        tokens_BL = torch.where(position_L < size_B[:, None], x_BL, PAD)
+        for offset, token in enumerate(self.closing):
+            tokens_BL = torch.where(position_L == size_B[:, None] + offset, token, tokens_BL)
+        return tokens_BL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(_Layout):
+    """One answer a string; where the language answers every prefix, training may ask for all of them."""
+
+    supervision: Literal["final", "dense"] = "final"
+    """What is trained on: the answer of the whole string, or that of every prefix. Evaluation scores the former."""
+
+    def __post_init__(self) -> None:
+        if self.supervision == "dense" and type(self).prefix_answers is Classification.prefix_answers:
+            raise ValueError(f"{self.name} has no answer for a prefix: supervision='dense' is not defined")
+
+    def prefix_answers(self, x_BL: Tensor) -> Tensor:
+        """The answer of each prefix x[:, : t + 1] as a token [B, L]; PAD where a prefix has none."""
+        raise NotImplementedError
+
+    def answer(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        """The answer of each whole string, [B]."""
+        return self.prefix_answers(x_BL).gather(1, size_B[:, None] - 1)[:, 0]
+
+    def slots(self, size: int | Tensor) -> int | Tensor:
+        return 1
+
+    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+        return total - len(self.closing) - 1
+
+    def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:
+        size_B = self.size(lengths_B)
+        x_BL = self.symbols(draw, size_B, width)
+        position_L = torch.arange(width, device=x_BL.device)
+        length_B = size_B + len(self.closing)
+        scored_BL = position_L == length_B[:, None] - 1
+        targets_BL = torch.where(scored_BL, self.answer(x_BL, size_B)[:, None], PAD)
+        if self.supervision == "dense":
+            inside_BL = (position_L < size_B[:, None]) & ~scored_BL
+            targets_BL = torch.where(inside_BL, self.prefix_answers(x_BL), targets_BL)
+            scored_BL = targets_BL != PAD
+        return Batch(self._prompt(x_BL, size_B, position_L), targets_BL, scored_BL, length_B, length_B)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transduction(_Layout):
+    """A string of answers, as many as symbols unless the task says otherwise; unused slots stay blank and unscored."""
+
+    decode: Literal["parallel", "teacher"] = "parallel"
+    """Whether answer slots are blank in the input, or hold the answer before (evaluation then feeds back its own)."""
+
+    @abstractmethod
+    def transduce(self, x_BL: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The answers [B, slots] and how many each string has [B]."""
+
+    def slots(self, size: int | Tensor) -> int | Tensor:
+        return size
+
+    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+        return (total - len(self.closing)) // 2
+
+    def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:
+        size_B = self.size(lengths_B)
+        columns = self.size_of_total(width + 1)
+        x_BN = self.symbols(draw, size_B, columns)
+        answers_BM, num_B = self.transduce(x_BN, size_B)
+        position_L = torch.arange(width, device=x_BN.device)
+        prompt_B = size_B + len(self.closing)
+        slot_BL = position_L - (prompt_B[:, None] - 1)
+        scored_BL = (slot_BL >= 0) & (slot_BL < num_B[:, None])
+        answer_BL = answers_BM.gather(1, slot_BL.clamp(0, answers_BM.shape[1] - 1))
+        targets_BL = torch.where(scored_BL, answer_BL, PAD)
+        x_BL = torch.nn.functional.pad(x_BN, (0, width - columns), value=PAD)
+        tokens_BL = self._prompt(x_BL, size_B, position_L)
+        if self.decode == "teacher":
+            tokens_BL = torch.where(scored_BL & (slot_BL >= 1), targets_BL.roll(1, dims=1), tokens_BL)
+        return Batch(tokens_BL, targets_BL, scored_BL, prompt_B + self.slots(size_B) - 1, prompt_B)

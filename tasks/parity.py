@@ -1,0 +1,39 @@
+"""Is the number of b's odd? A two-state automaton, the least language that needs a state that never forgets.
+
+    a b b a b  ->  b        three b's: odd
+
+Regular, star-free it is not: fixed-depth attention and recurrences with non-negative eigenvalues cannot do it at
+every length. Deletang et al. 2022 (2207.02098); Beck et al. 2024 (2405.04517).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from tasks.base import register
+from tasks.draw import Draw
+from tasks.layout import Classification
+
+A, B = 1, 2
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Parity(Classification):
+    name, version, level = "parity", 1, "regular"
+    vocab = ("PAD", "a", "b")
+    answers = (A, B)
+    state_sizes = (2,)
+
+    def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        return draw.integers(2, (columns,)) + A
+
+    def prefix_answers(self, x_BL: Tensor) -> Tensor:
+        return (x_BL == B).cumsum(1) % 2 + A
+
+    def answer_law(self, length: int) -> np.ndarray:
+        return np.array([[0, 0.5, 0.5]])
+
+    def state(self, tokens_BL: Tensor) -> Tensor:
+        return ((tokens_BL == B).cumsum(1) % 2)[..., None]

@@ -1,0 +1,134 @@
+"""The stack, bottom to top, after a series of pushes and pops; a pop of the empty stack does nothing.
+
+    ST1 ST3 POP PS2 PS2 ACT . . . .  ->  ST1 ST2 ST2        two of the five slots stay blank and unscored
+
+Deterministic context-free. The string is an initial stack of U{1..n-1} symbols, then operations, pushes and pops as
+`push : pop`. A stack that would end empty (its last operation is then a pop) has that pop replaced by a push, so that
+every string has an answer. Deletang et al. 2022 (2207.02098) use bits, top to bottom, with a terminator; Beck et al.
+2024 (2405.04517) four symbols as here.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.base import register
+from tasks.draw import Draw
+from tasks.layout import Transduction
+
+ACT, POP, STACK = 1, 2, 3  # then the stack symbols, then their pushes
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class StackManipulation(Transduction):
+    name, version, level = "stack_manipulation", 1, "context_free"
+
+    query: Literal["none", "token", "act"] = "act"
+    """What stands between the string and the first answer: nothing, one blank token, or ACT."""
+    num_symbols: int = 4
+    """How many symbols a stack is made of."""
+    push: int = 1
+    """The weight of a push among the operations."""
+    pop: int = 1
+    """The weight of a pop among the operations."""
+
+    def __post_init__(self) -> None:
+        if self.num_symbols < 2:
+            raise ValueError(f"stack_manipulation needs at least 2 symbols, not {self.num_symbols}")
+        if not (0 <= self.push <= 1000 and 0 <= self.pop <= 1000 and self.push + self.pop > 0):
+            raise ValueError(f"stack_manipulation: push:pop must be weights in 0..1000, not {self.push}:{self.pop}")
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        return (ACT,) if self.query == "act" else super().closing
+
+    @property
+    def vocab(self) -> tuple[str, ...]:
+        names = [str(symbol + 1) for symbol in range(self.num_symbols)]
+        return "PAD", "ACT", "POP", *(f"ST{name}" for name in names), *(f"PS{name}" for name in names)
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        return tuple(range(STACK, STACK + self.num_symbols))
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """The symbol on top, 0 for an empty stack."""
+        return (self.num_symbols + 1,)
+
+    def legal_size(self, size: int) -> bool:
+        return size >= 2
+
+    def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        position_L = torch.arange(columns, device=size_B.device)
+        initial_B = draw.integers(size_B - 1) + 1
+        symbol_BL = draw.integers(self.num_symbols, (columns,)) + STACK
+        pops_BL = (draw.categorical((self.push, self.pop), (columns,)) == 1) & (position_L >= initial_B[:, None])
+        depth_BL = _depth(pops_BL)
+        ends_empty_B = depth_BL.gather(1, size_B[:, None] - 1) == 0
+        pops_BL = pops_BL & ~(ends_empty_B & (position_L == size_B[:, None] - 1))
+        push_BL = torch.where(position_L < initial_B[:, None], symbol_BL, symbol_BL + self.num_symbols)
+        return torch.where(pops_BL, POP, push_BL)
+
+    def transduce(self, x_BL: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
+        columns = x_BL.shape[1]
+        inside_BL = torch.arange(columns, device=x_BL.device) < size_B[:, None]
+        depth_BL = _depth(x_BL == POP)
+        # The depth beyond the string cannot bury or remove anything: it counts as infinite.
+        later_BL = torch.where(inside_BL, depth_BL, columns + 1).flip(1).cummin(1).values.flip(1)
+        survives_BL = inside_BL & (x_BL != POP) & (later_BL >= depth_BL)
+        slot_BL = torch.where(survives_BL, depth_BL - 1, columns)
+        answers_BM = x_BL.new_zeros(x_BL.shape[0], columns + 1).scatter(1, slot_BL, self._symbol(x_BL))[:, :columns]
+        return answers_BM, depth_BL.gather(1, size_B[:, None] - 1)[:, 0]
+
+    def _symbol(self, x_BL: Tensor) -> Tensor:
+        """The stack symbol that an initial symbol or a push puts on the stack."""
+        return torch.where(x_BL >= STACK + self.num_symbols, x_BL - self.num_symbols, x_BL)
+
+    def state(self, tokens_BL: Tensor) -> Tensor:
+        """The top after t is the push that last reached the depth of t, so it lies where the depth was lower before."""
+        operates_BL = tokens_BL >= POP
+        change_BL = torch.where(tokens_BL == POP, -1, 1) * operates_BL
+        total_BL = change_BL.cumsum(1)
+        depth_BL = total_BL - total_BL.cummin(1).values.clamp(max=0)
+        pushes_BL = operates_BL & (tokens_BL != POP)
+        position_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
+        reaches_BLL = pushes_BL[:, None, :] & (depth_BL[:, None, :] == depth_BL[:, :, None])
+        reaches_BLL = reaches_BLL & (position_L[None, :] <= position_L[:, None])
+        top_BL = torch.where(reaches_BLL, position_L, 0).amax(2)
+        symbol_BL = self._symbol(tokens_BL).gather(1, top_BL) - STACK + 1
+        return torch.where(depth_BL > 0, symbol_BL, 0)[..., None]
+
+    def answer_law(self, length: int) -> np.ndarray:
+        """Symbols are uniform wherever there is one, so only the depth's distribution counts: a walk held at 0."""
+        size = self.size(length)
+        push, pop = (weight / (self.push + self.pop) for weight in (self.push, self.pop))
+        depth = np.zeros(size + 1)
+        for position in range(1, size):  # the initial stack has 1..size-1 symbols, each with equal chance
+            depth = _walk(depth, push=push, pop=pop)
+            depth[position] += 1 / (size - 1)
+        after = _walk(depth, push=push, pop=pop)
+        after[0] = 0
+        after[1:3] += pop * depth[:2]  # a last pop that would end empty, from depth 0 or 1, is a push instead
+        share = after[::-1].cumsum()[::-1][1:] / self.num_symbols
+        law = np.zeros((size, len(self.vocab)))
+        law[:, list(self.answers)] = share[:, None]
+        return law
+
+
+def _walk(depth: np.ndarray, *, push: float, pop: float) -> np.ndarray:
+    after = np.zeros_like(depth)
+    after[1:] += push * depth[:-1]
+    after[:-1] += pop * depth[1:]
+    after[0] += pop * depth[0]
+    return after
+
+
+def _depth(pops_BL: Tensor) -> Tensor:
+    """The stack's depth after each operation: the walk of +1 and -1, lifted by how far it went below zero."""
+    total_BL = torch.where(pops_BL, -1, 1).cumsum(1)
+    return total_BL - total_BL.cummin(1).values.clamp(max=0)
