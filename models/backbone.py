@@ -1,0 +1,94 @@
+"""Embedding, blocks, final norm and head: owned once for all architectures, so that they differ in their blocks alone.
+
+    logits = head(norm(block_n(.. block_1(embedding(tokens)))))
+
+`ctx.taps` and `ctx.edits` read and replace the stream at any layer, in `forward` and in `step`, for every model alike.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from models.base import Context, ModelConfig, Norm, State
+
+
+class Model(Protocol):
+    """What the harness knows of a model. `Backbone` is one; `ModelConfig.build` may return another."""
+
+    config: ModelConfig
+    num_layers: int
+
+    def __call__(self, tokens_BL: Tensor, ctx: Context) -> Tensor: ...
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State: ...
+    def step(self, tokens_B: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]: ...
+    def extend(self, tokens_BL: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]: ...
+
+
+class Backbone(nn.Module):
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(vocab_size, config.d_model)
+        self.blocks = nn.ModuleList(config.blocks())
+        self.shared = config.shared_module()
+        self.norm = make_norm(config.final_norm, config.d_model)
+        self.head = nn.Linear(config.d_model, vocab_size, bias=False)
+        # Logits of unit order at the start whatever the width, so that the first loss is near log(V).
+        nn.init.normal_(self.head.weight, std=config.d_model**-0.5)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.blocks)
+
+    def forward(self, tokens_BL: Tensor, ctx: Context) -> Tensor:
+        ctx.model = self.shared
+        x_BLD = ctx.visit(0, self.embedding(tokens_BL))
+        for layer, block in enumerate(self.blocks, start=1):
+            x_BLD = ctx.visit(layer, block(x_BLD, ctx))
+        return self.head(self.norm(x_BLD))
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        return [block.init_state(batch, max_length=max_length, device=device, dtype=dtype) for block in self.blocks]
+
+    def step(self, tokens_B: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        """One token a row: the logits [B, V] behind it, and the state after it."""
+        ctx.model = self.shared
+        x_BD = ctx.visit(0, self.embedding(tokens_B))
+        after = []
+        for layer, (block, block_state) in enumerate(zip(self.blocks, state, strict=True), start=1):
+            x_BD, block_state = block.step(x_BD, block_state, ctx)
+            x_BD = ctx.visit(layer, x_BD)
+            after.append(block_state)
+        return self.head(self.norm(x_BD)), after
+
+    def extend(self, tokens_BL: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        """Several tokens a row on from a state: the logits [B, L, V], and the state after the last."""
+        ctx.model = self.shared
+        x_BLD = ctx.visit(0, self.embedding(tokens_BL))
+        after = []
+        for layer, (block, block_state) in enumerate(zip(self.blocks, state, strict=True), start=1):
+            x_BLD, block_state = block.extend(x_BLD, block_state, ctx)
+            x_BLD = ctx.visit(layer, x_BLD)
+            after.append(block_state)
+        return self.head(self.norm(x_BLD)), after
+
+
+def make_norm(kind: Norm, width: int) -> nn.Module:
+    return {"rms": nn.RMSNorm, "layer": nn.LayerNorm, "none": nn.Identity}[kind](width)
+
+
+def count_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def state_bytes(state: State) -> int:
+    """The bytes a state holds, found by looking into it."""
+    if isinstance(state, Tensor):
+        return state.numel() * state.element_size()
+    if isinstance(state, dict):
+        return sum(map(state_bytes, state.values()))
+    if isinstance(state, list | tuple):
+        return sum(map(state_bytes, state))
+    assert state is None, f"a state is made of tensors, tuples, lists and dicts, not {type(state).__name__}"
+    return 0

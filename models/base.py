@@ -1,0 +1,193 @@
+"""What a model is: a frozen config whose blocks act on the residual stream, and the registry of such configs.
+
+An author writes ordinary PyTorch on [B, L, D], in one file, and never meets a task, a loss, an optimiser or a device:
+
+    class Mean(Block):
+        "y_t = x_t + W mean(x_1 .. x_t)"
+        ...
+
+    @register
+    @dataclass(frozen=True, kw_only=True)
+    class MeanConfig(ModelConfig):
+        name, family, year, paper = "mean", "pooling", 2026, "none"
+
+        def blocks(self) -> list[Block]:
+            return [Mean(self.d_model) for _ in range(self.num_blocks)]
+
+Embedding, final norm and head belong to the Backbone (models/backbone.py), the same for all. `ladder check mean` runs
+the conformance suite over the result.
+
+Shape suffixes, here and everywhere: B batch, L time, D width, H heads, K key/head dim, V vocabulary or value dim,
+N state, E experts, R replicas.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from models.backbone import Model
+
+State = Any  # a tensor, or tuples, lists and dicts of states: whatever a block carries from one token to the next
+
+Backend = Literal["auto", "reference"]
+Norm = Literal["rms", "layer", "none"]
+
+
+class Masks(Protocol):
+    """The one thing dropout needs of a random stream."""
+
+    def uniform(self, shape: Sequence[int]) -> Tensor: ...
+
+
+@dataclass(kw_only=True)
+class Context:
+    """What travels beside the stream through one forward pass; made afresh for each.
+
+    Causal blocks may ignore `valid_BL` and `prompt_B`: what stands behind a position cannot reach it anyway.
+    """
+
+    valid_BL: Tensor | None = None  # bool, positions inside the string; None: all
+    prompt_B: Tensor | None = None  # positions up to the one where the first answer is read; None: all
+    masks: Masks | None = None  # the stream of dropout; None: no dropout, as in every evaluation
+    backend: Backend = "auto"  # "reference": plain torch everywhere, which also stacks under vmap
+    model: nn.Module | None = None  # the config's `shared_module()`: parameters no single block owns
+    shared: dict[str, Tensor] = field(default_factory=dict)  # what an earlier block hands to later ones
+    losses: dict[str, list[Tensor]] = field(default_factory=dict)
+    metrics: dict[str, list[Tensor]] = field(default_factory=dict)
+    backends: set[str] = field(default_factory=set)  # the fast paths that ran, for the record
+    taps: frozenset[int] = frozenset()  # layers whose stream is wanted: 0 the embedding, l the output of block l
+    tapped: dict[int, Tensor] = field(default_factory=dict)
+    edits: Mapping[int, Callable[[Tensor], Tensor]] = field(default_factory=dict)  # layer -> what replaces its stream
+
+    def add_loss(self, name: str, value: Tensor) -> None:
+        """Add a scalar, already weighted, to the training loss (an MoE's balance loss)."""
+        self.losses.setdefault(name, []).append(value)
+
+    def add_metric(self, name: str, value: Tensor) -> None:
+        """Report a scalar; the record keeps its mean over layers."""
+        self.metrics.setdefault(name, []).append(value.detach())
+
+    def mean_valid(self, x_BLX: Tensor) -> Tensor:
+        """The mean over valid positions of [B, L, ...]: the only average a loss or metric may take over them."""
+        if self.valid_BL is None:
+            return x_BLX.mean(dim=(0, 1))
+        weight_BL = self.valid_BL.to(x_BLX.dtype)
+        return torch.einsum("bl...,bl->...", x_BLX, weight_BL) / weight_BL.sum()
+
+    def dropout(self, x_BLD: Tensor, rate: float) -> Tensor:
+        if self.masks is None or rate == 0:
+            return x_BLD
+        keep_BLD = self.masks.uniform(x_BLD.shape[1:]) >= rate
+        return torch.where(keep_BLD, x_BLD / (1 - rate), 0)
+
+    def visit(self, layer: int, x: Tensor) -> Tensor:
+        """The stream of a layer, after its edit if it has one, kept if it is wanted."""
+        if layer in self.edits:
+            x = self.edits[layer](x)
+        if layer in self.taps:
+            self.tapped[layer] = x
+        return x
+
+
+class Block(nn.Module):
+    """One layer of the stream: a residual one adds to it; one that replaces it (plain LSTM) returns something new."""
+
+    no_decay: frozenset[str] = frozenset()
+    """Names of this module's own parameters without weight decay. Vectors, norms and embeddings never have any.
+    This and `rate_multipliers` are read of every submodule, not of blocks alone."""
+    rate_multipliers: Mapping[str, float] = {}
+    """Name of an own parameter -> factor on its learning rate (S4's A, B, dt)."""
+
+    @abstractmethod
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        """The whole sequence at once. No in-place writes into fresh buffers: they break stacking under vmap."""
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        """The state before the first token; a cache is allocated for `max_length` tokens."""
+        raise NotImplementedError
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        """One token; equal to `forward` token by token. Pure: the state given stays as it was."""
+        raise NotImplementedError
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        """Several tokens on from a state (a prefill). A block with a parallel form that returns its state overrides."""
+        outputs = []
+        for x_BD in x_BLD.unbind(1):
+            y_BD, state = self.step(x_BD, state, ctx)
+            outputs.append(y_BD)
+        return torch.stack(outputs, 1), state
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The size and the choices of one architecture. Every field is part of the run's identity."""
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1  # raised whenever the same config and seed would give other numbers
+    family: ClassVar[str]
+    year: ClassVar[int]
+    paper: ClassVar[str]
+
+    sees: ClassVar[Literal["past", "prompt", "all"]] = "past"
+    """What a position may depend on: the past; the whole prompt and, past it, the past; or every valid position."""
+    stepwise: ClassVar[bool] = True  # has init_state and step
+    stackable: ClassVar[bool] = True  # forward works under vmap over parameters
+    state_growth: ClassVar[Literal["constant", "length"]] = "constant"
+    cost: ClassVar[Literal["linear", "n log n", "quadratic"]] = "linear"  # of forward, in the length
+    rows_coupled: ClassVar[frozenset[str]] = frozenset()  # losses that average over rows (MoE's balance)
+
+    d_model: int = 128
+    """Width of the residual stream."""
+    num_blocks: int = 2
+    """Number of blocks."""
+    final_norm: Norm = "rms"
+    """The norm between the last block and the head."""
+    dropout: float = 0.0
+    """Share of each block's output that is dropped in training."""
+
+    def __post_init__(self) -> None:
+        require(self.d_model >= 1, f"{self.name}: d_model must be at least 1, not {self.d_model}")
+        require(self.num_blocks >= 1, f"{self.name}: num_blocks must be at least 1, not {self.num_blocks}")
+        require(0 <= self.dropout < 1, f"{self.name}: dropout must lie in [0, 1), not {self.dropout}")
+
+    @abstractmethod
+    def blocks(self) -> list[Block]:
+        """Freshly initialised blocks, from the input's side."""
+
+    def shared_module(self) -> nn.Module | None:
+        """Parameters that no single block owns; every block finds them in `ctx.model`."""
+        return None
+
+    def build(self, vocab_size: int) -> "Model":
+        """The model. An architecture that is not a stack of blocks overrides this and returns its own `Model`."""
+        from models.backbone import Backbone
+
+        return Backbone(self, vocab_size)
+
+    @classmethod
+    def tiny(cls) -> "ModelConfig":
+        """A small instance for the conformance suite."""
+        return cls(d_model=16, num_blocks=2)
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse a user's setting in one line."""
+    if not condition:
+        raise ValueError(message)
+
+
+MODELS: list[type[ModelConfig]] = []  # in the order of registration; harness/registry.py settles names and conflicts
+
+AnyConfig = TypeVar("AnyConfig", bound=type[ModelConfig])
+
+
+def register(cls: AnyConfig) -> AnyConfig:
+    """Make a model known under its `name`."""
+    MODELS.append(cls)
+    return cls

@@ -1,0 +1,79 @@
+"""The Transformer with a mixture of experts in place of each feed-forward: top-k routing, dropless.
+
+    y = sum over the k best experts e of  softmax(the k best of W x)_e  SwiGLU_e(x)
+
+Shazeer et al. 2017 (1701.06538); routing as in Mixtral, Jiang et al. 2024 (2401.04088); balance loss of Fedus et al.
+2021 (2101.03961): E sum_e f_e P_e, with f_e the share of tokens sent to e and P_e its mean probability, both over
+valid positions. It is 1 when the load is even, and the one thing here that couples the rows of a batch: no expert has
+a capacity, so no token is dropped on account of another.
+
+All experts run on all tokens and the unchosen count zero: at 8 experts and width 128 that beats sorting tokens by
+expert on a GPU, keeps shapes static and stacks under vmap.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.base import Context, register, require
+from models.transformer import TransformerConfig
+
+
+class Experts(nn.Module):
+    def __init__(self, config: "MoEConfig") -> None:
+        super().__init__()
+        width, inner, count = config.d_model, config.inner_width, config.num_experts
+        self.top_k, self.balance = config.top_k, config.balance
+        self.router = nn.Linear(width, count, bias=False)
+        # torch.nn.Linear's default, per expert; the output scaled as in the dense block.
+        self.gate_up = nn.Parameter(torch.empty(count, width, 2 * inner).uniform_(-(width**-0.5), width**-0.5))
+        bound = (inner * 2 * config.num_blocks) ** -0.5
+        self.out = nn.Parameter(torch.empty(count, inner, width).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        scores_E = self.router(x).float() if x.dtype != torch.float64 else self.router(x)
+        best_k, chosen_k = scores_E.topk(self.top_k, dim=-1)
+        weight_E = torch.zeros_like(scores_E).scatter(-1, chosen_k, best_k.softmax(-1))
+        if x.dim() == 3:
+            self._report(scores_E, weight_E, ctx)
+        gate, up = torch.einsum("...d,edi->...ei", x, self.gate_up).chunk(2, dim=-1)
+        inner = nn.functional.silu(gate) * up * weight_E[..., None].to(gate.dtype)
+        return torch.einsum("...ei,eid->...d", inner, self.out)
+
+    def _report(self, scores_BLE: Tensor, weight_BLE: Tensor, ctx: Context) -> None:
+        load_E = ctx.mean_valid((weight_BLE > 0).to(scores_BLE.dtype)) / self.top_k
+        probability_E = ctx.mean_valid(scores_BLE.softmax(-1))
+        count = load_E.shape[0]
+        ctx.add_loss("balance", self.balance * count * (load_E * probability_E).sum())
+        ctx.add_metric("expert_load_max", load_E.max() * count)  # 1 when even
+        ctx.add_metric("expert_load_min", load_E.min() * count)
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class MoEConfig(TransformerConfig):
+    name, family, year, paper = "moe", "attention", 2017, "1701.06538"
+    rows_coupled = frozenset({"balance"})
+
+    num_experts: int = 8
+    """Experts in each block."""
+    top_k: int = 2
+    """Experts that serve a token."""
+    balance: float = 0.01
+    """Weight of the balance loss."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            1 <= self.top_k <= self.num_experts,
+            f"moe: top_k={self.top_k} must lie in 1..num_experts={self.num_experts}",
+        )
+        require(self.balance >= 0, "moe: the weight of the balance loss must not be negative")
+
+    def feed_forward(self) -> nn.Module:
+        return Experts(self)
+
+    @classmethod
+    def tiny(cls) -> "MoEConfig":
+        return cls(d_model=16, num_blocks=2, num_heads=2, num_experts=4)

@@ -1,0 +1,93 @@
+"""The pre-norm Transformer of the Llama family: causal attention with RoPE, RMSNorm, SwiGLU.
+
+    x = x + attention(norm(x))        x = x + W_3 (silu(W_1 norm(x)) * W_2 norm(x))
+
+Vaswani et al. 2017 (1706.03762), as in Touvron et al. 2023 (2302.13971). Weights start at torch.nn.Linear's default;
+the two projections that write into the stream are divided by sqrt(2 blocks), so that its variance does not grow with
+depth (Radford et al. 2019).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models._attention import Attention
+from models.base import Block, Context, ModelConfig, State, register, require
+
+
+class SwiGLU(nn.Module):
+    """The gated feed-forward of Shazeer 2020 (2002.05202), without biases."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(width, 2 * inner, bias=False)
+        self.out = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.out(nn.functional.silu(gate) * up)
+
+
+class TransformerBlock(Block):
+    """Attention, then a feed-forward, each behind its norm and added to the stream."""
+
+    def __init__(self, config: "TransformerConfig", feed_forward: nn.Module) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.attention_norm = nn.RMSNorm(config.d_model)
+        self.attention = Attention(config.d_model, config.num_heads, causal=config.sees == "past")
+        self.feed_forward_norm = nn.RMSNorm(config.d_model)
+        self.feed_forward = feed_forward
+        with torch.no_grad():
+            self.attention.out.weight *= (2 * config.num_blocks) ** -0.5
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        x_BLD = x_BLD + ctx.dropout(self.attention(self.attention_norm(x_BLD), ctx), self.dropout)
+        return x_BLD + ctx.dropout(self.feed_forward(self.feed_forward_norm(x_BLD), ctx), self.dropout)
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        return self.attention.init_state(batch, max_length=max_length, device=device, dtype=dtype)
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        y_BD, state = self.attention.step(self.attention_norm(x_BD), state)
+        x_BD = x_BD + y_BD
+        return x_BD + self.feed_forward(self.feed_forward_norm(x_BD), ctx), state
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(ModelConfig):
+    name, family, year, paper = "transformer", "attention", 2017, "1706.03762"
+    state_growth, cost = "length", "quadratic"
+
+    num_heads: int = 4
+    """Attention heads; they divide the width evenly, each of even dimension."""
+    d_inner: int = 0
+    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.num_heads >= 1 and self.d_model % (2 * self.num_heads) == 0,
+            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads of even dimension",
+        )
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+
+    @property
+    def inner_width(self) -> int:
+        return self.d_inner or -(-self.d_model * 8 // 3 // 8) * 8
+
+    def blocks(self) -> list[Block]:
+        return [TransformerBlock(self, self.feed_forward()) for _ in range(self.num_blocks)]
+
+    def feed_forward(self) -> nn.Module:
+        """A SwiGLU whose output projection is scaled down like the attention's."""
+        module = SwiGLU(self.d_model, self.inner_width)
+        with torch.no_grad():
+            module.out.weight *= (2 * self.num_blocks) ** -0.5
+        return module
+
+    @classmethod
+    def tiny(cls) -> "TransformerConfig":
+        return cls(d_model=16, num_blocks=2, num_heads=2)
