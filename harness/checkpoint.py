@@ -1,0 +1,80 @@
+"""Checkpoints that are whole or are not there: a digest inside, written aside, synced, then renamed.
+
+    ladder-checkpoint 1 <sha256 of the rest>\\n<torch archive>
+
+The digest is checked before anything is parsed (torch.load takes a flipped byte silently), and the archive is read
+with `weights_only`, so a checkpoint never runs code. The newest intact one wins; a damaged one is named and passed by.
+"""
+
+import hashlib
+import io
+import os
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_MAGIC = b"ladder-checkpoint 1 "
+KEEP = 2  # the newest may be damaged by the crash that makes it needed
+
+
+class DamagedCheckpoint(Exception):
+    """Not a checkpoint, or not the one that was written."""
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    payload = buffer.getvalue()
+    write_atomically(path, _MAGIC + hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+
+
+def read(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
+    header, newline, payload = path.read_bytes().partition(b"\n")
+    if not header.startswith(_MAGIC) or not newline:
+        raise DamagedCheckpoint(f"{path.name} is not a checkpoint")
+    if header.removeprefix(_MAGIC).decode(errors="replace") != hashlib.sha256(payload).hexdigest():
+        raise DamagedCheckpoint(f"{path.name} does not match its digest")
+    try:
+        return torch.load(io.BytesIO(payload), map_location=device, weights_only=True)
+    except pickle.UnpicklingError:
+        raise DamagedCheckpoint(f"{path.name} holds something other than weights") from None
+
+
+def path_of(folder: Path, step: int) -> Path:
+    return folder / f"step_{step:08d}.ckpt"
+
+
+def newest(folder: Path, *, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """The newest intact checkpoint of a folder, if any."""
+    for path in sorted(folder.glob("step_*.ckpt"), reverse=True):
+        try:
+            return read(path, device=device)
+        except DamagedCheckpoint as damage:
+            warnings.warn(f"{folder.name}: {damage}; an older checkpoint is used", stacklevel=2)
+    return None
+
+
+def prune(folder: Path, *, keep: int = KEEP) -> None:
+    """Remove all but the newest checkpoints, and what an interrupted write left behind."""
+    for path in sorted(folder.glob("step_*.ckpt"))[:-keep]:
+        path.unlink()
+    for path in folder.glob("*.part"):
+        path.unlink()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file appears whole under its name or not at all, also after a power cut."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

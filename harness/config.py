@@ -1,0 +1,257 @@
+"""A run's whole identity in one frozen tree, and the tree of how it is executed, which is no part of it.
+
+    run = Run(task=Parity(), model=LSTMConfig(d_model=64), train=Train(steps=500, lr=1e-2), eval=Eval(), seed=0)
+    run.run_id  ->  'parity-lstm-s0-4c2f81a09b'
+
+`run_id` hashes the canonical JSON of the tree with the versions of the task, the model and this schema, so equal
+choices are one run, on any machine, and a changed task is another one.
+"""
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from harness.registry import did_you_mean, find_model, find_task
+from models.base import Backend, ModelConfig, require
+from tasks.base import Task
+
+SCHEMA = 1
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """How the weights are found. Every step draws strings nobody has seen."""
+
+    steps: int = 20_000
+    """Optimiser steps."""
+    batch: int = 256
+    """Strings in a step."""
+    lengths: tuple[int, int] = (3, 40)
+    """Shortest and longest training string, as the task counts lengths; uniform over the legal ones between."""
+    lengths_per: Literal["sequence", "batch"] = "sequence"
+    """Whether every string has its own length, or all of a step share one."""
+    curriculum: tuple[int, ...] = ()
+    """Longest lengths of successive, equally long stages, in place of the fixed one; empty for none."""
+    lr: float = 1e-3
+    """Peak learning rate."""
+    lr_final: float = 1e-5
+    """Learning rate at the last step, the end of a cosine."""
+    warmup: float = 0.1
+    """Share of the steps in which the rate rises linearly from 0."""
+    betas: tuple[float, float] = (0.9, 0.99)
+    """AdamW's averaging constants."""
+    eps: float = 1e-8
+    """AdamW's floor under the root of the second moment."""
+    weight_decay: float = 0.1
+    """AdamW's decay, of matrices only."""
+    clip: float = 1.0
+    """Largest norm of the whole gradient; 0 for no clipping."""
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32"
+    """bf16 is autocast over fp32 weights."""
+    stop_after: int = 0
+    """Stop after this many perfect validations in a row; 0 for never."""
+    log_every: int = 100
+    """Steps between lines of metrics.jsonl."""
+
+    def __post_init__(self) -> None:
+        require(self.steps >= 1, f"train.steps must be at least 1, not {self.steps}")
+        require(self.batch >= 1, f"train.batch must be at least 1, not {self.batch}")
+        require(1 <= self.lengths[0] <= self.lengths[1], f"train.lengths must rise from 1, not {self.lengths}")
+        require(all(high >= self.lengths[0] for high in self.curriculum), "train.curriculum goes below train.lengths")
+        require(len(self.curriculum) <= self.steps, "train.curriculum has more stages than train.steps")
+        require(0 < self.lr < math.inf, f"train.lr must be positive, not {self.lr}")
+        require(0 <= self.lr_final < math.inf, f"train.lr_final must not be negative: {self.lr_final}")
+        require(0 <= self.warmup <= 1, f"train.warmup is a share of the steps, not {self.warmup}")
+        require(all(0 <= beta < 1 for beta in self.betas), f"train.betas must lie in [0, 1), not {self.betas}")
+        require(0 < self.eps < math.inf, f"train.eps must be positive, not {self.eps}")
+        require(0 <= self.weight_decay < math.inf, f"train.weight_decay must not be negative: {self.weight_decay}")
+        require(0 <= self.clip < math.inf, f"train.clip must not be negative: {self.clip}")
+        require(self.stop_after >= 0, f"train.stop_after must not be negative: {self.stop_after}")
+        require(self.log_every >= 1, f"train.log_every must be at least 1, not {self.log_every}")
+
+    def longest(self, step: int) -> int:
+        """The longest string of a step, which the curriculum decides if there is one."""
+        if not self.curriculum:
+            return self.lengths[1]
+        return self.curriculum[step * len(self.curriculum) // self.steps]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eval:
+    """What is measured: fixed strings that depend on the task and this seed alone, the same for every model."""
+
+    seed: int = 0
+    """Key of the validation and test strings."""
+    lengths: tuple[int, int] = (40, 256)
+    """Shortest and longest string of test and validation."""
+    test: int = 8192
+    """Test strings, scored once, after the last step."""
+    validation: int = 2048
+    """Validation strings: of the test's lengths, and as many of the training lengths."""
+    every: int = 1000
+    """Steps between validations; 0 for the last step only."""
+    bins: tuple[int, ...] = (40, 64, 96, 128, 160, 192, 224, 256)
+    """Edges of the length bins: a bin holds the lengths above one edge up to the next, the first its edge too."""
+    extrapolate: tuple[int, ...] = (512, 1024)
+    """Further lengths, scored after the last step (the nearest legal one below each)."""
+    extrapolation: int = 512
+    """Strings of each further length."""
+    score: Literal["tokens", "lengths"] = "tokens"
+    """Accuracy over all scored tokens, or its mean over lengths."""
+    batch: int = 256
+    """Strings scored at a time."""
+
+    def __post_init__(self) -> None:
+        require(1 <= self.lengths[0] <= self.lengths[1], f"eval.lengths must rise from 1, not {self.lengths}")
+        for name in ("test", "validation", "extrapolation", "batch"):
+            require(getattr(self, name) >= 1, f"eval.{name} must be at least 1, not {getattr(self, name)}")
+        require(self.every >= 0, f"eval.every must not be negative: {self.every}")
+        require(list(self.bins) == sorted(set(self.bins)), f"eval.bins must rise, not {self.bins}")
+        require(all(length >= 1 for length in self.extrapolate), "eval.extrapolate lengths must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One cell's training and evaluation. Validated whole at construction; a user's mistake is one ValueError."""
+
+    task: Task
+    model: ModelConfig
+    train: Train = field(default_factory=Train)
+    eval: Eval = field(default_factory=Eval)
+    seed: int = 0
+    """Keys the initial weights and the training strings, nothing else."""
+    protocol: str = "xlstm_20k"
+    """The preset (harness/protocols.py) this run is labelled with; tables name every setting that differs from it."""
+
+    def __post_init__(self) -> None:
+        for name in ("task", "model", "train", "eval"):
+            object.__setattr__(self, name, checked(getattr(self, name), where=name))
+        require(type(self.seed) is int and 0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, not {self.seed!r}")
+        for stage in self.train.curriculum or (self.train.lengths[1],):
+            self._legal("train", (self.train.lengths[0], stage))
+        self._legal("eval", self.eval.lengths)
+        if getattr(self.task, "decode", "parallel") == "teacher":
+            require(
+                self.model.stepwise and self.model.sees == "past",
+                f"decode='teacher' feeds answers back token by token, which {self.model.name} cannot do",
+            )
+
+    def _legal(self, what: str, lengths: tuple[int, int]) -> None:
+        require(
+            bool(self.task.legal_lengths(*lengths)),
+            f"{self.task.name} has no string of length {lengths[0]}..{lengths[1]} ({what}.lengths)",
+        )
+
+    @property
+    def run_id(self) -> str:
+        text = json.dumps(self.plain(), sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        return f"{self.task.name}-{self.model.name}-s{self.seed}-{digest}"
+
+    def plain(self) -> dict[str, Any]:
+        """The canonical tree of JSON values that `run_id` hashes and config.json holds."""
+        return {
+            "schema": SCHEMA,
+            "protocol": self.protocol,
+            "task": {"name": self.task.name, "version": self.task.version, **plain(self.task)},
+            "model": {"name": self.model.name, "version": self.model.version, **plain(self.model)},
+            "train": plain(self.train),
+            "eval": plain(self.eval),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_plain(cls, tree: dict[str, Any]) -> "Run":
+        """The run of a config.json; one written for another version of the schema, task or model is refused."""
+        tree = dict(tree)
+        require(tree.pop("schema", None) == SCHEMA, f"the record's schema is not {SCHEMA}")
+        parts: dict[str, Any] = {}
+        for name, find in (("task", find_task), ("model", find_model)):
+            part = dict(tree.pop(name))
+            part_cls, version = find(part.pop("name")), part.pop("version")
+            require(
+                version == part_cls.version,
+                f"{part_cls.name} is version {part_cls.version} here; the record was made with version {version}",
+            )
+            parts[name] = from_plain(part_cls, part, where=name)
+        parts["train"] = from_plain(Train, tree.pop("train"), where="train")
+        parts["eval"] = from_plain(Eval, tree.pop("eval"), where="eval")
+        parts |= {name: tree.pop(name) for name in ("seed", "protocol")}
+        require(not tree, f"unknown keys in the record: {', '.join(tree)}")
+        return cls(**parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exec:
+    """How a run is executed: nothing here is part of its identity, everything that touches numerics is recorded."""
+
+    device: str = "auto"
+    """cpu, cuda, cuda:1 ..; auto takes CUDA where there is one."""
+    threads: int = 1
+    """CPU threads of one run."""
+    backend: Backend = "auto"
+    """auto takes the fastest path a block has here; reference is plain torch."""
+    checkpoint_every: int = 1000
+    """Steps between checkpoints."""
+    results: Path = field(default_factory=lambda: default_results())
+    """The folder that holds runs/, tables/ and records.csv."""
+
+    def __post_init__(self) -> None:
+        require(self.threads >= 1, f"exec.threads must be at least 1, not {self.threads}")
+        require(self.checkpoint_every >= 1, f"exec.checkpoint_every must be at least 1, not {self.checkpoint_every}")
+
+
+def default_results() -> Path:
+    """$LADDER_RESULTS, else results/ of the checkout this code runs from, else results/ here."""
+    checkout = Path(__file__).parents[1]
+    beside = checkout / "results" if (checkout / "pyproject.toml").exists() else Path("results")
+    return Path(os.environ.get("LADDER_RESULTS", beside))
+
+
+@lru_cache
+def _adapter(cls: type) -> TypeAdapter:
+    return TypeAdapter(cls)
+
+
+def plain(part: Any) -> dict[str, Any]:
+    """A part's fields as JSON values."""
+    return _adapter(type(part)).dump_python(part, mode="json")
+
+
+def checked(part: Part, *, where: str) -> Part:
+    """The part with its field types enforced: an int is taken for a float, nothing else is converted."""
+    return from_plain(type(part), {f.name: getattr(part, f.name) for f in fields(part)}, where=where)
+
+
+def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:
+    """A part from JSON values; an unknown key or a wrong type is refused."""
+    known = [f.name for f in fields(cls)]
+    for key in tree:
+        require(key in known, f"{where} has no setting {key!r}{did_you_mean(key, known)}")
+    try:
+        return _adapter(cls).validate_json(json.dumps(tree, default=repr), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "value_error":  # our own sentence, which names its field
+            raise ValueError(str(first["ctx"]["error"])) from None
+        place = ".".join([where, *map(str, first["loc"])])
+        raise ValueError(f"{place}: {first['msg']}, not {first['input']!r}") from None
+
+
+def replaced(part: Part, changes: dict[str, Any], *, where: str) -> Part:
+    """The part with some fields changed, by Python values or JSON ones."""
+    return from_plain(type(part), plain(part) | changes, where=where) if changes else part
+
+
+def without_training_targets(task: Task) -> Task:
+    """The task as it is scored: `supervision` changes what is trained on, never what is measured."""
+    return replace(task, supervision="final") if getattr(task, "supervision", "final") != "final" else task

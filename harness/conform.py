@@ -1,0 +1,24 @@
+"""What the conformance checks share: the word for "does not apply" and comparisons that say what they found."""
+
+import torch
+from torch import Tensor
+
+
+class Skip(Exception):
+    """The check does not apply; the message says why."""
+
+
+def equal(found: Tensor, wanted: Tensor, what: str, *, tolerance: float = 1e-9) -> None:
+    """The two agree within a float64 tolerance, relative to the larger entries."""
+    found, wanted = found.detach(), wanted.detach()
+    assert found.shape == wanted.shape, f"{what}: shape {tuple(found.shape)}, not {tuple(wanted.shape)}"
+    assert bool(torch.isfinite(found).all()), f"{what}: not finite"
+    scale = max(1.0, float(wanted.abs().max())) if wanted.numel() else 1.0
+    worst = float((found - wanted).abs().max()) if wanted.numel() else 0.0
+    assert worst <= tolerance * scale, f"{what}: off by {worst:.2e}"
+
+
+def same(found: Tensor, wanted: Tensor, what: str) -> None:
+    """The two are equal in every bit."""
+    assert found.shape == wanted.shape, f"{what}: shape {tuple(found.shape)}, not {tuple(wanted.shape)}"
+    assert torch.equal(found, wanted), f"{what}: {int((found != wanted).sum())} of {found.numel()} entries differ"

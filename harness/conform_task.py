@@ -1,0 +1,191 @@
+"""The conformance of a task: each function takes a task class and checks its default configuration."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from harness.config import checked, from_plain, plain
+from harness.conform import Skip, same
+from tasks.base import LEVELS, PAD, Batch, Task
+from tasks.draw import Draw
+
+ROWS = 64
+LOW, HIGH = 3, 40
+
+
+def declares_itself(cls: type[Task]) -> None:
+    for name, kind in {"name": str, "version": int}.items():
+        assert isinstance(getattr(cls, name, None), kind), f"{name} must be a class attribute of type {kind.__name__}"
+    assert cls.name.isidentifier() and cls.name == cls.name.lower(), f"{cls.name!r} is no lower-case identifier"
+    assert cls.level in LEVELS, f"level {cls.level!r} is not one of {', '.join(LEVELS)}"
+    assert cls.__dataclass_params__.frozen, "the task must be a frozen dataclass"
+    task = cls()
+    assert from_plain(cls, plain(checked(task, where="task")), where="task") == task, "config.json loses settings"
+    assert task.vocab[PAD] == "PAD", f"token 0 is PAD, not {task.vocab[PAD]!r}"
+    assert len(set(task.vocab)) == len(task.vocab), "two tokens have one symbol"
+    assert all(isinstance(token, int) and 0 < token < len(task.vocab) for token in task.answers), "answers are tokens"
+    assert len(set(task.answers)) == len(task.answers) >= 2, "fewer than two possible answers"
+
+
+def lengths_are_legal(cls: type[Task]) -> None:
+    task = cls()
+    legal = task.legal_lengths(LOW, HIGH)
+    assert legal, f"no legal length in {LOW}..{HIGH}"
+    assert list(legal) == sorted(set(legal)), "legal lengths must rise"
+    assert legal[0] >= LOW and legal[-1] <= HIGH, f"legal lengths {legal[0]}..{legal[-1]} leave {LOW}..{HIGH}"
+    assert task.legal_lengths(LOW, 20) == tuple(n for n in legal if n <= 20), "a narrower range has other lengths"
+    lengths_B = torch.tensor(legal)
+    width = max(map(task.positions, legal))
+    batch = task.sample(_draw(torch.arange(len(legal))), lengths_B, width)
+    for row, length in enumerate(legal):
+        found = int(batch.length_B[row])
+        assert found == task.positions(length), f"length {length} fills {found} positions, not {task.positions(length)}"
+
+
+def batches_have_their_shape(cls: type[Task]) -> None:
+    task = cls()
+    batch, width = _batch(task), _width(task)
+    for name in ("tokens_BL", "targets_BL"):
+        tensor = getattr(batch, name)
+        assert tensor.shape == (ROWS, width) and tensor.dtype == torch.int64, f"{name}: {tensor.shape} {tensor.dtype}"
+        assert int(tensor.min()) >= 0 and int(tensor.max()) < len(task.vocab), f"{name} leaves the vocabulary"
+    assert batch.scored_BL.shape == (ROWS, width) and batch.scored_BL.dtype == torch.bool, "scored_BL must be bool"
+    valid_BL = torch.arange(width) < batch.length_B[:, None]
+    assert bool((batch.tokens_BL[~valid_BL] == PAD).all()), "tokens behind the end are not PAD"
+    assert not bool((batch.scored_BL & ~valid_BL).any()), "a position behind the end is scored"
+    assert bool(batch.scored_BL.any(1).all()), "a string has no answer"
+    assert bool((batch.targets_BL[~batch.scored_BL] == PAD).all()), "an unscored position has a target"
+    said = set(batch.targets_BL[batch.scored_BL].tolist())
+    assert said <= set(task.answers), f"targets {sorted(said - set(task.answers))} are not among the answers"
+    first_B = batch.scored_BL.int().argmax(1) + 1
+    assert bool(((batch.prompt_B >= 1) & (batch.prompt_B <= batch.length_B)).all()), "prompt_B leaves the string"
+    assert bool((first_B == batch.prompt_B).all()), "the first answer is not read at the prompt's last position"
+
+
+def only_the_draw_matters(cls: type[Task]) -> None:
+    task = cls()
+    before = torch.get_rng_state()
+    first = _batch(task)
+    assert torch.equal(torch.get_rng_state(), before), "sampling touches torch's global generator"
+    state = np.random.get_state()[1].copy()
+    torch.manual_seed(123)
+    _same_batch(_batch(task), first, "a second sample")
+    torch.set_rng_state(before)
+    assert (np.random.get_state()[1] == state).all(), "sampling touches numpy's global generator"
+    rows = torch.tensor([5, 50, 0, 33])
+    _same_batch(_batch(task, rows=rows), _rows(first, rows), "rows in another batch and order")
+    wide = _batch(task, extra=9)
+    _same_batch(_rows(wide, torch.arange(ROWS), width=_width(task)), first, "a batch padded wider")
+    seeds = torch.arange(ROWS)
+    by_tensor = _batch(task, draw=Draw(seed=torch.tensor(0), split="check", rows_B=seeds))
+    _same_batch(by_tensor, first, "a seed given as a tensor")
+
+
+def seeds_and_splits_give_other_strings(cls: type[Task]) -> None:
+    task, rows = cls(), torch.arange(ROWS)
+    first = _batch(task)
+    for seed, split in ((1, "check"), (0, "other")):
+        other = _batch(task, draw=Draw(seed=seed, split=split, rows_B=rows))
+        assert not torch.equal(other.tokens_BL, first.tokens_BL), f"seed {seed}, split {split!r}: the same strings"
+
+
+def floors_are_what_samples_show(cls: type[Task]) -> None:
+    task, rows = cls(), 20_000
+    legal = task.legal_lengths(LOW, HIGH)
+    for length in (legal[0], legal[len(legal) // 2], legal[-1]):
+        lengths_B = torch.full((rows,), length)
+        batch = task.sample(_draw(torch.arange(rows), split="check/floors"), lengths_B, task.positions(length))
+        law = torch.from_numpy(task.answer_law(length))
+        assert law.shape[1] == len(task.vocab), f"answer_law has {law.shape[1]} columns, not {len(task.vocab)}"
+        slot_BL = batch.scored_BL.cumsum(1) - 1
+        index = (slot_BL * len(task.vocab) + batch.targets_BL)[batch.scored_BL]
+        found = torch.bincount(index, minlength=law.numel()).double()[: law.numel()].reshape(law.shape) / rows
+        worst = float(((found - law).abs() / (law * (1 - law) / rows + 1e-6).sqrt()).max())
+        assert worst < 6, f"answer_law at length {length} is {worst:.1f} standard errors off"
+    floors = task.floors(legal)
+    assert floors.s_rand == 1 / len(task.answers), f"s_rand is {floors.s_rand}, not 1 / {len(task.answers)}"
+    assert floors.best_constant <= floors.content_free + 0.01 <= 1.02, f"floors out of order: {floors}"
+
+
+def dense_targets_agree_with_shorter_strings(cls: type[Task]) -> None:
+    task = cls()
+    if not hasattr(task, "supervision"):
+        raise Skip("it has no supervision setting")
+    try:
+        dense = replace(task, supervision="dense")
+    except ValueError as reason:
+        raise Skip(str(reason)) from None
+    final_batch, dense_batch = _batch(task), _batch(dense)
+    same(dense_batch.tokens_BL, final_batch.tokens_BL, "the strings under dense supervision")
+    scored_BL = final_batch.scored_BL
+    same(dense_batch.targets_BL[scored_BL], final_batch.targets_BL[scored_BL], "the final answers")
+    assert int(dense_batch.scored_BL.sum()) > int(scored_BL.sum()), "dense supervision adds no target"
+
+
+def its_state_is_in_range_and_causal(cls: type[Task]) -> None:
+    task = cls()
+    if not task.state_sizes:
+        raise Skip("it defines no state")
+    tokens_BL = _batch(task).tokens_BL
+    state_BLS = task.state(tokens_BL)
+    assert state_BLS.shape == (*tokens_BL.shape, len(task.state_sizes)), f"state is {tuple(state_BLS.shape)}"
+    for part, size in enumerate(task.state_sizes):
+        values = state_BLS[..., part]
+        assert int(values.min()) >= 0 and int(values.max()) < size, f"part {part} of the state leaves 0..{size - 1}"
+    same(task.state(tokens_BL[:, :11]), state_BLS[:, :11], "the state of a prefix")
+
+
+def allowed_answers_contain_the_target(cls: type[Task]) -> None:
+    task = cls()
+    batch = _batch(task)
+    allowed_BLV = task.allowed(batch.tokens_BL)
+    if allowed_BLV is None:
+        raise Skip("it has one right answer")
+    assert allowed_BLV.shape == (*batch.tokens_BL.shape, len(task.vocab)), f"allowed is {tuple(allowed_BLV.shape)}"
+    held = allowed_BLV.gather(2, batch.targets_BL[..., None])[..., 0]
+    assert bool(held[batch.scored_BL].all()), "a target is not among the allowed answers"
+
+
+def its_own_oracle_agrees(cls: type[Task]) -> None:
+    task = cls()
+    batch = _batch(task)
+    for row in range(ROWS):
+        answers = task.oracle(batch.tokens_BL[row, : int(batch.prompt_B[row])].tolist())
+        if answers is None:
+            raise Skip("it brings no oracle")
+        found = batch.targets_BL[row][batch.scored_BL[row]].tolist()
+        assert found == list(answers), f"row {row}: {found}, and by the oracle {list(answers)}"
+
+
+def a_gpu_makes_the_same_strings(cls: type[Task]) -> None:
+    if not torch.cuda.is_available():
+        raise Skip("no CUDA device")
+    task, rows = cls(), torch.arange(ROWS, device="cuda")
+    batch = _batch(task, draw=Draw(seed=0, split="check", rows_B=rows))
+    _same_batch(Batch(*(tensor.cpu() for tensor in batch)), _batch(task), "strings made on a GPU")
+
+
+def _draw(rows: torch.Tensor, *, split: str = "check") -> Draw:
+    return Draw(seed=0, split=split, rows_B=rows)
+
+
+def _width(task: Task) -> int:
+    return max(map(task.positions, task.legal_lengths(LOW, HIGH)))
+
+
+def _batch(task: Task, *, rows: torch.Tensor | None = None, draw: Draw | None = None, extra: int = 0) -> Batch:
+    """Rows of a fixed split with mixed lengths."""
+    draw = draw or _draw(torch.arange(ROWS) if rows is None else rows)
+    legal = torch.tensor(task.legal_lengths(LOW, HIGH), device=draw.rows_B.device)
+    return task.sample(draw, legal[draw.rows_B * 7 % len(legal)], _width(task) + extra)
+
+
+def _rows(batch: Batch, rows: Sequence[int] | torch.Tensor, *, width: int | None = None) -> Batch:
+    return Batch(*(tensor[rows, :width] if tensor.ndim == 2 else tensor[rows] for tensor in batch))
+
+
+def _same_batch(found: Batch, wanted: Batch, what: str) -> None:
+    for name in Batch._fields:
+        same(getattr(found, name), getattr(wanted, name), f"{what}: {name}")

@@ -1,0 +1,62 @@
+"""Which strings a run trains on and is scored on: rows of three disjoint streams, addressed, never stored.
+
+Training string i of step s is row s * batch + i of the split "train" under the run's seed; validation and test strings
+are rows of their own splits under the evaluation's seed, hence the same for every run of a task. Because a row is the
+same in any batch, evaluation sorts its rows by length and pads each batch to its own longest string only.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from harness.config import Run
+from tasks.base import Batch, Task
+from tasks.draw import Draw
+
+
+class TrainingStream:
+    """Batch after batch of a run's training strings, made on the device in the shape the step wants."""
+
+    def __init__(self, run: Run, device: torch.device) -> None:
+        self.run, self.device = run, device
+        self._rows_B = torch.arange(run.train.batch, device=device)
+        self._stages: dict[int, tuple[Tensor, int]] = {}  # longest length -> the legal lengths and the padded width
+        for longest in {*run.train.curriculum} or {run.train.lengths[1]}:
+            legal = run.task.legal_lengths(run.train.lengths[0], longest)
+            width = max(map(run.task.positions, legal))
+            self._stages[longest] = torch.tensor(legal, device=device), width
+
+    def batch(self, step: int | Tensor, *, longest: int) -> Batch:
+        """The strings of a step; `longest` is the curriculum's word for it (`Train.longest`), a host integer."""
+        legal, width = self._stages[longest]
+        draw = Draw(seed=self.run.seed, split="train", rows_B=self._rows_B + step * self.run.train.batch)
+        keys = draw
+        if self.run.train.lengths_per == "batch":  # the length's key is the step
+            keys = Draw(seed=self.run.seed, split="train/step", rows_B=torch.zeros_like(self._rows_B) + step)
+        lengths_B = legal[keys.child("lengths").integers(len(legal))]
+        return self.run.task.sample(draw, lengths_B, width)
+
+    def masks(self, step: int | Tensor) -> Draw:
+        """The stream of a step's dropout masks."""
+        return Draw(seed=self.run.seed, split="dropout", rows_B=self._rows_B + step * self.run.train.batch)
+
+
+def evaluation_lengths(task: Task, legal: Sequence[int], *, count: int, seed: int, split: str) -> Tensor:
+    """The length of each row of an evaluation split."""
+    draw = Draw(seed=seed, split=split, rows_B=torch.arange(count))
+    return torch.tensor(legal)[draw.child("lengths").integers(len(legal))]
+
+
+def evaluation_batches(
+    task: Task, legal: Sequence[int], *, count: int, seed: int, split: str, batch: int, device: torch.device
+) -> Iterator[tuple[Batch, Tensor, Tensor]]:
+    """All rows of an evaluation split in order of length: each batch with its rows and their lengths."""
+    lengths = evaluation_lengths(task, legal, count=count, seed=seed, split=split)
+    order = torch.argsort(lengths, stable=True)
+    for rows_B in order.split(batch):
+        lengths_B = lengths[rows_B]
+        width = max(task.positions(length) for length in lengths_B.unique().tolist())
+        rows_B, lengths_B = rows_B.to(device), lengths_B.to(device)
+        draw = Draw(seed=seed, split=split, rows_B=rows_B)
+        yield task.sample(draw, lengths_B, width), rows_B, lengths_B

@@ -1,0 +1,164 @@
+"""Accuracy of a model on a split: counted length by length, so that every other number is a sum of these counts.
+
+A scored position counts if its most probable token is the answer (or, where the task allows several, an allowed one).
+Answers read in parallel come from one forward pass; under `decode="teacher"` the model is fed its own answers token by
+token, through its step form.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from harness.config import Eval, Run, without_training_targets
+from harness.data import evaluation_batches
+from models.base import Backend, Context
+from tasks.base import Batch, Task
+
+
+@dataclass(frozen=True)
+class Score:
+    """Counts for each length, in ascending order."""
+
+    lengths: tuple[int, ...]
+    strings: tuple[int, ...]
+    exact: tuple[int, ...]  # strings with every answer right
+    scored: tuple[int, ...]  # answers
+    correct: tuple[int, ...]
+
+    def accuracy(self, *, score: str = "tokens", low: int = 0, high: int | None = None) -> float | None:
+        """The share of right answers among strings of length low..high; None where there are none."""
+        rows = [
+            (right, total)
+            for length, right, total in zip(self.lengths, self.correct, self.scored, strict=True)
+            if length >= low and (high is None or length <= high)
+        ]
+        if not rows:
+            return None
+        if score == "lengths":
+            return sum(right / total for right, total in rows) / len(rows)
+        return sum(right for right, _ in rows) / sum(total for _, total in rows)
+
+    def exact_share(self) -> float:
+        """The share of strings with every answer right."""
+        return sum(self.exact) / sum(self.strings)
+
+    def is_perfect(self) -> bool:
+        return self.correct == self.scored
+
+    def plain(self) -> dict[str, list[int]]:
+        return {name: list(getattr(self, name)) for name in ("lengths", "strings", "exact", "scored", "correct")}
+
+    @classmethod
+    def from_plain(cls, tree: dict[str, Any]) -> "Score":
+        return cls(**{name: tuple(values) for name, values in tree.items()})
+
+
+class Answers(NamedTuple):
+    """What a model said of one batch."""
+
+    batch: Batch
+    rows_B: Tensor
+    lengths_B: Tensor
+    said_BL: Tensor  # the most probable token at each position; meaningful where scored
+    right_BL: Tensor  # bool; False where nothing is scored
+
+
+class Evaluator:
+    """Scores one model on any split of one run's strings."""
+
+    def __init__(self, run: Run, model: nn.Module, *, device: torch.device, backend: Backend) -> None:
+        self.run, self.model, self.device, self.backend = run, model, device, backend
+        self.task: Task = without_training_targets(run.task)
+        self.backends: set[str] = set()
+
+    def test(self) -> Score:
+        return self.score("test", self.run.eval.lengths, self.run.eval.test)
+
+    def validation(self) -> Score:
+        return self.score("validation", self.run.eval.lengths, self.run.eval.validation)
+
+    def in_distribution(self) -> Score:
+        """Validation strings of the training lengths."""
+        train = self.run.train
+        return self.score(
+            "validation/train", (train.lengths[0], train.longest(train.steps - 1)), self.run.eval.validation
+        )
+
+    def extrapolation(self) -> dict[int, Score]:
+        """Scores at the legal lengths next below `eval.extrapolate`."""
+        scores = {}
+        for length in self.run.eval.extrapolate:
+            legal = self.task.legal_lengths(1, length)[-1:]
+            if legal:
+                scores[legal[0]] = self.score("test/longer", (legal[0], legal[0]), self.run.eval.extrapolation)
+        return scores
+
+    def score(self, split: str, lengths: tuple[int, int], count: int) -> Score:
+        legal = self.task.legal_lengths(*lengths)
+        totals = torch.zeros(4, legal[-1] + 1, dtype=torch.int64, device=self.device)
+        for answers in self.answers(split, legal, count):
+            scored_B, right_B = answers.batch.scored_BL.sum(1), answers.right_BL.sum(1)
+            rows = torch.stack([torch.ones_like(scored_B), (scored_B == right_B).long(), scored_B, right_B])
+            totals.index_add_(1, answers.lengths_B, rows)
+        strings, exact, scored, right = totals.tolist()
+        seen = [length for length in legal if strings[length]]
+        return Score(tuple(seen), *(tuple(row[length] for length in seen) for row in (strings, exact, scored, right)))
+
+    @torch.no_grad()
+    def answers(self, split: str, legal: Sequence[int], count: int) -> Iterator[Answers]:
+        """The model's answers to a split, batch by batch in order of length."""
+        settings: Eval = self.run.eval
+        was_training = self.model.training
+        self.model.eval()
+        for batch, rows_B, lengths_B in evaluation_batches(
+            self.task, legal, count=count, seed=settings.seed, split=split, batch=settings.batch, device=self.device
+        ):
+            with autocast(self.run, self.device):
+                teacher = getattr(self.task, "decode", "parallel") == "teacher"
+                said_BL, batch = self._fed_back(batch) if teacher else (self._parallel(batch), batch)
+            allowed_BLV = self.task.allowed(batch.tokens_BL)
+            if allowed_BLV is None:
+                right_BL = said_BL == batch.targets_BL
+            else:
+                right_BL = allowed_BLV.gather(2, said_BL[..., None])[..., 0]
+            yield Answers(batch, rows_B, lengths_B, said_BL, right_BL & batch.scored_BL)
+        self.model.train(was_training)
+
+    def _parallel(self, batch: Batch) -> Tensor:
+        ctx = context(batch, backend=self.backend)
+        said_BL = self.model(batch.tokens_BL, ctx).argmax(-1)
+        self.backends |= ctx.backends
+        return said_BL
+
+    def _fed_back(self, batch: Batch) -> tuple[Tensor, Batch]:
+        """Token by token: the prompt as it is, then whatever the model said last."""
+        tokens_BL, (rows, width) = batch.tokens_BL, batch.tokens_BL.shape
+        dtype = next(self.model.parameters()).dtype
+        state = self.model.init_state(rows, max_length=width, device=self.device, dtype=dtype)
+        fed, said = [], []
+        for position, token_B in enumerate(tokens_BL.unbind(1)):
+            if said:
+                is_answer_B = (position >= batch.prompt_B) & batch.scored_BL[:, position - 1]
+                token_B = torch.where(is_answer_B, said[-1], token_B)
+            logits_BV, state = self.model.step(token_B, state, Context(backend=self.backend))
+            fed.append(token_B)
+            said.append(logits_BV.argmax(-1))
+        return torch.stack(said, 1), batch._replace(tokens_BL=torch.stack(fed, 1))
+
+
+def context(batch: Batch, *, backend: Backend) -> Context:
+    position_L = torch.arange(batch.tokens_BL.shape[1], device=batch.tokens_BL.device)
+    valid_BL = position_L < batch.length_B[:, None]
+    return Context(valid_BL=valid_BL, prompt_B=batch.prompt_B, backend=backend)
+
+
+def autocast(run: Run, device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=run.train.precision == "bf16")
+
+
+def scaled(accuracy: float, chance: float) -> float:
+    """0 at chance, 1 at perfect, negative below chance."""
+    return (accuracy - chance) / (1 - chance)

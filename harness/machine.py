@@ -1,0 +1,93 @@
+"""What a run ran on: the device asked for, the numerics fingerprint, and the provenance of a result.
+
+Bit for bit is promised for equal fingerprints; across fingerprints the data are equal and the losses close.
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.config import Exec
+
+PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
+
+
+def find_device(name: str) -> torch.device:
+    """The device a user names; one that is not there is refused."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"no such device: {name!r}; there are cpu, cuda and cuda:N") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r} asked for, but this machine has no CUDA device")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device {name!r} asked for, but this machine has {torch.cuda.device_count()} CUDA devices")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {name!r} is not supported; there are cpu, cuda and cuda:N")
+    return device
+
+
+def numerics(settings: Exec, device: torch.device) -> dict[str, Any]:
+    """Everything about the execution that may move the last bits of a number."""
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": settings.threads,
+        "torch": torch.__version__,
+        "backend": settings.backend,
+        "pack": 1,
+        "capture": False,
+    }
+
+
+def fingerprint(tree: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def provenance() -> dict[str, Any]:
+    """Code, versions, machine and command of this process."""
+    return {
+        **git_state(),
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "machine": {"system": platform.system(), "processor": processor(), "cores": torch.get_num_threads()},
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+@functools.lru_cache(maxsize=1)
+def git_state() -> dict[str, Any]:
+    """The commit of the checkout this code runs from, and whether tracked files differ from it."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parents[1]), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != Path(__file__).parents[1].resolve():
+            return {"commit": "unknown", "dirty": None}
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "-uno"))}
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": "unknown", "dirty": None}
+
+
+@functools.lru_cache(maxsize=1)
+def processor() -> str:
+    """The CPU's model name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

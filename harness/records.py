@@ -1,0 +1,138 @@
+"""One folder a run: its config, metrics, clocks, checkpoints and, written last, its result.
+
+    results/runs/<run_id>/
+        config.json     the run's canonical tree
+        metrics.jsonl   a line for every logged step and validation; equal bytes for equal numerics
+        timing.jsonl    clocks and rates, outside every equality
+        step_*.ckpt     the newest checkpoints; after the end, the final one
+        result.json     scores and provenance: its presence means done
+        failure.json    instead of a result: the error of a run that broke, which a next start tries again
+
+A lock held through the open file keeps the folder to a single writer and dies with its process.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from harness import checkpoint
+from harness.config import Run, default_results
+from tasks.base import Task
+
+
+class Busy(Exception):
+    """Another process is writing this run."""
+
+
+class RunFolder:
+    def __init__(self, results: Path, run_id: str) -> None:
+        self.path = results / "runs" / run_id
+        self.metrics = self.path / "metrics.jsonl"
+
+    def open(self, run: Run) -> None:
+        """Make the folder, or make sure that it is this run's."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        config = self.path / "config.json"
+        if config.exists():
+            stored = json.loads(config.read_text())
+            assert stored == run.plain(), f"{self.path.name} holds another run's config"
+        else:
+            checkpoint.write_atomically(config, _pretty(run.plain()))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The right to write here; Busy if another process has it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise Busy(f"{self.path.name} is being written by {file.read().strip() or 'another process'}") from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            yield
+
+    def log(self, **values: Any) -> None:
+        """Append a line to metrics.jsonl."""
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(values, separators=(",", ":")) + "\n")
+
+    def log_time(self, **values: Any) -> None:
+        with (self.path / "timing.jsonl").open("a") as file:
+            file.write(json.dumps({"unix": round(time.time(), 3), **values}) + "\n")
+
+    def metrics_bytes(self) -> int:
+        """How long metrics.jsonl is, once it is safely on disk: the place a resume cuts back to."""
+        if not self.metrics.exists():
+            return 0
+        with self.metrics.open("ab") as file:
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def cut_metrics(self, size: int) -> None:
+        """Drop every line after a checkpoint, so that a resumed run writes no step twice."""
+        self.metrics.touch()
+        os.truncate(self.metrics, size)
+
+    def finish(self, result: dict[str, Any]) -> None:
+        (self.path / "failure.json").unlink(missing_ok=True)
+        checkpoint.write_atomically(self.path / "result.json", _pretty(result))
+
+    def fail(self, failure: dict[str, Any]) -> None:
+        checkpoint.write_atomically(self.path / "failure.json", _pretty(failure))
+
+    def result(self) -> dict[str, Any] | None:
+        """The result, if the run is done."""
+        path = self.path / "result.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def config(self) -> dict[str, Any]:
+        return json.loads((self.path / "config.json").read_text())
+
+    def history(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; a torn last line, of a killed run, is left out."""
+        if not self.metrics.exists():
+            return []
+        lines = self.metrics.read_text().split("\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+
+def find_run(results: Path, run_id: str) -> RunFolder:
+    """The folder of a run by its id, or by any part of it that only one run has."""
+    folder = results / "runs"
+    names = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    matches = [run_id] if run_id in names else [name for name in names if run_id in name]
+    if not matches:
+        raise ValueError(f"no run {run_id!r} under {folder} ({len(names)} runs there)")
+    if len(matches) > 1:
+        raise ValueError(f"{run_id!r} fits {len(matches)} runs: {', '.join(matches[:4])}{' ..' if matches[4:] else ''}")
+    return RunFolder(results, matches[0])
+
+
+def load(run_id: str, *, results: Path | str | None = None) -> tuple[nn.Module, Task, list[dict[str, Any]]]:
+    """A run's trained model (on the CPU, in eval mode), its task and its history, for a notebook."""
+    folder = find_run(Path(results or default_results()), run_id)
+    run = Run.from_plain(folder.config())
+    content = checkpoint.newest(folder.path)
+    if content is None:
+        raise ValueError(f"{folder.path.name} has no intact checkpoint yet")
+    model = run.model.build(len(run.task.vocab))
+    model.load_state_dict(content["model"])
+    if run.train.precision == "fp64":
+        model.to(torch.float64)
+    return model.eval(), run.task, folder.history()
+
+
+def _pretty(tree: dict[str, Any]) -> bytes:
+    return (json.dumps(tree, indent=1) + "\n").encode()

@@ -1,0 +1,256 @@
+"""The loop: one run from its config to its result, from wherever its folder says it stopped.
+
+The state of training is the weights, the optimiser's moments and a few counters, all in the checkpoint; data are
+addressed by the step. So a run killed at any moment and started again ends with the weights and metrics of one that
+was never killed, bit for bit under an equal numerics fingerprint.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness import checkpoint
+from harness.config import Exec, Run
+from harness.data import TrainingStream
+from harness.evaluate import Evaluator, Score, autocast, context, scaled
+from harness.machine import find_device, fingerprint, numerics, provenance
+from harness.optim import optimiser, rate_at, set_rate
+from harness.progress import Progress
+from harness.records import RunFolder
+from models.backbone import count_parameters, state_bytes
+from models.base import Context
+from tasks.base import Batch, Task
+
+STATE_LENGTH = 256  # the context at which a model's state is weighed
+
+
+@dataclass
+class Counters:
+    """What the loop remembers besides weights and moments."""
+
+    step: int = 0  # steps done
+    loss_sum: float = 0.0  # of the steps since the last logged one
+    perfect: int = 0  # perfect validations in a row
+    mixed_numerics: bool = False  # resumed under another fingerprint
+
+
+def execute(run: Run, settings: Exec, *, quiet: bool = False) -> dict[str, Any]:
+    """Train and score a run, or go on with it; the result of one that is done is returned as it stands."""
+    device = find_device(settings.device)
+    folder = RunFolder(settings.results, run.run_id)
+    with folder.locked():
+        folder.open(run)
+        done = folder.result()
+        if done is not None:
+            return done
+        with pinned(settings.threads):
+            try:
+                return _Loop(run, settings, folder, device).go(quiet=quiet)
+            except Exception as error:
+                folder.fail({"error": f"{type(error).__name__}: {error}", "provenance": provenance()})
+                raise
+
+
+def build_model(run: Run, device: torch.device) -> nn.Module:
+    """The model with its initial weights: made on the CPU from the run's seed alone, whatever was made before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(run.seed)
+        model = run.model.build(len(run.task.vocab))
+    return model.to(device, torch.float64 if run.train.precision == "fp64" else torch.float32)
+
+
+def loss_of(model: nn.Module, batch: Batch, ctx: Context) -> Tensor:
+    """Cross entropy, averaged over scored tokens, plus what the blocks added."""
+    logits_BLV = model(batch.tokens_BL, ctx)
+    targets_BL = torch.where(batch.scored_BL, batch.targets_BL, -100)
+    logits = logits_BLV.flatten(0, 1) if logits_BLV.dtype == torch.float64 else logits_BLV.flatten(0, 1).float()
+    loss = nn.functional.cross_entropy(logits, targets_BL.flatten(), ignore_index=-100)
+    return loss + sum(value for values in ctx.losses.values() for value in values)
+
+
+@contextmanager
+def pinned(threads: int) -> Iterator[None]:
+    """The thread count of a run, put back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Loop:
+    def __init__(self, run: Run, settings: Exec, folder: RunFolder, device: torch.device) -> None:
+        self.run, self.settings, self.folder, self.device = run, settings, folder, device
+        self.stream = TrainingStream(run, device)
+        self.model = build_model(run, device)
+        self.optimizer = optimiser(self.model, run.train)
+        self.evaluator = Evaluator(run, self.model, device=device, backend=settings.backend)
+        self.numerics = numerics(settings, device)
+        self.counters = Counters()
+        self.backends: set[str] = set()
+        self._resume()
+
+    def go(self, *, quiet: bool) -> dict[str, Any]:
+        train, counters = self.run.train, self.counters
+        progress = Progress(self.run.run_id, train.steps, quiet=quiet)
+        start, first = time.monotonic(), counters.step
+        stopped_early = bool(train.stop_after) and counters.perfect >= train.stop_after
+        while counters.step < train.steps and not stopped_early:
+            loss, norm, metrics = self._step(counters.step)
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                return self._diverged(loss, norm, progress)
+            counters.step += 1
+            counters.loss_sum += loss
+            if counters.step % train.log_every == 0:
+                self._log(norm, metrics)
+            if self.run.eval.every and counters.step % self.run.eval.every == 0:
+                score = self._validate()
+                stopped_early = bool(train.stop_after) and counters.perfect >= train.stop_after
+                note = f"loss {loss:.4f}  validation {score.accuracy():.3f}"
+            else:
+                note = f"loss {loss:.4f}"
+            if counters.step % self.settings.checkpoint_every == 0 or stopped_early or counters.step == train.steps:
+                self._save()
+            progress.update(counters.step, note)
+        seconds = time.monotonic() - start
+        self.folder.log_time(event="trained", steps=counters.step - first, seconds=round(seconds, 3))
+        result = self._scored(stopped_early=stopped_early)
+        self.folder.log_time(event="scored", seconds=round(time.monotonic() - start - seconds, 3))
+        result["seconds"] = {"train": round(seconds, 3), "score": round(time.monotonic() - start - seconds, 3)}
+        self.folder.finish(result)
+        checkpoint.prune(self.folder.path, keep=1)
+        accuracy = result["test"]["accuracy"]
+        progress.close(f"{counters.step} steps, test accuracy {accuracy:.3f}, {time.monotonic() - start:.1f}s")
+        return result
+
+    def _step(self, step: int) -> tuple[float, float, dict[str, float]]:
+        """One optimiser step, unless the loss or the gradient is not finite; then the weights stay as they are."""
+        train = self.run.train
+        batch = self.stream.batch(step, longest=train.longest(step))
+        ctx = context(batch, backend=self.settings.backend)
+        ctx.masks = self.stream.masks(step)
+        with autocast(self.run, self.device):
+            loss = loss_of(self.model, batch, ctx)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), train.clip or math.inf)
+        loss_value, norm_value = torch.stack([loss.detach().double(), norm.double()]).tolist()
+        if math.isfinite(loss_value) and math.isfinite(norm_value):
+            set_rate(self.optimizer, rate_at(train, step))
+            self.optimizer.step()
+        self.backends |= ctx.backends
+        logged = step + 1
+        if logged % train.log_every:
+            return loss_value, norm_value, {}
+        named = {**ctx.losses, **ctx.metrics}
+        return loss_value, norm_value, {name: float(torch.stack(values).mean()) for name, values in named.items()}
+
+    def _log(self, norm: float, metrics: dict[str, float]) -> None:
+        counters, every = self.counters, self.run.train.log_every
+        rate = rate_at(self.run.train, counters.step - 1)
+        self.folder.log(step=counters.step, loss=counters.loss_sum / every, lr=rate, grad_norm=norm, **metrics)
+        counters.loss_sum = 0.0
+
+    def _validate(self) -> Score:
+        score = self.evaluator.validation()
+        self.counters.perfect = self.counters.perfect + 1 if score.is_perfect() else 0
+        accuracy = score.accuracy(score=self.run.eval.score)
+        self.folder.log(step=self.counters.step, validation=accuracy, exact=score.exact_share())
+        return score
+
+    def _scored(self, *, stopped_early: bool) -> dict[str, Any]:
+        """Every score, at the last step's weights: never at the best checkpoint's."""
+        run, evaluator = self.run, self.evaluator
+        extrapolation = evaluator.extrapolation()
+        floors = evaluator.task.floors(evaluator.task.legal_lengths(*run.eval.lengths))
+        return {
+            **self._outcome("done"),
+            "stopped_early": stopped_early,
+            "floors": floors._asdict(),
+            "test": summary(run, evaluator.test(), floors.s_rand),
+            "validation": summary(run, evaluator.validation(), floors.s_rand),
+            "in_distribution": summary(run, evaluator.in_distribution(), floors.s_rand),
+            "extrapolation": {
+                str(length): summary(run, score, floors.s_rand) for length, score in extrapolation.items()
+            },
+            "backends": sorted(self.backends | evaluator.backends),
+        }
+
+    def _diverged(self, loss: float, norm: float, progress: Progress) -> dict[str, Any]:
+        result = {**self._outcome("diverged"), "loss": repr(loss), "grad_norm": repr(norm)}
+        self.folder.finish(result)
+        progress.close(f"diverged at step {self.counters.step}: loss {loss}, gradient norm {norm}")
+        return result
+
+    def _outcome(self, status: str) -> dict[str, Any]:
+        return {
+            "run_id": self.run.run_id,
+            "status": status,
+            "steps": self.counters.step,
+            "parameters": count_parameters(self.model),
+            "state_bytes": weigh_state(self.model) if self.run.model.stepwise else None,
+            "numerics": self.numerics,
+            "fingerprint": fingerprint(self.numerics),
+            "mixed_numerics": self.counters.mixed_numerics,
+            "provenance": provenance(),
+        }
+
+    def _save(self) -> None:
+        content = {
+            "run_id": self.run.run_id,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "counters": vars(self.counters),
+            "backends": sorted(self.backends),
+            "numerics": self.numerics,
+            "metrics_bytes": self.folder.metrics_bytes(),
+        }
+        checkpoint.write(checkpoint.path_of(self.folder.path, self.counters.step), content)
+        checkpoint.prune(self.folder.path)
+
+    def _resume(self) -> None:
+        content = checkpoint.newest(self.folder.path, device=self.device)
+        if content is None:
+            self.folder.cut_metrics(0)
+            return
+        assert content["run_id"] == self.run.run_id, f"a checkpoint of {content['run_id']} lies in {self.run.run_id}"
+        self.model.load_state_dict(content["model"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        self.counters = Counters(**content["counters"])
+        self.counters.mixed_numerics |= content["numerics"] != self.numerics
+        self.backends = set(content["backends"])
+        self.folder.cut_metrics(content["metrics_bytes"])
+
+
+def summary(run: Run, score: Score, chance: float) -> dict[str, Any]:
+    """A score as the record holds it: the headline numbers, the bins, and the counts they come from."""
+    how = run.eval.score
+    accuracy = score.accuracy(score=how)
+    assert accuracy is not None
+    bins = {}
+    for low, high in pairwise(run.eval.bins):
+        above = low if low == run.eval.bins[0] else low + 1
+        bins[f"{low}..{high}"] = score.accuracy(score=how, low=above, high=high)
+    return {
+        "accuracy": accuracy,
+        # Where several answers are right, 1 / answers is not what chance scores.
+        "scaled": scaled(accuracy, chance) if type(run.task).allowed is Task.allowed else None,
+        "exact": score.exact_share(),
+        "bins": bins,
+        "counts": score.plain(),
+    }
+
+
+def weigh_state(model: nn.Module) -> int:
+    """Bytes that one sequence carries after `STATE_LENGTH` tokens, found by looking into the state."""
+    parameter = next(model.parameters())
+    state = model.init_state(1, max_length=STATE_LENGTH, device=parameter.device, dtype=parameter.dtype)
+    return state_bytes(state)

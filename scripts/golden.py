@@ -1,0 +1,71 @@
+"""Write the golden values that guard tasks and models: a hash of each task's first batch, five losses of each model.
+
+    python scripts/golden.py
+
+A task's hash may change only with its `version`, a model's losses only with its own; say why in the commit.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+
+from harness.config import Run, Train
+from harness.data import TrainingStream
+from harness.evaluate import context
+from harness.optim import optimiser, rate_at, set_rate
+from harness.registry import all_models, all_tasks, find_model
+from harness.train import build_model, loss_of
+from tasks.base import Task
+from tasks.cycle_nav import CycleNav
+
+FOLDER = Path(__file__).parents[1] / "tests" / "golden"
+STEPS = 5
+
+
+def task_hash(task: Task) -> str:
+    """sha256 of the first training batch of the task's defaults, in every bit."""
+    run = Run(task=task, model=find_model("lstm")(), train=Train(batch=64))
+    batch = TrainingStream(run, torch.device("cpu")).batch(0, longest=run.train.longest(0))
+    digest = hashlib.sha256()
+    for tensor in batch:
+        digest.update(tensor.to(torch.int64).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def first_losses(model: str, *, backend: str = "auto") -> list[float]:
+    """The losses of the first AdamW steps in float64, on cycle_nav at a small size."""
+    train = Train(steps=100, batch=8, lengths=(3, 12), lr=1e-2, warmup=0.0, precision="fp64")  # no preset moves these
+    run = Run(task=CycleNav(), model=find_model(model).tiny(), train=train)
+    stream = TrainingStream(run, torch.device("cpu"))
+    network = build_model(run, torch.device("cpu"))
+    optimizer = optimiser(network, run.train)
+    losses = []
+    for step in range(STEPS):
+        batch = stream.batch(step, longest=run.train.longest(step))
+        loss = loss_of(network, batch, context(batch, backend=backend))
+        optimizer.zero_grad()
+        loss.backward()
+        set_rate(optimizer, rate_at(run.train, step))
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def main() -> None:
+    hashes = {
+        name: {"version": classes[0].version, "sha256": task_hash(classes[0]())}
+        for name, classes in sorted(all_tasks().items())
+    }
+    losses = {
+        name: {"version": classes[0].version, "losses": first_losses(name)}
+        for name, classes in sorted(all_models().items())
+    }
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, tree in (("tasks", hashes), ("losses", losses)):
+        (FOLDER / f"{name}.json").write_text(json.dumps(tree, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

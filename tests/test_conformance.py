@@ -1,0 +1,136 @@
+"""Every registered task and model passes every conformance check, and the checks catch parts that are broken."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from harness.conformance import check, checks, run_check
+from harness.registry import all_models, all_tasks
+from models.base import Block, Context, ModelConfig, State
+from models.lstm import LSTMConfig
+from tasks.draw import Draw
+from tasks.parity import Parity
+
+PARTS = {
+    **{("task", name): classes[0] for name, classes in all_tasks().items()},
+    **{("model", name): classes[0] for name, classes in all_models().items()},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "number"),
+    [(kind, name, number) for kind, name in sorted(PARTS) for number in range(len(checks(kind)))],
+)
+def test_conforms(kind: str, name: str, number: int) -> None:
+    function = checks(kind)[number]
+    outcome = run_check(function, PARTS[kind, name])
+    if outcome.verdict == "skip":
+        pytest.skip(outcome.reason)
+    assert outcome.verdict == "ok", f"{outcome.check}: {outcome.reason}"
+
+
+class _Leaky(Block):
+    """y_t = x_t + mean of all x: sees the future, padding and all; its step remembers nothing."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width, width))
+        self.unused = nn.Parameter(torch.randn(width))
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        return x_BLD + x_BLD.mean(1, keepdim=True) @ self.weight
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        return torch.zeros(batch, max_length, device=device, dtype=dtype)
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        state += 1
+        return x_BD + state[:, :1] * self.weight[0], state
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeakyConfig(ModelConfig):
+    name, family, year, paper = "leaky", "broken", 2026, "none"
+
+    def blocks(self) -> list[Block]:
+        return [_Leaky(self.d_model) for _ in range(self.num_blocks)]
+
+
+def test_a_broken_model_is_caught() -> None:
+    failed = {outcome.check for outcome in check("model", LeakyConfig) if outcome.verdict == "FAIL"}
+    assert failed >= {
+        "the future never changes the past",
+        "wider padding changes nothing",
+        "stepping equals forward",
+        "a step leaves its state as it was",
+        "its state grows as declared",
+        "every parameter learns",
+    }
+
+
+class _Batchnorm(Block):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width, width))
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        buffer = torch.zeros(x_BLD.shape, dtype=x_BLD.dtype)
+        buffer[:] = (x_BLD - x_BLD.mean(0)) @ self.weight  # breaks stacking
+        return x_BLD + buffer
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchnormConfig(ModelConfig):
+    name, family, year, paper, stepwise = "batchnorm", "broken", 2026, "none", False
+
+    def blocks(self) -> list[Block]:
+        return [_Batchnorm(self.d_model) for _ in range(self.num_blocks)]
+
+
+def test_a_model_that_couples_rows_is_caught() -> None:
+    failed = {outcome.check for outcome in check("model", BatchnormConfig) if outcome.verdict == "FAIL"}
+    assert failed >= {"rows do not see each other", "stacked replicas equal single ones"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoudLSTMConfig(LSTMConfig):
+    name = "loud"
+
+    def blocks(self) -> list[Block]:
+        blocks = super().blocks()
+        torch.manual_seed(torch.seed())
+        nn.init.normal_(blocks[0].cell.bias)
+        return blocks
+
+
+def test_a_model_that_does_not_obey_its_seed_is_caught() -> None:
+    failed = {outcome.check for outcome in check("model", LoudLSTMConfig) if outcome.verdict == "FAIL"}
+    assert failed == {"is built from the seed alone"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalParity(Parity):
+    name = "global_parity"
+
+    def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        return torch.randint(1, 3, (len(size_B), columns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasedParity(Parity):
+    name = "biased_parity"
+
+    def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        return (draw.integers(4, (columns,)) == 0) + 1
+
+
+def test_a_task_that_draws_elsewhere_is_caught() -> None:
+    failed = {outcome.check for outcome in check("task", GlobalParity) if outcome.verdict == "FAIL"}
+    assert "only the draw matters" in failed
+
+
+def test_a_task_with_wrong_floors_is_caught() -> None:
+    failed = {outcome.check for outcome in check("task", BiasedParity) if outcome.verdict == "FAIL"}
+    assert "floors are what samples show" in failed

@@ -1,0 +1,37 @@
+"""Tasks and models give the very strings and losses that are on record for their versions."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.registry import all_models, all_tasks
+
+ROOT = Path(__file__).parents[1]
+_spec = importlib.util.spec_from_file_location("golden", ROOT / "scripts" / "golden.py")
+golden = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(golden)
+
+HASHES, LOSSES = (json.loads((golden.FOLDER / f"{name}.json").read_text()) for name in ("tasks", "losses"))
+
+
+@pytest.mark.parametrize("name", sorted(all_tasks()))
+def test_first_batch(name: str) -> None:
+    cls = all_tasks()[name][0]
+    assert HASHES.get(name) == {"version": cls.version, "sha256": golden.task_hash(cls())}, (
+        f"{name} makes other strings than on record: raise its version and run scripts/golden.py"
+    )
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("name", sorted(all_models()))
+def test_first_losses(name: str, backend: str) -> None:
+    recorded = LOSSES[name]
+    assert recorded["version"] == all_models()[name][0].version
+    assert golden.first_losses(name, backend=backend) == pytest.approx(recorded["losses"], rel=1e-9)
+
+
+def test_the_records_name_nothing_else() -> None:
+    assert sorted(HASHES) == sorted(all_tasks())
+    assert sorted(LOSSES) == sorted(all_models())
