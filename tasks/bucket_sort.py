@@ -53,7 +53,7 @@ class BucketSort(Transduction):
         at_most = np.zeros((size, self.num_symbols + 1))
         for s in range(1, self.num_symbols + 1):
             at_most[:, s] = 1 - np.cumsum(_binomial(size, s / self.num_symbols))[:size]
-        return np.concatenate([np.zeros((size, FIRST)), np.diff(at_most, axis=1)], axis=1)
+        return np.concatenate([np.zeros((size, FIRST)), np.diff(at_most, axis=1).clip(0, 1)], axis=1)
 
 
 def _binomial(trials: int, chance: float) -> np.ndarray:

@@ -69,6 +69,7 @@ class _Stream:
     """What the torch and the numpy stream share: the address, and everything that is arithmetic on its bits."""
 
     def __init__(self, *, seed: int | Array, split: str, rows_B: Array) -> None:
+        assert str(rows_B.dtype).endswith("int64"), f"rows_B must be int64, not {rows_B.dtype}"
         self.rows_B = rows_B
         self.calls = 0
         self._key = _absorb(_absorb(_GAMMA, seed), _name_key(split))

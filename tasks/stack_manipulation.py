@@ -90,16 +90,18 @@ class StackManipulation(Transduction):
         return torch.where(x_BL >= STACK + self.num_symbols, x_BL - self.num_symbols, x_BL)
 
     def state(self, tokens_BL: Tensor) -> Tensor:
-        """The top after t is the push that last reached the depth of t, so it lies where the depth was lower before."""
-        operates_BL = tokens_BL >= POP
-        change_BL = torch.where(tokens_BL == POP, -1, 1) * operates_BL
-        total_BL = change_BL.cumsum(1)
+        """The top is the latest push that reached the present depth: the largest push so far among equal depths."""
+        width = tokens_BL.shape[1]
+        is_stack_BL = (tokens_BL >= STACK) & (tokens_BL < STACK + self.num_symbols)
+        operates_BL = (tokens_BL >= POP) & ~is_stack_BL
+        # Every string has an operation, so a stack symbol behind one is an answer fed in, which changes nothing.
+        pushes_BL = (operates_BL & (tokens_BL != POP)) | (is_stack_BL & (operates_BL.cumsum(1) == 0))
+        total_BL = (pushes_BL.to(torch.int64) - (tokens_BL == POP).to(torch.int64)).cumsum(1)
         depth_BL = total_BL - total_BL.cummin(1).values.clamp(max=0)
-        pushes_BL = operates_BL & (tokens_BL != POP)
-        position_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
-        reaches_BLL = pushes_BL[:, None, :] & (depth_BL[:, None, :] == depth_BL[:, :, None])
-        reaches_BLL = reaches_BLL & (position_L[None, :] <= position_L[:, None])
-        top_BL = torch.where(reaches_BLL, position_L, 0).amax(2)
+        place_BL = depth_BL * width + torch.arange(width, device=tokens_BL.device)  # sorts by depth, then position
+        sorted_BL, order_BL = place_BL.sort(dim=1)
+        latest_BL = torch.where(pushes_BL.gather(1, order_BL), sorted_BL, 0).cummax(1).values
+        top_BL = torch.zeros_like(latest_BL).scatter(1, order_BL, latest_BL) % width
         symbol_BL = self._symbol(tokens_BL).gather(1, top_BL) - STACK + 1
         return torch.where(depth_BL > 0, symbol_BL, 0)[..., None]
 
