@@ -66,9 +66,9 @@ def attend(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, *, causal: bool, ctx:
 
 def explicit_attention(q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, may_see: Tensor | None) -> Tensor:
     """The definition; `may_see` (bool) broadcasts against [B, H, M, L]."""
-    scores_BHML = q_BHMK @ k_BHLK.mT * q_BHMK.shape[-1] ** -0.5
-    if may_see is not None:
-        scores_BHML = torch.where(may_see, scores_BHML, float("-inf"))
+    scores_BHML = (q_BHMK * q_BHMK.shape[-1] ** -0.5) @ k_BHLK.mT
+    if may_see is not None:  # added, not selected: a sum of a small mask has no backward pass of its own
+        scores_BHML = scores_BHML + torch.where(may_see, 0.0, float("-inf")).to(scores_BHML.dtype)
     return torch.softmax(scores_BHML, dim=-1) @ v_BHLK
 
 

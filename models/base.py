@@ -76,8 +76,9 @@ class Context:
         """The mean over valid positions of [B, L, ...]: the only average a loss or metric may take over them."""
         if self.valid_BL is None:
             return x_BLX.mean(dim=(0, 1))
-        weight_BL = self.valid_BL.to(x_BLX.dtype)
-        return torch.einsum("bl...,bl->...", x_BLX, weight_BL) / weight_BL.sum()
+        weight_BLX = self.valid_BL.to(x_BLX.dtype).reshape(*x_BLX.shape[:2], *(1 for _ in x_BLX.shape[2:]))
+        # A product and a sum, not an einsum, which autocast would take to bf16.
+        return (x_BLX * weight_BLX).sum(dim=(0, 1)) / weight_BLX.sum()
 
     def dropout(self, x_BLD: Tensor, rate: float) -> Tensor:
         if self.masks is None or rate == 0:
@@ -112,7 +113,7 @@ class Block(nn.Module):
         raise NotImplementedError
 
     def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """One token; equal to `forward` token by token. Pure: the state given stays as it was."""
+        """One token; equal to `forward` (without dropout) token by token. Pure: the state given stays as it was."""
         raise NotImplementedError
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:

@@ -36,13 +36,13 @@ class Experts(nn.Module):
         best_k, chosen_k = scores_E.topk(self.top_k, dim=-1)
         weight_E = torch.zeros_like(scores_E).scatter(-1, chosen_k, best_k.softmax(-1))
         if x.dim() == 3:
-            self._report(scores_E, weight_E, ctx)
+            self._report(scores_E, torch.zeros_like(scores_E).scatter(-1, chosen_k, 1.0), ctx)
         gate, up = torch.einsum("...d,edi->...ei", x, self.gate_up).chunk(2, dim=-1)
         inner = nn.functional.silu(gate) * up * weight_E[..., None].to(gate.dtype)
         return torch.einsum("...ei,eid->...d", inner, self.out)
 
-    def _report(self, scores_BLE: Tensor, weight_BLE: Tensor, ctx: Context) -> None:
-        load_E = ctx.mean_valid((weight_BLE > 0).to(scores_BLE.dtype)) / self.top_k
+    def _report(self, scores_BLE: Tensor, chosen_BLE: Tensor, ctx: Context) -> None:
+        load_E = ctx.mean_valid(chosen_BLE) / self.top_k
         probability_E = ctx.mean_valid(scores_BLE.softmax(-1))
         count = load_E.shape[0]
         ctx.add_loss("balance", self.balance * count * (load_E * probability_E).sum())

@@ -1,0 +1,376 @@
+"""What all models share: parameter counts, the bytes of a state, averages, dropout, edits, and settings refused."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.backbone import Backbone, count_parameters, make_norm, state_bytes
+from models.base import Block, Context, ModelConfig, Norm, State
+from models.encoder import EncoderConfig
+from models.lstm import LSTMConfig
+from models.lstm_block import LSTMBlockConfig
+from models.moe import MoEConfig
+from models.transformer import TransformerConfig
+from tasks.draw import Draw
+
+torch.set_num_threads(1)
+
+VOCAB = 12
+STEPWISE: tuple[type[ModelConfig], ...] = (LSTMConfig, LSTMBlockConfig, TransformerConfig, MoEConfig)
+ALL = (*STEPWISE, EncoderConfig)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def start(model: Backbone, batch: int, *, max_length: int = 8, dtype: torch.dtype = torch.float64) -> State:
+    return model.init_state(batch, max_length=max_length, device=torch.device("cpu"), dtype=dtype)
+
+
+def masks(batch: int = 3, *, seed: int = 0) -> Draw:
+    return Draw(seed=seed, split="dropout", rows_B=torch.arange(batch))
+
+
+EMBEDDING = HEAD = 12 * 128
+CELL = 4 * (128 * 128 + 128 * 128 + 128)  # four gates of W, U and b
+ATTENTION = 3 * 128 * 128 + 128 * 128  # queries, keys and values, and the way out
+SWIGLU = 2 * 128 * 344 + 344 * 128  # 8/3 of 128 is 341.3, and the next multiple of 8 is 344
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [
+        (LSTMConfig(d_model=128), EMBEDDING + 2 * CELL + HEAD),
+        (LSTMBlockConfig(d_model=128), EMBEDDING + 2 * (128 + CELL + 128 * 128 + 128 + SWIGLU) + 128 + HEAD),
+        (TransformerConfig(d_model=128), EMBEDDING + 2 * (128 + ATTENTION + 128 + SWIGLU) + 128 + HEAD),
+        (EncoderConfig(d_model=128), EMBEDDING + 2 * (128 + ATTENTION + 128 + SWIGLU) + 128 + HEAD),
+        (MoEConfig(d_model=128), EMBEDDING + 2 * (128 + ATTENTION + 128 + 8 * 128 + 8 * SWIGLU) + 128 + HEAD),
+        (TransformerConfig(d_model=128, num_blocks=1, d_inner=10, final_norm="layer"),
+         EMBEDDING + 128 + ATTENTION + 128 + 3 * 128 * 10 + 2 * 128 + HEAD),
+    ],
+)  # fmt: skip
+def test_parameter_counts_by_hand(config: ModelConfig, parameters: int) -> None:
+    assert count_parameters(config.build(12)) == parameters
+
+
+@pytest.mark.parametrize(("d_model", "inner"), [(16, 48), (24, 64), (48, 128), (64, 176), (128, 344), (192, 512)])
+def test_the_default_feed_forward_is_eight_thirds_rounded_up_to_eights(d_model: int, inner: int) -> None:
+    for cls in (TransformerConfig, EncoderConfig, MoEConfig, LSTMBlockConfig):
+        assert cls(d_model=d_model).inner_width == inner
+        assert cls(d_model=d_model, d_inner=5).inner_width == 5
+
+
+def test_state_bytes_of_nested_structures() -> None:
+    four, ten = torch.zeros(2, 2, dtype=torch.uint8), torch.zeros(5, dtype=torch.bfloat16)
+    assert state_bytes(four) == 4
+    assert state_bytes(torch.zeros((), dtype=torch.int64)) == 8
+    assert state_bytes(None) == state_bytes(()) == state_bytes([]) == state_bytes({}) == 0
+    assert state_bytes({"a": (four, [ten, None]), "b": [{"c": torch.zeros(3, 0)}, ten]}) == 4 + 10 + 10
+    assert state_bytes(torch.zeros(3, dtype=torch.complex128)) == 48
+    with pytest.raises(AssertionError, match="float"):
+        state_bytes([four, 1.5])
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 4), (torch.bfloat16, 2)])
+@pytest.mark.parametrize("cls", STEPWISE)
+def test_state_bytes_of_the_models_by_formula(cls: type[ModelConfig], dtype: torch.dtype, size: int) -> None:
+    """Before the first token and after some."""
+    model = cls(d_model=24, num_blocks=3).build(VOCAB).to(dtype)
+    batch, max_length = 5, 7
+    if cls.state_growth == "constant":
+        expected = 3 * 2 * batch * 24 * size  # h and c in each layer
+    else:
+        expected = 3 * (2 * batch * max_length * 24 * size + 8)  # keys and values, and where to write next
+    state = start(model, batch, max_length=max_length, dtype=dtype)
+    assert state_bytes(state) == expected
+    _, state = model.extend(torch.randint(VOCAB, (batch, 4)), state, Context())
+    assert state_bytes(state) == expected
+    _, state = model.step(torch.randint(VOCAB, (batch,)), state, Context())
+    assert state_bytes(state) == expected
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_the_mean_over_valid_positions_by_hand(shape: tuple[int, ...]) -> None:
+    x_BLX = torch.randn(3, 5, *shape, dtype=torch.float64)
+    valid_BL = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [0, 1, 1, 0, 1]]).bool()
+    kept = [x_BLX[b, t] for b, t in product(range(3), range(5)) if valid_BL[b, t]]
+    assert len(kept) == 9
+    close(Context(valid_BL=valid_BL).mean_valid(x_BLX), sum(kept) / 9)
+    everything = sum(x_BLX[b, t] for b, t in product(range(3), range(5))) / 15
+    close(Context().mean_valid(x_BLX), everything)
+    close(Context(valid_BL=valid_BL | True).mean_valid(x_BLX), everything)
+
+
+def test_the_mean_over_valid_positions_is_as_precise_under_autocast() -> None:
+    x_BLX = torch.rand(4, 40, 3)
+    valid_BL = torch.arange(40) < torch.tensor([40, 3, 17, 26])[:, None]
+    expected_X = sum(x_BLX[b, t] for b, t in product(range(4), range(40)) if valid_BL[b, t]) / valid_BL.sum()
+    with torch.autocast("cpu", torch.bfloat16):
+        found_X = Context(valid_BL=valid_BL).mean_valid(x_BLX)
+    assert found_X.dtype == torch.float32
+    close(found_X, expected_X, 1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_keeps_its_share_and_scales_what_it_keeps(rate: float) -> None:
+    x_BLD = 1 + torch.rand(8, 50, 100, dtype=torch.float64)
+    y_BLD = Context(masks=masks(8)).dropout(x_BLD, rate)
+    kept_BLD = y_BLD != 0
+    close(y_BLD[kept_BLD], x_BLD[kept_BLD] / (1 - rate))
+    deviation = (rate * (1 - rate) / x_BLD.numel()) ** 0.5
+    assert abs(kept_BLD.double().mean() - (1 - rate)) < 5 * deviation
+    for dim, others in ((0, 5_000), (1, 800), (2, 400)):  # no row, position or channel is spared
+        shares = kept_BLD.double().mean(dim=[d for d in range(3) if d != dim])
+        assert bool(((shares - (1 - rate)).abs() < 5 * (rate * (1 - rate) / others) ** 0.5).all())
+
+
+def test_dropout_masks_come_from_the_draw_alone() -> None:
+    x_BLD = 1 + torch.rand(4, 6, 10)
+    first = Context(masks=masks(4)).dropout(x_BLD, 0.5)
+    torch.manual_seed(99)
+    ctx = Context(masks=masks(4))
+    assert torch.equal(ctx.dropout(x_BLD, 0.5), first)
+    assert not torch.equal(ctx.dropout(x_BLD, 0.5), first)  # the next layer's mask is another
+    assert not torch.equal(Context(masks=masks(4, seed=1)).dropout(x_BLD, 0.5), first)
+    own = Draw(seed=0, split="dropout", rows_B=torch.tensor([2, 0]))
+    assert torch.equal(Context(masks=own).dropout(x_BLD[[2, 0]], 0.5), first[[2, 0]])  # a row's mask goes with it
+    assert not torch.equal(first[0] == 0, first[1] == 0)
+
+
+def test_no_dropout_without_masks_or_rate_and_no_change_of_precision() -> None:
+    x_BLD = torch.randn(4, 6, 10)
+    assert Context().dropout(x_BLD, 0.9) is x_BLD
+    draw = masks(4)
+    assert Context(masks=draw).dropout(x_BLD, 0.0) is x_BLD
+    assert draw.calls == 0
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        assert Context(masks=masks(4)).dropout(x_BLD.to(dtype), 0.5).dtype == dtype
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_every_model_drops_in_every_block_when_told_to(cls: type[ModelConfig]) -> None:
+    config = replace(cls.tiny(), dropout=0.4)
+    model, tokens_BL = config.build(VOCAB).double(), torch.randint(VOCAB, (3, 7))
+    whole = replace(cls.tiny(), dropout=0.0).build(VOCAB).double()
+    whole.load_state_dict(model.state_dict())
+    plain_BLV = model(tokens_BL, Context())
+    assert torch.equal(plain_BLV, whole(tokens_BL, Context()))
+    assert torch.equal(plain_BLV, whole(tokens_BL, Context(masks=masks())))
+    draw = masks()
+    dropped_BLV = model(tokens_BL, Context(masks=draw))
+    assert draw.calls >= config.num_blocks
+    assert not torch.allclose(dropped_BLV, plain_BLV)
+    assert torch.equal(model(tokens_BL, Context(masks=masks())), dropped_BLV)
+    for layer in range(config.num_blocks):
+        assert moved_by_masks(model, tokens_BL, layer) > 0.01
+
+
+def moved_by_masks(model: Backbone, tokens_BL: Tensor, layer: int) -> float:
+    """How far dropout moves what the block behind `layer` makes of the stream that comes without it."""
+    clean = Context(taps=frozenset({layer, layer + 1}))
+    model(tokens_BL, clean)
+    ctx = Context(masks=masks(), taps=frozenset({layer + 1}), edits={layer: lambda _: clean.tapped[layer]})
+    model(tokens_BL, ctx)
+    return (ctx.tapped[layer + 1] - clean.tapped[layer + 1]).abs().mean().item()
+
+
+@pytest.mark.parametrize("cls", [LSTMBlockConfig, TransformerConfig, MoEConfig, EncoderConfig])
+def test_a_residual_block_drops_each_branch_before_it_is_added(cls: type[ModelConfig]) -> None:
+    (block,) = replace(cls.tiny(), num_blocks=1, dropout=0.4).build(VOCAB).double().blocks
+    x_BLD = torch.randn(3, 7, 16, dtype=torch.float64)
+    draw = masks()
+    keep_2BLD = [(draw.uniform((7, 16)) >= 0.4) / 0.6 for _ in range(2)]
+    if cls is LSTMBlockConfig:
+        mixed_BLD = block.out(block.cell(block.cell_norm(x_BLD), Context()))
+    else:
+        mixed_BLD = block.attention(block.attention_norm(x_BLD), Context())
+    half_BLD = x_BLD + keep_2BLD[0] * mixed_BLD
+    expected_BLD = half_BLD + keep_2BLD[1] * block.feed_forward(block.feed_forward_norm(half_BLD), Context())
+    close(block(x_BLD, Context(masks=masks())), expected_BLD, 1e-6)  # the masks are in single precision
+
+
+def flipped(x: Tensor) -> Tensor:
+    return 2 * x.flip(-1) + 1
+
+
+def steps(model: Backbone, tokens_BL: Tensor, make: Callable[[], Context]) -> tuple[Tensor, list[Context]]:
+    state, outputs, contexts = start(model, tokens_BL.shape[0]), [], []
+    for tokens_B in tokens_BL.unbind(1):
+        contexts.append(make())
+        logits_BV, state = model.step(tokens_B, state, contexts[-1])
+        outputs.append(logits_BV)
+    return torch.stack(outputs, 1), contexts
+
+
+@pytest.mark.parametrize("layers", [{0}, {1}, {2}, {0, 1, 2}])
+@pytest.mark.parametrize("cls", STEPWISE)
+def test_edits_and_taps_agree_in_forward_step_and_extend(cls: type[ModelConfig], layers: set[int]) -> None:
+    model, tokens_BL = cls.tiny().build(VOCAB).double(), torch.randint(VOCAB, (3, 8))
+
+    def make() -> Context:
+        return Context(edits=dict.fromkeys(layers, flipped), taps=frozenset(range(3)))
+
+    ctx, extended = make(), make()
+    logits_BLV = model(tokens_BL, ctx)
+    assert not torch.allclose(logits_BLV, model(tokens_BL, Context()))
+    stepped_BLV, contexts = steps(model, tokens_BL, make)
+    extended_BLV, _ = model.extend(tokens_BL, start(model, 3), extended)
+    close(stepped_BLV, logits_BLV, 1e-10)
+    close(extended_BLV, logits_BLV, 1e-10)
+    for layer in range(3):
+        close(extended.tapped[layer], ctx.tapped[layer], 1e-10)
+        close(torch.stack([one.tapped[layer] for one in contexts], 1), ctx.tapped[layer], 1e-10)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_an_edit_replaces_the_stream_for_all_that_follows(cls: type[ModelConfig]) -> None:
+    model, tokens_BL = cls.tiny().build(VOCAB).double(), torch.randint(VOCAB, (3, 8))
+    patch_BLD = torch.randn(3, 8, 16, dtype=torch.float64)
+    for layer in range(3):
+        ctx = Context(edits={layer: lambda _: patch_BLD}, taps=frozenset(range(3)))
+        logits_BLV = model(tokens_BL, ctx)
+        assert sorted(ctx.tapped) == [0, 1, 2]
+        x_BLD = patch_BLD
+        assert torch.equal(ctx.tapped[layer], patch_BLD)  # a tap sees what the next layer sees
+        for block in model.blocks[layer:]:
+            x_BLD = block(x_BLD, Context())
+        close(logits_BLV, model.norm(x_BLD) @ model.head.weight.T)
+    ctx = Context(taps=frozenset({0, 2}))
+    model(tokens_BL, ctx)
+    assert sorted(ctx.tapped) == [0, 2]
+    assert torch.equal(ctx.tapped[0], model.embedding.weight[tokens_BL])
+
+
+class Scale(Block):
+    """y = x, times a weight of the model, plus what the first block left behind."""
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        assert isinstance(ctx.model, nn.Linear)
+        first = ctx.shared.setdefault("first", x_BLD)
+        ctx.add_metric("seen", x_BLD.sum())
+        return ctx.model(x_BLD) + first
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        return None
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        return self(x_BD, ctx), None
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        return self(x_BLD, ctx), None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleConfig(ModelConfig):
+    name, family, year, paper = "scale", "test", 2026, "none"
+
+    def blocks(self) -> list[Block]:
+        return [Scale() for _ in range(self.num_blocks)]
+
+    def shared_module(self) -> nn.Module:
+        return nn.Linear(self.d_model, self.d_model, bias=False)
+
+
+def test_shared_parameters_and_shared_tensors_reach_every_block() -> None:
+    model = ScaleConfig(d_model=4, num_blocks=3).build(VOCAB).double()
+    assert count_parameters(model) == 12 * 4 + 4 * 4 + 4 + 12 * 4
+    tokens_BL = torch.randint(VOCAB, (2, 5))
+    first_BLD = x_BLD = model.embedding.weight[tokens_BL]
+    assert model.shared is not None
+    for _ in range(3):
+        x_BLD = x_BLD @ model.shared.weight.T + first_BLD
+    expected_BLV = model.norm(x_BLD) @ model.head.weight.T
+    ctx = Context()
+    close(model(tokens_BL, ctx), expected_BLV)
+    assert len(ctx.metrics["seen"]) == 3 and not ctx.metrics["seen"][0].requires_grad
+    assert state_bytes(start(model, 2)) == 0
+    close(model.extend(tokens_BL, start(model, 2), Context())[0], expected_BLV)
+    close(steps(model, tokens_BL, Context)[0], expected_BLV)
+
+
+@pytest.mark.parametrize(("kind", "cls"), [("rms", nn.RMSNorm), ("layer", nn.LayerNorm), ("none", nn.Identity)])
+def test_the_final_norm_is_the_one_asked_for(kind: Norm, cls: type[nn.Module]) -> None:
+    assert type(make_norm(kind, 8)) is cls
+    model = TransformerConfig(d_model=8, final_norm=kind).build(VOCAB)
+    assert type(model.norm) is cls
+    x_D = 3 * torch.randn(8) + 1
+    expected = {"rms": x_D / x_D.square().mean().sqrt(), "none": x_D}
+    expected["layer"] = (x_D - x_D.mean()) / x_D.var(correction=0).sqrt()
+    close(model.norm(x_D), expected[kind], 1e-4)
+
+
+def test_defaults_of_the_final_norm() -> None:
+    assert {cls.name: cls().final_norm for cls in ALL} == {
+        "lstm": "none",
+        "lstm_block": "rms",
+        "transformer": "rms",
+        "moe": "rms",
+        "encoder": "rms",
+    }
+
+
+@pytest.mark.parametrize("d_model", [32, 512])
+def test_the_head_starts_with_logits_of_unit_order_at_any_width(d_model: int) -> None:
+    model = TransformerConfig(d_model=d_model, num_blocks=1).build(500)
+    assert model.head.bias is None
+    assert model.head.weight.std().item() == pytest.approx(d_model**-0.5, rel=0.05)
+    logits_BLV = model(torch.randint(500, (4, 16)), Context())
+    assert logits_BLV.std().item() == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings", "field"),
+    [
+        *((cls, {"num_blocks": 0}, "num_blocks") for cls in ALL),
+        *((cls, {"dropout": 1.0}, "dropout") for cls in ALL),
+        (LSTMConfig, {"dropout": -0.1}, "dropout"),
+        (LSTMConfig, {"dropout": float("nan")}, "dropout"),
+        (LSTMConfig, {"d_model": 0}, "d_model"),
+        (LSTMBlockConfig, {"d_inner": -1}, "d_inner"),
+        (TransformerConfig, {"d_inner": -1}, "d_inner"),
+        (TransformerConfig, {"d_model": 30, "num_heads": 4}, "d_model"),
+        (EncoderConfig, {"d_model": 126}, "d_model"),
+        (MoEConfig, {"d_model": 126}, "d_model"),
+        (TransformerConfig, {"d_model": 20, "num_heads": 4}, "d_model"),  # heads of dimension 5 cannot turn in pairs
+        (TransformerConfig, {"num_heads": 0}, "heads"),
+        (MoEConfig, {"top_k": 9}, "top_k"),
+        (MoEConfig, {"top_k": 3, "num_experts": 2}, "top_k"),
+        (MoEConfig, {"top_k": 0}, "top_k"),
+        (MoEConfig, {"balance": -0.01}, "balance"),
+        (MoEConfig, {"balance": float("nan")}, "balance"),
+    ],
+)
+def test_impossible_settings_are_refused_in_one_line(
+    cls: type[ModelConfig], settings: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        cls(**settings)
+    message = str(caught.value)
+    assert "\n" not in message and message.startswith(f"{cls.name}: ") and field in message
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [
+        (LSTMConfig, {"num_blocks": 1, "dropout": 0.99, "d_model": 1}),
+        (TransformerConfig, {"d_model": 8, "num_heads": 4}),
+        (MoEConfig, {"d_model": 8, "top_k": 3, "num_experts": 3, "balance": 0.0}),
+        (MoEConfig, {"d_model": 8, "top_k": 1, "num_experts": 1}),
+    ],
+)
+def test_the_settings_next_to_them_are_not(cls: type[ModelConfig], settings: dict[str, Any]) -> None:
+    logits_BLV = cls(**settings).build(VOCAB)(torch.randint(VOCAB, (2, 3)), Context())
+    assert logits_BLV.shape == (2, 3, VOCAB)
