@@ -43,7 +43,7 @@ def numerics(settings: Exec, device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": settings.threads,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # plain text: a checkpoint holds no other type
         "backend": settings.backend,
         "pack": 1,
         "capture": False,

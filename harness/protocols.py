@@ -109,15 +109,15 @@ PROTOCOLS: dict[str, Protocol] = {
         seeds=3,
         train={
             **_XLSTM,
-            "steps": 1000,
+            "steps": 800,
             "batch": 32,
             "precision": "fp32",
             "stop_after": 2,
             "log_every": 20,
         },
-        eval={"test": 512, "validation": 256, "every": 100, "extrapolate": []},
+        eval={"test": 512, "validation": 128, "every": 100, "extrapolate": []},
         # A forget bias of 1 (Jozefowicz et al. 2015): without it some seeds need longer than the budget for parity.
-        model={"d_model": 64, "num_blocks": 2, "num_heads": 4, "forget_bias": 1.0},
+        model={"d_model": 64, "num_blocks": 2, "num_heads": 4, "forget_bias": 1.0, "d_inner": 64},
     ),
 }
 

@@ -39,7 +39,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
 
     def open(self, run: Run) -> None:
-        """Make the folder, or make sure that it is this run's."""
+        """Write the config, or make sure that it is this run's."""
         self.path.mkdir(parents=True, exist_ok=True)
         config = self.path / "config.json"
         if config.exists():
@@ -51,8 +51,12 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """The right to write here; Busy if another process has it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("a+") as file:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("a+")
+        except OSError as error:
+            raise ValueError(f"cannot write results to {self.path}: {error.strerror}") from None
+        with lock as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

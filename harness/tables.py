@@ -117,12 +117,16 @@ def collect(results: Path) -> pd.DataFrame:
         record = Record.of(RunFolder(results, config.parent.name))
         if record is not None:
             records[record.run_id] = record
-    frame = pd.DataFrame(
-        [records[run_id].model_dump() for run_id in sorted(records)], columns=list(Record.model_fields)
-    )
-    results.mkdir(parents=True, exist_ok=True)
+    if not records:
+        raise ValueError(f"no finished runs under {results}")
+    frame = _frame([records[run_id] for run_id in sorted(records)])
     path.write_text(frame.to_csv(index=False, lineterminator="\n"))
     return frame
+
+
+def stored(path: Path) -> pd.DataFrame:
+    """The records of a records.csv as they stand."""
+    return _frame(_stored(path))
 
 
 def _stored(path: Path) -> list[Record]:
@@ -130,6 +134,10 @@ def _stored(path: Path) -> list[Record]:
         return []
     rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
     return [Record.model_validate({name: value for name, value in row.items() if value != ""}) for row in rows]
+
+
+def _frame(records: list[Record]) -> pd.DataFrame:
+    return pd.DataFrame([record.model_dump() for record in records], columns=list(Record.model_fields))
 
 
 def cells(records: pd.DataFrame) -> pd.DataFrame:
@@ -229,8 +237,6 @@ def _floor(table: pd.DataFrame, task: str, floor: str) -> str:
 def write(results: Path) -> str:
     """Bring records.csv up to date, write results/tables/accuracy.{csv,md}, and return the markdown."""
     table = cells(collect(results))
-    if table.empty:
-        raise ValueError(f"no finished runs under {results}")
     folder = results / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "accuracy.csv").write_text(table.to_csv(index=False, lineterminator="\n", float_format="%.6g"))

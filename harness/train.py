@@ -52,7 +52,7 @@ def execute(run: Run, settings: Exec, *, quiet: bool = False) -> dict[str, Any]:
             return done
         with pinned(settings.threads):
             try:
-                return _Loop(run, settings, folder, device).go(quiet=quiet)
+                return Loop(run, settings, folder, device).go(quiet=quiet)
             except Exception as error:
                 folder.fail({"error": f"{type(error).__name__}: {error}", "provenance": provenance()})
                 raise
@@ -86,7 +86,9 @@ def pinned(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class _Loop:
+class Loop:
+    """One run under way."""
+
     def __init__(self, run: Run, settings: Exec, folder: RunFolder, device: torch.device) -> None:
         self.run, self.settings, self.folder, self.device = run, settings, folder, device
         self.stream = TrainingStream(run, device)
@@ -104,7 +106,7 @@ class _Loop:
         start, first = time.monotonic(), counters.step
         stopped_early = bool(train.stop_after) and counters.perfect >= train.stop_after
         while counters.step < train.steps and not stopped_early:
-            loss, norm, metrics = self._step(counters.step)
+            loss, norm, metrics = self.step(counters.step)
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 return self._diverged(loss, norm, progress)
             counters.step += 1
@@ -131,7 +133,7 @@ class _Loop:
         progress.close(f"{counters.step} steps, test accuracy {accuracy:.3f}, {time.monotonic() - start:.1f}s")
         return result
 
-    def _step(self, step: int) -> tuple[float, float, dict[str, float]]:
+    def step(self, step: int) -> tuple[float, float, dict[str, float]]:
         """One optimiser step, unless the loss or the gradient is not finite; then the weights stay as they are."""
         train = self.run.train
         batch = self.stream.batch(step, longest=train.longest(step))
@@ -151,7 +153,11 @@ class _Loop:
         if logged % train.log_every:
             return loss_value, norm_value, {}
         named = {**ctx.losses, **ctx.metrics}
-        return loss_value, norm_value, {name: float(torch.stack(values).mean()) for name, values in named.items()}
+        return (
+            loss_value,
+            norm_value,
+            {name: float(torch.stack(values).detach().mean()) for name, values in named.items()},
+        )
 
     def _log(self, norm: float, metrics: dict[str, float]) -> None:
         counters, every = self.counters, self.run.train.log_every
