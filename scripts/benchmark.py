@@ -1,0 +1,170 @@
+"""What the harness costs, in one run: overhead per step against a bare loop, the share of data, samples a second.
+
+    python scripts/benchmark.py [--steps 40] [--json]
+
+The bare loop has the same model, batch shape, loss, clipping and AdamW, over one batch made beforehand: what it leaves
+out is what the harness adds. Steps of the two alternate, so that a machine whose speed drifts slows both alike;
+medians are quoted, with the 20th and 80th percentile of the ratio step by step.
+"""
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from harness.config import Eval, Exec, Run, Train
+from harness.data import TrainingStream
+from harness.machine import find_device, processor
+from harness.optim import optimiser
+from harness.records import RunFolder
+from harness.registry import all_tasks, find_model, find_task
+from harness.train import Loop, build_model, pinned
+from models.base import Context
+from tasks.draw import Draw
+
+WARM_UP = 5
+
+
+def overhead(steps: int, device: torch.device) -> dict[str, Any]:
+    """The LSTM of width 64 on parity at batch 256 and length 40, in the harness and in a bare loop."""
+    run = Run(
+        task=find_task("parity")(),
+        model=find_model("lstm")(d_model=64),
+        train=Train(steps=10**6, batch=256, log_every=10**6),
+        eval=Eval(every=0),
+    )
+    stream = TrainingStream(run, device)
+    with tempfile.TemporaryDirectory() as folder:
+        place = RunFolder(Path(folder), run.run_id)
+        place.open(run)
+        loop = Loop(run, Exec(device=str(device), results=Path(folder)), place, device)
+        bare = _bare_loop(run, stream, device)
+        counter = iter(range(10**6))
+        inside, outside = _alternating(lambda: loop.step(next(counter)), bare, steps, device)
+    made = _times(lambda: stream.batch(next(counter), longest=40), steps, device)
+    ratio = np.array(inside) / np.array(outside)
+    return {
+        "harness_ms": _median(inside),
+        "bare_ms": _median(outside),
+        "overhead_percent": round(100 * (float(np.median(ratio)) - 1), 2),
+        "overhead_p20_p80": [round(100 * (float(np.quantile(ratio, q)) - 1), 2) for q in (0.2, 0.8)],
+        "data_ms": _median(made),
+        "data_share_percent": round(100 * float(np.median(made)) / float(np.median(inside)), 2),
+    }
+
+
+def _bare_loop(run: Run, stream: TrainingStream, device: torch.device) -> Callable[[], None]:
+    """The training step somebody would write without a harness."""
+    model = build_model(run, device)
+    optimizer = optimiser(model, run.train)
+    batch = stream.batch(0, longest=40)
+    read_B, target_B = batch.length_B - 1, batch.targets_BL.gather(1, batch.length_B[:, None] - 1)[:, 0]
+    rows_B = torch.arange(len(read_B), device=device)
+
+    def step() -> None:
+        logits_BLV = model(batch.tokens_BL, Context())
+        loss = nn.functional.cross_entropy(logits_BLV[rows_B, read_B], target_B)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        assert math.isfinite(loss.item())
+
+    return step
+
+
+def samples_per_second(device: torch.device) -> list[dict[str, Any]]:
+    """Strings made a second at batch 256, for lengths up to 40 and up to 256."""
+    rows = []
+    for name, classes in sorted(all_tasks().items()):
+        task = classes[0]()
+        row: dict[str, Any] = {"task": name}
+        for low, high in ((3, 40), (40, 256)):
+            legal = torch.tensor(task.legal_lengths(low, high), device=device)
+            rows_B = torch.arange(256, device=device)
+            lengths_B = legal[Draw(seed=0, split="benchmark", rows_B=rows_B).integers(len(legal))]
+            width = task.positions(int(legal[-1]))
+
+            def sample(task: Any = task, lengths_B: Any = lengths_B, width: int = width, rows_B: Any = rows_B) -> None:
+                task.sample(Draw(seed=0, split="benchmark", rows_B=rows_B), lengths_B, width)
+
+            row[f"us_a_sample_to_{high}"] = round(float(np.median(_times(sample, 50, device))) / 256 * 1e3, 2)
+        rows.append(row)
+    return rows
+
+
+def draw_rate(device: torch.device) -> dict[str, float]:
+    """The bare stream: [256, 40] integers."""
+    rows_B = torch.arange(256, device=device)
+    times = _times(lambda: Draw(seed=0, split="benchmark", rows_B=rows_B).integers(10, (40,)), 200, device)
+    return {"ms": _median(times), "million_values_a_second": round(256 * 40 / float(np.median(times)) / 1e3, 1)}
+
+
+def _alternating(
+    one: Callable[[], Any], other: Callable[[], Any], count: int, device: torch.device
+) -> tuple[list[float], list[float]]:
+    pairs = [(_timed(one, device), _timed(other, device)) for _ in range(count + WARM_UP)][WARM_UP:]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def _times(function: Callable[[], Any], count: int, device: torch.device) -> list[float]:
+    return [_timed(function, device) for _ in range(count + WARM_UP)][WARM_UP:]
+
+
+def _timed(function: Callable[[], Any], device: torch.device) -> float:
+    """Milliseconds."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    function()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - start) * 1e3
+
+
+def _median(times: list[float]) -> float:
+    return round(float(np.median(times)), 3)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=40, help="timed steps of each loop")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    device = find_device(options.device)
+    with pinned(1):
+        report = {
+            "machine": {"processor": processor(), "threads": 1, "torch": torch.__version__, "device": str(device)},
+            "step": overhead(options.steps, device),
+            "draw": draw_rate(device),
+            "tasks": samples_per_second(device),
+        }
+    if options.json:
+        print(json.dumps(report, indent=1))
+        return 0
+    print("  ".join(f"{key} {value}" for key, value in report["machine"].items()))
+    step = report["step"]
+    print("\nTraining step: lstm d_model 64, parity, batch 256, length 40 (median)")
+    print(f"  bare loop  {step['bare_ms']:8.2f} ms")
+    low, high = step["overhead_p20_p80"]
+    print(f"  harness    {step['harness_ms']:8.2f} ms   {step['overhead_percent']:+.1f} % ({low:+.1f} .. {high:+.1f})")
+    print(f"  its data   {step['data_ms']:8.2f} ms   {step['data_share_percent']:.1f} % of the step")
+    print(f"\nDraw of [256, 40] integers: {report['draw']['ms']} ms")
+    print("\nMicroseconds a sample at batch 256   to 40   to 256")
+    for row in report["tasks"]:
+        print(f"  {row['task']:32}  {row['us_a_sample_to_40']:6.2f}   {row['us_a_sample_to_256']:6.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""What the README and results/ show is what the records say, and its examples pass the check they name."""
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness import cli, tables
+from models.base import MODELS
+from tasks.base import TASKS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+_spec = importlib.util.spec_from_file_location("readme_table", ROOT / "scripts" / "readme_table.py")
+readme_table = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(readme_table)
+
+
+def test_the_readme_shows_the_records() -> None:
+    assert readme_table.with_table(README) == README, "run scripts/readme_table.py"
+
+
+def test_the_committed_tables_come_from_the_records(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "results" / "records.csv", tmp_path)
+    text = tables.write(tmp_path)
+    for name in ("accuracy.csv", "accuracy.md"):
+        assert (tmp_path / "tables" / name).read_bytes() == (ROOT / "results" / "tables" / name).read_bytes()
+    assert (tmp_path / "records.csv").read_bytes() == (ROOT / "results" / "records.csv").read_bytes()
+    assert text.startswith("### ")
+
+
+@pytest.mark.parametrize(("name", "number"), [("running_mean", 0), ("first_symbol", 1)])
+def test_the_examples_conform(name: str, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = [block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "@register" in block]
+    plugin = tmp_path / f"{name}.py"
+    plugin.write_text(source[number])
+    before, tasks_before = list(MODELS), list(TASKS)
+    try:
+        assert cli.main(["check", name, "--plugin", str(plugin)]) == 0
+    finally:
+        MODELS[:], TASKS[:] = before, tasks_before
+    assert f"{name}: conforms" in capsys.readouterr().out
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    assert set(re.findall(r"^ladder (\w+)", README, flags=re.MULTILINE)) <= set(cli.COMMANDS)
+
+
+def test_the_columns_of_the_records_are_explained() -> None:
+    explained = (ROOT / "results" / "README.md").read_text()
+    listed = {
+        name for row in re.findall(r"^\| ([\w, ]+) \|", explained, flags=re.MULTILINE) for name in row.split(", ")
+    }
+    assert set(tables.Record.model_fields) <= listed | {"error"}
