@@ -73,7 +73,10 @@ def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Ru
         ("seed", int, preset.seed),
     ]
     tree = dataclasses.make_dataclass("Options", fields, frozen=True)
-    tree.__doc__ = f"Train and score {names[1]} on {names[0]} under the {preset.protocol} protocol."
+    tree.__doc__ = (
+        f"Train and score {names[1]} on {names[0]} under the {preset.protocol} protocol (--protocol NAME for another). "
+        "Also: --json prints the result, --quiet no progress, --plugin PATH_OR_MODULE loads a plugin first."
+    )
     options = parse(tree, rest[2:], prog=f"{prog} {names[0]} {names[1]}")
     run = Run(
         task=options.task,

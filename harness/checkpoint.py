@@ -9,7 +9,6 @@ with `weights_only`, so a checkpoint never runs code. The newest intact one wins
 import hashlib
 import io
 import os
-import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ def read(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
         raise DamagedCheckpoint(f"{path.name} does not match its digest")
     try:
         return torch.load(io.BytesIO(payload), map_location=device, weights_only=True)
-    except pickle.UnpicklingError:
+    except Exception:  # torch names an archive it cannot or may not read in many ways
         raise DamagedCheckpoint(f"{path.name} holds something other than weights") from None
 
 
@@ -49,17 +48,23 @@ def path_of(folder: Path, step: int) -> Path:
 
 def newest(folder: Path, *, device: torch.device | str = "cpu") -> dict[str, Any] | None:
     """The newest intact checkpoint of a folder, if any."""
-    for path in sorted(folder.glob("step_*.ckpt"), reverse=True):
+    for path in reversed(_by_step(folder)):
         try:
             return read(path, device=device)
+        except FileNotFoundError:  # its writer, still at work, has replaced it since
+            continue
         except DamagedCheckpoint as damage:
             warnings.warn(f"{folder.name}: {damage}; an older checkpoint is used", stacklevel=2)
     return None
 
 
+def _by_step(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step_*.ckpt"), key=lambda path: int(path.stem.removeprefix("step_")))
+
+
 def prune(folder: Path, *, keep: int = KEEP) -> None:
     """Remove all but the newest checkpoints, and what an interrupted write left behind."""
-    for path in sorted(folder.glob("step_*.ckpt"))[:-keep]:
+    for path in _by_step(folder)[:-keep]:
         path.unlink()
     for path in folder.glob("*.part"):
         path.unlink()

@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if name not in COMMANDS:
             raise ValueError(f"no such command: {name!r}{did_you_mean(name, COMMANDS) or '; see `ladder --help`'}")
+        if rest in (["--help"], ["-h"]) and name in ("describe", "sample", "run", "check"):
+            print(f"ladder {name}: {COMMANDS[name][1]}")
+            return 0
         for plugin in take(rest, "--plugin"):
             load_plugin(plugin)
         return COMMANDS[name][0](rest)

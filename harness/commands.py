@@ -1,6 +1,7 @@
 """What each `ladder` command does: parse its line, ask the harness, print for a person or, with --json, a program."""
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
@@ -13,10 +14,11 @@ from harness import errors as errors_report
 from harness.arguments import name_first, parse, parse_run, take_flag
 from harness.config import default_results
 from harness.machine import find_device
-from harness.records import Busy, find_run
+from harness.records import Busy, find_run, flat
 from harness.registry import find_part, find_task
-from harness.train import execute
-from tasks.base import LEVELS
+from harness.train import RunFailed, execute
+from models.base import ModelConfig
+from tasks.base import LEVELS, Task
 
 
 @dataclass
@@ -54,7 +56,7 @@ class DescribeOptions:
 def describe_part(words: list[str]) -> int:
     name = name_first(words, "ladder describe needs the NAME of a task or model")
     kind, cls = find_part(name)
-    options = parse(_with_part(DescribeOptions, kind, cls), words, prog=f"ladder describe {name}")
+    options = parse(with_part(DescribeOptions, kind, cls()), words, prog=f"ladder describe {name}")
     tree = describe.described(getattr(options, kind))
     if options.json:
         return _print_json(tree)
@@ -82,7 +84,7 @@ class SampleOptions:
 
 def sample(words: list[str]) -> int:
     name = name_first(words, "ladder sample needs the name of a TASK")
-    options = parse(_with_part(SampleOptions, "task", find_task(name)), words, prog=f"ladder sample {name}")
+    options = parse(with_part(SampleOptions, "task", find_task(name)()), words, prog=f"ladder sample {name}")
     for row in describe.samples(options.task, count=options.count, length=options.length, seed=options.seed):
         print(json.dumps(row) if options.json else f"{' '.join(row['input'])}  ->  {' '.join(row['answer'])}")
     return 0
@@ -96,6 +98,9 @@ def run(words: list[str]) -> int:
         result = execute(cell, settings, quiet=quiet)
     except Busy as busy:
         raise ValueError(str(busy)) from None
+    except RunFailed as failed:
+        print(f"ladder: {failed}", file=sys.stderr)
+        return 1
     if as_json:
         _print_json(result)
     else:
@@ -118,14 +123,14 @@ def table(words: list[str]) -> int:
 
 @dataclass
 class CheckOptions:
-    """The conformance suite over one task or model: what every registered one is held to."""
+    """The conformance suite over one task or model, with any settings: what every registered one is held to."""
 
 
 def check(words: list[str]) -> int:
     name = name_first(words, "ladder check needs the NAME of a task or model")
     kind, cls = find_part(name)
-    parse(CheckOptions, words, prog=f"ladder check {name}")
-    outcomes = conformance.check(kind, cls)
+    options = parse(with_part(CheckOptions, kind, conformance.specimen(cls)), words, prog=f"ladder check {name}")
+    outcomes = conformance.check(getattr(options, kind))
     _columns([(outcome.verdict, outcome.check, outcome.reason) for outcome in outcomes])
     failed = sum(outcome.verdict == "FAIL" for outcome in outcomes)
     print(f"{name}: {failed} of {len(outcomes)} checks fail" if failed else f"{name}: conforms")
@@ -167,7 +172,7 @@ class DiffOptions:
 
 def diff(words: list[str]) -> int:
     options = parse(DiffOptions, words, prog="ladder diff")
-    one, other = (describe.flat(find_run(options.results, run_id).config()) for run_id in (options.a, options.b))
+    one, other = (flat(find_run(options.results, run_id).config()) for run_id in (options.a, options.b))
     changed = {key: [one.get(key), other.get(key)] for key in {**one, **other} if one.get(key) != other.get(key)}
     if options.json:
         return _print_json(changed)
@@ -195,9 +200,9 @@ def doctor(words: list[str]) -> int:
     return 0
 
 
-def _with_part(options: type, kind: str, cls: type) -> type:
+def with_part(options: type, kind: str, part: Task | ModelConfig) -> type:
     """The options with the settings of a concrete task or model beside them, as `--task.*` or `--model.*`."""
-    both = make_dataclass(options.__name__, [(kind, cls, field(default_factory=cls))], bases=(options,))
+    both = make_dataclass(options.__name__, [(kind, type(part), part)], bases=(options,))
     both.__doc__ = options.__doc__
     return both
 

@@ -11,20 +11,17 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
+from harness.parts import check_types, checked, default_settings, from_plain, plain
+from harness.presets import PROTOCOLS
 from harness.registry import did_you_mean, find_model, find_task
 from models.base import Backend, ModelConfig, require
-from tasks.base import Task
+from tasks.base import LEVELS, Task
 
 SCHEMA = 1
-
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +40,10 @@ class Train:
     """Longest lengths of successive, equally long stages, in place of the fixed one; empty for none."""
     lr: float = 1e-3
     """Peak learning rate."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """What the rate does after the warm-up: fall to `lr_final` along a cosine, or stay."""
     lr_final: float = 1e-5
-    """Learning rate at the last step, the end of a cosine."""
+    """Learning rate at the last step of a cosine."""
     warmup: float = 0.1
     """Share of the steps in which the rate rises linearly from 0."""
     betas: tuple[float, float] = (0.9, 0.99)
@@ -59,10 +58,9 @@ class Train:
     """bf16 is autocast over fp32 weights."""
     stop_after: int = 0
     """Stop after this many perfect validations in a row; 0 for never."""
-    log_every: int = 100
-    """Steps between lines of metrics.jsonl."""
 
     def __post_init__(self) -> None:
+        check_types(self, "train")
         require(self.steps >= 1, f"train.steps must be at least 1, not {self.steps}")
         require(self.batch >= 1, f"train.batch must be at least 1, not {self.batch}")
         require(1 <= self.lengths[0] <= self.lengths[1], f"train.lengths must rise from 1, not {self.lengths}")
@@ -76,7 +74,8 @@ class Train:
         require(0 <= self.weight_decay < math.inf, f"train.weight_decay must not be negative: {self.weight_decay}")
         require(0 <= self.clip < math.inf, f"train.clip must not be negative: {self.clip}")
         require(self.stop_after >= 0, f"train.stop_after must not be negative: {self.stop_after}")
-        require(self.log_every >= 1, f"train.log_every must be at least 1, not {self.log_every}")
+        falls = self.schedule == "constant" or self.lr_final <= self.lr
+        require(falls, f"train.lr_final={self.lr_final} lies above train.lr={self.lr}")
 
     def longest(self, step: int) -> int:
         """The longest string of a step, which the curriculum decides if there is one."""
@@ -111,9 +110,11 @@ class Eval:
     """Strings scored at a time."""
 
     def __post_init__(self) -> None:
+        check_types(self, "eval")
         require(1 <= self.lengths[0] <= self.lengths[1], f"eval.lengths must rise from 1, not {self.lengths}")
         for name in ("test", "validation", "extrapolation", "batch"):
             require(getattr(self, name) >= 1, f"eval.{name} must be at least 1, not {getattr(self, name)}")
+        require(0 <= self.seed < 2**63, f"eval.seed must be in 0..2**63-1, not {self.seed}")
         require(self.every >= 0, f"eval.every must not be negative: {self.every}")
         require(list(self.bins) == sorted(set(self.bins)), f"eval.bins must rise, not {self.bins}")
         require(all(length >= 1 for length in self.extrapolate), "eval.extrapolate lengths must be positive")
@@ -133,9 +134,16 @@ class Run:
     """The preset (harness/protocols.py) this run is labelled with; tables name every setting that differs from it."""
 
     def __post_init__(self) -> None:
-        for name in ("task", "model", "train", "eval"):
-            object.__setattr__(self, name, checked(getattr(self, name), where=name))
+        for name, kind in {"task": Task, "model": ModelConfig, "train": Train, "eval": Eval}.items():
+            part = getattr(self, name)
+            require(isinstance(part, kind), f"{name} must be a {kind.__name__}, not {part!r}")
+            object.__setattr__(self, name, checked(part, where=name))
+        known = self.protocol in PROTOCOLS
+        require(known, f"unknown protocol {self.protocol!r}{'' if known else did_you_mean(self.protocol, PROTOCOLS)}")
         require(type(self.seed) is int and 0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, not {self.seed!r}")
+        never = self.train.stop_after > 0 and self.eval.every == 0
+        require(not never, "train.stop_after needs validations on the way: eval.every must not be 0")
+        require(self.task.level in LEVELS, f"{self.task.name}: no such level as {self.task.level!r}")
         for stage in self.train.curriculum or (self.train.lengths[1],):
             self._legal("train", (self.train.lengths[0], stage))
         self._legal("eval", self.eval.lengths)
@@ -153,12 +161,25 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        text = json.dumps(self.plain(), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         return f"{self.task.name}-{self.model.name}-s{self.seed}-{digest}"
 
+    def identity(self) -> dict[str, Any]:
+        """What `run_id` hashes: the versions and every setting that is not its default.
+
+        A new setting therefore leaves the old runs' names alone. A changed default must raise a version (`SCHEMA`
+        for those of Train and Eval); tests/golden/defaults.json watches.
+        """
+        tree = self.plain()
+        for name in ("task", "model", "train", "eval"):
+            defaults = default_settings(type(getattr(self, name)))
+            part = tree[name].items()
+            tree[name] = {k: value for k, value in part if k not in defaults or defaults[k] != value}
+        return tree
+
     def plain(self) -> dict[str, Any]:
-        """The canonical tree of JSON values that `run_id` hashes and config.json holds."""
+        """The canonical tree of JSON values that config.json holds."""
         return {
             "schema": SCHEMA,
             "protocol": self.protocol,
@@ -173,7 +194,9 @@ class Run:
     def from_plain(cls, tree: dict[str, Any]) -> "Run":
         """The run of a config.json; one written for another version of the schema, task or model is refused."""
         tree = dict(tree)
-        require(tree.pop("schema", None) == SCHEMA, f"the record's schema is not {SCHEMA}")
+        wanted = {"schema", "protocol", "task", "model", "train", "eval", "seed"}
+        require(set(tree) == wanted, f"a record's config has the keys {', '.join(sorted(wanted))}")
+        require(tree.pop("schema") == SCHEMA, f"the record's schema is not {SCHEMA}")
         parts: dict[str, Any] = {}
         for name, find in (("task", find_task), ("model", find_model)):
             part = dict(tree.pop(name))
@@ -186,7 +209,6 @@ class Run:
         parts["train"] = from_plain(Train, tree.pop("train"), where="train")
         parts["eval"] = from_plain(Eval, tree.pop("eval"), where="eval")
         parts |= {name: tree.pop(name) for name in ("seed", "protocol")}
-        require(not tree, f"unknown keys in the record: {', '.join(tree)}")
         return cls(**parts)
 
 
@@ -202,12 +224,16 @@ class Exec:
     """auto takes the fastest path a block has here; reference is plain torch."""
     checkpoint_every: int = 1000
     """Steps between checkpoints."""
+    log_every: int = 100
+    """Steps between lines of metrics.jsonl."""
     results: Path = field(default_factory=lambda: default_results())
     """The folder that holds runs/, tables/ and records.csv."""
 
     def __post_init__(self) -> None:
+        check_types(self, "exec")
         require(self.threads >= 1, f"exec.threads must be at least 1, not {self.threads}")
         require(self.checkpoint_every >= 1, f"exec.checkpoint_every must be at least 1, not {self.checkpoint_every}")
+        require(self.log_every >= 1, f"exec.log_every must be at least 1, not {self.log_every}")
 
 
 def default_results() -> Path:
@@ -215,41 +241,6 @@ def default_results() -> Path:
     checkout = Path(__file__).parents[1]
     beside = checkout / "results" if (checkout / "pyproject.toml").exists() else Path("results")
     return Path(os.environ.get("LADDER_RESULTS", beside))
-
-
-@lru_cache
-def _adapter(cls: type) -> TypeAdapter:
-    return TypeAdapter(cls)
-
-
-def plain(part: Any) -> dict[str, Any]:
-    """A part's fields as JSON values."""
-    return _adapter(type(part)).dump_python(part, mode="json")
-
-
-def checked(part: Part, *, where: str) -> Part:
-    """The part with its field types enforced: an int is taken for a float, nothing else is converted."""
-    return from_plain(type(part), {f.name: getattr(part, f.name) for f in fields(part)}, where=where)
-
-
-def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:
-    """A part from JSON values; an unknown key or a wrong type is refused."""
-    known = [f.name for f in fields(cls)]
-    for key in tree:
-        require(key in known, f"{where} has no setting {key!r}{did_you_mean(key, known)}")
-    try:
-        return _adapter(cls).validate_json(json.dumps(tree, default=repr), strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"] == "value_error":  # our own sentence, which names its field
-            raise ValueError(str(first["ctx"]["error"])) from None
-        place = ".".join([where, *map(str, first["loc"])])
-        raise ValueError(f"{place}: {first['msg']}, not {first['input']!r}") from None
-
-
-def replaced(part: Part, changes: dict[str, Any], *, where: str) -> Part:
-    """The part with some fields changed, by Python values or JSON ones."""
-    return from_plain(type(part), plain(part) | changes, where=where) if changes else part
 
 
 def without_training_targets(task: Task) -> Task:

@@ -1,12 +1,12 @@
-"""The conformance of a model: each function takes a config class and checks its `tiny()` instance in float64."""
+"""The conformance of a model: each function takes a config, usually a `tiny()` one, and checks it in float64."""
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-from harness.config import checked, from_plain, plain
 from harness.conform import Skip, equal, same
 from harness.optim import declared
+from harness.parts import checked, from_plain, plain
 from models.backbone import state_bytes
 from models.base import Context, ModelConfig
 
@@ -14,47 +14,49 @@ VOCAB = 11
 LENGTHS = (1, 2, 7, 33)
 
 
-def declares_itself(cls: type[ModelConfig]) -> None:
+def declares_itself(config: ModelConfig) -> None:
+    cls = type(config)
     for name, kind in {"name": str, "family": str, "year": int, "paper": str, "version": int}.items():
         assert isinstance(getattr(cls, name, None), kind), f"{name} must be a class attribute of type {kind.__name__}"
-    assert cls.name.isidentifier() and cls.name == cls.name.lower(), f"{cls.name!r} is no lower-case identifier"
+    assert cls.name.isidentifier(), f"{cls.name!r} is no identifier"
+    assert cls.name == cls.name.lower(), f"{cls.name!r} is not lower-case"
     assert cls.__dataclass_params__.frozen, "the config must be a frozen dataclass"
-    config = cls.tiny()
     assert from_plain(cls, plain(checked(config, where="model")), where="model") == config, "config.json loses settings"
+    assert cls().build(VOCAB).num_layers >= 1, "the model has no layers"
 
 
-def is_built_from_the_seed_alone(cls: type[ModelConfig]) -> None:
+def is_built_from_the_seed_alone(config: ModelConfig) -> None:
     before = torch.get_rng_state()
-    first = _build(cls.tiny())
+    first = _build(config)
     nn.Linear(3, 3)
-    for (name, one), other in zip(first.named_parameters(), _build(cls.tiny()).parameters(), strict=True):
+    for (name, one), other in zip(first.named_parameters(), _build(config).parameters(), strict=True):
         same(one.detach(), other.detach(), f"{name}, built twice from one seed")
     torch.set_rng_state(before)
 
 
-def gives_logits_over_the_vocabulary(cls: type[ModelConfig]) -> None:
-    model = _build(cls.tiny())
+def gives_logits_over_the_vocabulary(config: ModelConfig) -> None:
+    model = _build(config)
     for length in LENGTHS:
         logits = model(_tokens(3, length), Context())
         assert logits.shape == (3, length, VOCAB), f"logits {tuple(logits.shape)}, not {(3, length, VOCAB)}"
         assert bool(torch.isfinite(logits).all()), f"logits are not finite at length {length}"
 
 
-def the_future_never_changes_the_past(cls: type[ModelConfig]) -> None:
-    if cls.sees == "all":
+def the_future_never_changes_the_past(config: ModelConfig) -> None:
+    if config.sees == "all":
         raise Skip("it sees every position")
-    model, length, cut = _build(cls.tiny()), 33, 20
+    model, length, cut = _build(config), 33, 20
     tokens = _tokens(4, length)
     changed = torch.cat([tokens[:, :cut], _tokens(4, length - cut, seed=9)], dim=1)
     prompt_B = torch.full((4,), 12)
     first, second = (model(t, _context(torch.full((4,), length), length, prompt_B)) for t in (tokens, changed))
-    start = 11 if cls.sees == "prompt" else 0  # inside the prompt, everything may depend on all of it
+    start = 11 if config.sees == "prompt" else 0  # inside the prompt, everything may depend on all of it
     equal(second[:, start:cut], first[:, start:cut], "outputs before a change", tolerance=1e-12)
     assert not torch.equal(second[:, cut:], first[:, cut:]), "outputs after a change do not depend on it"
 
 
-def wider_padding_changes_nothing(cls: type[ModelConfig]) -> None:
-    model = _build(cls.tiny())
+def wider_padding_changes_nothing(config: ModelConfig) -> None:
+    model = _build(config)
     length_B = torch.tensor([33, 1, 20, 7])
     narrow, wide = _tokens(4, 33), torch.zeros(4, 70, dtype=torch.int64)  # 70 crosses into long-sequence paths
     valid = torch.arange(33) < length_B[:, None]
@@ -66,8 +68,8 @@ def wider_padding_changes_nothing(cls: type[ModelConfig]) -> None:
     equal(second[:, :33][valid], first[valid], "valid outputs of a batch padded wider")
 
 
-def rows_do_not_see_each_other(cls: type[ModelConfig]) -> None:
-    model, tokens, length_B = _build(cls.tiny()), _tokens(4, 33), torch.tensor([33, 5, 20, 12])
+def rows_do_not_see_each_other(config: ModelConfig) -> None:
+    model, tokens, length_B = _build(config), _tokens(4, 33), torch.tensor([33, 5, 20, 12])
     prompt_B = (length_B + 1) // 2
     together = model(tokens, _context(length_B, 33, prompt_B))
     for row in range(4):
@@ -76,10 +78,10 @@ def rows_do_not_see_each_other(cls: type[ModelConfig]) -> None:
         equal(together[row, :length], alone[0, :length], f"row {row} in a batch and alone")
 
 
-def stepping_equals_forward(cls: type[ModelConfig]) -> None:
-    if not cls.stepwise:
+def stepping_equals_forward(config: ModelConfig) -> None:
+    if not config.stepwise:
         raise Skip("it declares no step")
-    model = _build(cls.tiny())
+    model = _build(config)
     for length in LENGTHS:
         tokens = _tokens(3, length)
         state = _state(model, 3, length)
@@ -90,10 +92,10 @@ def stepping_equals_forward(cls: type[ModelConfig]) -> None:
         equal(torch.stack(outputs, 1), model(tokens, Context()), f"steps at length {length}")
 
 
-def steps_and_forward_have_equal_gradients(cls: type[ModelConfig]) -> None:
-    if not cls.stepwise:
+def steps_and_forward_have_equal_gradients(config: ModelConfig) -> None:
+    if not config.stepwise:
         raise Skip("it declares no step")
-    model, tokens = _build(cls.tiny()), _tokens(3, 7)
+    model, tokens = _build(config), _tokens(3, 7)
     state, loss = _state(model, 3, 7), torch.zeros((), dtype=torch.float64)
     for position, token_B in enumerate(tokens.unbind(1)):
         logits, state = model.step(token_B, state, Context())
@@ -104,10 +106,10 @@ def steps_and_forward_have_equal_gradients(cls: type[ModelConfig]) -> None:
         equal(stepped[name], whole[name], f"the gradient of {name}", tolerance=1e-8)
 
 
-def a_state_carries_over_a_split(cls: type[ModelConfig]) -> None:
-    if not cls.stepwise:
+def a_state_carries_over_a_split(config: ModelConfig) -> None:
+    if not config.stepwise:
         raise Skip("it declares no step")
-    model, tokens = _build(cls.tiny()), _tokens(3, 33)
+    model, tokens = _build(config), _tokens(3, 33)
     whole = model(tokens, Context())
     for cut in (1, 16, 32):
         head, state = model.extend(tokens[:, :cut], _state(model, 3, 33), Context())
@@ -115,10 +117,10 @@ def a_state_carries_over_a_split(cls: type[ModelConfig]) -> None:
         equal(torch.cat([head, tail], 1), whole, f"two parts cut at {cut}")
 
 
-def a_step_leaves_its_state_as_it_was(cls: type[ModelConfig]) -> None:
-    if not cls.stepwise:
+def a_step_leaves_its_state_as_it_was(config: ModelConfig) -> None:
+    if not config.stepwise:
         raise Skip("it declares no step")
-    model, tokens = _build(cls.tiny()), _tokens(3, 3)
+    model, tokens = _build(config), _tokens(3, 3)
     _, state = model.step(tokens[:, 0], _state(model, 3, 3), Context())
     first, _ = model.step(tokens[:, 1], state, Context())
     model.step(tokens[:, 2], state, Context())
@@ -126,20 +128,20 @@ def a_step_leaves_its_state_as_it_was(cls: type[ModelConfig]) -> None:
     same(second, first, "a step from a state already used")
 
 
-def its_state_grows_as_declared(cls: type[ModelConfig]) -> None:
-    if not cls.stepwise:
+def its_state_grows_as_declared(config: ModelConfig) -> None:
+    if not config.stepwise:
         raise Skip("it declares no step")
-    model = _build(cls.tiny())
+    model = _build(config)
     short, long = (state_bytes(_state(model, 1, length)) for length in (16, 256))
     grows = "length" if long > short else "constant"
-    assert grows == cls.state_growth, f"{short} bytes at length 16, {long} at 256: declared {cls.state_growth}"
+    assert grows == config.state_growth, f"{short} bytes at length 16, {long} at 256: declared {config.state_growth}"
     assert long == short or long > 8 * short, (
         f"{short} bytes at length 16 and {long} at 256: neither constant nor linear"
     )
 
 
-def every_parameter_learns(cls: type[ModelConfig]) -> None:
-    model = _build(cls.tiny())
+def every_parameter_learns(config: ModelConfig) -> None:
+    model = _build(config)
     ctx = Context()
     loss = (model(_tokens(8, 33), ctx) * _weights(8, 33)).sum()
     gradients = _gradients(model, loss + sum(value for values in ctx.losses.values() for value in values))
@@ -148,8 +150,8 @@ def every_parameter_learns(cls: type[ModelConfig]) -> None:
         assert bool((gradient != 0).any()), f"no gradient reaches {name}"
 
 
-def the_fast_path_equals_the_reference(cls: type[ModelConfig]) -> None:
-    model = _build(cls.tiny())
+def the_fast_path_equals_the_reference(config: ModelConfig) -> None:
+    model = _build(config)
     for length in (*LENGTHS, 70):
         tokens, length_B = _tokens(3, length), torch.tensor([length, (length + 1) // 2, 1])
         found = {}
@@ -165,10 +167,10 @@ def the_fast_path_equals_the_reference(cls: type[ModelConfig]) -> None:
             equal(gradient, found["reference"][1][name], f"the gradient of {name} at length {length}", tolerance=1e-8)
 
 
-def stacked_replicas_equal_single_ones(cls: type[ModelConfig]) -> None:
-    if not cls.stackable:
+def stacked_replicas_equal_single_ones(config: ModelConfig) -> None:
+    if not config.stackable:
         raise Skip("it declares itself unstackable")
-    replicas = [_build(cls.tiny(), seed=seed) for seed in (1, 2)]
+    replicas = [_build(config, seed=seed) for seed in (1, 2)]
     parameters, buffers = stack_module_state(replicas)
     parameters = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     tokens = torch.stack([_tokens(3, 17, seed=seed) for seed in (1, 2)])
@@ -193,8 +195,8 @@ def stacked_replicas_equal_single_ones(cls: type[ModelConfig]) -> None:
             equal(parameters[name].grad[row], gradient, f"the gradient of {name}, replica {row}", tolerance=1e-8)
 
 
-def layers_can_be_read_and_replaced(cls: type[ModelConfig]) -> None:
-    model, tokens = _build(cls.tiny()), _tokens(3, 7)
+def layers_can_be_read_and_replaced(config: ModelConfig) -> None:
+    model, tokens = _build(config), _tokens(3, 7)
     layers = range(model.num_layers + 1)
     ctx = Context(taps=frozenset(layers))
     plain_logits = model(tokens, ctx)
@@ -207,8 +209,8 @@ def layers_can_be_read_and_replaced(cls: type[ModelConfig]) -> None:
     same(unchanged, plain_logits, "outputs under edits that change nothing")
 
 
-def the_optimiser_understands_it(cls: type[ModelConfig]) -> None:
-    model = _build(cls.tiny())
+def the_optimiser_understands_it(config: ModelConfig) -> None:
+    model = _build(config)
     listed = list(declared(model))
     assert len(listed) == len(list(model.parameters())), "the decay groups leave out a parameter"
     for parameter, _, multiplier in listed:

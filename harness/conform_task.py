@@ -1,4 +1,4 @@
-"""The conformance of a task: each function takes a task class and checks its default configuration."""
+"""The conformance of a task: each function takes a task, usually one with its default settings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,22 +6,22 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from harness.config import checked, from_plain, plain
 from harness.conform import Skip, same
+from harness.parts import checked, from_plain, plain
 from tasks.base import LEVELS, PAD, Batch, Task
 from tasks.draw import Draw
 
 ROWS = 64
-LOW, HIGH = 3, 40
 
 
-def declares_itself(cls: type[Task]) -> None:
+def declares_itself(task: Task) -> None:
+    cls = type(task)
     for name, kind in {"name": str, "version": int}.items():
         assert isinstance(getattr(cls, name, None), kind), f"{name} must be a class attribute of type {kind.__name__}"
-    assert cls.name.isidentifier() and cls.name == cls.name.lower(), f"{cls.name!r} is no lower-case identifier"
+    assert cls.name.isidentifier(), f"{cls.name!r} is no identifier"
+    assert cls.name == cls.name.lower(), f"{cls.name!r} is not lower-case"
     assert cls.level in LEVELS, f"level {cls.level!r} is not one of {', '.join(LEVELS)}"
     assert cls.__dataclass_params__.frozen, "the task must be a frozen dataclass"
-    task = cls()
     assert from_plain(cls, plain(checked(task, where="task")), where="task") == task, "config.json loses settings"
     assert task.vocab[PAD] == "PAD", f"token 0 is PAD, not {task.vocab[PAD]!r}"
     assert len(set(task.vocab)) == len(task.vocab), "two tokens have one symbol"
@@ -29,13 +29,14 @@ def declares_itself(cls: type[Task]) -> None:
     assert len(set(task.answers)) == len(task.answers) >= 2, "fewer than two possible answers"
 
 
-def lengths_are_legal(cls: type[Task]) -> None:
-    task = cls()
-    legal = task.legal_lengths(LOW, HIGH)
-    assert legal, f"no legal length in {LOW}..{HIGH}"
+def lengths_are_legal(task: Task) -> None:
+    low, high = _range(task)
+    legal = _legal(task)
+    assert legal, f"no legal length in {low}..{high}"
     assert list(legal) == sorted(set(legal)), "legal lengths must rise"
-    assert legal[0] >= LOW and legal[-1] <= HIGH, f"legal lengths {legal[0]}..{legal[-1]} leave {LOW}..{HIGH}"
-    assert task.legal_lengths(LOW, 20) == tuple(n for n in legal if n <= 20), "a narrower range has other lengths"
+    assert low <= legal[0] <= legal[-1] <= high, f"legal lengths {legal[0]}..{legal[-1]} leave {low}..{high}"
+    middle = (low + high) // 2
+    assert task.legal_lengths(low, middle) == tuple(n for n in legal if n <= middle), "a narrower range has others"
     lengths_B = torch.tensor(legal)
     width = max(map(task.positions, legal))
     batch = task.sample(_draw(torch.arange(len(legal))), lengths_B, width)
@@ -44,8 +45,7 @@ def lengths_are_legal(cls: type[Task]) -> None:
         assert found == task.positions(length), f"length {length} fills {found} positions, not {task.positions(length)}"
 
 
-def batches_have_their_shape(cls: type[Task]) -> None:
-    task = cls()
+def batches_have_their_shape(task: Task) -> None:
     batch, width = _batch(task), _width(task)
     for name in ("tokens_BL", "targets_BL"):
         tensor = getattr(batch, name)
@@ -64,8 +64,7 @@ def batches_have_their_shape(cls: type[Task]) -> None:
     assert bool((first_B == batch.prompt_B).all()), "the first answer is not read at the prompt's last position"
 
 
-def only_the_draw_matters(cls: type[Task]) -> None:
-    task = cls()
+def only_the_draw_matters(task: Task) -> None:
     before = torch.get_rng_state()
     first = _batch(task)
     assert torch.equal(torch.get_rng_state(), before), "sampling touches torch's global generator"
@@ -83,17 +82,20 @@ def only_the_draw_matters(cls: type[Task]) -> None:
     _same_batch(by_tensor, first, "a seed given as a tensor")
 
 
-def seeds_and_splits_give_other_strings(cls: type[Task]) -> None:
-    task, rows = cls(), torch.arange(ROWS)
+def seeds_and_splits_give_other_strings(task: Task) -> None:
+    rows = torch.arange(ROWS)
     first = _batch(task)
     for seed, split in ((1, "check"), (0, "other")):
         other = _batch(task, draw=Draw(seed=seed, split=split, rows_B=rows))
         assert not torch.equal(other.tokens_BL, first.tokens_BL), f"seed {seed}, split {split!r}: the same strings"
 
 
-def floors_are_what_samples_show(cls: type[Task]) -> None:
-    task, rows = cls(), 20_000
-    legal = task.legal_lengths(LOW, HIGH)
+def floors_are_what_samples_show(task: Task) -> None:
+    if type(task).allowed is not Task.allowed:
+        assert type(task).floors is not Task.floors, "where several answers are allowed, floors must be overridden"
+        raise Skip("it has floors of its own")
+    rows = 20_000
+    legal = _legal(task)
     for length in (legal[0], legal[len(legal) // 2], legal[-1]):
         lengths_B = torch.full((rows,), length)
         batch = task.sample(_draw(torch.arange(rows), split="check/floors"), lengths_B, task.positions(length))
@@ -109,8 +111,7 @@ def floors_are_what_samples_show(cls: type[Task]) -> None:
     assert floors.best_constant <= floors.content_free + 0.01 <= 1.02, f"floors out of order: {floors}"
 
 
-def dense_targets_agree_with_shorter_strings(cls: type[Task]) -> None:
-    task = cls()
+def dense_targets_agree_with_shorter_strings(task: Task) -> None:
     if not hasattr(task, "supervision"):
         raise Skip("it has no supervision setting")
     try:
@@ -124,8 +125,7 @@ def dense_targets_agree_with_shorter_strings(cls: type[Task]) -> None:
     assert int(dense_batch.scored_BL.sum()) > int(scored_BL.sum()), "dense supervision adds no target"
 
 
-def its_state_is_in_range_and_causal(cls: type[Task]) -> None:
-    task = cls()
+def its_state_is_in_range_and_causal(task: Task) -> None:
     if not task.state_sizes:
         raise Skip("it defines no state")
     tokens_BL = _batch(task).tokens_BL
@@ -137,8 +137,7 @@ def its_state_is_in_range_and_causal(cls: type[Task]) -> None:
     same(task.state(tokens_BL[:, :11]), state_BLS[:, :11], "the state of a prefix")
 
 
-def allowed_answers_contain_the_target(cls: type[Task]) -> None:
-    task = cls()
+def allowed_answers_contain_the_target(task: Task) -> None:
     batch = _batch(task)
     allowed_BLV = task.allowed(batch.tokens_BL)
     if allowed_BLV is None:
@@ -148,8 +147,7 @@ def allowed_answers_contain_the_target(cls: type[Task]) -> None:
     assert bool(held[batch.scored_BL].all()), "a target is not among the allowed answers"
 
 
-def its_own_oracle_agrees(cls: type[Task]) -> None:
-    task = cls()
+def its_own_oracle_agrees(task: Task) -> None:
     batch = _batch(task)
     for row in range(ROWS):
         answers = task.oracle(batch.tokens_BL[row, : int(batch.prompt_B[row])].tolist())
@@ -159,10 +157,10 @@ def its_own_oracle_agrees(cls: type[Task]) -> None:
         assert found == list(answers), f"row {row}: {found}, and by the oracle {list(answers)}"
 
 
-def a_gpu_makes_the_same_strings(cls: type[Task]) -> None:
+def a_gpu_makes_the_same_strings(task: Task) -> None:
     if not torch.cuda.is_available():
         raise Skip("no CUDA device")
-    task, rows = cls(), torch.arange(ROWS, device="cuda")
+    rows = torch.arange(ROWS, device="cuda")
     batch = _batch(task, draw=Draw(seed=0, split="check", rows_B=rows))
     _same_batch(Batch(*(tensor.cpu() for tensor in batch)), _batch(task), "strings made on a GPU")
 
@@ -171,14 +169,22 @@ def _draw(rows: torch.Tensor, *, split: str = "check") -> Draw:
     return Draw(seed=0, split=split, rows_B=rows)
 
 
+def _range(task: Task) -> tuple[int, int]:
+    return task.own_lengths or (3, 40)
+
+
+def _legal(task: Task) -> tuple[int, ...]:
+    return task.legal_lengths(*_range(task))
+
+
 def _width(task: Task) -> int:
-    return max(map(task.positions, task.legal_lengths(LOW, HIGH)))
+    return max(map(task.positions, _legal(task)))
 
 
 def _batch(task: Task, *, rows: torch.Tensor | None = None, draw: Draw | None = None, extra: int = 0) -> Batch:
     """Rows of a fixed split with mixed lengths."""
     draw = draw or _draw(torch.arange(ROWS) if rows is None else rows)
-    legal = torch.tensor(task.legal_lengths(LOW, HIGH), device=draw.rows_B.device)
+    legal = torch.tensor(_legal(task), device=draw.rows_B.device)
     return task.sample(draw, legal[draw.rows_B * 7 % len(legal)], _width(task) + extra)
 
 

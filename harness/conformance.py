@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 from harness import conform_model, conform_task
 from harness.conform import Skip
 from harness.train import pinned
+from models.base import ModelConfig
+from tasks.base import Task
 
 
 class Outcome(NamedTuple):
@@ -27,17 +29,22 @@ def checks(kind: str) -> list[Callable[[Any], None]]:
     return sorted((f for f in own if f.__module__ == room.__name__), key=lambda f: f.__code__.co_firstlineno)
 
 
-def check(kind: str, cls: type) -> list[Outcome]:
+def specimen(cls: type[Task] | type[ModelConfig]) -> Task | ModelConfig:
+    """What of a class is checked unless somebody names settings: a small model, a default task."""
+    return cls.tiny() if issubclass(cls, ModelConfig) else cls()
+
+
+def check(part: Task | ModelConfig) -> list[Outcome]:
     with pinned(1):
-        return [run_check(function, cls) for function in checks(kind)]
+        return [run_check(function, part) for function in checks("task" if isinstance(part, Task) else "model")]
 
 
-def run_check(function: Callable[[Any], None], cls: type) -> Outcome:
+def run_check(function: Callable[[Any], None], part: Task | ModelConfig) -> Outcome:
     name = function.__name__.replace("_", " ")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            function(cls)
+            function(part)
     except Skip as skip:
         return Outcome(name, "skip", str(skip))
     except Exception as error:  # a part may break in any way; the check says how

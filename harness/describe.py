@@ -12,41 +12,37 @@ from typing import Any
 import torch
 
 from harness import machine as this_machine
-from harness.config import plain
+from harness.build import STATE_LENGTH, weigh_state
 from harness.data import evaluation_lengths
+from harness.parts import plain
 from harness.protocols import PROTOCOLS
 from harness.registry import all_models, all_tasks, problems
-from harness.train import STATE_LENGTH, weigh_state
 from models import _kernels
 from models.backbone import count_parameters
 from models.base import ModelConfig
 from tasks.base import Task
 from tasks.draw import Draw
 
+CAPABILITIES = ("sees", "stepwise", "stackable", "state_growth", "cost")
 EXAMPLE_VOCAB = 12  # a model is weighed with the vocabulary of the largest of the common tasks
 
 
 def listing() -> dict[str, Any]:
     """Everything registered, one entry a name; conflicts are among the problems."""
-    task_classes = [classes[0] for _, classes in sorted(all_tasks().items())]
-    model_classes = [classes[0] for _, classes in sorted(all_models().items())]
+    configs = [(classes[0], classes[0]()) for _, classes in sorted(all_models().items())]
     return {
         "tasks": [
-            {"name": cls.name, "level": cls.level, "version": cls.version, "about": about(cls)} for cls in task_classes
+            {"name": name, "level": cls.level, "version": cls.version, "about": about(cls)}
+            for name, (cls, *_) in sorted(all_tasks().items())
         ],
         "models": [
             {
                 "name": cls.name,
-                "family": cls.family,
-                "year": cls.year,
-                "paper": cls.paper,
-                "sees": cls.sees,
-                "state_growth": cls.state_growth,
-                "cost": cls.cost,
-                "parameters": count_parameters(cls().build(EXAMPLE_VOCAB)),
+                **{name: getattr(config, name) for name in ("family", "year", "paper", *CAPABILITIES)},
+                "parameters": count_parameters(config.build(EXAMPLE_VOCAB)),
                 "about": about(cls),
             }
-            for cls in model_classes
+            for cls, config in configs
         ],
         "protocols": {name: protocol.source for name, protocol in PROTOCOLS.items()},
         "problems": problems(),
@@ -61,9 +57,9 @@ def described(part: Task | ModelConfig) -> dict[str, Any]:
 
 
 def _task_facts(task: Task) -> dict[str, Any]:
-    low, high = 40, 256
+    low, high = task.own_lengths or (40, 256)
     legal = task.legal_lengths(low, high)
-    example = next(samples(task, count=1, length=(task.legal_lengths(3, 12) or task.legal_lengths(1, 64))[-1]))
+    example = next(samples(task, count=1, length=(task.legal_lengths(3, 12) or task.legal_lengths(1, 256))[-1]))
     return {
         "level": task.level,
         "vocabulary": list(task.vocab),
@@ -76,9 +72,7 @@ def _task_facts(task: Task) -> dict[str, Any]:
 def _model_facts(config: ModelConfig) -> dict[str, Any]:
     model = config.build(EXAMPLE_VOCAB)
     return {
-        **{name: getattr(config, name) for name in ("family", "year", "paper", "sees", "stepwise", "stackable")},
-        "state_growth": config.state_growth,
-        "cost": config.cost,
+        **{name: getattr(config, name) for name in ("family", "year", "paper", *CAPABILITIES)},
         f"parameters_at_vocabulary_{EXAMPLE_VOCAB}": count_parameters(model),
         f"state_bytes_at_length_{STATE_LENGTH}": weigh_state(model) if config.stepwise else None,
     }
@@ -111,7 +105,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def samples(task: Task, *, count: int, length: int = 0, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Training strings in readable symbols; of one length, or of any from 3 to 20."""
+    """Strings in readable symbols; of one length, or of any from 3 to 20."""
     low, high = (length, length) if length else (3, 20)
     legal = task.legal_lengths(low, high)
     if not 1 <= count <= 1_000_000:
@@ -172,14 +166,6 @@ def about(cls: type) -> str:
     """The first sentence of the module a class stands in."""
     doc = inspect.getmodule(cls).__doc__ or cls.__doc__ or ""
     return " ".join(doc.strip().split("\n\n")[0].split())
-
-
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested tree with dotted keys."""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return leaves
 
 
 def shown(value: Any) -> str:

@@ -5,25 +5,17 @@ from typing import Any
 
 import torch
 
-from harness import checkpoint
-from harness.config import Run
-from harness.evaluate import Evaluator
+from harness.build import restored
+from harness.evaluate import Answers, Evaluator
 from harness.records import RunFolder
-from harness.train import build_model
 
 STRINGS = 10
 
 
 def report(folder: RunFolder) -> dict[str, Any]:
     """The test strings of a run, answered again by its newest weights."""
-    run = Run.from_plain(folder.config())
-    content = checkpoint.newest(folder.path)
-    if content is None:
-        raise ValueError(f"{folder.path.name} has no intact checkpoint yet")
-    device = torch.device("cpu")
-    model = build_model(run, device)
-    model.load_state_dict(content["model"])
-    evaluator = Evaluator(run, model, device=device, backend="auto")
+    run, model, step = restored(folder)
+    evaluator = Evaluator(run, model, device=torch.device("cpu"), backend="auto")
     legal = evaluator.task.legal_lengths(*run.eval.lengths)
     slots: Counter[int] = Counter()
     right: Counter[int] = Counter()
@@ -41,7 +33,7 @@ def report(folder: RunFolder) -> dict[str, Any]:
     vocab = evaluator.task.vocab
     return {
         "run_id": run.run_id,
-        "step": content["counters"]["step"],
+        "step": step,
         "accuracy_by_slot": {slot: right[slot] / count for slot, count in sorted(slots.items())},
         "confusion": [
             {"answer": vocab[answer], "said": vocab[said], "count": count}
@@ -52,7 +44,7 @@ def report(folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def _string(vocab: tuple[str, ...], said: Any, row: int) -> dict[str, Any]:
+def _string(vocab: tuple[str, ...], said: Answers, row: int) -> dict[str, Any]:
     positions, scored_L = int(said.batch.length_B[row]), said.batch.scored_BL[row]
     return {
         "row": int(said.rows_B[row]),

@@ -5,8 +5,9 @@ Answers read in parallel come from one forward pass; under `decode="teacher"` th
 token, through its step form.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,9 @@ class Score:
     strings: tuple[int, ...]
     exact: tuple[int, ...]  # strings with every answer right
     scored: tuple[int, ...]  # answers
-    correct: tuple[int, ...]
+    correct: tuple[int, ...]  # answers that are right: the target, or where several are allowed, one of them
+    hits: tuple[int, ...]  # answers that are the target
+    nats: tuple[float, ...]  # summed cross entropy of the targets
 
     def accuracy(self, *, score: str = "tokens", low: int = 0, high: int | None = None) -> float | None:
         """The share of right answers among strings of length low..high; None where there are none."""
@@ -41,6 +44,14 @@ class Score:
             return sum(right / total for right, total in rows) / len(rows)
         return sum(right for right, _ in rows) / sum(total for _, total in rows)
 
+    def loss(self) -> float:
+        """Cross entropy a scored token, in nats."""
+        return math.fsum(self.nats) / sum(self.scored)
+
+    def hit_share(self) -> float:
+        """How often the most probable token is the target itself."""
+        return sum(self.hits) / sum(self.scored)
+
     def exact_share(self) -> float:
         """The share of strings with every answer right."""
         return sum(self.exact) / sum(self.strings)
@@ -49,7 +60,7 @@ class Score:
         return self.correct == self.scored
 
     def plain(self) -> dict[str, list[int]]:
-        return {name: list(getattr(self, name)) for name in ("lengths", "strings", "exact", "scored", "correct")}
+        return {field.name: list(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_plain(cls, tree: dict[str, Any]) -> "Score":
@@ -64,6 +75,7 @@ class Answers(NamedTuple):
     lengths_B: Tensor
     said_BL: Tensor  # the most probable token at each position; meaningful where scored
     right_BL: Tensor  # bool; False where nothing is scored
+    nats_BL: Tensor  # float64, minus the log probability of the target; 0 where nothing is scored
 
 
 class Evaluator:
@@ -98,14 +110,18 @@ class Evaluator:
 
     def score(self, split: str, lengths: tuple[int, int], count: int) -> Score:
         legal = self.task.legal_lengths(*lengths)
-        totals = torch.zeros(4, legal[-1] + 1, dtype=torch.int64, device=self.device)
+        totals = torch.zeros(5, legal[-1] + 1, dtype=torch.int64, device=self.device)
+        nats = torch.zeros(legal[-1] + 1, dtype=torch.float64, device=self.device)
         for answers in self.answers(split, legal, count):
             scored_B, right_B = answers.batch.scored_BL.sum(1), answers.right_BL.sum(1)
-            rows = torch.stack([torch.ones_like(scored_B), (scored_B == right_B).long(), scored_B, right_B])
+            hits_B = ((answers.said_BL == answers.batch.targets_BL) & answers.batch.scored_BL).sum(1)
+            exact_B = (scored_B == right_B).long()
+            rows = torch.stack([torch.ones_like(scored_B), exact_B, scored_B, right_B, hits_B])
             totals.index_add_(1, answers.lengths_B, rows)
-        strings, exact, scored, right = totals.tolist()
-        seen = [length for length in legal if strings[length]]
-        return Score(tuple(seen), *(tuple(row[length] for length in seen) for row in (strings, exact, scored, right)))
+            nats.index_add_(0, answers.lengths_B, answers.nats_BL.sum(1))
+        columns = [*totals.tolist(), nats.tolist()]
+        seen = [length for length in legal if columns[0][length]]
+        return Score(tuple(seen), *(tuple(column[length] for length in seen) for column in columns))
 
     @torch.no_grad()
     def answers(self, split: str, legal: Sequence[int], count: int) -> Iterator[Answers]:
@@ -118,35 +134,37 @@ class Evaluator:
         ):
             with autocast(self.run, self.device):
                 teacher = getattr(self.task, "decode", "parallel") == "teacher"
-                said_BL, batch = self._fed_back(batch) if teacher else (self._parallel(batch), batch)
+                logits_BLV, batch = self._fed_back(batch) if teacher else (self._parallel(batch), batch)
+            said_BL = logits_BLV.argmax(-1)
+            log_p_BL = logits_BLV.double().log_softmax(-1).gather(2, batch.targets_BL[..., None])[..., 0]
             allowed_BLV = self.task.allowed(batch.tokens_BL)
             if allowed_BLV is None:
                 right_BL = said_BL == batch.targets_BL
             else:
                 right_BL = allowed_BLV.gather(2, said_BL[..., None])[..., 0]
-            yield Answers(batch, rows_B, lengths_B, said_BL, right_BL & batch.scored_BL)
+            nats_BL = torch.where(batch.scored_BL, -log_p_BL, 0.0)
+            yield Answers(batch, rows_B, lengths_B, said_BL, right_BL & batch.scored_BL, nats_BL)
         self.model.train(was_training)
 
     def _parallel(self, batch: Batch) -> Tensor:
         ctx = context(batch, backend=self.backend)
-        said_BL = self.model(batch.tokens_BL, ctx).argmax(-1)
+        logits_BLV = self.model(batch.tokens_BL, ctx)
         self.backends |= ctx.backends
-        return said_BL
+        return logits_BLV
 
     def _fed_back(self, batch: Batch) -> tuple[Tensor, Batch]:
         """Token by token: the prompt as it is, then whatever the model said last."""
         tokens_BL, (rows, width) = batch.tokens_BL, batch.tokens_BL.shape
         dtype = next(self.model.parameters()).dtype
         state = self.model.init_state(rows, max_length=width, device=self.device, dtype=dtype)
-        fed, said = [], []
+        fed, logits = [], []
         for position, token_B in enumerate(tokens_BL.unbind(1)):
-            if said:
-                is_answer_B = (position >= batch.prompt_B) & batch.scored_BL[:, position - 1]
-                token_B = torch.where(is_answer_B, said[-1], token_B)
+            if position:  # behind a scored position stands its answer: what the model said there
+                token_B = torch.where(batch.scored_BL[:, position - 1], logits[-1].argmax(-1), token_B)
             logits_BV, state = self.model.step(token_B, state, Context(backend=self.backend))
             fed.append(token_B)
-            said.append(logits_BV.argmax(-1))
-        return torch.stack(said, 1), batch._replace(tokens_BL=torch.stack(fed, 1))
+            logits.append(logits_BV)
+        return torch.stack(logits, 1), batch._replace(tokens_BL=torch.stack(fed, 1))
 
 
 def context(batch: Batch, *, backend: Backend) -> Context:

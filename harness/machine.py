@@ -6,7 +6,9 @@ Bit for bit is promised for equal fingerprints; across fingerprints the data are
 import functools
 import hashlib
 import importlib.metadata
+import inspect
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -16,7 +18,9 @@ from typing import Any
 import torch
 
 from harness.config import Exec
+from models._kernels import available
 
+CODE = ("harness", "models", "tasks", "scripts", "pyproject.toml")
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
 
 
@@ -45,8 +49,7 @@ def numerics(settings: Exec, device: torch.device) -> dict[str, Any]:
         "threads": settings.threads,
         "torch": str(torch.__version__),  # plain text: a checkpoint holds no other type
         "backend": settings.backend,
-        "pack": 1,
-        "capture": False,
+        "kernels": [kernel.name for kernel in available() if not kernel.missing],
     }
 
 
@@ -54,20 +57,21 @@ def fingerprint(tree: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def provenance() -> dict[str, Any]:
-    """Code, versions, machine and command of this process."""
+def provenance(*parts: object) -> dict[str, Any]:
+    """Code, versions, machine and command of this process, and the source files of a run's parts."""
     return {
         **git_state(),
+        "sources": {type(part).__name__: _source_hash(type(part)) for part in parts},
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-        "machine": {"system": platform.system(), "processor": processor(), "cores": torch.get_num_threads()},
+        "machine": {"system": platform.system(), "processor": processor(), "cores": os.cpu_count()},
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 
 
 @functools.lru_cache(maxsize=1)
 def git_state() -> dict[str, Any]:
-    """The commit of the checkout this code runs from, and whether tracked files differ from it."""
+    """The commit of the checkout this code runs from, and whether its code differs from it, new files included."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parents[1]), *arguments]
@@ -76,9 +80,16 @@ def git_state() -> dict[str, Any]:
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != Path(__file__).parents[1].resolve():
             return {"commit": "unknown", "dirty": None}
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "-uno"))}
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", *CODE))}
     except (OSError, subprocess.SubprocessError):
         return {"commit": "unknown", "dirty": None}
+
+
+def _source_hash(cls: type) -> str:
+    try:
+        return hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:12]
+    except (OSError, TypeError):  # a class typed into a session has no file
+        return "no file"
 
 
 @functools.lru_cache(maxsize=1)

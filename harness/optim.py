@@ -18,6 +18,8 @@ def rate_at(train: Train, step: int) -> float:
     warmup = round(train.warmup * train.steps)
     if step < warmup:
         return train.lr * (step + 1) / warmup
+    if train.schedule == "constant":
+        return train.lr
     progress = (step - warmup) / max(1, train.steps - 1 - warmup)
     return train.lr_final + (train.lr - train.lr_final) * 0.5 * (1 + math.cos(math.pi * progress))
 

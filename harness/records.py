@@ -21,12 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from harness import checkpoint
-from harness.config import Run, default_results
-from tasks.base import Task
+from harness.config import Run
 
 
 class Busy(Exception):
@@ -42,9 +38,10 @@ class RunFolder:
         """Write the config, or make sure that it is this run's."""
         self.path.mkdir(parents=True, exist_ok=True)
         config = self.path / "config.json"
+        (self.path / "failure.json").unlink(missing_ok=True)
         if config.exists():
-            stored = json.loads(config.read_text())
-            assert stored == run.plain(), f"{self.path.name} holds another run's config"
+            stored, wanted = flat(self.config()), flat(run.plain())  # a setting added since is not in the stored one
+            assert all(wanted.get(key) == value for key, value in stored.items()), f"{config} is another run's"
         else:
             checkpoint.write_atomically(config, _pretty(run.plain()))
 
@@ -87,14 +84,20 @@ class RunFolder:
     def cut_metrics(self, size: int) -> None:
         """Drop every line after a checkpoint, so that a resumed run writes no step twice."""
         self.metrics.touch()
+        if self.metrics.stat().st_size < size:
+            raise ValueError(f"{self.metrics} has lost lines its checkpoint knows of; remove the folder to start over")
         os.truncate(self.metrics, size)
 
     def finish(self, result: dict[str, Any]) -> None:
-        (self.path / "failure.json").unlink(missing_ok=True)
         checkpoint.write_atomically(self.path / "result.json", _pretty(result))
 
     def fail(self, failure: dict[str, Any]) -> None:
         checkpoint.write_atomically(self.path / "failure.json", _pretty(failure))
+
+    def failure(self) -> dict[str, Any] | None:
+        """The error of a run that broke and is not being tried again."""
+        path = self.path / "failure.json"
+        return json.loads(path.read_text()) if path.exists() else None
 
     def result(self) -> dict[str, Any] | None:
         """The result, if the run is done."""
@@ -124,18 +127,12 @@ def find_run(results: Path, run_id: str) -> RunFolder:
     return RunFolder(results, matches[0])
 
 
-def load(run_id: str, *, results: Path | str | None = None) -> tuple[nn.Module, Task, list[dict[str, Any]]]:
-    """A run's trained model (on the CPU, in eval mode), its task and its history, for a notebook."""
-    folder = find_run(Path(results or default_results()), run_id)
-    run = Run.from_plain(folder.config())
-    content = checkpoint.newest(folder.path)
-    if content is None:
-        raise ValueError(f"{folder.path.name} has no intact checkpoint yet")
-    model = run.model.build(len(run.task.vocab))
-    model.load_state_dict(content["model"])
-    if run.train.precision == "fp64":
-        model.to(torch.float64)
-    return model.eval(), run.task, folder.history()
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested tree with dotted keys."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return leaves
 
 
 def _pretty(tree: dict[str, Any]) -> bytes:

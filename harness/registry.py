@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -34,31 +34,58 @@ def discover() -> None:
     for room in (tasks, models):
         for module in sorted(info.name for info in pkgutil.iter_modules(room.__path__)):
             if not module.startswith("_"):
-                _try_import(f"{room.__name__}.{module}", f"{room.__name__}/{module}.py")
+                _discover(f"{room.__name__}.{module}", f"{room.__name__}/{module}.py")
     for group in ("ladder.tasks", "ladder.models"):
         for entry in sorted(entry_points(group=group)):
-            _try_import(entry.value.split(":")[0], f"plugin {entry.name!r} ({entry.value})")
+            _discover(entry.value.split(":")[0], f"plugin {entry.name!r} ({entry.value})")
+
+
+def _discover(module: str, shown_as: str) -> None:
+    error = _import(lambda: importlib.import_module(module))
+    if error:
+        _problems.append(f"{shown_as} does not import: {error}")
 
 
 def load_plugin(path_or_module: str) -> None:
     """Import a plugin the user names; unlike a discovered one, it must work."""
     discover()
     path = Path(path_or_module)
+    is_file = path.suffix == ".py" or path.is_file()
+    if is_file and not path.is_file():
+        raise ValueError(f"no such plugin file: {path}")
+    error = _import(lambda: _import_file(path) if is_file else importlib.import_module(path_or_module))
+    if error:
+        raise ValueError(f"plugin {path_or_module} does not import: {error}")
+
+
+def _import_file(path: Path) -> None:
+    name = "ladder_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it is imported
+    spec.loader.exec_module(module)
+
+
+def _import(run: Callable[[], object]) -> str:
+    """Import something; if it raises, whatever it registered is taken back, and the error is one line."""
+    registered = [(registry, list(registry)) for registry in (TASKS, MODELS)]
     try:
-        if path.suffix == ".py" or path.is_file():
-            if not path.is_file():
-                raise ValueError(f"no such plugin file: {path}")
-            name = "ladder_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
-            spec = importlib.util.spec_from_file_location(name, path)
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module  # dataclasses look their module up while it is imported
-            spec.loader.exec_module(module)
-        else:
-            importlib.import_module(path_or_module)
-    except ValueError:
-        raise
-    except Exception as error:  # whatever the plugin's code raises is the plugin's mistake
-        raise ValueError(f"plugin {path_or_module} does not import: {_one_line(error)}") from error
+        run()
+        for registry, before in registered:
+            for cls in registry[len(before) :]:
+                _usable(cls)
+    except (Exception, SystemExit) as error:  # a plugin may break in any way, and must not take the others with it
+        for registry, before in registered:
+            registry[:] = before
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""
+
+
+def _usable(cls: type) -> None:
+    """Refuse what no command could list: a class without a name, or whose defaults make no instance."""
+    if not isinstance(getattr(cls, "name", None), str):
+        raise TypeError(f"{cls.__name__} registers itself without a name")
+    cls()
 
 
 def find_task(name: str) -> type[Task]:
@@ -118,23 +145,19 @@ def _find(name: str, registry: dict[str, list[Plugin]], kind: str) -> Plugin:
 
 
 def _conflict(name: str, kind: str, classes: list[type]) -> str:
-    return f"{len(classes)} {kind}s are called {name!r}: {' and '.join(map(inspect.getfile, classes))}"
+    return f"{len(classes)} {kind}s are called {name!r}: {' and '.join(map(_file, classes))}"
+
+
+def _file(cls: type) -> str:
+    try:
+        return inspect.getfile(cls)
+    except (OSError, TypeError):  # typed into a session
+        return cls.__module__
 
 
 def _by_name(classes: list[Plugin]) -> dict[str, list[Plugin]]:
     """Grouped by name; a class imported again from the same file replaces its older self."""
     found: dict[str, dict[tuple[str, str], Plugin]] = {}
     for cls in classes:
-        found.setdefault(cls.name, {})[inspect.getfile(cls), cls.__qualname__] = cls
+        found.setdefault(cls.name, {})[_file(cls), cls.__qualname__] = cls
     return {name: list(entries.values()) for name, entries in found.items()}
-
-
-def _try_import(module: str, shown_as: str) -> None:
-    try:
-        importlib.import_module(module)
-    except Exception as error:  # a broken plugin must not take the others with it
-        _problems.append(f"{shown_as} does not import: {_one_line(error)}")
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

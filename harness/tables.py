@@ -6,14 +6,15 @@ mean and standard deviation over seeds, with their number.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.config import Run
-from harness.protocols import model_label, protocol_label, task_label
+from harness.checkpoint import write_atomically
+from harness.parts import one_line
 from harness.records import RunFolder
 from tasks.base import LEVELS
 
@@ -41,7 +42,10 @@ class Record(BaseModel):
     test: float | None = None
     test_scaled: float | None = None
     test_exact: float | None = None
+    test_hits: float | None = None
+    test_loss: float | None = None
     test_bins: str = "{}"
+    content_free_bins: str = "{}"
     extrapolation: str = "{}"
     validation: float | None = None
     in_distribution: float | None = None
@@ -58,35 +62,24 @@ class Record(BaseModel):
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Record | None":
-        """The record of a run that is done or failed; None for one under way, or of a version that is no more."""
-        result, failed = folder.result(), folder.path / "failure.json"
-        if result is None and not failed.exists():
-            return None
-        try:
-            run = Run.from_plain(folder.config())
-        except ValueError:
-            return None
-        head = {
-            "run_id": run.run_id,
-            "protocol": protocol_label(run),
-            "task": task_label(run),
-            "level": run.task.level,
-            "model": model_label(run),
-            "lr": run.train.lr,
-            "seed": run.seed,
-        }
+        """The record of a run that is done or failed, from its folder alone; None for one under way."""
+        result = folder.result() or folder.failure()
         if result is None:
-            return cls(**head, status="failed", steps=0, error=json.loads(failed.read_text())["error"])
+            return None
+        head = {name: result[name] for name in ("run_id", "protocol", "task", "level", "model", "lr", "seed")}
+        assert head["run_id"] == folder.path.name, f"{folder.path.name} holds the result of {head['run_id']}"
         made = result["provenance"]
+        code = {"commit": made["commit"], "dirty": made["dirty"]}
+        if "error" in result:
+            return cls(**head, **code, status="failed", steps=0, error=result["error"])
         return cls(
             **head,
+            **code,
             **{name: result[name] for name in ("status", "steps", "parameters", "state_bytes", "fingerprint")},
             **(_scores(result) if result["status"] == "done" else {}),
             mixed_numerics=result["mixed_numerics"],
             device=result["numerics"]["device"],
             torch=result["numerics"]["torch"],
-            commit=made["commit"],
-            dirty=made["dirty"],
         )
 
 
@@ -99,7 +92,10 @@ def _scores(result: dict[str, Any]) -> dict[str, Any]:
         "test": test["accuracy"],
         "test_scaled": test["scaled"],
         "test_exact": test["exact"],
+        "test_hits": test["hits"],
+        "test_loss": test["loss"],
         "test_bins": json.dumps(test["bins"], separators=(",", ":")),
+        "content_free_bins": json.dumps(test["content_free_bins"], separators=(",", ":")),
         "extrapolation": json.dumps(longer, separators=(",", ":")),
         "validation": result["validation"]["accuracy"],
         "in_distribution": result["in_distribution"]["accuracy"],
@@ -120,7 +116,7 @@ def collect(results: Path) -> pd.DataFrame:
     if not records:
         raise ValueError(f"no finished runs under {results}")
     frame = _frame([records[run_id] for run_id in sorted(records)])
-    path.write_text(frame.to_csv(index=False, lineterminator="\n"))
+    write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
     return frame
 
 
@@ -133,11 +129,16 @@ def _stored(path: Path) -> list[Record]:
     if not path.exists():
         return []
     rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
-    return [Record.model_validate({name: value for name, value in row.items() if value != ""}) for row in rows]
+    try:
+        return [Record.model_validate({name: value for name, value in row.items() if value != ""}) for row in rows]
+    except ValidationError as error:
+        raise ValueError(f"{path} is no table of records: {one_line(error, 'column')}") from None
 
 
 def _frame(records: list[Record]) -> pd.DataFrame:
-    return pd.DataFrame([record.model_dump() for record in records], columns=list(Record.model_fields))
+    frame = pd.DataFrame([record.model_dump() for record in records], columns=list(Record.model_fields))
+    whole = ("parameters", "state_bytes")  # integers stay integers beside a run that has none
+    return frame.astype(dict.fromkeys(whole, "Int64"))
 
 
 def cells(records: pd.DataFrame) -> pd.DataFrame:
@@ -145,22 +146,27 @@ def cells(records: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (protocol, task, model), cell in records.groupby(["protocol", "task", "model"], sort=True):
         done = cell[cell["status"] == "done"]
+        twice = cell[cell.duplicated(["lr", "seed"], keep=False)]["run_id"].tolist()
+        if twice:
+            raise ValueError(f"{task}, {model}: runs of one rate and seed under one label: {', '.join(twice)}")
         base = {"protocol": protocol, "level": cell["level"].iloc[0], "task": task, "model": model}
         if done.empty:
-            rows.append({**base, "n": 0, **_fates(cell)})
+            rows.append({**base, "n": 0, **_fates(cell), "rates": cell["lr"].nunique()})
             continue
         rate = _best_rate(cell, "validation")
         chosen, other = cell[cell["lr"] == rate], cell[cell["lr"] == _best_rate(cell, "in_distribution")]
         finished = chosen[chosen["status"] == "done"].sort_values("seed")
-        shown = finished["test_scaled"] if finished["test_scaled"].notna().all() else finished["test"]
+        is_scaled = bool(finished["test_scaled"].notna().all())  # not where several answers are right
+        shown = finished["test_scaled" if is_scaled else "test"]
         floors = {name: finished[name].iloc[0] for name in ("s_rand", "best_constant", "content_free")}
         rows.append(
             {
                 **base,
                 "n": len(finished),
-                **_fates(chosen),
+                **_fates(cell),
                 "rates": cell["lr"].nunique(),
                 "lr": rate,
+                "scaled": is_scaled,
                 "mean": shown.mean(),
                 "std": shown.std(ddof=1),
                 "seeds": " ".join(f"{value:.4f}" for value in shown),
@@ -173,13 +179,21 @@ def cells(records: pd.DataFrame) -> pd.DataFrame:
                 "seconds": (finished["train_seconds"] + finished["score_seconds"]).mean(),
             }
         )
-    return pd.DataFrame(rows)
+    columns = dict.fromkeys([*max(rows, key=len), "scaled", "seconds", "parameters"])  # also where nothing finished
+    return pd.DataFrame(rows).reindex(columns=list(columns)).astype({"parameters": "Int64"})
 
 
 def _best_rate(cell: pd.DataFrame, column: str) -> float:
-    """The rate with the highest mean over seeds; one that did not finish counts zero; a tie goes to the lower rate."""
-    means = cell.assign(value=cell[column].where(cell["status"] == "done", 0.0)).groupby("lr")["value"].mean()
-    return float(means.idxmax())
+    """Of the rates at which a seed finished, the one with the highest mean; a seed that did not finish counts zero.
+
+    A tie goes to the lower rate; the sums are exact, so that rounding never decides one.
+    """
+    means = {}
+    for rate, runs in cell.groupby("lr"):
+        finished = runs.loc[runs["status"] == "done", column]
+        if len(finished):
+            means[float(rate)] = math.fsum(finished) / len(runs)
+    return max(sorted(means), key=means.__getitem__)
 
 
 def _fates(cell: pd.DataFrame) -> dict[str, int]:
@@ -194,10 +208,12 @@ def markdown(table: pd.DataFrame) -> str:
 
 def _one_protocol(protocol: str, table: pd.DataFrame) -> str:
     order = {level: place for place, level in enumerate(LEVELS)}
-    tasks = sorted(table["task"].unique(), key=lambda task: (order[_level(table, task)], task))
+    tasks = sorted(table["task"].unique(), key=lambda task: (order.get(_level(table, task), len(order)), task))
     models = sorted(table["model"].unique())
     by_place = {(row["task"], row["model"]): row for _, row in table.iterrows()}
-    header = ["model", *(f"{task}<br>{_level(table, task).replace('_', '-')}" for task in tasks), "s a run"]
+    raw = set(table.loc[table["n"].gt(0) & table["scaled"].ne(True), "task"])
+    kinds = [f"{_level(table, task).replace('_', '-')}{', raw' if task in raw else ''}" for task in tasks]
+    header = ["model", *(f"{task}<br>{kind}" for task, kind in zip(tasks, kinds, strict=True)), "s a run"]
     lines = [header, ["---", *("---:" for _ in header[1:])]]
     for model in models:
         rows = [by_place.get((task, model)) for task in tasks]
@@ -207,7 +223,7 @@ def _one_protocol(protocol: str, table: pd.DataFrame) -> str:
         lines.append([f"*floor: {floor.replace('_', ' ')}*", *(_floor(table, task, floor) for task in tasks), ""])
     title = f"### {protocol}\n\nScaled test accuracy (0 is chance, 1 perfect), mean ± standard deviation over (seeds)"
     quick = " **Quick: a smoke run, not a result.**" if protocol.split()[0] == "quick" else ""
-    rates = "" if table["rates"].max() <= 1 else "; the learning rate of each cell chosen on validation"
+    rates = "" if table["rates"].max() == 1 else "; the learning rate of each cell chosen on validation"
     body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"{title}{rates}.{quick}\n\n{body}\n"
 
@@ -223,15 +239,21 @@ def _cell(row: pd.Series | None) -> str:
     if not row["n"]:
         return ", ".join(fates)
     spread = f" ± {row['std']:.2f}" if row["n"] > 1 else ""
-    return f"{row['mean']:.2f}{spread} ({', '.join([str(row['n']), *fates])})"
+    return f"{_two_digits(row['mean'])}{spread} ({', '.join([str(row['n']), *fates])})"
 
 
 def _floor(table: pd.DataFrame, task: str, floor: str) -> str:
     rows = table[(table["task"] == task) & table["n"].gt(0)]
     if rows.empty:
         return "-"
+    if not rows["scaled"].iloc[0]:
+        return _two_digits(rows[floor].iloc[0])
     chance = rows["s_rand"].iloc[0]
-    return f"{(rows[floor].iloc[0] - chance) / (1 - chance) + 0.0:.2f}"
+    return _two_digits((rows[floor].iloc[0] - chance) / (1 - chance))
+
+
+def _two_digits(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}"  # never -0.00
 
 
 def write(results: Path) -> str:
@@ -239,7 +261,8 @@ def write(results: Path) -> str:
     table = cells(collect(results))
     folder = results / "tables"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "accuracy.csv").write_text(table.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
+    csv = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+    write_atomically(folder / "accuracy.csv", csv.encode())
     text = markdown(table)
-    (folder / "accuracy.md").write_text(text)
+    write_atomically(folder / "accuracy.md", text.encode())
     return text

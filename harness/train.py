@@ -7,6 +7,7 @@ was never killed, bit for bit under an equal numerics fingerprint.
 
 import math
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,18 +18,22 @@ import torch
 from torch import Tensor, nn
 
 from harness import checkpoint
-from harness.config import Exec, Run
+from harness.build import build_model, weigh_state
+from harness.config import Exec, Run, without_training_targets
 from harness.data import TrainingStream
 from harness.evaluate import Evaluator, Score, autocast, context, scaled
 from harness.machine import find_device, fingerprint, numerics, provenance
 from harness.optim import optimiser, rate_at, set_rate
 from harness.progress import Progress
+from harness.protocols import model_label, protocol_label, task_label
 from harness.records import RunFolder
-from models.backbone import count_parameters, state_bytes
+from models.backbone import count_parameters
 from models.base import Context
 from tasks.base import Batch, Task
 
-STATE_LENGTH = 256  # the context at which a model's state is weighed
+
+class RunFailed(Exception):
+    """A run broke; its folder holds the traceback."""
 
 
 @dataclass
@@ -37,11 +42,12 @@ class Counters:
 
     step: int = 0  # steps done
     loss_sum: float = 0.0  # of the steps since the last logged one
+    unlogged: int = 0  # how many those are
     perfect: int = 0  # perfect validations in a row
     mixed_numerics: bool = False  # resumed under another fingerprint
 
 
-def execute(run: Run, settings: Exec, *, quiet: bool = False) -> dict[str, Any]:
+def execute(run: Run, settings: Exec, *, quiet: bool = False, label: str = "") -> dict[str, Any]:
     """Train and score a run, or go on with it; the result of one that is done is returned as it stands."""
     device = find_device(settings.device)
     folder = RunFolder(settings.results, run.run_id)
@@ -52,26 +58,20 @@ def execute(run: Run, settings: Exec, *, quiet: bool = False) -> dict[str, Any]:
             return done
         with pinned(settings.threads):
             try:
-                return Loop(run, settings, folder, device).go(quiet=quiet)
+                loop = Loop(run, settings, folder, device)
+                return loop.go(Progress(label or run.run_id, run.train.steps, quiet=quiet))
             except Exception as error:
-                folder.fail({"error": f"{type(error).__name__}: {error}", "provenance": provenance()})
-                raise
-
-
-def build_model(run: Run, device: torch.device) -> nn.Module:
-    """The model with its initial weights: made on the CPU from the run's seed alone, whatever was made before."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(run.seed)
-        model = run.model.build(len(run.task.vocab))
-    return model.to(device, torch.float64 if run.train.precision == "fp64" else torch.float32)
+                said = f"{type(error).__name__}: {error}".splitlines()[0]
+                made = provenance(run.task, run.model)
+                folder.fail({**labels(run), "error": said, "traceback": traceback.format_exc(), "provenance": made})
+                raise RunFailed(f"{run.run_id} failed: {said} (traceback in {folder.path / 'failure.json'})") from error
 
 
 def loss_of(model: nn.Module, batch: Batch, ctx: Context) -> Tensor:
     """Cross entropy, averaged over scored tokens, plus what the blocks added."""
     logits_BLV = model(batch.tokens_BL, ctx)
     targets_BL = torch.where(batch.scored_BL, batch.targets_BL, -100)
-    logits = logits_BLV.flatten(0, 1) if logits_BLV.dtype == torch.float64 else logits_BLV.flatten(0, 1).float()
-    loss = nn.functional.cross_entropy(logits, targets_BL.flatten(), ignore_index=-100)
+    loss = nn.functional.cross_entropy(logits_BLV.flatten(0, 1), targets_BL.flatten(), ignore_index=-100)
     return loss + sum(value for values in ctx.losses.values() for value in values)
 
 
@@ -96,14 +96,17 @@ class Loop:
         self.optimizer = optimiser(self.model, run.train)
         self.evaluator = Evaluator(run, self.model, device=device, backend=settings.backend)
         self.numerics = numerics(settings, device)
+        self.provenance = provenance(run.task, run.model)  # of the start: what is committed later did not run
         self.counters = Counters()
         self.backends: set[str] = set()
+        self._since = time.monotonic()
+        self.seconds = 0.0  # of training, over all sessions; no part of any equality
         self._resume()
 
-    def go(self, *, quiet: bool) -> dict[str, Any]:
+    def go(self, progress: Progress) -> dict[str, Any]:
+        """From the step the folder is at to the result."""
         train, counters = self.run.train, self.counters
-        progress = Progress(self.run.run_id, train.steps, quiet=quiet)
-        start, first = time.monotonic(), counters.step
+        self._since = time.monotonic()
         stopped_early = bool(train.stop_after) and counters.perfect >= train.stop_after
         while counters.step < train.steps and not stopped_early:
             loss, norm, metrics = self.step(counters.step)
@@ -111,7 +114,8 @@ class Loop:
                 return self._diverged(loss, norm, progress)
             counters.step += 1
             counters.loss_sum += loss
-            if counters.step % train.log_every == 0:
+            counters.unlogged += 1
+            if self._logs(counters.step):
                 self._log(norm, metrics)
             if self.run.eval.every and counters.step % self.run.eval.every == 0:
                 score = self._validate()
@@ -122,16 +126,26 @@ class Loop:
             if counters.step % self.settings.checkpoint_every == 0 or stopped_early or counters.step == train.steps:
                 self._save()
             progress.update(counters.step, note)
-        seconds = time.monotonic() - start
-        self.folder.log_time(event="trained", steps=counters.step - first, seconds=round(seconds, 3))
+        self._tick()
+        self.folder.log_time(event="trained", steps=counters.step, seconds=round(self.seconds, 3))
+        start = time.monotonic()
         result = self._scored(stopped_early=stopped_early)
-        self.folder.log_time(event="scored", seconds=round(time.monotonic() - start - seconds, 3))
-        result["seconds"] = {"train": round(seconds, 3), "score": round(time.monotonic() - start - seconds, 3)}
+        scoring = time.monotonic() - start
+        self.folder.log_time(event="scored", seconds=round(scoring, 3))
+        result["seconds"] = {"train": round(self.seconds, 3), "score": round(scoring, 3)}
         self.folder.finish(result)
         checkpoint.prune(self.folder.path, keep=1)
         accuracy = result["test"]["accuracy"]
-        progress.close(f"{counters.step} steps, test accuracy {accuracy:.3f}, {time.monotonic() - start:.1f}s")
+        progress.close(f"{counters.step} steps, test accuracy {accuracy:.3f}, {self.seconds + scoring:.1f}s")
         return result
+
+    def _tick(self) -> None:
+        """Add the time since the last tick to what training took."""
+        now = time.monotonic()
+        self.seconds, self._since = self.seconds + now - self._since, now
+
+    def _logs(self, steps: int) -> bool:
+        return steps % self.settings.log_every == 0
 
     def step(self, step: int) -> tuple[float, float, dict[str, float]]:
         """One optimiser step, unless the loss or the gradient is not finite; then the weights stay as they are."""
@@ -149,8 +163,7 @@ class Loop:
             set_rate(self.optimizer, rate_at(train, step))
             self.optimizer.step()
         self.backends |= ctx.backends
-        logged = step + 1
-        if logged % train.log_every:
+        if not self._logs(step + 1):
             return loss_value, norm_value, {}
         named = {**ctx.losses, **ctx.metrics}
         return (
@@ -160,10 +173,11 @@ class Loop:
         )
 
     def _log(self, norm: float, metrics: dict[str, float]) -> None:
-        counters, every = self.counters, self.run.train.log_every
+        counters = self.counters
         rate = rate_at(self.run.train, counters.step - 1)
-        self.folder.log(step=counters.step, loss=counters.loss_sum / every, lr=rate, grad_norm=norm, **metrics)
-        counters.loss_sum = 0.0
+        loss = counters.loss_sum / counters.unlogged
+        self.folder.log(step=counters.step, loss=loss, lr=rate, grad_norm=norm, **metrics)
+        counters.loss_sum, counters.unlogged = 0.0, 0
 
     def _validate(self) -> Score:
         score = self.evaluator.validation()
@@ -175,18 +189,19 @@ class Loop:
     def _scored(self, *, stopped_early: bool) -> dict[str, Any]:
         """Every score, at the last step's weights: never at the best checkpoint's."""
         run, evaluator = self.run, self.evaluator
-        extrapolation = evaluator.extrapolation()
-        floors = evaluator.task.floors(evaluator.task.legal_lengths(*run.eval.lengths))
+        scores = {
+            "test": evaluator.test(),
+            "validation": evaluator.validation(),
+            "in_distribution": evaluator.in_distribution(),
+        }
+        longer = evaluator.extrapolation()
+        legal = evaluator.task.legal_lengths(*run.eval.lengths)
         return {
             **self._outcome("done"),
             "stopped_early": stopped_early,
-            "floors": floors._asdict(),
-            "test": summary(run, evaluator.test(), floors.s_rand),
-            "validation": summary(run, evaluator.validation(), floors.s_rand),
-            "in_distribution": summary(run, evaluator.in_distribution(), floors.s_rand),
-            "extrapolation": {
-                str(length): summary(run, score, floors.s_rand) for length, score in extrapolation.items()
-            },
+            "floors": evaluator.task.floors(legal, score=run.eval.score)._asdict(),
+            **{name: summary(run, score) for name, score in scores.items()},
+            "extrapolation": {str(length): summary(run, score) for length, score in longer.items()},
             "backends": sorted(self.backends | evaluator.backends),
         }
 
@@ -198,7 +213,7 @@ class Loop:
 
     def _outcome(self, status: str) -> dict[str, Any]:
         return {
-            "run_id": self.run.run_id,
+            **labels(self.run),
             "status": status,
             "steps": self.counters.step,
             "parameters": count_parameters(self.model),
@@ -206,10 +221,11 @@ class Loop:
             "numerics": self.numerics,
             "fingerprint": fingerprint(self.numerics),
             "mixed_numerics": self.counters.mixed_numerics,
-            "provenance": provenance(),
+            "provenance": self.provenance,
         }
 
     def _save(self) -> None:
+        self._tick()
         content = {
             "run_id": self.run.run_id,
             "model": self.model.state_dict(),
@@ -217,6 +233,7 @@ class Loop:
             "counters": vars(self.counters),
             "backends": sorted(self.backends),
             "numerics": self.numerics,
+            "seconds": self.seconds,
             "metrics_bytes": self.folder.metrics_bytes(),
         }
         checkpoint.write(checkpoint.path_of(self.folder.path, self.counters.step), content)
@@ -233,30 +250,43 @@ class Loop:
         self.counters = Counters(**content["counters"])
         self.counters.mixed_numerics |= content["numerics"] != self.numerics
         self.backends = set(content["backends"])
+        self.seconds = content["seconds"]
         self.folder.cut_metrics(content["metrics_bytes"])
 
 
-def summary(run: Run, score: Score, chance: float) -> dict[str, Any]:
-    """A score as the record holds it: the headline numbers, the bins, and the counts they come from."""
-    how = run.eval.score
+def summary(run: Run, score: Score) -> dict[str, Any]:
+    """A score as the record holds it: headline numbers, bins beside their floors, and the counts they come from."""
+    how, task = run.eval.score, without_training_targets(run.task)
     accuracy = score.accuracy(score=how)
     assert accuracy is not None
-    bins = {}
+    bins, floors = {}, {}
     for low, high in pairwise(run.eval.bins):
         above = low if low == run.eval.bins[0] else low + 1
-        bins[f"{low}..{high}"] = score.accuracy(score=how, low=above, high=high)
+        value = score.accuracy(score=how, low=above, high=high)
+        if value is not None:
+            bins[f"{above}..{high}"] = value
+            floors[f"{above}..{high}"] = task.floors(task.legal_lengths(above, high), score=how).content_free
     return {
         "accuracy": accuracy,
         # Where several answers are right, 1 / answers is not what chance scores.
-        "scaled": scaled(accuracy, chance) if type(run.task).allowed is Task.allowed else None,
+        "scaled": scaled(accuracy, 1 / len(task.answers)) if type(task).allowed is Task.allowed else None,
         "exact": score.exact_share(),
+        "hits": score.hit_share(),
+        "loss": score.loss(),
         "bins": bins,
+        "content_free_bins": floors,
         "counts": score.plain(),
     }
 
 
-def weigh_state(model: nn.Module) -> int:
-    """Bytes that one sequence carries after `STATE_LENGTH` tokens, found by looking into the state."""
-    parameter = next(model.parameters())
-    state = model.init_state(1, max_length=STATE_LENGTH, device=parameter.device, dtype=parameter.dtype)
-    return state_bytes(state)
+def labels(run: Run) -> dict[str, Any]:
+    """What a table needs to know of a run, so that it needs nothing but the record."""
+    return {
+        "run_id": run.run_id,
+        "protocol": protocol_label(run),
+        "task": task_label(run),
+        "level": run.task.level,
+        "model": model_label(run),
+        "lr": run.train.lr,
+        "seed": run.seed,
+    }

@@ -21,11 +21,21 @@ def fused_lstm(
     x_BLD: Tensor, h_BD: Tensor, c_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`lstm_scan` with its input product through torch's own LSTM: oneDNN on a CPU, cuDNN on a GPU."""
-    weights = [weight_ih, weight_hh, bias, torch.zeros_like(bias)]
+    device = x_BLD.device.type
+    tensors = [x_BLD, h_BD, c_BD, weight_ih, weight_hh, bias]
+    if torch.is_autocast_enabled(device):  # by hand: autocast's own rule for cuDNN's RNNs is fp16, whatever was asked
+        tensors = [tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors]
+    with torch.autocast(device, enabled=False):
+        return _torch_lstm(*tensors)
+
+
+def _torch_lstm(
+    x_BLD: Tensor, h_BD: Tensor, c_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     h_BLD, h_1BD, c_1BD = torch.lstm(
         x_BLD,
         (h_BD[None], c_BD[None]),
-        weights,
+        [weight_ih, weight_hh, bias, torch.zeros_like(bias)],
         True,  # has biases
         1,  # layers
         0.0,  # dropout

@@ -31,7 +31,7 @@ class Backbone(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(vocab_size, config.d_model)
         self.blocks = nn.ModuleList(config.blocks())
-        self.shared = config.shared_module()
+        self.common = config.common_module()
         self.norm = make_norm(config.final_norm, config.d_model)
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)
         # Logits of unit order at the start whatever the width, so that the first loss is near log(V).
@@ -42,36 +42,41 @@ class Backbone(nn.Module):
         return len(self.blocks)
 
     def forward(self, tokens_BL: Tensor, ctx: Context) -> Tensor:
-        ctx.model = self.shared
+        ctx.common = self.common
         x_BLD = ctx.visit(0, self.embedding(tokens_BL))
         for layer, block in enumerate(self.blocks, start=1):
             x_BLD = ctx.visit(layer, block(x_BLD, ctx))
-        return self.head(self.norm(x_BLD))
+        return self._logits(x_BLD)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         return [block.init_state(batch, max_length=max_length, device=device, dtype=dtype) for block in self.blocks]
 
     def step(self, tokens_B: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         """One token a row: the logits [B, V] behind it, and the state after it."""
-        ctx.model = self.shared
+        ctx.common = self.common
         x_BD = ctx.visit(0, self.embedding(tokens_B))
         after = []
         for layer, (block, block_state) in enumerate(zip(self.blocks, state, strict=True), start=1):
             x_BD, block_state = block.step(x_BD, block_state, ctx)
             x_BD = ctx.visit(layer, x_BD)
             after.append(block_state)
-        return self.head(self.norm(x_BD)), after
+        return self._logits(x_BD), after
 
     def extend(self, tokens_BL: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         """Several tokens a row on from a state: the logits [B, L, V], and the state after the last."""
-        ctx.model = self.shared
+        ctx.common = self.common
         x_BLD = ctx.visit(0, self.embedding(tokens_BL))
         after = []
         for layer, (block, block_state) in enumerate(zip(self.blocks, state, strict=True), start=1):
             x_BLD, block_state = block.extend(x_BLD, block_state, ctx)
             x_BLD = ctx.visit(layer, x_BLD)
             after.append(block_state)
-        return self.head(self.norm(x_BLD)), after
+        return self._logits(x_BLD), after
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """In the weights' own precision: in bf16 the largest logits would tie, and a tie goes to the lowest token."""
+        with torch.autocast(x.device.type, enabled=False):
+            return self.head(self.norm(x.to(self.head.weight.dtype)))
 
 
 def make_norm(kind: Norm, width: int) -> nn.Module:

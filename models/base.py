@@ -11,8 +11,8 @@ An author writes ordinary PyTorch on [B, L, D], in one file, and never meets a t
     class MeanConfig(ModelConfig):
         name, family, year, paper = "mean", "pooling", 2026, "none"
 
-        def blocks(self) -> list[Block]:
-            return [Mean(self.d_model) for _ in range(self.num_blocks)]
+        def block(self, layer: int) -> Block:
+            return Mean(self.d_model)
 
 Embedding, final norm and head belong to the Backbone (models/backbone.py), the same for all. `ladder check mean` runs
 the conformance suite over the result.
@@ -21,7 +21,7 @@ Shape suffixes, here and everywhere: B batch, L time, D width, H heads, K key/he
 N state, E experts, R replicas.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
@@ -55,7 +55,7 @@ class Context:
     prompt_B: Tensor | None = None  # positions up to the one where the first answer is read; None: all
     masks: Masks | None = None  # the stream of dropout; None: no dropout, as in every evaluation
     backend: Backend = "auto"  # "reference": plain torch everywhere, which also stacks under vmap
-    model: nn.Module | None = None  # the config's `shared_module()`: parameters no single block owns
+    common: nn.Module | None = None  # the config's `common_module()`: parameters no single block owns
     shared: dict[str, Tensor] = field(default_factory=dict)  # what an earlier block hands to later ones
     losses: dict[str, list[Tensor]] = field(default_factory=dict)
     metrics: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -126,8 +126,11 @@ class Block(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The size and the choices of one architecture. Every field is part of the run's identity."""
+class ModelConfig(ABC):
+    """The size and the choices of one architecture. Every field is part of the run's identity.
+
+    Capabilities are read of the instance, so one that depends on a setting may be a property.
+    """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1  # raised whenever the same config and seed would give other numbers
@@ -141,7 +144,6 @@ class ModelConfig:
     stackable: ClassVar[bool] = True  # forward works under vmap over parameters
     state_growth: ClassVar[Literal["constant", "length"]] = "constant"
     cost: ClassVar[Literal["linear", "n log n", "quadratic"]] = "linear"  # of forward, in the length
-    rows_coupled: ClassVar[frozenset[str]] = frozenset()  # losses that average over rows (MoE's balance)
 
     d_model: int = 128
     """Width of the residual stream."""
@@ -158,11 +160,15 @@ class ModelConfig:
         require(0 <= self.dropout < 1, f"{self.name}: dropout must lie in [0, 1), not {self.dropout}")
 
     @abstractmethod
-    def blocks(self) -> list[Block]:
-        """Freshly initialised blocks, from the input's side."""
+    def block(self, layer: int) -> Block:
+        """A freshly initialised block, for the place `layer` (from 0) of `num_blocks`."""
 
-    def shared_module(self) -> nn.Module | None:
-        """Parameters that no single block owns; every block finds them in `ctx.model`."""
+    def blocks(self) -> list[Block]:
+        """All blocks, from the input's side."""
+        return [self.block(layer) for layer in range(self.num_blocks)]
+
+    def common_module(self) -> nn.Module | None:
+        """Parameters that no single block owns; every block finds them in `ctx.common`."""
         return None
 
     def build(self, vocab_size: int) -> "Model":

@@ -81,5 +81,5 @@ class LSTMConfig(ModelConfig):
     forget_bias: float = 0.0
     """Added to the forget gate's bias at the start."""
 
-    def blocks(self) -> list[Block]:
-        return [LSTMBlock(self) for _ in range(self.num_blocks)]
+    def block(self, layer: int) -> Block:
+        return LSTMBlock(self)

@@ -65,5 +65,5 @@ class LSTMBlockConfig(ModelConfig):
     def inner_width(self) -> int:
         return self.d_inner or -(-self.d_model * 8 // 3 // 8) * 8
 
-    def blocks(self) -> list[Block]:
-        return [LSTMResidualBlock(self) for _ in range(self.num_blocks)]
+    def block(self, layer: int) -> Block:
+        return LSTMResidualBlock(self)

@@ -54,7 +54,6 @@ class Experts(nn.Module):
 @dataclass(frozen=True, kw_only=True)
 class MoEConfig(TransformerConfig):
     name, family, year, paper = "moe", "attention", 2017, "1701.06538"
-    rows_coupled = frozenset({"balance"})
 
     num_experts: int = 8
     """Experts in each block."""

@@ -78,8 +78,8 @@ class TransformerConfig(ModelConfig):
     def inner_width(self) -> int:
         return self.d_inner or -(-self.d_model * 8 // 3 // 8) * 8
 
-    def blocks(self) -> list[Block]:
-        return [TransformerBlock(self, self.feed_forward()) for _ in range(self.num_blocks)]
+    def block(self, layer: int) -> Block:
+        return TransformerBlock(self, self.feed_forward())
 
     def feed_forward(self) -> nn.Module:
         """A SwiGLU whose output projection is scaled down like the attention's."""

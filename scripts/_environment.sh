@@ -18,7 +18,7 @@ if [ ! -x "$PYTHON" ] || [ "$(wanted)" != "$(cat "$STAMP" 2>/dev/null)" ]; then
     exit 2
   fi
   echo "Making the environment in $ROOT/.venv (once; some minutes, mostly torch)" >&2
-  [ -x "$PYTHON" ] || "$BASE" -m venv "$ROOT/.venv"
+  "$BASE" -m venv --clear "$ROOT/.venv"  # afresh: what an interrupted installation left may lack anything
   "$PYTHON" -m pip install --quiet --disable-pip-version-check --editable "$ROOT[test]"
   wanted > "$STAMP"
 fi

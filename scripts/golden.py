@@ -8,15 +8,18 @@ A task's hash may change only with its `version`, a model's losses only with its
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from harness.config import Run, Train
+from harness.build import build_model
+from harness.config import SCHEMA, Eval, Run, Train
 from harness.data import TrainingStream
 from harness.evaluate import context
 from harness.optim import optimiser, rate_at, set_rate
+from harness.parts import default_settings
 from harness.registry import all_models, all_tasks, find_model
-from harness.train import build_model, loss_of
+from harness.train import loss_of
 from tasks.base import Task
 from tasks.cycle_nav import CycleNav
 
@@ -53,6 +56,14 @@ def first_losses(model: str, *, backend: str = "auto") -> list[float]:
     return losses
 
 
+def defaults() -> dict[str, Any]:
+    """The defaults behind every run's identity, with the version that must rise when one of them changes."""
+    registered = {name: classes[0] for name, classes in (all_tasks() | all_models()).items()}
+    parts = {"train": Train, "eval": Eval, **registered}
+    versions = {name: getattr(cls, "version", SCHEMA) for name, cls in parts.items()}
+    return {name: {"version": versions[name], **default_settings(parts[name])} for name in sorted(parts)}
+
+
 def main() -> None:
     hashes = {
         name: {"version": classes[0].version, "sha256": task_hash(classes[0]())}
@@ -63,7 +74,7 @@ def main() -> None:
         for name, classes in sorted(all_models().items())
     }
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, tree in (("tasks", hashes), ("losses", losses)):
+    for name, tree in (("tasks", hashes), ("losses", losses), ("defaults", defaults())):
         (FOLDER / f"{name}.json").write_text(json.dumps(tree, indent=1) + "\n")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from harness import tables
 from harness.config import Exec, Run, default_results
 from harness.protocols import PROTOCOLS, preset_run
-from harness.sweep import sweep
+from harness.sweeps import sweep
 
 MODELS = ("lstm", "lstm_block", "transformer")
 TASKS = ("parity", "even_pairs", "cycle_nav", "bucket_sort")
@@ -36,11 +36,11 @@ def runs() -> list[Run]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--results", type=Path, default=default_results() / "quick", help="where everything goes")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="default: one a core")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one a core")
     parser.add_argument("--helper", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     start = time.monotonic()
-    settings = Exec(results=options.results)
+    settings = Exec(results=options.results, log_every=20)
     if options.helper:
         sweep(runs()[::-1], settings, quiet=True)
         return 0

@@ -16,6 +16,7 @@ N state, C classes, R replicas, S parts of a task's state.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -65,6 +66,8 @@ class Task(ABC):
     name: ClassVar[str]
     version: ClassVar[int]  # raised whenever the sampled distribution changes
     level: ClassVar[Level]
+    own_lengths: ClassVar[tuple[int, int] | None] = None
+    """The lengths of a task to which no protocol's apply (a game's): trained and scored on, whatever the preset."""
 
     @property
     @abstractmethod
@@ -91,16 +94,21 @@ class Task(ABC):
     def answer_law(self, length: int) -> np.ndarray:
         """P(answer slot j is scored and holds token v) for strings of this length, [slots, V] in float64.
 
-        Closed forms override this estimate, which counts 20,000 fixed strings.
+        Closed forms override this estimate, which counts fixed strings.
         """
-        return _counted_law(self, length, split="floors", rows=20_000)
+        return _counted_law(self, length, split="floors")
 
-    def floors(self, lengths: Sequence[int]) -> Floors:
-        """The floors over strings whose length is uniform on `lengths`, scored answer by answer."""
+    def floors(self, lengths: Sequence[int], *, score: Literal["tokens", "lengths"] = "tokens") -> Floors:
+        """The floors over strings whose length is uniform on `lengths`, as accuracy over all answers or over lengths.
+
+        A task with several right answers (`allowed`) overrides this: guesses are then right more often.
+        """
         laws = [self.answer_law(length) for length in lengths]
         guesses = laws
         if type(self).answer_law is Task.answer_law:  # an argmax chosen on a sample is scored on another one
-            guesses = [_counted_law(self, length, split="floors/guess", rows=20_000) for length in lengths]
+            guesses = [_counted_law(self, length, split="floors/guess") for length in lengths]
+        if score == "lengths":
+            laws, guesses = ([law / law.sum() for law in table] for table in (laws, guesses))
         scored = sum(law.sum() for law in laws)
         constant = int(sum(guess.sum(axis=0) for guess in guesses).argmax())
         content_free = sum(
@@ -131,12 +139,13 @@ class Task(ABC):
         return None
 
 
-def _counted_law(task: Task, length: int, *, split: str, rows: int) -> np.ndarray:
+@lru_cache(maxsize=4096)
+def _counted_law(task: Task, length: int, *, split: str, rows: int = 4000) -> np.ndarray:
     draw = Draw(seed=0, split=split, rows_B=torch.arange(rows))
-    batch = task.sample(draw, torch.full((rows,), length), task.positions(length))
+    slots = task.positions(length)  # no string has more answers than positions
+    batch = task.sample(draw, torch.full((rows,), length), slots)
     slot_BL = batch.scored_BL.cumsum(1) - 1
     index = (slot_BL * len(task.vocab) + batch.targets_BL)[batch.scored_BL]
-    slots = int(slot_BL.max()) + 1
     counts = torch.bincount(index, minlength=slots * len(task.vocab)).reshape(slots, -1)
     return counts.double().numpy() / rows
 

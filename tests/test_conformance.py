@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.conformance import check, checks, run_check
+from harness.conformance import check, checks, run_check, specimen
 from harness.registry import all_models, all_tasks
 from models.base import Block, Context, ModelConfig, State
 from models.lstm import LSTMConfig
@@ -25,7 +25,7 @@ PARTS = {
 )
 def test_conforms(kind: str, name: str, number: int) -> None:
     function = checks(kind)[number]
-    outcome = run_check(function, PARTS[kind, name])
+    outcome = run_check(function, specimen(PARTS[kind, name]))
     if outcome.verdict == "skip":
         pytest.skip(outcome.reason)
     assert outcome.verdict == "ok", f"{outcome.check}: {outcome.reason}"
@@ -54,12 +54,12 @@ class _Leaky(Block):
 class LeakyConfig(ModelConfig):
     name, family, year, paper = "leaky", "broken", 2026, "none"
 
-    def blocks(self) -> list[Block]:
-        return [_Leaky(self.d_model) for _ in range(self.num_blocks)]
+    def block(self, layer: int) -> Block:
+        return _Leaky(self.d_model)
 
 
 def test_a_broken_model_is_caught() -> None:
-    failed = {outcome.check for outcome in check("model", LeakyConfig) if outcome.verdict == "FAIL"}
+    failed = {outcome.check for outcome in check(LeakyConfig.tiny()) if outcome.verdict == "FAIL"}
     assert failed >= {
         "the future never changes the past",
         "wider padding changes nothing",
@@ -85,12 +85,12 @@ class _Batchnorm(Block):
 class BatchnormConfig(ModelConfig):
     name, family, year, paper, stepwise = "batchnorm", "broken", 2026, "none", False
 
-    def blocks(self) -> list[Block]:
-        return [_Batchnorm(self.d_model) for _ in range(self.num_blocks)]
+    def block(self, layer: int) -> Block:
+        return _Batchnorm(self.d_model)
 
 
 def test_a_model_that_couples_rows_is_caught() -> None:
-    failed = {outcome.check for outcome in check("model", BatchnormConfig) if outcome.verdict == "FAIL"}
+    failed = {outcome.check for outcome in check(BatchnormConfig.tiny()) if outcome.verdict == "FAIL"}
     assert failed >= {"rows do not see each other", "stacked replicas equal single ones"}
 
 
@@ -98,15 +98,15 @@ def test_a_model_that_couples_rows_is_caught() -> None:
 class LoudLSTMConfig(LSTMConfig):
     name = "loud"
 
-    def blocks(self) -> list[Block]:
-        blocks = super().blocks()
+    def block(self, layer: int) -> Block:
+        block = super().block(layer)
         torch.manual_seed(torch.seed())
-        nn.init.normal_(blocks[0].cell.bias)
-        return blocks
+        nn.init.normal_(block.cell.bias)
+        return block
 
 
 def test_a_model_that_does_not_obey_its_seed_is_caught() -> None:
-    failed = {outcome.check for outcome in check("model", LoudLSTMConfig) if outcome.verdict == "FAIL"}
+    failed = {outcome.check for outcome in check(LoudLSTMConfig.tiny()) if outcome.verdict == "FAIL"}
     assert failed == {"is built from the seed alone"}
 
 
@@ -127,10 +127,10 @@ class BiasedParity(Parity):
 
 
 def test_a_task_that_draws_elsewhere_is_caught() -> None:
-    failed = {outcome.check for outcome in check("task", GlobalParity) if outcome.verdict == "FAIL"}
+    failed = {outcome.check for outcome in check(GlobalParity()) if outcome.verdict == "FAIL"}
     assert "only the draw matters" in failed
 
 
 def test_a_task_with_wrong_floors_is_caught() -> None:
-    failed = {outcome.check for outcome in check("task", BiasedParity) if outcome.verdict == "FAIL"}
+    failed = {outcome.check for outcome in check(BiasedParity()) if outcome.verdict == "FAIL"}
     assert "floors are what samples show" in failed

@@ -32,6 +32,15 @@ def test_first_losses(name: str, backend: str) -> None:
     assert golden.first_losses(name, backend=backend) == pytest.approx(recorded["losses"], rel=1e-9)
 
 
+def test_the_defaults_behind_the_identities() -> None:
+    """A run is named by what differs from its defaults, so a default may change only with a version."""
+    recorded = json.loads((golden.FOLDER / "defaults.json").read_text())
+    for name, part in golden.defaults().items():
+        known = recorded.get(name, {})
+        kept = {key: value for key, value in part.items() if key in known}
+        assert kept == known, f"a default of {name} changed: raise its version and run scripts/golden.py"
+
+
 def test_the_records_name_nothing_else() -> None:
     assert sorted(HASHES) == sorted(all_tasks())
     assert sorted(LOSSES) == sorted(all_models())

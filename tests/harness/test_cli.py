@@ -13,7 +13,7 @@ from models.base import MODELS
 from tasks.base import TASKS
 
 SMALL = (
-    *("--train.steps", "12", "--train.batch", "4", "--train.log-every", "4", "--train.precision", "fp32"),
+    *("--train.steps", "12", "--train.batch", "4", "--exec.log-every", "4", "--train.precision", "fp32"),
     *("--model.d-model", "8", "--eval.test", "24", "--eval.validation", "8", "--eval.every", "6"),
     *("--eval.lengths", "10", "20", "--eval.bins", "10", "20", "--eval.extrapolate", "30", "--eval.extrapolation", "4"),
 )

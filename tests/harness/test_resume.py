@@ -14,6 +14,7 @@ import torch
 
 from harness import checkpoint
 from harness.config import Eval, Exec, Run, Train
+from harness.progress import Progress
 from harness.records import RunFolder
 from harness.registry import all_models, find_model, find_task
 from harness.train import execute
@@ -27,12 +28,13 @@ from harness.config import Exec, Run
 from harness.train import execute
 import json
 for line in Path(sys.argv[1]).read_text().splitlines():
-    execute(Run.from_plain(json.loads(line)), Exec(results=Path(sys.argv[2]), checkpoint_every=7), quiet=True)
+    settings = Exec(results=Path(sys.argv[2]), checkpoint_every=7, log_every=5)
+    execute(Run.from_plain(json.loads(line)), settings, quiet=True)
 """
 
 
 def the_run(model: str) -> Run:
-    train = Train(steps=STEPS, batch=16, lengths=(3, 20), lr=1e-2, log_every=5)
+    train = Train(steps=STEPS, batch=16, lengths=(3, 20), lr=1e-2)
     score = Eval(lengths=(10, 24), test=32, validation=32, every=20, extrapolate=(), bins=(10, 24))
     return Run(task=find_task("cycle_nav")(), model=find_model(model).tiny(), train=train, eval=score)
 
@@ -57,7 +59,7 @@ def _moments(optimizer: dict) -> dict[str, torch.Tensor]:
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = tmp_path_factory.mktemp("untouched")
     for model in MODELS:
-        execute(the_run(model), Exec(results=results, checkpoint_every=7), quiet=True)
+        execute(the_run(model), Exec(results=results, checkpoint_every=7, log_every=5), quiet=True)
     return results
 
 
@@ -107,7 +109,7 @@ def test_interrupted_at_every_checkpoint(
     model: str, tmp_path: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each model, stopped in the middle of a checkpoint write and, on the way, after every one of them."""
-    run, settings = the_run(model), Exec(results=tmp_path, checkpoint_every=7)
+    run, settings = the_run(model), Exec(results=tmp_path, checkpoint_every=7, log_every=5)
     write, writes = checkpoint.write, []
 
     def dies(path: Path, content: dict) -> None:
@@ -149,10 +151,10 @@ def test_a_damaged_checkpoint_is_passed_by(damage: str, tmp_path: Path, untouche
 
     folder.open(run)
     with pinned(1):
-        loop = Loop(run, Exec(results=tmp_path, checkpoint_every=7), folder, torch.device("cpu"))
+        loop = Loop(run, Exec(results=tmp_path, checkpoint_every=7, log_every=5), folder, torch.device("cpu"))
         loop.step = interrupted
         with pytest.raises(Stop):
-            loop.go(quiet=True)
+            loop.go(Progress("", STEPS, quiet=True))
     newest = folder.path / "step_00000028.ckpt"
     content = bytearray(newest.read_bytes())
     if damage == "truncated":
@@ -161,7 +163,7 @@ def test_a_damaged_checkpoint_is_passed_by(damage: str, tmp_path: Path, untouche
         content[len(content) // 2] ^= 1
     newest.write_bytes(content)
     with pytest.warns(UserWarning, match="step_00000028.ckpt does not match its digest; an older checkpoint is used"):
-        execute(run, Exec(results=tmp_path, checkpoint_every=7), quiet=True)
+        execute(run, Exec(results=tmp_path, checkpoint_every=7, log_every=5), quiet=True)
     found, wanted = outcome(tmp_path, run), outcome(untouched, run)
     assert found[:2] == wanted[:2]
     assert all(torch.equal(found[2][name], value) for name, value in wanted[2].items())

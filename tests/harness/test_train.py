@@ -8,17 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.build import build_model, load
 from harness.config import Eval, Exec, Run, Train
+from harness.progress import Progress
 from harness.protocols import preset_run
-from harness.records import Busy, RunFolder, load
+from harness.records import Busy, RunFolder
 from harness.registry import all_models, find_model, find_task
-from harness.sweep import sweep
-from harness.train import Loop, build_model, execute
+from harness.sweeps import sweep
+from harness.train import Loop, execute
 from models.base import Context
 from models.lstm import LSTMBlock, LSTMConfig
 
 CPU = torch.device("cpu")
-SMALL = Train(steps=20, batch=8, lengths=(3, 12), lr=1e-2, log_every=5)
+SMALL = Train(steps=20, batch=8, lengths=(3, 12), lr=1e-2)
 SHORT = Eval(lengths=(10, 24), test=32, validation=16, every=10, bins=(10, 16, 24), extrapolate=(32,), extrapolation=8)
 
 
@@ -29,7 +31,7 @@ def small_run(model: str = "lstm", task: str = "parity", *, seed: int = 0, train
 def losses(run: Run, results: Path) -> list[float]:
     folder = RunFolder(results, run.run_id)
     folder.open(run)
-    loop = Loop(run, Exec(device="cpu", results=results), folder, CPU)
+    loop = Loop(run, Exec(device="cpu", results=results, log_every=5), folder, CPU)
     return [loop.step(step)[0] for step in range(run.train.steps)]
 
 
@@ -54,7 +56,7 @@ def test_building_a_model_leaves_the_global_generator_alone() -> None:
 
 def test_a_run_leaves_its_record(tmp_path: Path) -> None:
     run = small_run()
-    result = execute(run, Exec(results=tmp_path), quiet=True)
+    result = execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
     folder = RunFolder(tmp_path, run.run_id)
     assert result == folder.result()
     assert result["status"] == "done"
@@ -66,7 +68,7 @@ def test_a_run_leaves_its_record(tmp_path: Path) -> None:
     assert history[-1]["validation"] == result["validation"]["accuracy"]
     assert result["test"]["counts"]["strings"] == [c for c in result["test"]["counts"]["strings"] if c]
     assert sum(result["test"]["counts"]["strings"]) == 32
-    assert set(result["test"]["bins"]) == {"10..16", "16..24"}
+    assert set(result["test"]["bins"]) == {"10..16", "17..24"}
     assert list(result["extrapolation"]) == ["32"]
     assert result["floors"]["s_rand"] == 0.5
     assert result["backends"] == ["torch.lstm"]
@@ -77,14 +79,14 @@ def test_a_run_leaves_its_record(tmp_path: Path) -> None:
 
 def test_a_done_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = small_run()
-    first = execute(run, Exec(results=tmp_path), quiet=True)
-    monkeypatch.setattr(Loop, "go", lambda self, quiet: pytest.fail("ran again"))
-    assert execute(run, Exec(results=tmp_path), quiet=True) == first
+    first = execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
+    monkeypatch.setattr(Loop, "go", lambda self, progress: pytest.fail("ran again"))
+    assert execute(run, Exec(results=tmp_path, log_every=5), quiet=True) == first
 
 
 def test_load_gives_the_trained_model(tmp_path: Path) -> None:
     run = small_run()
-    execute(run, Exec(results=tmp_path), quiet=True)
+    execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
     model, task, history = load(run.run_id[:12], results=tmp_path)
     again, *_ = load(run.run_id, results=tmp_path)
     tokens = torch.tensor([[1, 2, 2, 1]])
@@ -96,10 +98,10 @@ def test_load_gives_the_trained_model(tmp_path: Path) -> None:
 
 
 def test_early_stop_is_recorded(tmp_path: Path) -> None:
-    train = Train(steps=2000, batch=32, lengths=(3, 8), lr=1e-2, log_every=50, stop_after=2)
+    train = Train(steps=2000, batch=32, lengths=(3, 8), lr=1e-2, stop_after=2)
     short = Eval(lengths=(3, 8), test=32, validation=32, every=20, extrapolate=())
     run = Run(task=find_task("even_pairs")(), model=LSTMConfig(d_model=16), train=train, eval=short)
-    result = execute(run, Exec(results=tmp_path), quiet=True)
+    result = execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
     validations = [line["validation"] for line in RunFolder(tmp_path, run.run_id).history() if "validation" in line]
     assert result["stopped_early"]
     assert result["steps"] < 2000
@@ -114,8 +116,8 @@ class ExplodingConfig(LSTMConfig):
     name = "exploding"
     where: str = "forward"
 
-    def blocks(self) -> list[LSTMBlock]:
-        return [_Exploding(self) for _ in range(self.num_blocks)]
+    def block(self, layer: int) -> LSTMBlock:
+        return _Exploding(self)
 
 
 class _Exploding(LSTMBlock):
@@ -137,7 +139,7 @@ def test_a_run_diverges_before_the_optimiser_steps(tmp_path: Path, where: str) -
     run = Run(task=find_task("parity")(), model=ExplodingConfig(d_model=8, where=where), train=SMALL, eval=SHORT)
     folder = RunFolder(tmp_path, run.run_id)
     folder.open(run)
-    loop = Loop(run, Exec(results=tmp_path), folder, CPU)
+    loop = Loop(run, Exec(results=tmp_path, log_every=5), folder, CPU)
     for step in range(12):
         loop.step(step)
     before = {name: value.clone() for name, value in loop.model.state_dict().items()}
@@ -146,7 +148,7 @@ def test_a_run_diverges_before_the_optimiser_steps(tmp_path: Path, where: str) -
     assert (loss == loss) == (where == "backward")
     assert all(torch.equal(value, before[name]) for name, value in loop.model.state_dict().items())
 
-    result = execute(run, Exec(results=tmp_path), quiet=True)
+    result = execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
     assert result["status"] == "diverged"
     assert result["steps"] == 12
     assert "test" not in result
@@ -158,19 +160,19 @@ def test_a_failed_run_is_a_record_stops_no_other_and_is_tried_again(
     runs = [small_run(seed=seed) for seed in range(3)]
     go = Loop.go
 
-    def fails_once(self: Loop, *, quiet: bool) -> dict:
+    def fails_once(self: Loop, progress: Progress) -> dict:
         if self.run.seed == 1:
             raise RuntimeError("out of memory")
-        return go(self, quiet=quiet)
+        return go(self, progress)
 
     monkeypatch.setattr(Loop, "go", fails_once)
-    results = sweep(runs, Exec(results=tmp_path), quiet=True)
+    results = sweep(runs, Exec(results=tmp_path, log_every=5), quiet=True)
     assert [result and result["status"] for result in results] == ["done", None, "done"]
     assert "RuntimeError: out of memory" in capsys.readouterr().err
     failure = RunFolder(tmp_path, runs[1].run_id).path / "failure.json"
     assert json.loads(failure.read_text())["error"] == "RuntimeError: out of memory"
     monkeypatch.setattr(Loop, "go", go)
-    assert all(result["status"] == "done" for result in sweep(runs, Exec(results=tmp_path), quiet=True))
+    assert all(result["status"] == "done" for result in sweep(runs, Exec(results=tmp_path, log_every=5), quiet=True))
     assert not failure.exists()
 
 
@@ -178,21 +180,21 @@ def test_a_run_that_is_being_written_is_busy(tmp_path: Path) -> None:
     run = small_run()
     folder = RunFolder(tmp_path, run.run_id)
     with folder.locked(), pytest.raises(Busy, match="is being written by process"):
-        execute(run, Exec(results=tmp_path), quiet=True)
+        execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
 
 
 def test_a_resume_under_other_numerics_is_marked(tmp_path: Path) -> None:
     run = small_run()
     folder = RunFolder(tmp_path, run.run_id)
     folder.open(run)
-    loop = Loop(run, Exec(results=tmp_path), folder, CPU)
+    loop = Loop(run, Exec(results=tmp_path, log_every=5), folder, CPU)
     for _ in range(10):
         loop.step(loop.counters.step)
         loop.counters.step += 1
     loop._save()
     result = execute(run, Exec(results=tmp_path, backend="reference"), quiet=True)
     assert result["mixed_numerics"]
-    assert not execute(small_run(seed=1), Exec(results=tmp_path), quiet=True)["mixed_numerics"]
+    assert not execute(small_run(seed=1), Exec(results=tmp_path, log_every=5), quiet=True)["mixed_numerics"]
 
 
 def test_dropout_changes_training_alone(tmp_path: Path) -> None:
@@ -207,7 +209,7 @@ def test_dropout_changes_training_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
 @pytest.mark.parametrize("model", ["lstm", "lstm_block", "transformer", "moe", "encoder"])
 def test_every_precision_trains(tmp_path: Path, model: str, precision: str) -> None:
-    run = small_run(model, train=replace(SMALL, steps=3, log_every=1, precision=precision))
+    run = small_run(model, train=replace(SMALL, steps=3, precision=precision))
     exact = losses(replace(run, train=replace(run.train, precision="fp64")), tmp_path)
     tolerance = {"fp32": 1e-4, "bf16": 3e-2, "fp64": 1e-12}[precision]
     assert losses(run, tmp_path) == pytest.approx(exact, rel=tolerance)
@@ -215,7 +217,7 @@ def test_every_precision_trains(tmp_path: Path, model: str, precision: str) -> N
 
 def test_moe_records_its_balance(tmp_path: Path) -> None:
     run = small_run("moe")
-    execute(run, Exec(results=tmp_path), quiet=True)
+    execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
     line = RunFolder(tmp_path, run.run_id).history()[0]
     assert 0 < line["balance"] < 1
     assert 0 <= line["expert_load_min"] <= 1 <= line["expert_load_max"] <= 4
@@ -224,8 +226,11 @@ def test_moe_records_its_balance(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_science(tmp_path: Path) -> None:
     """One pair known to solve and one known to fail: the LSTM holds parity at 40..256, the Transformer does not."""
-    held = [execute(preset_run("parity", "lstm", protocol="quick", seed=s), Exec(results=tmp_path)) for s in range(3)]
+    held = [
+        execute(preset_run("parity", "lstm", protocol="quick", seed=s), Exec(results=tmp_path, log_every=5))
+        for s in range(3)
+    ]
     assert all(result["test"]["scaled"] >= 0.99 for result in held)
     run = preset_run("parity", "transformer", protocol="quick")
     run = replace(run, train=replace(run.train, lr=1e-3))
-    assert execute(run, Exec(results=tmp_path))["test"]["scaled"] < 0.5
+    assert execute(run, Exec(results=tmp_path, log_every=5))["test"]["scaled"] < 0.5

@@ -258,10 +258,10 @@ class Scale(Block):
     """y = x, times a weight of the model, plus what the first block left behind."""
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        assert isinstance(ctx.model, nn.Linear)
+        assert isinstance(ctx.common, nn.Linear)
         first = ctx.shared.setdefault("first", x_BLD)
         ctx.add_metric("seen", x_BLD.sum())
-        return ctx.model(x_BLD) + first
+        return ctx.common(x_BLD) + first
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         return None
@@ -277,10 +277,10 @@ class Scale(Block):
 class ScaleConfig(ModelConfig):
     name, family, year, paper = "scale", "test", 2026, "none"
 
-    def blocks(self) -> list[Block]:
-        return [Scale() for _ in range(self.num_blocks)]
+    def block(self, layer: int) -> Block:
+        return Scale()
 
-    def shared_module(self) -> nn.Module:
+    def common_module(self) -> nn.Module:
         return nn.Linear(self.d_model, self.d_model, bias=False)
 
 
@@ -289,9 +289,9 @@ def test_shared_parameters_and_shared_tensors_reach_every_block() -> None:
     assert count_parameters(model) == 12 * 4 + 4 * 4 + 4 + 12 * 4
     tokens_BL = torch.randint(VOCAB, (2, 5))
     first_BLD = x_BLD = model.embedding.weight[tokens_BL]
-    assert model.shared is not None
+    assert model.common is not None
     for _ in range(3):
-        x_BLD = x_BLD @ model.shared.weight.T + first_BLD
+        x_BLD = x_BLD @ model.common.weight.T + first_BLD
     expected_BLV = model.norm(x_BLD) @ model.head.weight.T
     ctx = Context()
     close(model(tokens_BL, ctx), expected_BLV)

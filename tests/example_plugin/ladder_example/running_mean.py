@@ -32,5 +32,5 @@ class RunningMean(Block):
 class RunningMeanConfig(ModelConfig):
     name, family, year, paper = "running_mean", "pooling", 2026, "none"
 
-    def blocks(self) -> list[Block]:
-        return [RunningMean(self.d_model) for _ in range(self.num_blocks)]
+    def block(self, layer: int) -> Block:
+        return RunningMean(self.d_model)

@@ -11,7 +11,7 @@ from typing import Any
 from harness.config import Exec, Run
 from harness.machine import find_device
 from harness.records import Busy, RunFolder
-from harness.train import execute
+from harness.train import RunFailed, execute
 
 
 def sweep(runs: Sequence[Run], settings: Exec | None = None, *, quiet: bool = False) -> list[dict[str, Any] | None]:
@@ -19,21 +19,23 @@ def sweep(runs: Sequence[Run], settings: Exec | None = None, *, quiet: bool = Fa
     settings = settings or Exec()
     find_device(settings.device)
     ids = [run.run_id for run in runs]
-    assert len(set(ids)) == len(ids), "a sweep names a run twice"
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"a sweep names a run twice: {next(i for i in ids if ids.count(i) > 1)}")
     results = {run.run_id: RunFolder(settings.results, run.run_id).result() for run in runs}
     todo = [run for run in runs if results[run.run_id] is None]
     if not quiet:
         print(f"{len(runs)} runs: {len(runs) - len(todo)} done, {len(todo)} to do", file=sys.stderr)
     held: list[Run] = []
     for number, run in enumerate(todo, start=1):
-        if not quiet:
-            print(f"[{number}/{len(todo)}]", end=" ", file=sys.stderr, flush=True)
+        results[run.run_id] = RunFolder(settings.results, run.run_id).result()  # another process may have done it
+        if results[run.run_id] is not None:
+            continue
         try:
-            results[run.run_id] = execute(run, settings, quiet=quiet)
+            results[run.run_id] = execute(run, settings, quiet=quiet, label=f"[{number}/{len(todo)}] {run.run_id}")
         except Busy:
             held.append(run)
-        except Exception as error:  # recorded in the run's folder; the others go on
-            print(f"{run.run_id} failed: {type(error).__name__}: {error}", file=sys.stderr)
+        except RunFailed as failed:  # recorded in the run's folder; the others go on
+            print(failed, file=sys.stderr)
     for run in held:
         results[run.run_id] = RunFolder(settings.results, run.run_id).result()
     return [results[run_id] for run_id in ids]

@@ -1,0 +1,48 @@
+"""A run's model: made from its seed, or restored from its folder."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from harness import checkpoint
+from harness.config import Run, default_results
+from harness.records import RunFolder, find_run
+from models.backbone import state_bytes
+from tasks.base import Task
+
+STATE_LENGTH = 256  # the context at which a model's state is weighed
+
+
+def build_model(run: Run, device: torch.device) -> nn.Module:
+    """The model with its initial weights: made on the CPU from the run's seed alone, whatever was made before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(run.seed)
+        model = run.model.build(len(run.task.vocab))
+    return model.to(device, torch.float64 if run.train.precision == "fp64" else torch.float32)
+
+
+def restored(folder: RunFolder) -> tuple[Run, nn.Module, int]:
+    """A run, its model with the newest intact weights (on the CPU, in eval mode), and the step they are of."""
+    run = Run.from_plain(folder.config())
+    content = checkpoint.newest(folder.path)
+    if content is None:
+        raise ValueError(f"{folder.path.name} has no intact checkpoint yet")
+    model = build_model(run, torch.device("cpu"))
+    model.load_state_dict(content["model"])
+    return run, model.eval(), content["counters"]["step"]
+
+
+def load(run_id: str, *, results: Path | str | None = None) -> tuple[nn.Module, Task, list[dict[str, Any]]]:
+    """For a notebook: a run's trained model, its task and its history."""
+    folder = find_run(Path(results or default_results()), run_id)
+    run, model, _ = restored(folder)
+    return model, run.task, folder.history()
+
+
+def weigh_state(model: nn.Module) -> int:
+    """Bytes that one sequence carries after `STATE_LENGTH` tokens, found by looking into the state."""
+    parameter = next(model.parameters())
+    state = model.init_state(1, max_length=STATE_LENGTH, device=parameter.device, dtype=parameter.dtype)
+    return state_bytes(state)
