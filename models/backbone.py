@@ -5,7 +5,7 @@
 `ctx.taps` and `ctx.edits` read and replace the stream at any layer, in `forward` and in `step`, for every model alike.
 """
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -53,25 +53,23 @@ class Backbone(nn.Module):
 
     def step(self, tokens_B: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         """One token a row: the logits [B, V] behind it, and the state after it."""
-        ctx.common = self.common
-        x_BD = ctx.visit(0, self.embedding(tokens_B))
-        after = []
-        for layer, (block, block_state) in enumerate(zip(self.blocks, state, strict=True), start=1):
-            x_BD, block_state = block.step(x_BD, block_state, ctx)
-            x_BD = ctx.visit(layer, x_BD)
-            after.append(block_state)
-        return self._logits(x_BD), after
+        return self._carry("step", tokens_B, state, ctx)
 
     def extend(self, tokens_BL: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         """Several tokens a row on from a state: the logits [B, L, V], and the state after the last."""
+        return self._carry("extend", tokens_BL, state, ctx)
+
+    def _carry(
+        self, form: Literal["step", "extend"], tokens: Tensor, state: State, ctx: Context
+    ) -> tuple[Tensor, State]:
         ctx.common = self.common
-        x_BLD = ctx.visit(0, self.embedding(tokens_BL))
+        x = ctx.visit(0, self.embedding(tokens))
         after = []
         for layer, (block, block_state) in enumerate(zip(self.blocks, state, strict=True), start=1):
-            x_BLD, block_state = block.extend(x_BLD, block_state, ctx)
-            x_BLD = ctx.visit(layer, x_BLD)
+            x, block_state = getattr(block, form)(x, block_state, ctx)
+            x = ctx.visit(layer, x)
             after.append(block_state)
-        return self._logits(x_BLD), after
+        return self._logits(x), after
 
     def _logits(self, x: Tensor) -> Tensor:
         """In the weights' own precision: in bf16 the largest logits would tie, and a tie goes to the lowest token."""

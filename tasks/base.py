@@ -141,7 +141,8 @@ class Task(ABC):
 
 @lru_cache(maxsize=4096)
 def _counted_law(task: Task, length: int, *, split: str, rows: int = 4000) -> np.ndarray:
-    draw = Draw(seed=0, split=split, rows_B=torch.arange(rows))
+    # Rows of their own for each length, so that the errors of many lengths average out.
+    draw = Draw(seed=0, split=split, rows_B=torch.arange(rows) + length * rows)
     slots = task.positions(length)  # no string has more answers than positions
     batch = task.sample(draw, torch.full((rows,), length), slots)
     slot_BL = batch.scored_BL.cumsum(1) - 1
