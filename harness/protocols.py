@@ -34,13 +34,16 @@ def _preset(task_cls: type[Task], model_cls: type[ModelConfig], protocol: str) -
     preset = find_protocol(protocol)
     of_task = preset.tasks.get(task_cls.name, {})
     of_model = {**preset.model, **preset.models.get(model_cls.name, {}), **of_task.get("model", {})}
-    own = {"lengths": list(task_cls.own_lengths)} if task_cls.own_lengths else {}
-    bins = {"bins": list(task_cls.own_lengths), "extrapolate": []} if task_cls.own_lengths else {}
+    train, score = {"lr": preset.rates[0], **preset.train}, preset.eval
+    if task_cls.own_lengths:
+        own = list(task_cls.own_lengths)
+        train = {**train, "lengths": own, "curriculum": []}
+        score = {**score, "lengths": own, "bins": sorted(set(own)), "extrapolate": []}
     return Run(
         task=_applied_to_task(task_cls(), preset.task | {k: v for k, v in of_task.items() if k != "model"}),
         model=replaced(model_cls(), {k: v for k, v in of_model.items() if k in plain(model_cls())}, where="model"),
-        train=replaced(Train(), {"lr": preset.rates[0], **preset.train, **own}, where="train"),
-        eval=replaced(Eval(), {**preset.eval, **own, **bins}, where="eval"),
+        train=replaced(Train(), train, where="train"),
+        eval=replaced(Eval(), score, where="eval"),
         protocol=protocol,
     )
 

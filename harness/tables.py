@@ -67,7 +67,8 @@ class Record(BaseModel):
         if result is None:
             return None
         head = {name: result[name] for name in ("run_id", "protocol", "task", "level", "model", "lr", "seed")}
-        assert head["run_id"] == folder.path.name, f"{folder.path.name} holds the result of {head['run_id']}"
+        if head["run_id"] != folder.path.name:
+            raise ValueError(f"{folder.path} holds the result of another run, {head['run_id']}")
         made = result["provenance"]
         code = {"commit": made["commit"], "dirty": made["dirty"]}
         if "error" in result:

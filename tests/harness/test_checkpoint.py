@@ -125,8 +125,19 @@ def test_a_checkpoint_with_a_flipped_bit_anywhere_is_refused(bit: int, folder: P
 
 @pytest.mark.parametrize(
     "foreign",
-    [b"", b"\n", b"hello", archive(CONTENT), pickle.dumps(CONTENT), b"ladder-checkpoint 1 ", b"ladder-checkpoint 1 \n"],
-    ids=["empty", "newline", "text", "torch", "pickle", "header", "no-digest"],
+    [
+        b"",
+        b"\n",
+        b"hello",
+        archive(CONTENT),
+        pickle.dumps(CONTENT),
+        b"ladder-checkpoint 1 ",
+        b"ladder-checkpoint 1 \n" + archive(CONTENT),
+        sealed(archive(CONTENT)).removeprefix(b"ladder-checkpoint 1 "),
+        sealed(archive(CONTENT)).replace(b"\n", b" \n", 1),
+        sealed(b"").removesuffix(b"\n"),
+    ],
+    ids=["empty", "newline", "text", "torch", "pickle", "header", "no-digest", "no-magic", "space", "no-payload"],
 )
 def test_a_foreign_file_is_refused(foreign: bytes, tmp_path: Path) -> None:
     refused(tmp_path / "x.ckpt", foreign)
@@ -152,10 +163,18 @@ def test_a_checkpoint_never_runs_code(zipped: bool, folder: Path) -> None:
     assert not victim.exists()
 
 
-@pytest.mark.xfail(strict=True, reason="torch.load's EOFError, KeyError and RuntimeError come through as they are")
 @pytest.mark.parametrize("payload", [b"", b"hello", archive(CONTENT)[:200]], ids=["empty", "text", "half"])
-def test_a_payload_that_does_not_parse_is_refused_under_a_right_digest(payload: bytes, tmp_path: Path) -> None:
-    refused(tmp_path / "x.ckpt", sealed(payload))
+def test_a_payload_that_does_not_parse_is_refused_under_a_right_digest(payload: bytes, folder: Path) -> None:
+    assert "something other than weights" in refused(path_of(folder, 7), sealed(payload))
+    with pytest.warns(UserWarning, match="step_00000007.ckpt holds something other than weights"):
+        assert newest(folder)["step"] == 3
+
+
+def test_a_checkpoint_that_vanishes_while_one_looks_is_passed_by(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path_of(folder, 9).symlink_to(folder / "replaced since")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert newest(folder)["step"] == 7
 
 
 def test_the_newest_is_taken(folder: Path) -> None:

@@ -12,17 +12,8 @@ import pytest
 from torch import Tensor
 
 from harness import config
-from harness.config import (
-    Eval,
-    Exec,
-    Run,
-    Train,
-    default_results,
-    from_plain,
-    plain,
-    replaced,
-    without_training_targets,
-)
+from harness.config import Eval, Exec, Run, Train, default_results, without_training_targets
+from harness.parts import from_plain, plain, replaced
 from harness.registry import all_models, all_tasks
 from models.base import ModelConfig
 from models.encoder import EncoderConfig
@@ -176,7 +167,12 @@ def test_the_identity_does_not_depend_on_the_order_of_keys(monkeypatch: pytest.M
     ],
 )
 def test_the_identity_does_not_depend_on_spelling(spelled: dict[str, Any], meant: dict[str, Any]) -> None:
-    one, other = (replace(RUN, train=Train(**changes)) for changes in (spelled, meant))
+    if list in map(type, spelled.values()):  # JSON's spelling, taken where JSON values are, and nowhere else
+        assert "not [3, 40]" in refusal(lambda: Train(**spelled))
+        made = [replaced(Train(), spelled, where="train"), Train(**meant)]
+    else:
+        made = [Train(**spelled), Train(**meant)]
+    one, other = (replace(RUN, train=train) for train in made)
     assert one.run_id == other.run_id
     assert one.plain() == other.plain()
     assert repr(one.train) == repr(other.train)  # 1 == 1.0, but their texts differ
@@ -194,6 +190,7 @@ def test_one_identity_is_pinned() -> None:
             lengths_per="batch",
             curriculum=(5, 9),
             lr=1e-2,
+            schedule="constant",
             lr_final=1e-5,
             warmup=0.25,
             betas=(0.9, 0.999),
@@ -202,7 +199,6 @@ def test_one_identity_is_pinned() -> None:
             clip=0.5,
             precision="fp64",
             stop_after=2,
-            log_every=3,
         ),
         eval=Eval(
             seed=1,
@@ -224,13 +220,76 @@ def test_one_identity_is_pinned() -> None:
         '"score":"lengths","seed":1,"test":32,"validation":16},"model":{"d_model":16,"dropout":0.125,'
         '"final_norm":"rms","forget_bias":1.0,"name":"lstm","num_blocks":1,"version":1},"protocol":"xlstm",'
         '"schema":1,"seed":3,"task":{"count":"input","name":"parity","query":"token","supervision":"dense",'
-        '"version":1},"train":{"batch":4,"betas":[0.9,0.999],"clip":0.5,"curriculum":[5,9],"eps":1e-08,'
-        '"lengths":[3,9],"lengths_per":"batch","log_every":3,"lr":0.01,"lr_final":1e-05,"precision":"fp64",'
-        '"steps":7,"stop_after":2,"warmup":0.25,"weight_decay":0.1}}'
+        '"version":1},"train":{"batch":4,"betas":[0.9,0.999],"clip":0.5,"curriculum":[5,9],'
+        '"lengths":[3,9],"lengths_per":"batch","lr":0.01,"precision":"fp64","schedule":"constant",'
+        '"steps":7,"stop_after":2,"warmup":0.25}}'
     )
-    assert json.dumps(run.plain(), sort_keys=True, separators=(",", ":")) == text
+    assert json.dumps(run.identity(), sort_keys=True, separators=(",", ":")) == text
     assert run.run_id == "parity-lstm-s3-" + hashlib.sha256(text.encode()).hexdigest()[:10]
-    assert run.run_id == "parity-lstm-s3-0400fe3ca6"
+    assert run.run_id == "parity-lstm-s3-1b571ff40f"
+    left_out = {  # the defaults, which config.json holds all the same
+        "task": set(),
+        "model": set(),
+        "train": {"lr_final", "eps", "weight_decay"},
+        "eval": set(),
+    }
+    for where, names in left_out.items():
+        assert set(run.plain()[where]) - set(run.identity()[where]) == names
+
+
+def test_the_identity_of_defaults_holds_the_names_and_versions_alone() -> None:
+    assert Run(task=Parity(), model=LSTMConfig()).identity() == {
+        "schema": config.SCHEMA,
+        "protocol": "xlstm_20k",
+        "task": {"name": "parity", "version": Parity.version},
+        "model": {"name": "lstm", "version": LSTMConfig.version},
+        "train": {},
+        "eval": {},
+        "seed": 0,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiderLSTM(LSTMConfig):
+    """The LSTM of a later day, with a setting more."""
+
+    lately_added: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiderParity(Parity):
+    lately_added: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiderTrain(Train):
+    lately_added: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiderEval(Eval):
+    lately_added: bool = False
+
+
+@pytest.mark.parametrize(
+    ("where", "wider", "other"),
+    [
+        ("task", WiderParity, 3),
+        ("model", WiderLSTM, 0.25),
+        ("train", WiderTrain, (1,)),
+        ("eval", WiderEval, True),
+    ],
+)
+def test_a_setting_added_later_leaves_old_runs_their_names(where: str, wider: type, other: Any) -> None:
+    before = replace(RUN, train=Train(steps=7), eval=Eval(test=9))
+    old = plain(getattr(before, where))
+    later = replace(
+        before, **{where: wider(**old)} if where in ("task", "model") else {where: from_plain(wider, old, where=where)}
+    )
+    assert later.plain()[where] == before.plain()[where] | {"lately_added": plain(wider())["lately_added"]}
+    assert later.run_id == before.run_id and later.identity() == before.identity()
+    changed = replace(later, **{where: replace(getattr(later, where), lately_added=other)})
+    assert changed.run_id != before.run_id
 
 
 @pytest.mark.parametrize(
@@ -282,7 +341,16 @@ def test_an_unknown_setting_gets_a_hint() -> None:
 
 
 def test_an_unknown_key_beside_the_parts_is_refused() -> None:
-    assert "colour" in refusal(lambda: Run.from_plain({**RUN.plain(), "colour": 1}))
+    message = refusal(lambda: Run.from_plain({**RUN.plain(), "colour": 1}))
+    assert message == "a record's config has the keys eval, model, protocol, schema, seed, task, train"
+
+
+@pytest.mark.parametrize("key", ["schema", "protocol", "task", "model", "train", "eval", "seed"])
+def test_a_record_without_one_of_its_keys_is_refused(key: str) -> None:
+    tree = RUN.plain()
+    assert set(tree) == {"schema", "protocol", "task", "model", "train", "eval", "seed"}
+    del tree[key]
+    assert "has the keys" in refusal(lambda: Run.from_plain(tree))
 
 
 @pytest.mark.parametrize("schema", [config.SCHEMA + 1, str(config.SCHEMA), None])
@@ -311,7 +379,9 @@ def test_a_record_of_an_unknown_task_is_refused() -> None:
 
 def test_replaced_takes_python_values_and_json_ones() -> None:
     assert replaced(Train(), {"lengths": [5, 6]}, where="train") == Train(lengths=(5, 6))
-    assert replaced(Train(), {"lengths": (5, 6), "lr": 1}, where="train") == Train(lengths=(5, 6), lr=1.0)
+    assert replaced(Train(steps=9), {"lengths": (5, 6), "lr": 1}, where="train") == Train(
+        steps=9, lengths=(5, 6), lr=1.0
+    )
     assert replaced(Train(steps=9), {}, where="train") == Train(steps=9)
     assert plain(replaced(Eval(), {"test": 5}, where="eval")) == {**plain(Eval()), "test": 5}
 
@@ -333,6 +403,7 @@ WRONG = [
     (Train, "curriculum", 40),
     (Train, "precision", "fp16"),
     (Train, "lengths_per", "step"),
+    (Train, "schedule", "linear"),
     (Eval, "seed", None),
     (Eval, "test", 8192.0),
     (Eval, "bins", [40, "64"]),
@@ -358,21 +429,63 @@ def test_a_wrong_type_is_refused_by_its_place(cls: type, name: str, value: Any) 
 
 
 @pytest.mark.parametrize(
-    ("where", "part"),
+    ("where", "cls", "settings"),
     [
-        ("train", Train(steps=True)),
-        ("train", Train(steps=500.0)),  # type: ignore[arg-type]
-        ("train", Train(lr=True)),
-        ("train", Train(precision="fp16")),  # type: ignore[arg-type]
-        ("train", Train(lengths=(3, 40.0))),  # type: ignore[arg-type]
-        ("eval", Eval(test=16.0)),  # type: ignore[arg-type]
-        ("eval", Eval(score="mean")),  # type: ignore[arg-type]
-        ("task", Parity(count="all")),  # type: ignore[arg-type]
-        ("model", LSTMConfig(d_model=16.0)),  # type: ignore[arg-type]
+        ("train", Train, {"steps": True}),
+        ("train", Train, {"steps": 500.0}),
+        ("train", Train, {"steps": "500"}),
+        ("train", Train, {"steps": None}),
+        ("train", Train, {"lr": True}),
+        ("train", Train, {"lr": "1e-3"}),
+        ("train", Train, {"precision": "fp16"}),
+        ("train", Train, {"schedule": "linear"}),
+        ("train", Train, {"lengths": (3, 40.0)}),
+        ("train", Train, {"lengths": (3,)}),
+        ("eval", Eval, {"test": 16.0}),
+        ("eval", Eval, {"seed": None}),
+        ("eval", Eval, {"score": "mean"}),
+        ("task", Parity, {"count": "all"}),
+        ("model", LSTMConfig, {"d_model": 16.0}),
     ],
 )
-def test_a_run_refuses_parts_of_wrong_types(where: str, part: Any) -> None:
-    assert refusal(lambda: with_part(where, part)).startswith(f"{where}.")
+def test_a_run_refuses_parts_of_wrong_types(where: str, cls: type, settings: dict[str, Any]) -> None:
+    message = refusal(lambda: with_part(where, cls(**settings)))
+    assert message.startswith(f"{where}.{next(iter(settings))}")
+    if cls in (Train, Eval):  # which refuse by themselves
+        assert refusal(lambda: cls(**settings)) == message
+
+
+@pytest.mark.parametrize("where", ["task", "model", "train", "eval"])
+def test_a_run_refuses_parts_of_the_wrong_kind(where: str) -> None:
+    for part in (None, {}, getattr(RUN, {"task": "model", "model": "task", "train": "eval", "eval": "train"}[where])):
+        assert refusal(lambda part=part: with_part(where, part)).startswith(f"{where} must be a ")
+
+
+def test_a_run_refuses_an_unknown_protocol() -> None:
+    assert refusal(lambda: replace(RUN, protocol="xlstm_20")).startswith(
+        "unknown protocol 'xlstm_20'; did you mean xlstm_20k"
+    )
+    assert refusal(lambda: replace(RUN, protocol="zzz")) == "unknown protocol 'zzz'"
+    assert "unknown protocol" in refusal(lambda: Run.from_plain({**RUN.plain(), "protocol": "zzz"}))
+
+
+def test_a_run_refuses_to_stop_early_without_validations() -> None:
+    train, never = Train(stop_after=1), Eval(every=0)
+    assert "stop_after" in refusal(lambda: replace(RUN, train=train, eval=never))
+    assert replace(RUN, train=train).train == train
+    assert replace(RUN, eval=never).eval == never
+
+
+def test_a_run_refuses_a_task_of_an_unknown_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Parity, "level", "irregular")
+    message = refusal(lambda: Run(task=Parity(), model=LSTMConfig()))
+    assert "parity" in message and "'irregular'" in message
+
+
+def test_a_rate_that_rises_to_its_end_is_refused_under_a_cosine() -> None:
+    assert "train.lr_final=0.5" in refusal(lambda: Train(lr=0.1, lr_final=0.5))
+    assert Train(lr=0.1, lr_final=0.1).lr_final == 0.1
+    assert Train(lr=1e-6, schedule="constant").lr_final == 1e-5  # of no effect there
 
 
 NAN, INF = float("nan"), float("inf")
@@ -391,10 +504,10 @@ IMPOSSIBLE: list[tuple[type, dict[str, Any]]] = [
     *((Train, {"weight_decay": bad}) for bad in (-0.1, INF, NAN)),
     *((Train, {"clip": bad}) for bad in (-1.0, INF, NAN)),
     (Train, {"stop_after": -1}),
-    (Train, {"log_every": 0}),
     (Eval, {"lengths": (0, 5)}),
     (Eval, {"lengths": (6, 5)}),
     *((Eval, {name: 0}) for name in ("test", "validation", "extrapolation", "batch")),
+    *((Eval, {"seed": bad}) for bad in (-1, 2**63)),
     (Eval, {"every": -1}),
     (Eval, {"bins": (64, 40)}),
     (Eval, {"bins": (40, 40)}),
@@ -410,8 +523,9 @@ PLACES = {Train: "train.", Eval: "eval.", LSTMConfig: "", ModArithmetic: ""}
 
 @pytest.mark.parametrize(("cls", "settings"), IMPOSSIBLE)
 def test_an_impossible_value_is_refused_by_its_name(cls: type, settings: dict[str, Any]) -> None:
-    for make in (lambda: cls(**settings), lambda: from_plain(cls, settings, where="part")):
-        assert PLACES[cls] + next(iter(settings)) in refusal(make)
+    message = refusal(lambda: cls(**settings))
+    assert PLACES[cls] + next(iter(settings)) in message
+    assert refusal(lambda: from_plain(cls, settings, where="part")) == message
 
 
 def test_the_extreme_possible_values_are_taken() -> None:
@@ -425,7 +539,6 @@ def test_the_extreme_possible_values_are_taken() -> None:
         betas=(0.0, 0.0),
         weight_decay=0.0,
         clip=0.0,
-        log_every=1,
     )
     measured = Eval(lengths=(1, 1), test=1, validation=1, every=0, bins=(), extrapolate=(1,), extrapolation=1, batch=1)
     run = Run(task=Parity(count="input"), model=LSTMConfig(d_model=1, num_blocks=1), train=train, eval=measured)
@@ -441,6 +554,29 @@ def test_an_impossible_seed_is_refused(seed: Any) -> None:
 def test_an_impossible_execution_is_refused() -> None:
     assert "exec.threads" in refusal(lambda: Exec(threads=0))
     assert "exec.checkpoint_every" in refusal(lambda: Exec(checkpoint_every=0))
+    assert "exec.log_every" in refusal(lambda: Exec(log_every=0))
+    assert Exec(threads=1, checkpoint_every=1, log_every=1).log_every == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("device", 0),
+        ("threads", 1.0),
+        ("threads", True),
+        ("threads", None),
+        ("backend", "fast"),
+        ("checkpoint_every", "1000"),
+        ("log_every", 10.0),
+        ("results", "results"),
+    ],
+)
+def test_an_execution_of_a_wrong_type_is_refused(name: str, value: Any) -> None:
+    assert refusal(lambda: Exec(**{name: value})).startswith(f"exec.{name}")
+
+
+def test_nothing_of_the_execution_is_in_the_identity() -> None:
+    assert not {f.name for f in fields(Exec)} & {f.name for f in chain(fields(Run), fields(Train))}
 
 
 @pytest.mark.parametrize(
@@ -496,5 +632,5 @@ def test_results_go_where_the_environment_says(tmp_path: Path, monkeypatch: pyte
 
 def test_every_refusal_of_train_and_eval_is_tried() -> None:
     tried = {name for _, settings in IMPOSSIBLE for name in settings}
-    free = {"lengths_per", "precision", "score", "seed"}  # their types say it all
+    free = {"lengths_per", "schedule", "precision", "score"}  # their types say it all
     assert tried | free >= set(chain.from_iterable([f.name for f in fields(cls)] for cls in (Train, Eval)))

@@ -1,5 +1,6 @@
 """Scores are what a slow loop over single strings counts, whatever the batch, the layout or the way of decoding."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from harness.build import build_model
 from harness.config import Eval, Run, Train
 from harness.data import evaluation_lengths
 from harness.evaluate import Answers, Evaluator, Score, scaled
-from harness.train import build_model, summary
+from harness.train import summary
 from models.base import Context, ModelConfig
 from models.encoder import EncoderConfig
 from models.lstm import LSTMConfig
@@ -90,6 +92,7 @@ class Lookup(nn.Module):
         self.vocab_size = vocab_size
         self.known: dict[tuple[int, ...], list[int]] = {}
         self.seen: list[tuple[bool, bool, bool]] = []
+        self.rows: list[int] = []
 
     def learn(self, batch: Batch) -> None:
         for tokens, targets, length in zip(*(x.tolist() for x in (batch[0], batch[1], batch.length_B)), strict=True):
@@ -97,6 +100,7 @@ class Lookup(nn.Module):
 
     def forward(self, tokens_BL: Tensor, ctx: Context) -> Tensor:
         self.seen.append((self.training, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
+        self.rows.append(len(tokens_BL))
         assert ctx.valid_BL is not None and ctx.prompt_B is not None and ctx.masks is None
         ctx.backends.add(f"lookup on {ctx.backend}")
         said_BL = torch.full_like(tokens_BL, self.vocab_size - 1)
@@ -135,32 +139,56 @@ def rows_of(task: Task, *, split: str, lengths: tuple[int, int], count: int) -> 
 
 
 @torch.no_grad()
-def said_in_parallel(model: nn.Module, batch: Batch) -> list[int]:
-    """The answers to one string, read off one unpadded forward pass."""
+def heard_in_parallel(model: nn.Module, batch: Batch) -> list[list[float]]:
+    """The logits of the answers to one string, read off one unpadded forward pass."""
     logits_BLV = model(batch.tokens_BL, Context(prompt_B=batch.prompt_B, backend="reference"))
-    return logits_BLV.argmax(-1)[batch.scored_BL].tolist()
+    return logits_BLV[batch.scored_BL].tolist()
 
 
 @torch.no_grad()
-def said_fed_back(model: nn.Module, batch: Batch) -> list[int]:
-    """The answers to one string, each from a whole forward pass over the prompt and the model's answers before."""
+def heard_fed_back(model: nn.Module, batch: Batch) -> list[list[float]]:
+    """The logits of the answers, each from a whole forward pass over the prompt and the model's answers before."""
     tokens = batch.tokens_BL[0, : int(batch.prompt_B)].tolist()
-    said: list[int] = []
+    heard: list[list[float]] = []
     for _ in range(int(batch.scored_BL.sum())):
-        logits_BLV = model(torch.tensor([tokens + said]), Context(backend="reference"))
-        said.append(int(logits_BLV[0, -1].argmax()))
-    return said
+        logits_BLV = model(torch.tensor([tokens + said_of(heard)]), Context(backend="reference"))
+        heard.append(logits_BLV[0, -1].tolist())
+    return heard
 
 
-def counted(rows: list[tuple[int, list[bool]]]) -> Score:
-    """The score of strings of a length, each with whether its answers are right."""
+def said_of(heard: list[list[float]]) -> list[int]:
+    """The most probable token of each answer."""
+    return [max(range(len(logits)), key=logits.__getitem__) for logits in heard]
+
+
+def nats_of(logits: list[float], target: int) -> float:
+    """Minus the log probability of a token."""
+    return math.log(math.fsum(math.exp(logit - logits[target]) for logit in logits))
+
+
+def targets_of(batch: Batch) -> list[int]:
+    return batch.targets_BL[batch.scored_BL].tolist()
+
+
+def counted(strings: list[tuple[int, Batch]], heard: list[list[list[float]]]) -> Score:
+    """The score of single strings, each with the logits of its answers."""
     counts: dict[int, Counter[str]] = {}
-    for length, right in rows:
+    nats: dict[int, list[float]] = {}
+    for (length, batch), answers in zip(strings, heard, strict=True):
+        targets = targets_of(batch)
+        right = [a == b for a, b in zip(said_of(answers), targets, strict=True)]
         counts.setdefault(length, Counter()).update(strings=1, exact=all(right), scored=len(right), correct=sum(right))
+        nats.setdefault(length, []).extend(map(nats_of, answers, targets))
     lengths = tuple(sorted(counts))
-    return Score(
-        lengths, *(tuple(counts[n][what] for n in lengths) for what in ("strings", "exact", "scored", "correct"))
-    )
+    columns = {what: tuple(counts[n][what] for n in lengths) for what in ("strings", "exact", "scored", "correct")}
+    return Score(lengths, **columns, hits=columns["correct"], nats=tuple(math.fsum(nats[n]) for n in lengths))
+
+
+def assert_same(score: Score, expected: Score) -> None:
+    """The same counts, and the same nats but for rounding."""
+    assert replace(score, nats=()) == replace(expected, nats=())
+    assert score.nats == pytest.approx(expected.nats, rel=1e-9)
+    assert score.loss() == pytest.approx(expected.loss(), rel=1e-9)
 
 
 def perfect_model(task: Task, *, split: str = "test", lengths: tuple[int, int] = (5, 14), count: int = 29) -> Lookup:
@@ -170,7 +198,24 @@ def perfect_model(task: Task, *, split: str = "test", lengths: tuple[int, int] =
     return model
 
 
-SCORE = Score(lengths=(3, 5, 8), strings=(2, 4, 1), exact=(1, 2, 0), scored=(4, 12, 4), correct=(3, 9, 0))
+SCORE = Score(
+    lengths=(3, 5, 8),
+    strings=(2, 4, 1),
+    exact=(1, 2, 0),
+    scored=(4, 12, 4),
+    correct=(3, 9, 0),
+    hits=(2, 8, 0),
+    nats=(1.5, 2.25, 6.25),
+)
+
+
+def test_loss_and_hits_weigh_every_answer_alike() -> None:
+    assert SCORE.loss() == 10 / 20
+    assert SCORE.hit_share() == 10 / 20
+    assert replace(SCORE, nats=(0.0, 0.0, 0.0)).loss() == 0.0
+    assert replace(SCORE, nats=(1e16, 20.0, -1e16)).loss() == 1.0  # summed without rounding
+    assert replace(SCORE, hits=SCORE.scored).hit_share() == 1.0
+    assert replace(SCORE, correct=SCORE.scored).hit_share() == SCORE.hit_share()
 
 
 def test_accuracy_by_tokens_weighs_every_answer_alike() -> None:
@@ -205,6 +250,8 @@ def test_a_score_survives_its_plain_form() -> None:
         "exact": [1, 2, 0],
         "scored": [4, 12, 4],
         "correct": [3, 9, 0],
+        "hits": [2, 8, 0],
+        "nats": [1.5, 2.25, 6.25],
     }
     assert Score.from_plain(SCORE.plain()) == SCORE
 
@@ -222,9 +269,11 @@ def test_the_bins_of_a_summary_part_the_whole(how: str) -> None:
     measured = replace(SMALL, bins=(5, 7, 10, 14), score=how)
     run = run_of(ReverseString(num_symbols=2), measured=measured)
     score = evaluator_of(run).test()
-    tree = summary(run, score, 0.5)
-    assert list(tree["bins"]) == ["5..7", "7..10", "10..14"]
+    tree = summary(run, score)
+    assert list(tree["bins"]) == ["5..7", "8..10", "11..14"] == list(tree["content_free_bins"])
     parts = [(5, 7), (8, 10), (11, 14)]
+    for (low, high), floor in zip(parts, tree["content_free_bins"].values(), strict=True):
+        assert floor == run.task.floors(range(low, high + 1), score=how).content_free == pytest.approx(0.5)
     assert list(tree["bins"].values()) == [score.accuracy(score=how, low=low, high=high) for low, high in parts]
     weights = [
         sum(
@@ -239,26 +288,42 @@ def test_the_bins_of_a_summary_part_the_whole(how: str) -> None:
     assert len(set(tree["bins"].values())) == 3
     assert tree["scaled"] == pytest.approx(2 * whole - 1)
     assert tree["exact"] == score.exact_share()
+    assert (tree["hits"], tree["loss"]) == (score.hit_share(), score.loss())
+    assert tree["hits"] == score.accuracy()  # one answer is right here
     assert Score.from_plain(tree["counts"]) == score
 
 
-def test_a_bin_without_strings_is_empty() -> None:
+def test_a_bin_without_strings_is_left_out() -> None:
     run = run_of(ModArithmetic(), measured=replace(SMALL, bins=(5, 7, 8, 13)))
-    tree = summary(run, evaluator_of(run).test(), 0.2)
-    assert tree["bins"]["7..8"] is None and tree["bins"]["5..7"] is not None
+    tree = summary(run, evaluator_of(run).test())
+    assert list(tree["bins"]) == list(tree["content_free_bins"]) == ["5..7", "9..13"]
+    assert None not in tree["bins"].values()
+
+
+def test_floors_of_dense_supervision_are_those_of_what_is_scored() -> None:
+    measured = replace(SMALL, bins=(5, 14))
+    trees = []
+    for supervision in ("final", "dense"):
+        run = run_of(ModArithmetic(supervision=supervision), measured=measured)
+        trees.append(summary(run, evaluator_of(run).test()))
+    assert trees[0] == trees[1]
 
 
 @pytest.mark.parametrize("task", [Parity(), *SEVERAL], ids=lambda task: task.name)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_a_score_equals_a_slow_loop_over_single_strings(task: Task, model: ModelConfig) -> None:
     evaluator = evaluator_of(run_of(task, model))
-    rows = [
-        (length, [a == b for a, b in zip(said, batch.targets_BL[batch.scored_BL].tolist(), strict=True)])
-        for length, batch in rows_of(task, split="test", lengths=SMALL.lengths, count=SMALL.test)
-        for said in [said_in_parallel(evaluator.model, batch)]
-    ]
+    strings = rows_of(task, split="test", lengths=SMALL.lengths, count=SMALL.test)
+    heard = [heard_in_parallel(evaluator.model, batch) for _, batch in strings]
     score = evaluator.test()
-    assert score == counted(rows)
+    assert_same(score, counted(strings, heard))
+    nats = [
+        nats_of(logits, target)
+        for (_, batch), answers in zip(strings, heard, strict=True)
+        for logits, target in zip(answers, targets_of(batch), strict=True)
+    ]
+    assert score.loss() == pytest.approx(sum(nats) / len(nats), rel=1e-9)
+    assert 0 < score.loss() < 2 * math.log(len(task.vocab))
     assert score.lengths == tuple(sorted(score.lengths))
     assert sum(score.strings) == SMALL.test
     assert 0 < score.accuracy() < 1
@@ -272,6 +337,9 @@ def test_a_perfect_model_scores_one(task: Task) -> None:
     assert score.is_perfect()
     assert not evaluator.validation().is_perfect()  # strings it was never shown
     assert evaluator.backends == {"lookup on reference"}
+    assert evaluator.model.rows[:4] == [8, 8, 8, 5]  # eval.batch strings at a time
+    assert score.hit_share() == 1.0
+    assert score.loss() == pytest.approx(math.log(1 + (len(task.vocab) - 1) / math.e), rel=1e-12)  # logits 1, 0, 0 ..
 
 
 def test_one_wrong_answer_spoils_one_string() -> None:
@@ -303,7 +371,8 @@ def test_the_score_does_not_depend_on_the_batch_size() -> None:
         evaluator_of(run_of(ReverseString(num_symbols=3), MODELS[1], measured=replace(SMALL, batch=batch))).test()
         for batch in (1, 8, 64)
     ]
-    assert scores[0] == scores[1] == scores[2]
+    assert_same(scores[0], scores[1])
+    assert_same(scores[0], scores[2])
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
@@ -346,15 +415,22 @@ def test_extrapolation_takes_the_longest_legal_string() -> None:
     assert {length: score.lengths for length, score in longer.items()} == {8: (8,), 13: (13,)}
 
 
+def test_only_lengths_that_were_drawn_are_in_a_score() -> None:
+    score = evaluator_of(run_of(Parity(), measured=replace(SMALL, test=3))).test()
+    drawn = {length for length, _ in rows_of(Parity(), split="test", lengths=SMALL.lengths, count=3)}
+    assert set(score.lengths) == drawn and sum(score.strings) == 3
+    assert score.accuracy(score="lengths") is not None
+
+
 def test_any_allowed_answer_is_right() -> None:
     task = AnyButTheFirst()
     run = run_of(task)
     strings = rows_of(task, split="test", lengths=SMALL.lengths, count=SMALL.test)
-    for said, right in (
-        (lambda first: first % 3 + 1, 1.0),  # the target
-        (lambda first: (first + 1) % 3 + 1, 1.0),  # the other allowed one
-        (lambda first: first, 0.0),
-        (lambda first: 0, 0.0),
+    for said, right, hit in (
+        (lambda first: first % 3 + 1, 1.0, 1.0),  # the target
+        (lambda first: (first + 1) % 3 + 1, 1.0, 0.0),  # the other allowed one
+        (lambda first: first, 0.0, 0.0),
+        (lambda first: 0, 0.0, 0.0),
     ):
         model = Lookup(4)
         for _, batch in strings:
@@ -362,8 +438,10 @@ def test_any_allowed_answer_is_right() -> None:
             model.known[tuple(tokens)] = [said(tokens[0])] * len(tokens)
         score = evaluator_of(run, model).test()
         assert score.accuracy() == score.exact_share() == right
+        assert score.hit_share() == hit
+        assert score.loss() == pytest.approx(math.log(math.e + 3) - hit)  # of the target alone
         assert sum(score.scored) == SMALL.test  # other positions ask for nothing, whatever they allow
-    assert summary(run, score, 1 / 3)["scaled"] is None
+    assert summary(run, score)["scaled"] is None
     always_a = Lookup(4)
     for _, batch in strings:
         always_a.known[tuple(batch.tokens_BL[0].tolist())] = [1] * 20
@@ -376,15 +454,18 @@ def test_any_allowed_answer_is_right() -> None:
 def test_answers_fed_back_equal_a_slow_loop(task: Task, model: ModelConfig) -> None:
     evaluator = evaluator_of(run_of(task, model))
     strings = rows_of(task, split="test", lengths=SMALL.lengths, count=SMALL.test)
-    said = [said_fed_back(evaluator.model, batch) for _, batch in strings]
-    rows = [
-        (length, [a == b for a, b in zip(answers, batch.targets_BL[batch.scored_BL].tolist(), strict=True)])
-        for answers, (length, batch) in zip(said, strings, strict=True)
-    ]
-    assert evaluator.test() == counted(rows)
+    heard = [heard_fed_back(evaluator.model, batch) for _, batch in strings]
+    assert_same(evaluator.test(), counted(strings, heard))
     legal = task.legal_lengths(*SMALL.lengths)
-    found = {row: answers for heard in evaluator.answers("test", legal, SMALL.test) for row, answers in heard_of(heard)}
-    assert found == dict(enumerate(said))
+    answers = list(evaluator.answers("test", legal, SMALL.test))
+    found = {row: said for one in answers for row, said in heard_of(one)}
+    assert found == dict(enumerate(map(said_of, heard)))
+    for one in answers:
+        assert one.nats_BL.dtype == torch.float64
+        assert (one.nats_BL[~one.batch.scored_BL] == 0).all()
+        for place, row in enumerate(one.rows_B.tolist()):
+            expected = list(map(nats_of, heard[row], targets_of(strings[row][1])))
+            assert one.nats_BL[place, one.batch.scored_BL[place]].tolist() == pytest.approx(expected, rel=1e-9)
 
 
 def heard_of(answers: Answers) -> list[tuple[int, list[int]]]:
@@ -407,17 +488,14 @@ def test_answers_fed_back_are_not_the_teachers(model: ModelConfig) -> None:
     task = TEACHER[0]
     evaluator = evaluator_of(run_of(task, model))
     strings = rows_of(task, split="test", lengths=SMALL.lengths, count=SMALL.test)
-    shown = [said_in_parallel(evaluator.model, batch) for _, batch in strings]
-    heard = [said_fed_back(evaluator.model, batch) for _, batch in strings]
-    assert shown != heard
-    assert [answers[0] for answers in shown] == [answers[0] for answers in heard]
-    forced = counted(
-        [
-            (length, [a == b for a, b in zip(answers, batch.targets_BL[batch.scored_BL].tolist(), strict=True)])
-            for answers, (length, batch) in zip(shown, strings, strict=True)
-        ]
-    )
-    assert evaluator.test() != forced
+    shown = [heard_in_parallel(evaluator.model, batch) for _, batch in strings]
+    heard = [heard_fed_back(evaluator.model, batch) for _, batch in strings]
+    shown_said, heard_said = (list(map(said_of, answers)) for answers in (shown, heard))
+    assert shown_said != heard_said
+    assert [said[0] for said in shown_said] == [said[0] for said in heard_said]
+    score, forced = evaluator.test(), counted(strings, shown)
+    assert score.correct != forced.correct
+    assert abs(score.loss() - forced.loss()) > 1e-6
 
 
 @pytest.mark.parametrize("task", [Parity(supervision="dense"), ModArithmetic(supervision="dense", query="token")])

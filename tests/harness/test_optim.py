@@ -95,8 +95,16 @@ def test_a_single_step_is_at_the_peak(warmup: float) -> None:
     assert rates(Train(steps=1, lr=0.5, warmup=warmup)) == [0.5]
 
 
-def test_the_rate_may_rise_to_its_end_and_end_at_zero() -> None:
-    assert rates(Train(steps=3, lr=0.1, lr_final=0.5, warmup=0.0)) == pytest.approx([0.1, 0.3, 0.5])
+@pytest.mark.parametrize("lr_final", [0.0, 0.02, 0.75])
+def test_a_constant_rate_stays_after_its_warm_up(lr_final: float) -> None:
+    train = Train(steps=20, lr=0.5, lr_final=lr_final, warmup=0.25, schedule="constant")
+    assert rates(train)[:5] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert rates(train)[5:] == [0.5] * 15
+    assert rates(replace(train, warmup=0.0)) == [0.5] * 20
+
+
+def test_the_rate_may_stay_under_a_cosine_and_may_end_at_zero() -> None:
+    assert rates(Train(steps=3, lr=0.1, lr_final=0.1, warmup=0.0)) == pytest.approx([0.1, 0.1, 0.1])
     assert rates(Train(steps=3, lr=0.1, lr_final=0.0, warmup=0.0)) == pytest.approx([0.1, 0.05, 0.0])
 
 

@@ -1,25 +1,30 @@
 """The presets hold what the papers say, typed in from the protocols' table, and labels name what deviates from them."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from harness.config import Eval, Train, plain
+from harness.config import Eval, Train
+from harness.parts import plain
 from harness.protocols import (
     PROTOCOLS,
     find_protocol,
+    grid,
     model_label,
     preset_run,
     protocol_label,
     task_label,
 )
-from harness.registry import all_models, all_tasks
+from harness.registry import all_models, all_tasks, find_model, find_task
 from models.base import Context
+from tasks.base import TASKS
 from tasks.draw import Draw
+from tasks.layout import Classification
 
 torch.set_num_threads(1)
 
@@ -29,6 +34,7 @@ _XLSTM = {
     "train.batch": 256,
     "train.betas": (0.9, 0.99),
     "train.weight_decay": 0.1,
+    "train.schedule": "cosine",
     "train.lr_final": 1e-5,
     "train.clip": 1.0,
     "train.precision": "bf16",
@@ -61,6 +67,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "deepmind": {
         "train.lengths": (1, 40),
         "train.lengths_per": "batch",
+        "train.schedule": "constant",
         "train.steps": 1_000_000,
         "train.batch": 128,
         "train.weight_decay": 0.0,  # Adam
@@ -77,6 +84,17 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "task.supervision": "dense",
     },
     "mamba3": {"train.steps": 40_000, "train.curriculum": (40, 80, 120, 160)},
+}
+QUICK = {  # ours, and no paper's
+    "train.steps": 800,
+    "train.batch": 32,
+    "train.precision": "fp32",
+    "train.stop_after": 2,
+    "eval.validation": 128,
+    "eval.every": 100,
+    "eval.extrapolate": (),
+    "model.d_model": 64,
+    "model.num_blocks": 2,
 }
 WARMUP_STEPS = {"xlstm": 10_000, "xlstm_20k": 2_000, "xlstm_code": 2_000}
 RATES = {
@@ -98,6 +116,8 @@ SIZES = [  # blocks, width, heads
     ("grazzi", "mod_arithmetic", "lstm", (3, 128)),
     ("deepmind", "parity", "lstm", (1, 256)),
     ("deepmind", "reverse_string", "encoder", (5, 64, 8)),
+    ("deepmind", "reverse_string", "transformer", (5, 64, 8)),
+    ("quick", "parity", "transformer", (2, 64, 4)),
     ("slice", "parity", "transformer", (2, 128)),
     ("mamba3", "parity", "transformer", (1,)),
     ("mamba3", "mod_arithmetic", "transformer", (3,)),
@@ -112,6 +132,15 @@ def test_a_preset_holds_what_the_table_says(protocol: str, setting: str) -> None
     for task in ("parity", "mod_arithmetic"):
         run = preset_run(task, "lstm", protocol=protocol)
         assert attrgetter(setting)(run) == PUBLISHED[protocol][setting]
+
+
+def test_the_smoke_run() -> None:
+    run = preset_run("parity", "lstm", protocol="quick")
+    assert {setting: attrgetter(setting)(run) for setting in QUICK} == QUICK
+    assert run.model.forget_bias == 1.0
+    models = [preset_run("parity", model, protocol="quick").model for model in all_models()]
+    assert {model.d_inner for model in models if "d_inner" in plain(model)} == {64}
+    assert {model.forget_bias for model in models if "forget_bias" in plain(model)} == {1.0}
 
 
 @pytest.mark.parametrize(("protocol", "task", "model", "sizes"), SIZES)
@@ -146,7 +175,8 @@ def test_the_layout_of_deepmind() -> None:
         assert getattr(run.task, "supervision", "final") == "final"
         assert getattr(run.task, "decode", "parallel") == "parallel"
     assert preset_run("parity", "encoder", protocol="deepmind").model.dropout == 0.1
-    assert preset_run("parity", "lstm", protocol="deepmind").model.dropout == 0.0
+    for model in ("lstm", "transformer"):
+        assert preset_run("parity", model, protocol="deepmind").model.dropout == 0.0
     assert len(preset_run("bucket_sort", "lstm", protocol="deepmind").task.answers) == 5
     assert len(preset_run("reverse_string", "lstm", protocol="deepmind").task.answers) == 2
 
@@ -193,6 +223,110 @@ def test_a_preset_builds(protocol: str, task: str, model: str) -> None:
     assert logits_BLV.shape == (2, 9, len(run.task.vocab))
 
 
+@dataclass(frozen=True, kw_only=True)
+class WholeOnly(Classification):
+    """A language that answers the whole string and no prefix, hence without dense supervision."""
+
+    name, version, level = "whole_only", 1, "regular"
+    vocab = ("PAD", "a", "b")
+    answers = (1, 2)
+
+    def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        return draw.integers(2, (columns,)) + 1
+
+    def answer(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        return x_BL[:, 0]
+
+
+def test_a_preset_leaves_a_task_what_it_does_not_admit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.registry.TASKS", [*TASKS, WholeOnly])
+    assert preset_run("whole_only", "lstm", protocol="slice").task == WholeOnly()
+    assert preset_run("whole_only", "lstm", protocol="deepmind").task == WholeOnly(count="input", query="token")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfItsOwn(WholeOnly):
+    """A game, whose strings are as long as it takes."""
+
+    name, own_lengths = "of_its_own", (7, 23)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfOneLength(WholeOnly):
+    name, own_lengths = "of_one_length", (64, 64)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_preset_obeys_a_tasks_own_lengths(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.registry.TASKS", [*TASKS, OfItsOwn])
+    run = preset_run("of_its_own", "lstm", protocol=protocol)
+    assert run.train.lengths == run.eval.lengths == run.eval.bins == (7, 23)
+    assert run.eval.extrapolate == ()
+    assert {run.train.longest(step) for step in (0, run.train.steps - 1)} == {23}
+    other = preset_run("parity", "lstm", protocol=protocol)
+    free = {"train": ("lengths", "curriculum"), "eval": ("lengths", "bins", "extrapolate")}
+    for where, names in free.items():  # the rest is the protocol's
+        one, two = plain(getattr(run, where)), plain(getattr(other, where))
+        assert {name for name in one if one[name] != two[name]} <= set(names)
+    assert (protocol_label(run), task_label(run), model_label(run)) == (protocol, "of_its_own", "lstm")
+    assert all(cell.train.lengths == (7, 23) for cell in grid("of_its_own", "lstm", protocol=protocol))
+    longer = replace(run, eval=replace(run.eval, lengths=(7, 24)))
+    assert protocol_label(longer) == f"{protocol} (eval.lengths=7..24)"
+
+
+def test_a_task_may_have_one_length_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.registry.TASKS", [*TASKS, OfOneLength])
+    run = preset_run("of_one_length", "lstm")
+    assert run.train.lengths == run.eval.lengths == (64, 64)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_grid_is_every_rate_with_every_seed(protocol: str) -> None:
+    preset = PROTOCOLS[protocol]
+    cell = grid("parity", "lstm", protocol=protocol)
+    assert [(run.train.lr, run.seed) for run in cell] == [
+        (rate, seed) for rate in preset.rates for seed in range(preset.seeds)
+    ]
+    assert len({run.run_id for run in cell}) == len(preset.rates) * preset.seeds
+    base = preset_run("parity", "lstm", protocol=protocol)
+    assert cell[0] == base
+    for run in cell:
+        assert replace(run, seed=0, train=replace(run.train, lr=base.train.lr)) == base
+        assert (protocol_label(run), task_label(run), model_label(run)) == (protocol, "parity", "lstm")
+
+
+def test_a_grid_is_of_the_usual_protocol_and_refuses_an_unknown_one() -> None:
+    assert grid("parity", "lstm") == grid("parity", "lstm", protocol="xlstm_20k")
+    with pytest.raises(ValueError, match="unknown protocol"):
+        grid("parity", "lstm", protocol="zzz")
+
+
+def test_a_protocol_is_applied_to_a_model_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings that are only possible together: neither order, one after the other, would do."""
+    preset = replace(PROTOCOLS["xlstm"], model={"d_model": 18, "num_heads": 3}, rates=(1e-3,))
+    monkeypatch.setitem(PROTOCOLS, "thirds", preset)
+    default = find_model("encoder")()
+    for change in ({"d_model": 18}, {"num_heads": 3}):
+        with pytest.raises(ValueError, match="does not split"):
+            replace(default, **change)
+    model = preset_run("parity", "encoder", protocol="thirds").model
+    assert (model.d_model, model.num_heads) == (18, 3)
+
+
+@pytest.mark.parametrize(("version", "suffix"), [(1, ""), (2, " v2"), (13, " v13")])
+def test_a_label_says_the_version_from_the_second_on(
+    version: int, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = preset_run("parity", "lstm")
+    monkeypatch.setattr(find_task("parity"), "version", version)
+    assert (task_label(run), model_label(run)) == ("parity" + suffix, "lstm")
+    monkeypatch.setattr(find_model("lstm"), "version", version)
+    assert model_label(run) == "lstm" + suffix
+    changed = replace(run, model=replace(run.model, d_model=16))
+    assert model_label(changed) == f"lstm{suffix} (d_model=16)"
+    assert protocol_label(run) == "xlstm_20k"
+
+
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^unknown protocol 'xlstm_20'; did you mean xlstm_20k"):
         find_protocol("xlstm_20")
@@ -210,7 +344,7 @@ def test_a_preset_is_labelled_with_its_name_alone(protocol: str) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_rate_and_the_seed_are_in_no_label(protocol: str) -> None:
     run = preset_run("parity", "lstm", protocol=protocol)
-    run = replace(run, seed=5, train=replace(run.train, lr=0.5, log_every=7))
+    run = replace(run, seed=5, train=replace(run.train, lr=0.5))
     assert (protocol_label(run), task_label(run), model_label(run)) == (protocol, "parity", "lstm")
 
 
@@ -221,7 +355,8 @@ OTHER: dict[str, dict[str, tuple[Any, str]]] = {
         "lengths": ((5, 30), "5..30"),
         "lengths_per": ("batch", "batch"),
         "curriculum": ((10, 20), "10..20"),
-        "lr_final": (0.25, "0.25"),
+        "schedule": ("constant", "constant"),
+        "lr_final": (0.0078125, "0.0078125"),
         "warmup": (0.5, "0.5"),
         "betas": ((0.5, 0.75), "0.5..0.75"),
         "eps": (0.125, "0.125"),
@@ -246,7 +381,7 @@ OTHER: dict[str, dict[str, tuple[Any, str]]] = {
 
 
 def test_every_setting_of_training_and_evaluation_is_tried() -> None:
-    assert {*OTHER["train"], "lr", "log_every"} == {field.name for field in fields(Train)}
+    assert {*OTHER["train"], "lr"} == {field.name for field in fields(Train)}
     assert {*OTHER["eval"]} == {field.name for field in fields(Eval)}
 
 
