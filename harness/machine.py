@@ -3,6 +3,7 @@
 Bit for bit is promised for equal fingerprints; across fingerprints the data are equal and the losses close.
 """
 
+import ctypes
 import functools
 import hashlib
 import importlib.metadata
@@ -55,6 +56,21 @@ def numerics(settings: Exec, device: torch.device) -> dict[str, Any]:
 
 def fingerprint(tree: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@functools.lru_cache(maxsize=1)
+def keep_freed_memory() -> bool:
+    """Have glibc reuse what is freed instead of handing it back to the system after every step; whether it will.
+
+    A training step frees and takes tens of megabytes, and each fresh page is a fault: measured on an LSTM of width 64
+    at batch 256, 17,000 faults and 75 ms a step, against none and 45 ms.
+    """
+    m_trim_threshold, m_mmap_threshold, bound = -1, -3, 1 << 30
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library
+        return False
+    return bool(mallopt(m_trim_threshold, bound)) and bool(mallopt(m_mmap_threshold, bound))
 
 
 def provenance(*parts: object) -> dict[str, Any]:
