@@ -1,9 +1,26 @@
-"""What holds for every test: one thread, and the same hypothesis examples every time."""
+"""What holds for every test: one thread, the same hypothesis examples every time, registries that are put back."""
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 from hypothesis import Phase, settings
+
+from harness.registry import discover
+from models.base import MODELS
+from tasks.base import TASKS
 
 torch.set_num_threads(1)  # two beside a busy neighbour ran 3-16x slower
 # No shrinking: an example is a whole batch, and the failing row is in the message.
 settings.register_profile("batches", deadline=None, derandomize=True, max_examples=25, phases=[Phase.generate])
 settings.load_profile("batches")
+discover()
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """What a test's plugins register is gone after it."""
+    before = [(registry, list(registry)) for registry in (MODELS, TASKS)]
+    yield
+    for registry, kept in before:
+        registry[:] = kept
