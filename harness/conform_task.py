@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from harness.conform import Skip, same
 from harness.parts import checked, from_plain, plain
@@ -155,6 +156,16 @@ def its_own_oracle_agrees(task: Task) -> None:
             raise Skip("it brings no oracle")
         found = batch.targets_BL[row][batch.scored_BL[row]].tolist()
         assert found == list(answers), f"row {row}: {found}, and by the oracle {list(answers)}"
+
+
+def sampling_never_waits_for_the_host(task: Task) -> None:
+    """Fake tensors have shapes and no values: whatever reads a value raises, and could not be captured as a graph."""
+    legal = _legal(task)
+    with FakeTensorMode():
+        step = torch.zeros((), dtype=torch.int64)
+        draw = Draw(seed=step, split="check", rows_B=torch.arange(ROWS) + step * ROWS)
+        lengths_B = torch.tensor(legal)[draw.child("lengths").integers(len(legal))]
+        task.sample(draw, lengths_B, _width(task))
 
 
 def a_gpu_makes_the_same_strings(task: Task) -> None:

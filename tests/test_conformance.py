@@ -131,6 +131,20 @@ def test_a_task_that_draws_elsewhere_is_caught() -> None:
     assert "only the draw matters" in failed
 
 
+@dataclass(frozen=True, kw_only=True)
+class WaitingParity(Parity):
+    name = "waiting_parity"
+
+    def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        x_BL = draw.integers(2, (columns,)) + 1
+        return x_BL if int(x_BL.sum()) else x_BL + 1
+
+
+def test_a_task_that_reads_a_value_is_caught() -> None:
+    failed = {outcome.check for outcome in check(WaitingParity()) if outcome.verdict == "FAIL"}
+    assert failed == {"sampling never waits for the host"}
+
+
 def test_a_task_with_wrong_floors_is_caught() -> None:
     failed = {outcome.check for outcome in check(BiasedParity()) if outcome.verdict == "FAIL"}
     assert "floors are what samples show" in failed
