@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as mistake:
         print(f"ladder: {mistake}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("ladder: interrupted; a run goes on from its last checkpoint when it is started again", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # the reader of our output went away (| head)
         sys.stderr.close()
         return 141

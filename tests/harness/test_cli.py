@@ -9,6 +9,7 @@ import pytest
 
 from harness import cli
 from harness.registry import all_models, all_tasks
+from harness.train import Loop
 
 SMALL = (
     *("--train.steps", "12", "--train.batch", "4", "--exec.log-every", "4", "--train.precision", "fp32"),
@@ -232,6 +233,15 @@ def test_a_broken_plugin_is_named(tmp_path: Path, capsys: Capture) -> None:
     plugin = tmp_path / "broken.py"
     plugin.write_text("import nothing_of_this_name\n")
     assert "broken.py does not import: ModuleNotFoundError" in mistake(capsys, "list", "--plugin", str(plugin))
+
+
+def test_an_interrupt_is_one_line(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(loop: Loop, step: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loop, "step", interrupted)
+    assert cli.main(["run", "parity", "lstm", *SMALL, "--exec.results", str(tmp_path), "--quiet"]) == 130
+    assert capsys.readouterr().err.startswith("ladder: interrupted; a run goes on from its last checkpoint")
 
 
 def test_a_closed_pipe_is_no_error() -> None:
