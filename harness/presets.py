@@ -25,6 +25,7 @@ class Protocol:
 
 
 _XLSTM = {"batch": 256, "betas": [0.9, 0.99], "weight_decay": 0.1, "warmup": 0.1, "lr_final": 1e-5, "precision": "bf16"}
+_SIZE = {"d_model": 128, "num_blocks": 2, "num_heads": 4}
 
 PROTOCOLS: dict[str, Protocol] = {
     "xlstm": Protocol(
@@ -32,14 +33,14 @@ PROTOCOLS: dict[str, Protocol] = {
         rates=(1e-2, 1e-3, 1e-4),
         seeds=3,
         train={**_XLSTM, "steps": 100_000},
-        model={"d_model": 128, "num_blocks": 2, "num_heads": 4},
+        model=_SIZE,
     ),
     "xlstm_20k": Protocol(
         source="the xlstm protocol cut to 20,000 steps",
         rates=(1e-2, 1e-3, 1e-4),
         seeds=3,
         train={**_XLSTM, "steps": 20_000},
-        model={"d_model": 128, "num_blocks": 2, "num_heads": 4},
+        model=_SIZE,
     ),
     "xlstm_code": Protocol(
         source="the configuration in the xLSTM authors' public code; raw accuracy there",
@@ -54,7 +55,7 @@ PROTOCOLS: dict[str, Protocol] = {
         rates=(1e-2, 1e-3, 5e-4, 1e-4),
         seeds=3,
         train={**_XLSTM, "steps": 100_000, "batch": 1024, "lr_final": 1e-6, "precision": "fp32"},
-        model={"d_model": 128, "num_blocks": 2, "num_heads": 4},
+        model=_SIZE,
         tasks={"mod_arithmetic": {"model": {"num_blocks": 3}}},
     ),
     "deepmind": Protocol(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.base import Block, Context, ModelConfig, State, register, require
 from models.lstm import LSTMCell
-from models.transformer import SwiGLU
+from models.transformer import SwiGLU, swiglu_width
 
 
 class LSTMResidualBlock(Block):
@@ -63,7 +63,7 @@ class LSTMBlockConfig(ModelConfig):
 
     @property
     def inner_width(self) -> int:
-        return self.d_inner or -(-self.d_model * 8 // 3 // 8) * 8
+        return swiglu_width(self.d_model, self.d_inner)
 
     def block(self, layer: int) -> Block:
         return LSTMResidualBlock(self)

@@ -16,6 +16,11 @@ from models._attention import Attention
 from models.base import Block, Context, ModelConfig, State, register, require
 
 
+def swiglu_width(d_model: int, d_inner: int) -> int:
+    """The inner width asked for, or for 0 the usual one: 8/3 of the model's, rounded up to a multiple of 8."""
+    return d_inner or -(-d_model * 8 // 3 // 8) * 8
+
+
 class SwiGLU(nn.Module):
     """The gated feed-forward of Shazeer 2020 (2002.05202), without biases."""
 
@@ -76,7 +81,7 @@ class TransformerConfig(ModelConfig):
 
     @property
     def inner_width(self) -> int:
-        return self.d_inner or -(-self.d_model * 8 // 3 // 8) * 8
+        return swiglu_width(self.d_model, self.d_inner)
 
     def block(self, layer: int) -> Block:
         return TransformerBlock(self, self.feed_forward())
