@@ -4,6 +4,7 @@ Bit for bit is promised for equal fingerprints; across fingerprints the data are
 """
 
 import ctypes
+import faulthandler
 import functools
 import hashlib
 import importlib.metadata
@@ -11,8 +12,11 @@ import inspect
 import json
 import os
 import platform
+import resource
+import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ from models._kernels import available
 
 CODE = ("harness", "models", "tasks", "scripts", "pyproject.toml")
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
+_ONEDNN = "ONEDNN_MAX_CPU_ISA"
 
 
 def find_device(name: str) -> torch.device:
@@ -50,6 +55,7 @@ def numerics(settings: Exec, device: torch.device) -> dict[str, Any]:
         "threads": settings.threads,
         "torch": str(torch.__version__),  # plain text: a checkpoint holds no other type
         "backend": settings.backend,
+        "onednn": os.environ.get(_ONEDNN, ""),
         "kernels": [kernel.name for kernel in available() if not kernel.missing],
     }
 
@@ -71,6 +77,30 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # another C library
         return False
     return bool(mallopt(m_trim_threshold, bound)) and bool(mallopt(m_mmap_threshold, bound))
+
+
+@functools.lru_cache(maxsize=1)
+def avoid_faulty_tiles() -> bool:
+    """Keep oneDNN from the CPU's matrix tiles (AMX) where using them kills the process; whether that was needed.
+
+    Some virtual machines announce AMX and stop whoever uses it with an illegal instruction, as every bf16 product
+    does. A forked child tries one. oneDNN reads its variable once, so this comes before its first use.
+    """
+    if os.environ.get(_ONEDNN) or "amx_bf16" not in _cpuinfo("flags"):
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: the child only multiplies
+        child = os.fork()
+    if child == 0:
+        faulthandler.disable()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        torch.ones(64, 64, dtype=torch.bfloat16).mm(torch.ones(64, 64, dtype=torch.bfloat16))
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    faulty = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGILL
+    if faulty:
+        os.environ[_ONEDNN] = "AVX512_CORE_FP16"
+    return faulty
 
 
 def provenance(*parts: object) -> dict[str, Any]:
@@ -111,10 +141,15 @@ def _source_hash(cls: type) -> str:
 @functools.lru_cache(maxsize=1)
 def processor() -> str:
     """The CPU's model name."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _cpuinfo(key: str) -> str:
+    """What Linux says of the first CPU; empty elsewhere."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
+            if line.startswith(key):
                 return line.partition(":")[2].strip()
     except OSError:
         pass
-    return platform.processor() or platform.machine()
+    return ""

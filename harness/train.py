@@ -22,7 +22,7 @@ from harness.build import build_model, weigh_state
 from harness.config import Exec, Run, without_training_targets
 from harness.data import TrainingStream
 from harness.evaluate import Evaluator, Score, autocast, context, scaled
-from harness.machine import find_device, fingerprint, keep_freed_memory, numerics, provenance
+from harness.machine import avoid_faulty_tiles, find_device, fingerprint, keep_freed_memory, numerics, provenance
 from harness.optim import optimiser, rate_at, set_rate
 from harness.progress import Progress
 from harness.protocols import model_label, protocol_label, task_label
@@ -81,6 +81,7 @@ def loss_of(model: nn.Module, batch: Batch, ctx: Context) -> Tensor:
 def pinned(threads: int) -> Iterator[None]:
     """The thread count of a run, put back afterwards; the process keeps the memory it has once taken."""
     keep_freed_memory()
+    avoid_faulty_tiles()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -6,11 +6,13 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 
+from harness.machine import avoid_faulty_tiles
 from harness.registry import discover
 from models.base import MODELS
 from tasks.base import TASKS
 
 torch.set_num_threads(1)  # two beside a busy neighbour ran 3-16x slower
+avoid_faulty_tiles()
 # No shrinking: an example is a whole batch, and the failing row is in the message.
 settings.register_profile("batches", deadline=None, derandomize=True, max_examples=25, phases=[Phase.generate])
 settings.load_profile("batches")

@@ -1,7 +1,10 @@
 """What is recorded of a machine, and that a step's memory is kept rather than faulted in again."""
 
+import os
 import platform
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ CPU = torch.device("cpu")
 
 def test_numerics_are_what_may_move_the_last_bits() -> None:
     tree = machine.numerics(Exec(), CPU)
-    assert set(tree) == {"device", "instructions", "threads", "torch", "backend", "kernels"}
+    assert set(tree) == {"device", "instructions", "threads", "torch", "backend", "onednn", "kernels"}
     assert {"torch.lstm", "torch.sdpa"} <= set(tree["kernels"])
     assert all(type(value) in (str, int, list) for value in tree.values()), "a checkpoint holds no other type"
     prints = {machine.fingerprint(machine.numerics(Exec(threads=threads), CPU)) for threads in (1, 1, 2)}
@@ -52,3 +55,26 @@ def test_freed_memory_is_used_again() -> None:
 
     faults()
     assert faults() < 3900
+
+
+def test_bf16_products_do_not_kill_the_process() -> None:
+    """On a virtual machine that announces matrix tiles and faults when they are used, they would."""
+    program = """
+import torch
+from harness.machine import avoid_faulty_tiles
+needed = avoid_faulty_tiles()
+torch.ones(64, 64, dtype=torch.bfloat16) @ torch.ones(64, 64, dtype=torch.bfloat16)
+torch.nn.LSTM(16, 16).bfloat16()(torch.ones(4, 8, 16, dtype=torch.bfloat16))
+import os
+assert needed == (os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX512_CORE_FP16")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
+    assert subprocess.run([sys.executable, "-c", program], env=environment, timeout=120).returncode == 0
+
+
+def test_a_limit_the_user_sets_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    machine.avoid_faulty_tiles.cache_clear()
+    assert not machine.avoid_faulty_tiles()
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    machine.avoid_faulty_tiles.cache_clear()
