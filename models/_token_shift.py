@@ -22,7 +22,8 @@ def token_before(x_BLD: Tensor, last_BD: Tensor) -> Tensor:
 
 def initial_mix(width: int, *, power: float, less: float = 0.0) -> Tensor:
     """1 - (channel / width) ** power - less: the first channels look back most."""
-    return 1 - (torch.arange(width) / width) ** power - less
+    channel_D = torch.arange(width, dtype=torch.float64)  # CPUs differ in the last bit of a power in fp32
+    return (1 - (channel_D / width) ** power - less).float()
 
 
 def depth(layer: int, num_blocks: int) -> tuple[float, float]:
@@ -84,5 +85,6 @@ def rwkv_block(width: int, layers: Sequence[nn.Module], *, layer: int, dropout: 
 
 def orthogonal(width: int, out: int, *, gain: float) -> nn.Linear:
     projection = nn.Linear(width, out, bias=False)
-    nn.init.orthogonal_(projection.weight, gain=gain)
+    weight = torch.empty(out, width, dtype=torch.float64)  # as `initial_mix`: the same in fp32 on every CPU
+    projection.weight = nn.Parameter(nn.init.orthogonal_(weight, gain=gain).float())
     return projection

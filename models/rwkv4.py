@@ -65,9 +65,10 @@ class TimeMix(OneForm):
         key_D = initial_mix(width, power=toward_0)
         value_D = initial_mix(width, power=toward_0, less=0.3 * toward_1)
         self.mix_3D = nn.Parameter(torch.stack([receptance_D, key_D, value_D]))
-        channel_D = torch.arange(width)
-        self.log_rate_D = nn.Parameter(-5 + 8 * (channel_D / max(1, width - 1)) ** (0.7 + 1.3 * toward_1))
-        self.bonus_D = nn.Parameter(math.log(0.3) + 0.5 * ((channel_D + 1) % 3 - 1))
+        channel_D = torch.arange(width, dtype=torch.float64)
+        log_rate_D = -5 + 8 * (channel_D / max(1, width - 1)) ** (0.7 + 1.3 * toward_1)
+        self.log_rate_D = nn.Parameter(log_rate_D.float())
+        self.bonus_D = nn.Parameter(math.log(0.3) + 0.5 * ((channel_D + 1) % 3 - 1).float())
         self.receptance = orthogonal(width, width, gain=0.1)
         self.key = orthogonal(width, width, gain=0.1)
         self.value = orthogonal(width, width, gain=1.0)
@@ -95,6 +96,7 @@ class TimeMix(OneForm):
 @dataclass(frozen=True, kw_only=True)
 class RWKV4Config(ModelConfig):
     name, family, year, paper = "rwkv4", "linear recurrence", 2023, "2305.13048"
+    version = 2
 
     final_norm: Norm = "layer"
     """The norm between the last block and the head."""

@@ -36,11 +36,11 @@ class TimeMix(OneForm):
         super().__init__()
         width, self.num_heads = config.d_model, config.num_heads
         toward_1, _ = depth(layer, config.num_blocks)
-        channel_D = torch.arange(width)
+        channel_D = torch.arange(width, dtype=torch.float64)
         place_D = channel_D / max(1, width - 1)
         self.mix_4D = nn.Parameter(initial_mixes(width, layer, config.num_blocks))
-        self.log_rate_D = nn.Parameter(-6 + 5 * place_D ** (0.7 + 1.3 * toward_1))
-        self.bonus_D = nn.Parameter(toward_1 * (1 - place_D) + 0.1 * ((channel_D + 1) % 3 - 1))
+        self.log_rate_D = nn.Parameter((-6 + 5 * place_D ** (0.7 + 1.3 * toward_1)).float())
+        self.bonus_D = nn.Parameter((toward_1 * (1 - place_D) + 0.1 * ((channel_D + 1) % 3 - 1)).float())
         self.receptance = orthogonal(width, width, gain=1.0)
         self.key = orthogonal(width, width, gain=0.1)
         self.value = orthogonal(width, width, gain=1.0)
@@ -92,6 +92,7 @@ def initial_mixes(width: int, layer: int, num_blocks: int) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class RWKV5Config(ModelConfig):
     name, family, year, paper = "rwkv5", "linear recurrence", 2024, "2404.05892"
+    version = 2
 
     final_norm: Norm = "layer"
     """The norm between the last block and the head."""
