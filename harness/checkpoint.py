@@ -46,9 +46,11 @@ def path_of(folder: Path, step: int) -> Path:
     return folder / f"step_{step:08d}.ckpt"
 
 
-def newest(folder: Path, *, device: torch.device | str = "cpu") -> dict[str, Any] | None:
-    """The newest intact checkpoint of a folder, if any."""
+def newest(folder: Path, *, device: torch.device | str = "cpu", up_to: int | None = None) -> dict[str, Any] | None:
+    """The newest intact checkpoint of a folder, or the newest of a step `up_to` a bound, if any."""
     for path in reversed(_by_step(folder)):
+        if up_to is not None and _step(path) > up_to:
+            continue
         try:
             return read(path, device=device)
         except FileNotFoundError:  # its writer, still at work, has replaced it since
@@ -58,8 +60,24 @@ def newest(folder: Path, *, device: torch.device | str = "cpu") -> dict[str, Any
     return None
 
 
+def steps(folder: Path) -> set[int]:
+    """The steps a folder has checkpoints of, intact or not."""
+    return set(map(_step, _by_step(folder)))
+
+
+def drop_after(folder: Path, *, step: int) -> None:
+    """Remove the checkpoints past a step that is gone back to: those after it are written anew."""
+    for path in _by_step(folder):
+        if _step(path) > step:
+            path.unlink()
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.removeprefix("step_"))
+
+
 def _by_step(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step_*.ckpt"), key=lambda path: int(path.stem.removeprefix("step_")))
+    return sorted(folder.glob("step_*.ckpt"), key=_step)
 
 
 def prune(folder: Path, *, keep: int = KEEP) -> None:

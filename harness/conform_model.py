@@ -178,7 +178,7 @@ def stacked_replicas_equal_single_ones(config: ModelConfig) -> None:
 
     def forward(parameters: dict, buffers: dict, tokens: Tensor, length_B: Tensor) -> tuple[Tensor, Tensor]:
         ctx = _context(length_B, 17, length_B)
-        ctx.backend = "reference"
+        ctx.stacked = True
         logits = functional_call(replicas[0], (parameters, buffers), (tokens, ctx))
         losses = [value for values in ctx.losses.values() for value in values]
         return logits, sum(losses) if losses else torch.zeros((), dtype=torch.float64)

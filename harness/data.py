@@ -16,30 +16,43 @@ from tasks.draw import Draw
 
 
 class TrainingStream:
-    """Batch after batch of a run's training strings, made on the device in the shape the step wants."""
+    """Batch after batch of training strings, made on the device in the shape the step wants.
 
-    def __init__(self, run: Run, device: torch.device) -> None:
-        self.run, self.device = run, device
-        self._rows_B = torch.arange(run.train.batch, device=device)
+    Of one run, or of several that differ in their seeds: then a batch is [R, B, ..], each run's strings its own.
+    """
+
+    def __init__(self, runs: Sequence[Run], device: torch.device) -> None:
+        first, count = runs[0], len(runs)
+        self.run, self.count = first, count
+        self._rows_B = torch.arange(first.train.batch, device=device)
+        self.seed_R = torch.tensor([run.seed for run in runs], device=device)
+        # The replicas are so many more rows of one batch, under seeds of their own.
+        self._rows_X = self._rows_B.repeat(count)
+        self._seed = self.seed_R.repeat_interleave(first.train.batch) if count > 1 else first.seed
         self._stages: dict[int, tuple[Tensor, int]] = {}  # longest length -> the legal lengths and the padded width
-        for longest in {*run.train.curriculum} or {run.train.lengths[1]}:
-            legal = run.task.legal_lengths(run.train.lengths[0], longest)
-            width = max(map(run.task.positions, legal))
+        for longest in {*first.train.curriculum} or {first.train.lengths[1]}:
+            legal = first.task.legal_lengths(first.train.lengths[0], longest)
+            width = max(map(first.task.positions, legal))
             self._stages[longest] = torch.tensor(legal, device=device), width
 
     def batch(self, step: int | Tensor, *, longest: int) -> Batch:
         """The strings of a step; `longest` is the curriculum's word for it (`Train.longest`), a host integer."""
         legal, width = self._stages[longest]
-        draw = Draw(seed=self.run.seed, split="train", rows_B=self._rows_B + step * self.run.train.batch)
+        train = self.run.train
+        draw = Draw(seed=self._seed, split="train", rows_B=self._rows_X + step * train.batch)
         keys = draw
-        if self.run.train.lengths_per == "batch":  # the length's key is the step
-            keys = Draw(seed=self.run.seed, split="train/step", rows_B=torch.zeros_like(self._rows_B) + step)
-        lengths_B = legal[keys.child("lengths").integers(len(legal))]
-        return self.run.task.sample(draw, lengths_B, width)
+        if train.lengths_per == "batch":  # the length's key is the step
+            keys = Draw(seed=self._seed, split="train/step", rows_B=torch.zeros_like(self._rows_X) + step)
+        lengths_X = legal[keys.child("lengths").integers(len(legal))]
+        batch = self.run.task.sample(draw, lengths_X, width)
+        if self.count == 1:
+            return batch
+        return Batch(*(x.unflatten(0, (self.count, train.batch)) for x in batch))
 
-    def masks(self, step: int | Tensor) -> Draw:
-        """The stream of a step's dropout masks."""
-        return Draw(seed=self.run.seed, split="dropout", rows_B=self._rows_B + step * self.run.train.batch)
+    def masks(self, step: int | Tensor, *, seed: int | Tensor | None = None) -> Draw:
+        """The stream of a step's dropout masks, of the one run there is or of a seed."""
+        seed = self.run.seed if seed is None else seed
+        return Draw(seed=seed, split="dropout", rows_B=self._rows_B + step * self.run.train.batch)
 
 
 def evaluation_lengths(task: Task, legal: Sequence[int], *, count: int, seed: int, split: str) -> Tensor:

@@ -47,7 +47,7 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def numerics(settings: Exec, device: torch.device) -> dict[str, Any]:
+def numerics(settings: Exec, device: torch.device, *, pack: int = 1, capture: str = "plain") -> dict[str, Any]:
     """Everything about the execution that may move the last bits of a number."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
@@ -55,6 +55,8 @@ def numerics(settings: Exec, device: torch.device) -> dict[str, Any]:
         "threads": settings.threads,
         "torch": str(torch.__version__),  # plain text: a checkpoint holds no other type
         "backend": settings.backend,
+        "pack": pack,
+        "steps": capture,
         "onednn": os.environ.get(_ONEDNN, ""),
         "kernels": [kernel.name for kernel in available() if not kernel.missing],
     }

@@ -1,14 +1,18 @@
-"""AdamW in decay groups and the learning rate as a pure function of the step.
+"""AdamW over stacked weights [R, P] and the learning rate as a pure function of the step.
 
-What is decayed and at what rate is declared by the modules (`no_decay`, `rate_multipliers`), never by model names:
-matrices are decayed; vectors, embeddings, norms and what a module names are not.
+    m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2
+    w = (1 - rate decay) w - rate m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
+
+Each of R replicas has its own rates, decay and constants, and nothing here reads a value on the host. What is decayed
+and at what rate is declared by the modules (`no_decay`, `rate_multipliers`), never by model names: matrices are
+decayed; vectors, embeddings, norms and what a module names are not. Loshchilov and Hutter 2017 (1711.05101).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from harness.config import Train
 
@@ -24,31 +28,54 @@ def rate_at(train: Train, step: int) -> float:
     return train.lr_final + (train.lr - train.lr_final) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def optimiser(model: nn.Module, train: Train) -> torch.optim.AdamW:
-    """AdamW with one group for each pair of decay and rate multiplier; `group["multiplier"]` scales the rate."""
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for parameter, decays, multiplier in declared(model):
-        key = (train.weight_decay if decays else 0.0, multiplier)
-        groups.setdefault(key, []).append(parameter)
-    return torch.optim.AdamW(
-        [
-            {"params": parameters, "weight_decay": decay, "multiplier": multiplier}
-            for (decay, multiplier), parameters in groups.items()
-        ],
-        lr=train.lr,
-        betas=train.betas,
-        eps=train.eps,
-        fused=not any(parameter.is_complex() for parameter in model.parameters()),
-    )
+class AdamW:
+    """The moments of R replicas and their update, in place. `decayed_P` and `multiplier_P` are 0, 1 and factors."""
 
+    def __init__(self, weight_RP: Tensor, decayed_P: Tensor, multiplier_P: Tensor, trains: Sequence[Train]) -> None:
+        self.weight_RP, self.decayed_P = weight_RP, decayed_P
+        self.multiplier_P = None if bool((multiplier_P == 1).all()) else multiplier_P
+        self.mean_RP, self.square_RP = torch.zeros_like(weight_RP), torch.zeros_like(weight_RP)
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["multiplier"]
+        def column(values: Sequence[float]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float64, device=weight_RP.device)[:, None]
+
+        rates = [[rate_at(train, step) for step in range(train.steps)] for train in trains]
+        self._rate_RT = torch.tensor(rates, dtype=torch.float64, device=weight_RP.device)
+        self._beta1_R1, self._beta2_R1 = (column([train.betas[k] for train in trains]) for k in (0, 1))
+        self._eps_R1 = column([train.eps for train in trains]).to(weight_RP.dtype)
+        self._decay_R1 = column([train.weight_decay for train in trains])
+        self._clip_R1 = column([train.clip or math.inf for train in trains])
+
+    def update(self, gradient_RP: Tensor, *, norm_R: Tensor, step: Tensor, done_R: Tensor, ok_R: Tensor) -> None:
+        """The step after `done_R` earlier ones, for the replicas that are `ok_R`; the others stay as they are.
+
+        They are held by a choice, not by a factor of 0: what they must not take may be NaN. The gradient is clipped
+        to a norm as torch.nn.utils.clip_grad_norm_ does.
+        """
+        dtype = self.weight_RP.dtype
+        t_R1, norm_R1, ok_R1 = done_R[:, None] + 1, norm_R[:, None], ok_R[:, None]
+        rate_R1 = self._rate_RT.index_select(1, step.clamp(max=self._rate_RT.shape[1] - 1).reshape(1))
+        scale_R1 = (self._clip_R1 / (norm_R1 + 1e-6)).clamp(max=1).to(dtype)
+        gradient_RP = gradient_RP * scale_R1
+        mean_RP = torch.lerp(self.mean_RP, gradient_RP, (1 - self._beta1_R1).to(dtype))
+        square_RP = torch.lerp(self.square_RP, gradient_RP * gradient_RP, (1 - self._beta2_R1).to(dtype))
+        size_R1 = (rate_R1 / (1 - self._beta1_R1**t_R1)).to(dtype)
+        root_R1 = (1 - self._beta2_R1**t_R1).rsqrt().to(dtype)
+        shrink_R1 = (rate_R1 * self._decay_R1).to(dtype)
+        move_RP = size_R1 * mean_RP / (square_RP.sqrt() * root_R1 + self._eps_R1)
+        move_RP = torch.addcmul(move_RP, shrink_R1 * self.decayed_P, self.weight_RP)
+        if self.multiplier_P is not None:
+            move_RP = move_RP * self.multiplier_P
+        for kept_RP, new_RP in (
+            (self.mean_RP, mean_RP),
+            (self.square_RP, square_RP),
+            (self.weight_RP, self.weight_RP - move_RP),
+        ):
+            kept_RP.copy_(torch.where(ok_R1, new_RP, kept_RP))
 
 
 def declared(model: nn.Module) -> Iterator[tuple[nn.Parameter, bool, float]]:
-    """Every parameter once, whether it is decayed and the factor on its rate."""
+    """Every parameter once, in the order of `parameters()`, whether it is decayed and the factor on its rate."""
     seen: set[nn.Parameter] = set()
     for module in model.modules():
         no_decay = getattr(module, "no_decay", frozenset())

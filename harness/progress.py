@@ -16,8 +16,11 @@ class Progress:
         self._terminal = self._stream.isatty()
         self._start = self._shown = time.monotonic()
         self._first: int | None = None
+        self._note = ""
 
-    def update(self, done: int, note: str = "") -> None:
+    def update(self, done: int, note: str | None = None) -> None:
+        """Show how far it is, with a note that stays until the next one."""
+        self._note = self._note if note is None else note
         now = time.monotonic()
         if self._first is None:
             self._first = done  # a resumed run must not count what it did not do
@@ -26,7 +29,7 @@ class Progress:
         self._shown = now
         rate = (done - self._first) / max(1e-9, now - self._start)
         left = f"{_duration((self.total - done) / rate)} left" if rate > 0 else ""
-        self._write(f"{self.label}  {100 * done // self.total:3d}%  {done}/{self.total}  {note}  {left}")
+        self._write(f"{self.label}  {100 * done // self.total:3d}%  {done}/{self.total}  {self._note}  {left}")
 
     def close(self, note: str) -> None:
         """Replace the line by its last word."""

@@ -1,80 +1,124 @@
-"""The loop: one run from its config to its result, from wherever its folder says it stopped.
+"""The loop: runs from their configs to their results, from wherever their folders say they stopped.
 
-The state of training is the weights, the optimiser's moments and a few counters, all in the checkpoint; data are
+The state of training is the weights, the optimiser's moments and a few counters, all in the checkpoints; data are
 addressed by the step. So a run killed at any moment and started again ends with the weights and metrics of one that
-was never killed, bit for bit under an equal numerics fingerprint.
+was never killed, bit for bit under an equal numerics fingerprint. Several runs may train as one pack; they share
+nothing but their steps.
 """
 
-import math
+import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from harness import checkpoint
-from harness.build import build_model, weigh_state
-from harness.config import Exec, Run, without_training_targets
-from harness.data import TrainingStream
-from harness.evaluate import Evaluator, Score, autocast, context, scaled
-from harness.machine import avoid_faulty_tiles, find_device, fingerprint, keep_freed_memory, numerics, provenance
-from harness.optim import optimiser, rate_at, set_rate
+from harness.config import Exec, Run
+from harness.machine import avoid_faulty_tiles, find_device, keep_freed_memory, numerics, provenance
+from harness.member import Member
+from harness.outcome import labels
+from harness.pack import Pack
 from harness.progress import Progress
-from harness.protocols import model_label, protocol_label, task_label
-from harness.records import RunFolder
+from harness.records import Busy, RunFolder
+from harness.steps import stepper
 from models._kernels import demand
-from models.backbone import count_parameters
-from models.base import Context
-from tasks.base import Batch, Task
 
 
 class RunFailed(Exception):
     """A run broke; its folder holds the traceback."""
 
 
-@dataclass
-class Counters:
-    """What the loop remembers besides weights and moments."""
-
-    step: int = 0  # steps done
-    loss_sum: float = 0.0  # of the steps since the last logged one
-    unlogged: int = 0  # how many those are
-    perfect: int = 0  # perfect validations in a row
-    mixed_numerics: bool = False  # resumed under another fingerprint
+Outcome = dict[str, Any] | Busy | RunFailed
 
 
 def execute(run: Run, settings: Exec, *, quiet: bool = False, label: str = "") -> dict[str, Any]:
     """Train and score a run, or go on with it; the result of one that is done is returned as it stands."""
+    (outcome,) = execute_together([run], settings, quiet=quiet, label=label or run.run_id)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False, label: str = "pack") -> list[Outcome]:
+    """`execute` of runs that make a pack (harness/pack.py), trained as one: what became of each.
+
+    A pack that breaks is tried again in halves, so that what is wrong with one run is that run's alone.
+    """
     device = find_device(settings.device)
-    demand(settings.backend, model=run.model.name, device=device)
-    folder = RunFolder(settings.results, run.run_id)
-    with folder.locked():
-        folder.open(run)
-        done = folder.result()
-        if done is not None:
-            return done
-        with pinned(settings.threads):
+    demand(settings.backend, model=runs[0].model.name, device=device)
+    outcomes: dict[str, Outcome] = {}
+    with ExitStack() as locks:
+        members = []
+        for run in runs:
+            folder = RunFolder(settings.results, run.run_id)
             try:
-                loop = Loop(run, settings, folder, device)
-                return loop.go(Progress(label or run.run_id, run.train.steps, quiet=quiet))
-            except Exception as error:
-                said = f"{type(error).__name__}: {error}".splitlines()[0]
-                made = provenance(run.task, run.model)
-                folder.fail({**labels(run), "error": said, "traceback": traceback.format_exc(), "provenance": made})
-                raise RunFailed(f"{run.run_id} failed: {said} (traceback in {folder.path / 'failure.json'})") from error
+                locks.enter_context(folder.locked())
+            except Busy as busy:
+                outcomes[run.run_id] = busy
+                continue
+            folder.open(run)
+            done = folder.result()
+            if done is not None:
+                outcomes[run.run_id] = done
+            else:
+                members.append(Member(run, folder))
+        with pinned(settings.threads):
+            for group in _in_step(members, settings):
+                outcomes |= _trained(group, settings, device, quiet=quiet, label=label)
+    return [outcomes[run.run_id] for run in runs]
 
 
-def loss_of(model: nn.Module, batch: Batch, ctx: Context) -> Tensor:
-    """Cross entropy, averaged over scored tokens, plus what the blocks added."""
-    logits_BLV = model(batch.tokens_BL, ctx)
-    targets_BL = torch.where(batch.scored_BL, batch.targets_BL, -100)
-    loss = nn.functional.cross_entropy(logits_BLV.flatten(0, 1), targets_BL.flatten(), ignore_index=-100)
-    return loss + sum(value for values in ctx.losses.values() for value in values)
+def _in_step(members: Sequence[Member], settings: Exec) -> list[list[Member]]:
+    """The members in groups that can go on together: all of them, if all can go back to one step.
+
+    A kill in the middle of writing checkpoints leaves some a checkpoint behind the others, never further.
+    """
+    steps = [checkpoint.steps(member.folder.path) for member in members]
+    newest = [max(found, default=0) for found in steps]
+    least = min(newest, default=0)
+    near = [least in found or (least == 0 and max(found) <= settings.checkpoint_every) for found in steps if found]
+    if all(near):
+        return [list(members)] if members else []
+    return [[m for m, last in zip(members, newest, strict=True) if last == step] for step in sorted(set(newest))]
+
+
+def _trained(
+    members: Sequence[Member], settings: Exec, device: torch.device, *, quiet: bool, label: str
+) -> dict[str, Outcome]:
+    """What became of each member of a pack, by its id."""
+    outcomes: dict[str, Outcome] = {}
+    left = list(members)
+    try:
+        while left:  # again where a pack has become too empty to be worth its work
+            Loop(left, settings, device).go(Progress(label, left[0].run.train.steps, quiet=quiet))
+            outcomes |= {member.run.run_id: member.result for member in left if member.result is not None}
+            left = [Member(member.run, member.folder) for member in left if member.result is None]
+    except Exception as error:
+        outcomes |= {member.run.run_id: member.result for member in left if member.result is not None}
+        broken = [Member(member.run, member.folder) for member in left if member.result is None]
+        if len(left) == 1:
+            return outcomes | {member.run.run_id: _failed(member, error) for member in broken}
+        traceback.clear_frames(error.__traceback__)  # they hold the pack's memory
+        print(f"{label}: {type(error).__name__}: {error}; its runs are tried in smaller packs", file=sys.stderr)
+        half = (len(broken) + 1) // 2
+        for part in (broken[:half], broken[half:]):
+            for group in _in_step(part, settings):
+                outcomes |= _trained(group, settings, device, quiet=quiet, label=label)
+    return outcomes
+
+
+def _failed(member: Member, error: Exception) -> RunFailed:
+    run, folder = member.run, member.folder
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    made = provenance(run.task, run.model)
+    trace = "".join(traceback.format_exception(error))
+    folder.fail({**labels(run), "error": said, "traceback": trace, "provenance": made})
+    failed = RunFailed(f"{run.run_id} failed: {said} (traceback in {folder.path / 'failure.json'})")
+    failed.__cause__ = error
+    return failed
 
 
 @contextmanager
@@ -91,209 +135,103 @@ def pinned(threads: int) -> Iterator[None]:
 
 
 class Loop:
-    """One run under way."""
+    """Members under way as one pack."""
 
-    def __init__(self, run: Run, settings: Exec, folder: RunFolder, device: torch.device) -> None:
-        self.run, self.settings, self.folder, self.device = run, settings, folder, device
-        self.stream = TrainingStream(run, device)
-        self.model = build_model(run, device)
-        self.optimizer = optimiser(self.model, run.train)
-        self.evaluator = Evaluator(run, self.model, device=device, backend=settings.backend)
-        self.numerics = numerics(settings, device)
-        self.provenance = provenance(run.task, run.model)  # of the start: what is committed later did not run
-        self.counters = Counters()
-        self.backends: set[str] = set()
+    def __init__(self, members: Sequence[Member], settings: Exec, device: torch.device) -> None:
+        self.members, self.settings = list(members), settings
+        self.train, self.validates_every = members[0].run.train, members[0].run.eval.every
+        self.pack = Pack([member.run for member in members], device=device, backend=settings.backend)
+        self.steps = stepper(self.pack, settings)
+        made = numerics(settings, device, pack=self.pack.count, capture=self.steps.name)
+        for row, (member, content) in enumerate(zip(members, self._contents(), strict=True)):
+            member.join(self.pack, row, content, settings, made)
+        self.step = members[0].counters.step
+        assert all(member.counters.step == self.step for member in members), "members of a pack are at one step"
         self._since = time.monotonic()
-        self.seconds = 0.0  # of training, over all sessions; no part of any equality
-        self._resume()
 
-    def go(self, progress: Progress) -> dict[str, Any]:
-        """From the step the folder is at to the result."""
-        train, counters = self.run.train, self.counters
+    def _contents(self) -> list[dict[str, Any] | None]:
+        """Each member's checkpoint of the newest step that all of them have; None for the start."""
+        found = [checkpoint.newest(member.folder.path) for member in self.members]
+        steps = [content["counters"]["step"] if content else 0 for content in found]
+        least = min(steps)
+        return [
+            content if step == least else checkpoint.newest(member.folder.path, up_to=least) if least else None
+            for member, content, step in zip(self.members, found, steps, strict=True)
+        ]
+
+    def go(self, progress: Progress) -> None:
+        """From the step the folders are at to every member's result, or to a checkpoint of a pack half empty."""
         self._since = time.monotonic()
-        stopped_early = bool(train.stop_after) and counters.perfect >= train.stop_after
-        while counters.step < train.steps and not stopped_early:
-            loss, norm, metrics = self.step(counters.step)
-            if not (math.isfinite(loss) and math.isfinite(norm)):
-                return self._diverged(loss, norm, progress)
-            counters.step += 1
-            counters.loss_sum += loss
-            counters.unlogged += 1
-            if self._logs(counters.step):
-                self._log(norm, metrics)
-            if self.run.eval.every and counters.step % self.run.eval.every == 0:
-                score = self._validate()
-                stopped_early = bool(train.stop_after) and counters.perfect >= train.stop_after
-                note = f"loss {loss:.4f}  validation {score.accuracy():.3f}"
-            else:
-                note = f"loss {loss:.4f}"
-            if counters.step % self.settings.checkpoint_every == 0 or stopped_early or counters.step == train.steps:
-                self._save()
-            progress.update(counters.step, note)
+        last = self.train.steps
+        self._finish_those_done(last)
+        while self._live() and self.step < last:
+            visit = self._next_visit(last)
+            self.steps.advance(self.step, visit, progress.update)
+            self.step = visit
+            self._visit(last, progress)
+            checkpointed = self.step % self.settings.checkpoint_every == 0
+            if checkpointed and 0 < 2 * len(self._live()) <= len(self.members):
+                return
+        progress.close(self._last_word())
+
+    def _live(self) -> list[tuple[int, Member]]:
+        """Rows and members that have no result yet."""
+        return [(row, member) for row, member in enumerate(self.members) if member.result is None]
+
+    def _next_visit(self, last: int) -> int:
+        """The next step after which the host has something to do."""
+        every = (self.settings.log_every, self.settings.checkpoint_every, self.validates_every)
+        return min(last, *(self.step - self.step % n + n for n in every if n))
+
+    def _visit(self, last: int, progress: Progress) -> None:
+        """Log, validate, save and finish whatever is due."""
+        step, seen = self.step, self.pack.seen()
+        for row, member in self._live():
+            if not seen[row].live:
+                member.diverge(seen[row])
+                continue
+            member.counters.step, member.counters.loss_sum = step, seen[row].loss_sum
+            member.backends |= self.pack.backends
+            if step % self.settings.log_every == 0:
+                member.log(seen[row])
+        if step % self.settings.log_every == 0:
+            self.pack.forget()
+        live = self._live()
+        notes = [f"loss {sum(seen[row].loss for row, _ in live) / len(live):.4f}"] if live else []
+        if self.validates_every and step % self.validates_every == 0 and live:
+            notes.append(f"validation {sum(member.validate() for _, member in live) / len(live):.3f}")
         self._tick()
-        self.folder.log_time(event="trained", steps=counters.step, seconds=round(self.seconds, 3))
-        start = time.monotonic()
-        result = self._scored(stopped_early=stopped_early)
-        scoring = time.monotonic() - start
-        self.folder.log_time(event="scored", seconds=round(scoring, 3))
-        result["seconds"] = {"train": round(self.seconds, 3), "score": round(scoring, 3)}
-        self.folder.finish(result)
-        checkpoint.prune(self.folder.path, keep=1)
-        accuracy = result["test"]["accuracy"]
-        progress.close(f"{counters.step} steps, test accuracy {accuracy:.3f}, {self.seconds + scoring:.1f}s")
-        return result
+        for row, member in live:
+            if step % self.settings.checkpoint_every == 0 or step == last or member.stops_here:
+                member.save(self.pack.saved(row))
+        self._finish_those_done(last)
+        progress.update(step, "  ".join(notes))
+
+    def _finish_those_done(self, last: int) -> None:
+        """Score who is at the end, or may stop before it; the clock of the others stands still meanwhile."""
+        for row, member in self._live():
+            if self.step == last or member.stops_here:
+                self._tick()
+                member.finish(stopped_early=member.stops_here)
+                self.pack.hold(row)
+                self._since = time.monotonic()
 
     def _tick(self) -> None:
         """Add the time since the last tick to what training took."""
         now = time.monotonic()
-        self.seconds, self._since = self.seconds + now - self._since, now
+        for _, member in self._live():
+            member.seconds += now - self._since
+        self._since = now
 
-    def _logs(self, steps: int) -> bool:
-        return steps % self.settings.log_every == 0
-
-    def step(self, step: int) -> tuple[float, float, dict[str, float]]:
-        """One optimiser step, unless the loss or the gradient is not finite; then the weights stay as they are."""
-        train = self.run.train
-        batch = self.stream.batch(step, longest=train.longest(step))
-        ctx = context(batch, backend=self.settings.backend)
-        ctx.masks = self.stream.masks(step)
-        with autocast(self.run, self.device):
-            loss = loss_of(self.model, batch, ctx)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), train.clip or math.inf)
-        loss_value, norm_value = torch.stack([loss.detach().double(), norm.double()]).tolist()
-        if math.isfinite(loss_value) and math.isfinite(norm_value):
-            set_rate(self.optimizer, rate_at(train, step))
-            self.optimizer.step()
-        self.backends |= ctx.backends
-        if not self._logs(step + 1):
-            return loss_value, norm_value, {}
-        named = {**ctx.losses, **ctx.metrics}
-        return (
-            loss_value,
-            norm_value,
-            {name: float(torch.stack(values).detach().mean()) for name, values in named.items()},
-        )
-
-    def _log(self, norm: float, metrics: dict[str, float]) -> None:
-        counters = self.counters
-        rate = rate_at(self.run.train, counters.step - 1)
-        loss = counters.loss_sum / counters.unlogged
-        self.folder.log(step=counters.step, loss=loss, lr=rate, grad_norm=norm, **metrics)
-        counters.loss_sum, counters.unlogged = 0.0, 0
-
-    def _validate(self) -> Score:
-        score = self.evaluator.validation()
-        self.counters.perfect = self.counters.perfect + 1 if score.is_perfect() else 0
-        accuracy = score.accuracy(score=self.run.eval.score)
-        self.folder.log(step=self.counters.step, validation=accuracy, exact=score.exact_share())
-        return score
-
-    def _scored(self, *, stopped_early: bool) -> dict[str, Any]:
-        """Every score, at the last step's weights: never at the best checkpoint's."""
-        run, evaluator = self.run, self.evaluator
-        scores = {
-            "test": evaluator.test(),
-            "validation": evaluator.validation(),
-            "in_distribution": evaluator.in_distribution(),
-        }
-        longer = evaluator.extrapolation()
-        task = evaluator.test_task
-        return {
-            **self._outcome("done"),
-            "stopped_early": stopped_early,
-            "floors": task.floors(task.legal_lengths(*run.eval.lengths), score=run.eval.score)._asdict(),
-            **{name: summary(run, score, task if name == "test" else None) for name, score in scores.items()},
-            "extrapolation": {str(length): summary(run, score) for length, score in longer.items()},
-            "backends": sorted(self.backends | evaluator.backends),
-        }
-
-    def _diverged(self, loss: float, norm: float, progress: Progress) -> dict[str, Any]:
-        result = {**self._outcome("diverged"), "loss": repr(loss), "grad_norm": repr(norm)}
-        self.folder.finish(result)
-        progress.close(f"diverged at step {self.counters.step}: loss {loss}, gradient norm {norm}")
-        return result
-
-    def _outcome(self, status: str) -> dict[str, Any]:
-        return {
-            **labels(self.run),
-            "status": status,
-            "steps": self.counters.step,
-            "parameters": count_parameters(self.model),
-            "state_bytes": weigh_state(self.model) if self.run.model.stepwise else None,
-            "numerics": self.numerics,
-            "fingerprint": fingerprint(self.numerics),
-            "mixed_numerics": self.counters.mixed_numerics,
-            "provenance": self.provenance,
-        }
-
-    def _save(self) -> None:
-        self._tick()
-        content = {
-            "run_id": self.run.run_id,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "counters": vars(self.counters),
-            "backends": sorted(self.backends),
-            "numerics": self.numerics,
-            "seconds": self.seconds,
-            "metrics_bytes": self.folder.metrics_bytes(),
-        }
-        checkpoint.write(checkpoint.path_of(self.folder.path, self.counters.step), content)
-        checkpoint.prune(self.folder.path)
-
-    def _resume(self) -> None:
-        content = checkpoint.newest(self.folder.path, device=self.device)
-        if content is None:
-            self.folder.cut_metrics(0)
-            return
-        assert content["run_id"] == self.run.run_id, f"a checkpoint of {content['run_id']} lies in {self.run.run_id}"
-        self.model.load_state_dict(content["model"])
-        self.optimizer.load_state_dict(content["optimizer"])
-        self.counters = Counters(**content["counters"])
-        self.counters.mixed_numerics |= content["numerics"] != self.numerics
-        self.backends = set(content["backends"])
-        self.seconds = content["seconds"]
-        self.folder.cut_metrics(content["metrics_bytes"])
-
-
-def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
-    """A score as the record holds it: headline numbers, bins beside their floors, and the counts they come from.
-
-    `task` is that of the strings where they are not of the run's own.
-    """
-    how, task = run.eval.score, task or without_training_targets(run.task)
-    accuracy = score.accuracy(score=how)
-    assert accuracy is not None
-    bins, floors = {}, {}
-    for low, high in pairwise(run.eval.bins):
-        above = low if low == run.eval.bins[0] else low + 1
-        value = score.accuracy(score=how, low=above, high=high)
-        if value is not None:
-            bins[f"{above}..{high}"] = value
-            floors[f"{above}..{high}"] = task.floors(task.legal_lengths(above, high), score=how).content_free
-    return {
-        "accuracy": accuracy,
-        # Where several answers are right, 1 / answers is not what chance scores.
-        "scaled": scaled(accuracy, 1 / len(task.answers)) if type(task).allowed is Task.allowed else None,
-        "exact": score.exact_share(),
-        "hits": score.hit_share(),
-        "loss": score.loss(),
-        "bins": bins,
-        "content_free_bins": floors,
-        "counts": score.plain(),
-    }
-
-
-def labels(run: Run) -> dict[str, Any]:
-    """What a table needs to know of a run, so that it needs nothing but the record."""
-    return {
-        "run_id": run.run_id,
-        "protocol": protocol_label(run),
-        "task": task_label(run),
-        "level": run.task.level,
-        "model": model_label(run),
-        "lr": run.train.lr,
-        "seed": run.seed,
-    }
+    def _last_word(self) -> str:
+        """Of a finished pack, for a person."""
+        if len(self.members) > 1:
+            done = [m.result["test"]["accuracy"] for m in self.members if m.result and m.result["status"] == "done"]
+            mean = f", mean test accuracy {sum(done) / len(done):.3f}" if done else ""
+            return f"{len(done)} of {len(self.members)} runs done{mean}, {self.members[0].seconds:.1f}s"
+        result = self.members[0].result
+        assert result is not None
+        if result["status"] == "diverged":
+            return f"diverged at step {result['steps']}: loss {result['loss']}, gradient norm {result['grad_norm']}"
+        spent = sum(result["seconds"].values())
+        return f"{result['steps']} steps, test accuracy {result['test']['accuracy']:.3f}, {spent:.1f}s"

@@ -132,7 +132,7 @@ def attend(
 
 
 def is_fused(length: int, ctx: Context) -> bool:
-    return ctx.backend != "reference" and length >= FUSED_FROM
+    return ctx.backend != "reference" and not ctx.stacked and length >= FUSED_FROM
 
 
 def is_banded(length: int, window: int, ctx: Context) -> bool:

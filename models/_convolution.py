@@ -23,7 +23,7 @@ class ShortConvolution(nn.Module):
         self.bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound)) if bias else None
 
     def forward(self, x_BLE: Tensor, ctx: Context | None = None) -> Tensor:
-        if ctx is not None and _kernels.usable("causal_conv1d", x_BLE, ctx.backend):
+        if ctx is not None and _kernels.usable("causal_conv1d", x_BLE, ctx):
             ctx.backends.add("causal_conv1d")
             return _kernels.short_convolution(x_BLE, self.weight, self.bias)
         past = self.weight.shape[1] - 1

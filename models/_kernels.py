@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from models._scan import Activation
-from models.base import Backend, KernelName, require
+from models.base import Backend, Context, KernelName, require
 
 
 class Kernel(NamedTuple):
     name: str
     serves: tuple[str, ...]  # models
     missing: str  # why it cannot run here; empty if it can
+    stacks: bool = False  # has a vmap rule
 
 
 def fused_lstm(
@@ -104,9 +105,10 @@ def mlstm_scan(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_
     return kernels.mLSTMBackend(settings)(q=q_BHLK, k=unscaled_BHLK, v=v_BHLV, i=i_BHL, f=f_BHL)
 
 
-def usable(name: KernelName, x: Tensor, backend: Backend) -> bool:
+def usable(name: KernelName, x: Tensor, ctx: Context) -> bool:
     """Whether a block takes this kernel for `x`: it can run here, on this device, and was not asked not to."""
-    return x.is_cuda and backend in ("auto", name) and not _kernel(name).missing
+    kernel = _kernel(name)
+    return x.is_cuda and ctx.backend in ("auto", name) and not kernel.missing and (kernel.stacks or not ctx.stacked)
 
 
 def demand(backend: Backend, *, model: str, device: torch.device) -> None:

@@ -56,6 +56,7 @@ class Context:
     prompt_B: Tensor | None = None  # positions up to the one where the first answer is read; None: all
     masks: Masks | None = None  # the stream of dropout; None: no dropout, as in every evaluation
     backend: Backend = "auto"  # "reference": plain torch everywhere, which stacks under vmap; else a kernel
+    stacked: bool = False  # under vmap over replicas, where a kernel without a vmap rule may not be taken
     common: nn.Module | None = None  # the config's `common_module()`: parameters no single block owns
     shared: dict[str, Tensor] = field(default_factory=dict)  # what an earlier block hands to later ones
     losses: dict[str, list[Tensor]] = field(default_factory=dict)

@@ -29,7 +29,7 @@ class GRUCell(Cell):
         self.bias_n = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
 
     def extend(self, x_BLD: Tensor, h_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        if ctx.backend == "reference":
+        if ctx.backend == "reference" or ctx.stacked:
             gates_BLG = nn.functional.linear(x_BLD, self.weight_ih, self.bias)
             return gru_scan(gates_BLG, h_BD, self.weight_hh, self.bias_n)
         ctx.backends.add("torch.gru")

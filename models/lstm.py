@@ -42,7 +42,7 @@ class LSTMCell(nn.Module):
         return state[0], state
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        if ctx.backend == "reference":
+        if ctx.backend == "reference" or ctx.stacked:
             gates_BLG = nn.functional.linear(x_BLD, self.weight_ih, self.bias)
             h_BLD, h_BD, c_BD = lstm_scan(gates_BLG, *state, self.weight_hh)
             return h_BLD, (h_BD, c_BD)

@@ -70,7 +70,7 @@ class SelectiveSSM(Layer):
         dt_BLE = nn.functional.linear(rank_BLR, self.dt.weight)
         dt_BLE = nn.functional.softplus(dt_BLE.to(at_least_fp32(dt_BLE.dtype)) + self.dt.bias)
         A_EN = -self.A_log.to(dt_BLE.dtype).exp()
-        if h_BNE is None and not self.signed and _kernels.usable("mamba_ssm", v_BLE, ctx.backend):
+        if h_BNE is None and not self.signed and _kernels.usable("mamba_ssm", v_BLE, ctx):
             ctx.backends.add("mamba_ssm")
             y_BLE = _kernels.mamba_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D)
         else:

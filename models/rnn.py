@@ -36,7 +36,7 @@ class RNNCell(Cell):
         self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
 
     def extend(self, x_BLD: Tensor, h_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        if ctx.backend == "reference":
+        if ctx.backend == "reference" or ctx.stacked:
             gates_BLD = nn.functional.linear(x_BLD, self.weight_ih, self.bias)
             return rnn_scan(gates_BLD, h_BD, self.weight_hh, activation=self.activation)
         ctx.backends.add("torch.rnn")

@@ -76,7 +76,7 @@ class MLSTM(Layer):
         nn.init.normal_(self.down.weight, std=config.into_stream)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        fast = _kernels.usable("mlstm_kernels", x_BLD, ctx.backend)
+        fast = _kernels.usable("mlstm_kernels", x_BLD, ctx)
         if fast or x_BLD.shape[1] <= SHORT:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
             c_BLE = nn.functional.silu(self.conv(u_BLE, ctx))

@@ -11,10 +11,8 @@ import argparse
 import json
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from harness.build import build_model
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
 from harness.data import TrainingStream
 from harness.machine import find_device, processor
-from harness.optim import optimiser
-from harness.records import RunFolder
+from harness.pack import Pack, loss_of
 from harness.registry import all_models, all_tasks, find_model, find_task
 from harness.sizing import total_parameters
-from harness.train import Loop, loss_of, pinned
+from harness.train import pinned
 from models.base import Context, ModelConfig
 from tasks.base import Batch, Task
 from tasks.draw import Draw
@@ -45,14 +42,16 @@ def overhead(steps: int, device: torch.device) -> dict[str, Any]:
         train=Train(steps=10**6, batch=256),
         eval=Eval(every=0),
     )
-    stream = TrainingStream(run, device)
-    with tempfile.TemporaryDirectory() as folder:
-        place = RunFolder(Path(folder), run.run_id)
-        place.open(run)
-        loop = Loop(run, Exec(device=str(device), results=Path(folder), log_every=10**6), place, device)
-        bare = _bare_loop(run, stream, device, _loss_at_the_end)
-        counter = iter(range(10**6))
-        inside, outside = _alternating(lambda: loop.step(next(counter)), bare, steps, device)
+    stream = TrainingStream([run], device)
+    pack = Pack([run], device=device, backend="auto")
+    bare = _bare_loop(run, stream, device, _loss_at_the_end)
+    counter = iter(range(10**6))
+
+    def inside_the_harness() -> None:
+        pack.advance(40)
+        pack.seen()
+
+    inside, outside = _alternating(inside_the_harness, bare, steps, device)
     made = _times(lambda: stream.batch(next(counter), longest=40), steps, device)
     ratio = np.array(inside) / np.array(outside)
     return {
@@ -70,7 +69,7 @@ def _bare_loop(
 ) -> Callable[[], None]:
     """The training step somebody would write without a harness."""
     model = build_model(run, device)
-    optimizer = optimiser(model, run.train)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=run.train.lr, weight_decay=run.train.weight_decay, fused=True)
     batch = stream.batch(0, longest=40)
 
     def step() -> None:
@@ -122,7 +121,7 @@ def smallest_model() -> ModelConfig:
 def smallest_step(task: Task, device: torch.device) -> float:
     """Milliseconds of that model's training step on the task, at batch 256 and lengths to 40, its data made before."""
     run = Run(task=task, model=smallest_model(), train=Train(steps=10**6, batch=256), eval=Eval(every=0))
-    step = _bare_loop(run, TrainingStream(run, device), device, loss_of)
+    step = _bare_loop(run, TrainingStream([run], device), device, loss_of)
     return _median(_times(step, 8, device))
 
 

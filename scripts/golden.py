@@ -12,14 +12,12 @@ from typing import Any
 
 import torch
 
-from harness.build import build_model
 from harness.config import SCHEMA, Eval, Run, Train
 from harness.data import TrainingStream
-from harness.evaluate import context
-from harness.optim import optimiser, rate_at, set_rate
+from harness.pack import Pack
 from harness.parts import default_settings
 from harness.registry import all_models, all_tasks, find_model
-from harness.train import loss_of
+from models.base import Backend
 from tasks.base import Task
 from tasks.cycle_nav import CycleNav
 
@@ -30,29 +28,22 @@ STEPS = 5
 def task_hash(task: Task) -> str:
     """sha256 of the first training batch of the task's defaults, in every bit."""
     run = Run(task=task, model=find_model("lstm")(), train=Train(batch=64))
-    batch = TrainingStream(run, torch.device("cpu")).batch(0, longest=run.train.longest(0))
+    batch = TrainingStream([run], torch.device("cpu")).batch(0, longest=run.train.longest(0))
     digest = hashlib.sha256()
     for tensor in batch:
         digest.update(tensor.to(torch.int64).numpy().tobytes())
     return digest.hexdigest()
 
 
-def first_losses(model: str, *, backend: str = "auto") -> list[float]:
+def first_losses(model: str, *, backend: Backend = "auto") -> list[float]:
     """The losses of the first AdamW steps in float64, on cycle_nav at a small size."""
-    train = Train(steps=100, batch=8, lengths=(3, 12), lr=1e-2, warmup=0.0, precision="fp64")  # no preset moves these
+    train = Train(steps=100, batch=8, lengths=(3, 12), lr=1e-2, warmup=0.0, clip=0.0, precision="fp64")
     run = Run(task=CycleNav(), model=find_model(model).tiny(), train=train)
-    stream = TrainingStream(run, torch.device("cpu"))
-    network = build_model(run, torch.device("cpu"))
-    optimizer = optimiser(network, run.train)
+    pack = Pack([run], device=torch.device("cpu"), backend=backend)
     losses = []
     for step in range(STEPS):
-        batch = stream.batch(step, longest=run.train.longest(step))
-        loss = loss_of(network, batch, context(batch, backend=backend))
-        optimizer.zero_grad()
-        loss.backward()
-        set_rate(optimizer, rate_at(run.train, step))
-        optimizer.step()
-        losses.append(loss.item())
+        pack.advance(train.longest(step))
+        losses.append(pack.seen()[0].loss)
     return losses
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli
+from harness.progress import Progress
 from harness.registry import all_models, all_tasks
 from harness.train import Loop
 
@@ -236,10 +237,10 @@ def test_a_broken_plugin_is_named(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_an_interrupt_is_one_line(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(loop: Loop, step: int) -> None:
+    def interrupted(loop: Loop, progress: Progress) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Loop, "step", interrupted)
+    monkeypatch.setattr(Loop, "go", interrupted)
     assert cli.main(["run", "parity", "lstm", *SMALL, "--exec.results", str(tmp_path), "--quiet"]) == 130
     assert capsys.readouterr().err.startswith("ladder: interrupted; a run goes on from its last checkpoint")
 

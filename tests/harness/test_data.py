@@ -31,7 +31,7 @@ def run_of(task: Task, *, seed: int = 3, measured: Eval | None = None, **train: 
 
 
 def stream_of(task: Task, *, seed: int = 3, **train: Any) -> TrainingStream:
-    return TrainingStream(run_of(task, seed=seed, **train), CPU)
+    return TrainingStream([run_of(task, seed=seed, **train)], CPU)
 
 
 def strings(batch: Batch) -> list[tuple[Any, ...]]:
@@ -122,7 +122,7 @@ def test_runs_of_other_seeds_train_on_other_strings() -> None:
 
 
 def test_the_training_seed_is_the_runs_and_not_the_evaluations() -> None:
-    one, other = (TrainingStream(run_of(Parity(), measured=Eval(seed=seed)), CPU) for seed in (0, 1))
+    one, other = (TrainingStream([run_of(Parity(), measured=Eval(seed=seed))], CPU) for seed in (0, 1))
     assert strings(one.batch(1, longest=15)) == strings(other.batch(1, longest=15))
 
 

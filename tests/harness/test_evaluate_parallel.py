@@ -20,7 +20,7 @@ from slow_scores import (
 )
 from torch import Tensor, nn
 
-from harness.train import summary
+from harness.outcome import summary
 from models.base import Context, ModelConfig
 from tasks.base import Batch, Task
 from tasks.cycle_nav import CycleNav

@@ -7,7 +7,7 @@ import torch
 from slow_scores import SMALL, evaluator_of, run_of
 
 from harness.evaluate import Score, scaled
-from harness.train import summary
+from harness.outcome import summary
 from tasks.mod_arithmetic import ModArithmetic
 from tasks.reverse_string import ReverseString
 

@@ -1,16 +1,16 @@
 """The learning rate at its corners, who is decayed and how fast it learns, and AdamW against plain Python."""
 
+import copy
 import math
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from harness.config import Train
-from harness.optim import declared, optimiser, rate_at, set_rate
-from models.lstm import LSTMConfig
-from models.transformer import TransformerConfig
+from harness.optim import AdamW, declared, rate_at
 
 torch.set_num_threads(1)
 
@@ -142,7 +142,6 @@ def test_a_shared_parameter_is_one_parameter() -> None:
     model = nn.ModuleList([nn.Embedding(4, 3), nn.Linear(3, 4, bias=False)])
     model[1].weight = model[0].weight
     assert [(decays, factor) for _, decays, factor in declared(model)] == [(False, 1.0)]
-    assert sum(len(group["params"]) for group in optimiser(model, Train()).param_groups) == 1
 
 
 @pytest.mark.parametrize("attribute", ["no_decay", "rate_multipliers"])
@@ -151,27 +150,6 @@ def test_a_declared_name_must_be_a_parameter(attribute: str) -> None:
     setattr(model, attribute, {"wieght": 2.0})
     with pytest.raises(AssertionError, match="Linear declares 'wieght'"):
         list(declared(model))
-
-
-@pytest.mark.parametrize("model", [Declaring(), LSTMConfig.tiny().build(4), TransformerConfig.tiny().build(4)])
-def test_the_groups_hold_every_parameter_once(model: nn.Module) -> None:
-    train = Train(weight_decay=0.3, betas=(0.7, 0.8), eps=1e-4, lr=0.02)
-    groups = optimiser(model, train).param_groups
-    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(map(id, model.parameters()))
-    place = {id(p): (group["weight_decay"], group["multiplier"]) for group in groups for p in group["params"]}
-    for parameter, decays, factor in declared(model):
-        assert place[id(parameter)] == (0.3 if decays else 0.0, factor)
-    assert len({(group["weight_decay"], group["multiplier"]) for group in groups}) == len(groups)
-    assert {(group["betas"], group["eps"]) for group in groups} == {((0.7, 0.8), 1e-4)}
-
-
-def test_the_rate_reaches_every_group_times_its_multiplier() -> None:
-    optimizer = optimiser(Declaring(), Train())
-    for rate in (0.5, 0.02):
-        set_rate(optimizer, rate)
-        for group in optimizer.param_groups:
-            assert group["lr"] == pytest.approx(rate * group["multiplier"])
-    assert {group["multiplier"] for group in optimizer.param_groups} == {0.1, 1.0, 10.0}
 
 
 def adamw_by_hand(model: Small, train: Train, batches: list[Tensor]) -> dict[str, list[float]]:
@@ -198,28 +176,81 @@ def adamw_by_hand(model: Small, train: Train, batches: list[Tensor]) -> dict[str
     return weights
 
 
-def test_three_steps_equal_a_hand_written_adamw() -> None:
-    train = Train(steps=3, lr=0.1, lr_final=0.01, warmup=0.0, betas=(0.9, 0.95), weight_decay=0.5, eps=1e-3)
-    batches = [torch.tensor(tokens) for tokens in ([0, 1, 2], [1, 1, 3], [2, 0, 1])]
-    model = Small()
-    optimizer = optimiser(model, train)
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def stacked(models: list[Small], trains: list[Train], batches: list[Tensor]) -> Tensor:
+    """The weights [R, P] of models after a step for each batch."""
+    weight_RP = torch.stack([flat(model) for model in models])
+    rows = [
+        (torch.full((p.numel(),), float(decays)), torch.full((p.numel(),), factor))
+        for p, decays, factor in declared(models[0])
+    ]
+    decayed_P, multiplier_P = (torch.cat(column).double() for column in zip(*rows, strict=True))
+    optimizer = AdamW(weight_RP, decayed_P, multiplier_P, trains)
+    live_R, done_R = torch.ones(len(models), dtype=torch.bool), torch.zeros(len(models), dtype=torch.int64)
     for step, tokens_B in enumerate(batches):
-        optimizer.zero_grad()
-        model.loss(tokens_B).backward()
-        set_rate(optimizer, rate_at(train, step))
-        optimizer.step()
-    expected = adamw_by_hand(Small(), train, batches)
-    for name, parameter in model.named_parameters():
-        assert parameter.detach().flatten().tolist() == pytest.approx(expected[name], rel=1e-12, abs=1e-14), name
-    undecayed = adamw_by_hand(Small(), replace(train, weight_decay=0.0), batches)
-    changed = {name for name in expected if expected[name] != pytest.approx(undecayed[name], rel=1e-6)}
+        gradients = []
+        for model, weight_P in zip(models, weight_RP, strict=True):
+            with torch.no_grad():
+                sizes = [parameter.numel() for parameter in model.parameters()]
+                for parameter, piece in zip(model.parameters(), weight_P.split(sizes), strict=True):
+                    parameter.copy_(piece.view_as(parameter))
+            found = torch.autograd.grad(model.loss(tokens_B), list(model.parameters()))
+            gradients.append(torch.cat([gradient.flatten() for gradient in found]))
+        gradient_RP = torch.stack(gradients)
+        norm_R = gradient_RP.norm(dim=1)
+        optimizer.update(gradient_RP, norm_R=norm_R, step=torch.tensor(step), done_R=done_R, ok_R=live_R)
+        done_R += 1
+    return weight_RP
+
+
+BATCHES = [torch.tensor(tokens) for tokens in ([0, 1, 2], [1, 1, 3], [2, 0, 1])]
+
+
+def test_three_steps_equal_a_hand_written_adamw() -> None:
+    """Of two replicas, each with its own rate, decay, constants and weights."""
+    one = Train(steps=3, lr=0.1, lr_final=0.01, warmup=0.0, betas=(0.9, 0.95), weight_decay=0.5, eps=1e-3, clip=0.0)
+    other = replace(one, lr=0.03, warmup=0.5, betas=(0.8, 0.99), weight_decay=0.2, eps=1e-2)
+    models = [Small(), Small()]
+    with torch.no_grad():
+        models[1].matrix.mul_(-0.5)
+    by_hand = [adamw_by_hand(copy.deepcopy(m), t, BATCHES) for m, t in zip(models, (one, other), strict=True)]
+    found_RP = stacked(models, [one, other], BATCHES)
+    for row, expected in enumerate(by_hand):
+        assert found_RP[row].tolist() == pytest.approx(list(chain(*expected.values())), rel=1e-12, abs=1e-14)
+    undecayed = adamw_by_hand(Small(), replace(one, weight_decay=0.0), BATCHES)
+    changed = {name for name in undecayed if by_hand[0][name] != pytest.approx(undecayed[name], rel=1e-6)}
     assert {"slow", "matrix"} <= changed  # the decay is large enough to be seen
 
 
-def test_complex_parameters_are_optimised_too() -> None:
-    model = nn.Module()
-    model.poles = nn.Parameter(torch.ones(2, 2, dtype=torch.complex64))
-    model.poles.abs().square().sum().backward()
-    optimizer = optimiser(model, Train(lr=0.1))
-    optimizer.step()
-    assert (model.poles.abs() < 1).all()
+@pytest.mark.parametrize("clip", [0.0, 0.1, 1e3])
+def test_it_equals_torchs_adamw_with_its_clipping(clip: float) -> None:
+    train = Train(steps=3, lr=0.1, lr_final=0.01, warmup=0.0, weight_decay=0.5, clip=clip)
+    model = Small()
+    groups = [
+        {"params": [parameter], "weight_decay": 0.5 * decays, "multiplier": factor}
+        for parameter, decays, factor in declared(model)
+    ]
+    optimizer = torch.optim.AdamW(groups, betas=train.betas, eps=train.eps)
+    for step, tokens_B in enumerate(BATCHES):
+        optimizer.zero_grad()
+        model.loss(tokens_B).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), clip or math.inf)
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(train, step) * group["multiplier"]
+        optimizer.step()
+    assert torch.allclose(stacked([Small()], [train], BATCHES)[0], flat(model), rtol=1e-12, atol=1e-14)
+
+
+def test_a_held_replica_keeps_every_bit_whatever_its_gradient() -> None:
+    weight_RP = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
+    before = weight_RP.clone()
+    optimizer = AdamW(weight_RP, torch.ones(5), torch.ones(5), [Train(steps=4)] * 2)
+    gradient_RP = torch.tensor([[1.0] * 5, [math.nan, math.inf, -math.inf, 0.0, 1.0]])
+    ok_R, done_R = torch.tensor([True, False]), torch.zeros(2, dtype=torch.int64)
+    optimizer.update(gradient_RP, norm_R=gradient_RP.norm(dim=1), step=torch.tensor(0), done_R=done_R, ok_R=ok_R)
+    assert torch.equal(weight_RP[1], before[1])
+    assert torch.equal(optimizer.mean_RP[1], torch.zeros(5)) and torch.equal(optimizer.square_RP[1], torch.zeros(5))
+    assert not torch.equal(weight_RP[0], before[0]) and bool(weight_RP.isfinite().all())

@@ -14,7 +14,7 @@ import torch
 
 from harness import checkpoint
 from harness.config import Eval, Exec, Run, Train
-from harness.progress import Progress
+from harness.pack import Pack
 from harness.records import RunFolder
 from harness.registry import all_models, find_model, find_task
 from harness.train import execute
@@ -53,7 +53,7 @@ def outcome(results: Path, run: Run) -> tuple[bytes, dict, dict[str, torch.Tenso
 
 
 def _moments(optimizer: dict) -> dict[str, torch.Tensor]:
-    return {f"{n}.{key}": value for n, state in optimizer["state"].items() for key, value in state.items()}
+    return {f"{kind} of {name}": value for kind, values in optimizer.items() for name, value in values.items()}
 
 
 @pytest.fixture(scope="module")
@@ -135,27 +135,22 @@ def test_interrupted_at_every_checkpoint(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped"])
-def test_a_damaged_checkpoint_is_passed_by(damage: str, tmp_path: Path, untouched: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_by(
+    damage: str, tmp_path: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = the_run("lstm")
     folder = RunFolder(tmp_path, run.run_id)
-    stop_at = 31
+    stop_at, advance, steps = 31, Pack.advance, iter(range(STEPS))
 
-    class Stop(Exception):
-        pass
+    def interrupted(pack: Pack, longest: int) -> None:
+        if next(steps) == stop_at:
+            raise KeyboardInterrupt
+        advance(pack, longest)
 
-    def interrupted(step: int) -> tuple[float, float, dict]:
-        if step == stop_at:
-            raise Stop
-        return Loop.step(loop, step)
-
-    from harness.train import Loop, pinned
-
-    folder.open(run)
-    with pinned(1):
-        loop = Loop(run, Exec(results=tmp_path, checkpoint_every=7, log_every=5), folder, torch.device("cpu"))
-        loop.step = interrupted
-        with pytest.raises(Stop):
-            loop.go(Progress("", STEPS, quiet=True))
+    monkeypatch.setattr(Pack, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        execute(run, Exec(results=tmp_path, checkpoint_every=7, log_every=5), quiet=True)
+    monkeypatch.undo()
     newest = folder.path / "step_00000028.ckpt"
     content = bytearray(newest.read_bytes())
     if damage == "truncated":

@@ -1,6 +1,7 @@
 """The loop: the same losses whatever was built before, divergence before the step, early stop, and what it records."""
 
 import json
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from harness.build import build_model, load
 from harness.config import Eval, Exec, Run, Train
+from harness.pack import Pack
 from harness.progress import Progress
 from harness.protocols import preset_run
 from harness.records import Busy, RunFolder
@@ -28,24 +30,25 @@ def small_run(model: str = "lstm", task: str = "parity", *, seed: int = 0, train
     return Run(task=find_task(task)(), model=find_model(model).tiny(), train=train, eval=SHORT, seed=seed)
 
 
-def losses(run: Run, results: Path) -> list[float]:
-    folder = RunFolder(results, run.run_id)
-    folder.open(run)
-    loop = Loop(run, Exec(device="cpu", results=results, log_every=5), folder, CPU)
-    return [loop.step(step)[0] for step in range(run.train.steps)]
+def losses(run: Run) -> list[float]:
+    pack, found = Pack([run], device=CPU, backend="auto"), []
+    for step in range(run.train.steps):
+        pack.advance(run.train.longest(step))
+        found.append(pack.seen()[0].loss)
+    return found
 
 
-def test_twenty_steps_are_the_same_in_any_order_and_company(tmp_path: Path) -> None:
+def test_twenty_steps_are_the_same_in_any_order_and_company() -> None:
     names = sorted(all_models())
-    forwards = {name: losses(small_run(name), tmp_path / "a") for name in names}
+    forwards = {name: losses(small_run(name)) for name in names}
     torch.manual_seed(99)
-    backwards = {name: losses(small_run(name), tmp_path / "b") for name in reversed(names)}
+    backwards = {name: losses(small_run(name)) for name in reversed(names)}
     assert forwards == backwards
     assert all(len(set(values)) > 10 for values in forwards.values())
 
 
-def test_the_seed_keys_weights_and_strings(tmp_path: Path) -> None:
-    assert losses(small_run(seed=0), tmp_path) != losses(small_run(seed=1), tmp_path)
+def test_the_seed_keys_weights_and_strings() -> None:
+    assert losses(small_run(seed=0)) != losses(small_run(seed=1))
 
 
 def test_building_a_model_leaves_the_global_generator_alone() -> None:
@@ -137,16 +140,17 @@ class _Exploding(LSTMBlock):
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_a_run_diverges_before_the_optimiser_steps(tmp_path: Path, where: str) -> None:
     run = Run(task=find_task("parity")(), model=ExplodingConfig(d_model=8, where=where), train=SMALL, eval=SHORT)
-    folder = RunFolder(tmp_path, run.run_id)
-    folder.open(run)
-    loop = Loop(run, Exec(results=tmp_path, log_every=5), folder, CPU)
-    for step in range(12):
-        loop.step(step)
-    before = {name: value.clone() for name, value in loop.model.state_dict().items()}
-    loss, norm, _ = loop.step(12)
-    assert not (torch.isfinite(torch.tensor(loss)) and torch.isfinite(torch.tensor(norm)))
-    assert (loss == loss) == (where == "backward")
-    assert all(torch.equal(value, before[name]) for name, value in loop.model.state_dict().items())
+    pack = Pack([run], device=CPU, backend="auto")
+    for _ in range(12):
+        pack.advance(12)
+    before = {name: value.clone() for name, value in pack.models[0].state_dict().items()}
+    for _ in range(3):  # the step that breaks it, and steps it does not take
+        pack.advance(12)
+        (seen,) = pack.seen()
+        assert not seen.live and seen.done == 12
+        assert not (math.isfinite(seen.loss) and math.isfinite(seen.norm))
+        assert math.isnan(seen.loss) == (where == "forward")
+        assert all(torch.equal(value, before[name]) for name, value in pack.models[0].state_dict().items())
 
     result = execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
     assert result["status"] == "diverged"
@@ -160,10 +164,10 @@ def test_a_failed_run_is_a_record_stops_no_other_and_is_tried_again(
     runs = [small_run(seed=seed) for seed in range(3)]
     go = Loop.go
 
-    def fails_once(self: Loop, progress: Progress) -> dict:
-        if self.run.seed == 1:
+    def fails_once(self: Loop, progress: Progress) -> None:
+        if self.members[0].run.seed == 1:
             raise RuntimeError("out of memory")
-        return go(self, progress)
+        go(self, progress)
 
     monkeypatch.setattr(Loop, "go", fails_once)
     results = sweep(runs, Exec(results=tmp_path, log_every=5), quiet=True)
@@ -183,36 +187,46 @@ def test_a_run_that_is_being_written_is_busy(tmp_path: Path) -> None:
         execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
 
 
-def test_a_resume_under_other_numerics_is_marked(tmp_path: Path) -> None:
+def interrupt_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop whatever trains behind a step, once what is due there has been done."""
+    visit = Loop._visit
+
+    def stopping(self: Loop, last: int, progress: Progress) -> None:
+        visit(self, last, progress)
+        if self.step >= steps:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loop, "_visit", stopping)
+
+
+def test_a_resume_under_other_numerics_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = small_run()
-    folder = RunFolder(tmp_path, run.run_id)
-    folder.open(run)
-    loop = Loop(run, Exec(results=tmp_path, log_every=5), folder, CPU)
-    for _ in range(10):
-        loop.step(loop.counters.step)
-        loop.counters.step += 1
-    loop._save()
-    result = execute(run, Exec(results=tmp_path, backend="reference"), quiet=True)
+    settings = Exec(results=tmp_path, checkpoint_every=10)
+    interrupt_after(10, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        execute(run, settings, quiet=True)
+    monkeypatch.undo()
+    result = execute(run, replace(settings, backend="reference"), quiet=True)
     assert result["mixed_numerics"]
     assert not execute(small_run(seed=1), Exec(results=tmp_path, log_every=5), quiet=True)["mixed_numerics"]
 
 
-def test_dropout_changes_training_alone(tmp_path: Path) -> None:
+def test_dropout_changes_training_alone() -> None:
     plain, dropped = (
         replace(small_run("transformer"), model=replace(find_model("transformer").tiny(), dropout=rate))
         for rate in (0.0, 0.5)
     )
-    assert losses(plain, tmp_path)[0] != losses(dropped, tmp_path)[0]
-    assert losses(dropped, tmp_path / "a") == losses(dropped, tmp_path / "b")
+    assert losses(plain)[0] != losses(dropped)[0]
+    assert losses(dropped) == losses(dropped)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
 @pytest.mark.parametrize("model", ["lstm", "lstm_block", "transformer", "moe", "encoder"])
-def test_every_precision_trains(tmp_path: Path, model: str, precision: str) -> None:
+def test_every_precision_trains(model: str, precision: str) -> None:
     run = small_run(model, train=replace(SMALL, steps=3, precision=precision))
-    exact = losses(replace(run, train=replace(run.train, precision="fp64")), tmp_path)
+    exact = losses(replace(run, train=replace(run.train, precision="fp64")))
     tolerance = {"fp32": 1e-4, "bf16": 3e-2, "fp64": 1e-12}[precision]
-    assert losses(run, tmp_path) == pytest.approx(exact, rel=tolerance)
+    assert losses(run) == pytest.approx(exact, rel=tolerance)
 
 
 def test_moe_records_its_balance(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_kernel_is_taken_on_a_cpu() -> None:
     for name in ("mamba_ssm", "causal_conv1d", "mlstm_kernels"):
-        assert not _kernels.usable(name, torch.zeros(2), "auto")
+        assert not _kernels.usable(name, torch.zeros(2), Context())
     ctx = Context()
     MambaConfig.tiny().build(7)(torch.ones(2, 9, dtype=torch.int64), ctx)
     assert not ctx.backends

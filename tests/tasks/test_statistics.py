@@ -59,7 +59,7 @@ def strings(name: str) -> tuple[tuple[int, ...], torch.Tensor, list[list[str]], 
     """Training strings under the paper's lengths: the legal lengths, each string's, its symbols, its answers."""
     task, vocab = TASKS[name], TASKS[name].vocab
     run = Run(task=task, model=LSTMConfig(d_model=8), train=Train(batch=ROWS))
-    batch = TrainingStream(run, torch.device("cpu")).batch(0, longest=run.train.longest(0))
+    batch = TrainingStream([run], torch.device("cpu")).batch(0, longest=run.train.longest(0))
     legal = task.legal_lengths(*run.train.lengths)
     rows = zip(batch.tokens_BL.tolist(), batch.length_B.tolist(), strict=True)
     words = [[vocab[token] for token in row[:length]] for row, length in rows]

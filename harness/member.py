@@ -1,0 +1,141 @@
+"""One run of a pack: its folder, what it remembers between sessions, its scores and its result.
+
+Runs that train as one keep apart everything that is written: each has its own metrics, checkpoints, record and fate.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from harness import checkpoint
+from harness.build import weigh_state
+from harness.config import Exec, Run
+from harness.evaluate import Evaluator
+from harness.machine import fingerprint, provenance
+from harness.optim import rate_at
+from harness.outcome import labels, summary
+from harness.pack import Pack, Seen
+from harness.records import RunFolder
+from models.backbone import count_parameters
+
+
+@dataclass
+class Counters:
+    """What a run remembers besides weights and moments."""
+
+    step: int = 0  # steps done
+    logged: int = 0  # of which the last logged one
+    loss_sum: float = 0.0  # of the steps since
+    perfect: int = 0  # perfect validations in a row
+    mixed_numerics: bool = False  # resumed under another fingerprint
+
+
+class Member:
+    def __init__(self, run: Run, folder: RunFolder) -> None:
+        self.run, self.folder = run, folder
+        self.counters = Counters()
+        self.backends: set[str] = set()
+        self.seconds = 0.0  # of training, over all sessions; no part of any equality
+        self.result: dict[str, Any] | None = None
+        self.provenance = provenance(run.task, run.model)  # of the start: what is committed later did not run
+
+    def join(self, pack: Pack, row: int, content: dict[str, Any] | None, settings: Exec, numerics: dict) -> None:
+        """Become row `row` of a pack, at the step of a checkpoint or at the start."""
+        self.model: nn.Module = pack.models[row]
+        self.evaluator = Evaluator(self.run, self.model, device=pack.device, backend=settings.backend)
+        self.numerics = numerics
+        if content is None:
+            self.folder.cut_metrics(0)
+            checkpoint.drop_after(self.folder.path, step=0)
+            return
+        assert content["run_id"] == self.run.run_id, f"a checkpoint of {content['run_id']} lies in {self.run.run_id}"
+        self.counters = Counters(**content["counters"])
+        self.counters.mixed_numerics |= content["numerics"] != numerics
+        pack.restore(row, content, done=self.counters.step, loss_sum=self.counters.loss_sum)
+        self.backends, self.seconds = set(content["backends"]), content["seconds"]
+        self.folder.cut_metrics(content["metrics_bytes"])
+        checkpoint.drop_after(self.folder.path, step=self.counters.step)
+
+    @property
+    def stops_here(self) -> bool:
+        """Whether it has answered perfectly often enough to stop."""
+        return bool(self.run.train.stop_after) and self.counters.perfect >= self.run.train.stop_after
+
+    def log(self, seen: Seen) -> None:
+        counters = self.counters
+        loss = counters.loss_sum / (counters.step - counters.logged)
+        rate = rate_at(self.run.train, counters.step - 1)
+        self.folder.log(step=counters.step, loss=loss, lr=rate, grad_norm=seen.norm, **seen.metrics)
+        counters.loss_sum, counters.logged = 0.0, counters.step
+
+    def validate(self) -> float:
+        """Score it on the validation strings, for the history and for an early stop; the accuracy."""
+        score = self.evaluator.validation()
+        self.counters.perfect = self.counters.perfect + 1 if score.is_perfect() else 0
+        accuracy = score.accuracy(score=self.run.eval.score)
+        assert accuracy is not None
+        self.folder.log(step=self.counters.step, validation=accuracy, exact=score.exact_share())
+        return accuracy
+
+    def save(self, saved: dict[str, Any]) -> None:
+        content = {
+            "run_id": self.run.run_id,
+            **saved,
+            "counters": vars(self.counters),
+            "backends": sorted(self.backends),
+            "numerics": self.numerics,
+            "seconds": self.seconds,
+            "metrics_bytes": self.folder.metrics_bytes(),
+        }
+        checkpoint.write(checkpoint.path_of(self.folder.path, self.counters.step), content)
+        checkpoint.prune(self.folder.path)
+
+    def finish(self, *, stopped_early: bool) -> None:
+        """Score it at the last step's weights, never at the best checkpoint's, and leave its record."""
+        self.folder.log_time(event="trained", steps=self.counters.step, seconds=round(self.seconds, 3))
+        start = time.monotonic()
+        result = {**self._outcome("done"), "stopped_early": stopped_early, **self._scores()}
+        scoring = time.monotonic() - start
+        self.folder.log_time(event="scored", seconds=round(scoring, 3))
+        result["seconds"] = {"train": round(self.seconds, 3), "score": round(scoring, 3)}
+        self.folder.finish(result)
+        checkpoint.prune(self.folder.path, keep=1)
+        self.result = result
+
+    def diverge(self, seen: Seen) -> None:
+        """Leave the record of a loss or a gradient that is not finite."""
+        self.counters.step = seen.done
+        result = {**self._outcome("diverged"), "loss": repr(seen.loss), "grad_norm": repr(seen.norm)}
+        self.folder.finish(result)
+        self.result = result
+
+    def _scores(self) -> dict[str, Any]:
+        run, evaluator = self.run, self.evaluator
+        scores = {
+            "test": evaluator.test(),
+            "validation": evaluator.validation(),
+            "in_distribution": evaluator.in_distribution(),
+        }
+        longer = evaluator.extrapolation()
+        task = evaluator.test_task
+        return {
+            "floors": task.floors(task.legal_lengths(*run.eval.lengths), score=run.eval.score)._asdict(),
+            **{name: summary(run, score, task if name == "test" else None) for name, score in scores.items()},
+            "extrapolation": {str(length): summary(run, score) for length, score in longer.items()},
+            "backends": sorted(self.backends | evaluator.backends),
+        }
+
+    def _outcome(self, status: str) -> dict[str, Any]:
+        return {
+            **labels(self.run),
+            "status": status,
+            "steps": self.counters.step,
+            "parameters": count_parameters(self.model),
+            "state_bytes": weigh_state(self.model) if self.run.model.stepwise else None,
+            "numerics": self.numerics,
+            "fingerprint": fingerprint(self.numerics),
+            "mixed_numerics": self.counters.mixed_numerics,
+            "provenance": self.provenance,
+        }
