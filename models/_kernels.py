@@ -88,6 +88,29 @@ def mamba_scan(x_BLE: Tensor, dt_BLE: Tensor, A_EN: Tensor, B_BLN: Tensor, C_BLN
     return scan(x_BEL, dt_BEL, A_EN.float(), B_BNL, C_BNL, D_E.float()).mT
 
 
+def triton_lstm_scan(
+    x_BLD: Tensor, h_BD: Tensor, c_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`fused_lstm` through our own Triton kernel, which stacks."""
+    scan = importlib.import_module("models._triton_lstm").triton_lstm_scan
+    return scan(torch.nn.functional.linear(x_BLD, weight_ih, bias), h_BD, c_BD, weight_hh)
+
+
+def triton_slstm_scan(
+    x_BLHJ: Tensor, state: tuple[Tensor, Tensor, Tensor], weights: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """`slstm_scan` through our own Triton kernel, which stacks."""
+    return importlib.import_module("models._triton_slstm").triton_slstm_scan(x_BLHJ, state, weights)
+
+
+def fused_selective_scan(
+    u_BLE: Tensor, dt_BLE: Tensor, A_NE: Tensor, B_BLN: Tensor, C_BLN: Tensor, h_BNE: Tensor, signed: bool
+) -> tuple[Tensor, Tensor]:
+    """`scan_loop` in fp32 through our own Triton kernel, which stacks."""
+    scan = importlib.import_module("models._triton_scan").triton_selective_scan
+    return scan(u_BLE, dt_BLE, A_NE, B_BLN, C_BLN, h_BNE, signed)
+
+
 def short_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None) -> Tensor:
     """`ShortConvolution` from the start, through the CUDA kernel of causal-conv1d."""
     convolve = importlib.import_module("causal_conv1d").causal_conv1d_fn
@@ -108,7 +131,11 @@ def mlstm_scan(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_
 def usable(name: KernelName, x: Tensor, ctx: Context) -> bool:
     """Whether a block takes this kernel for `x`: it can run here, on this device, and was not asked not to."""
     kernel = _kernel(name)
-    return x.is_cuda and ctx.backend in ("auto", name) and not kernel.missing and (kernel.stacks or not ctx.stacked)
+    if not x.is_cuda or ctx.backend not in ("auto", name) or kernel.missing:
+        return False
+    if name.startswith("triton"):  # they compute in fp32 and hold a row of a state of at most so many
+        return x.dtype != torch.float64 and x.shape[-1] <= 256
+    return kernel.stacks or not ctx.stacked
 
 
 def demand(backend: Backend, *, model: str, device: torch.device) -> None:
@@ -131,6 +158,9 @@ def available() -> list[Kernel]:
         Kernel("torch.sdpa", attention, ""),
         Kernel("fused_slstm", ("xlstm",), ""),
         Kernel("mamba_ssm", ("mamba",), cuda or _import_error("mamba_ssm.ops.selective_scan_interface")),
+        Kernel("triton_lstm", ("lstm", "lstm_block"), cuda or _import_error("models._triton_lstm"), stacks=True),
+        Kernel("triton_slstm", ("xlstm",), cuda or _import_error("models._triton_slstm"), stacks=True),
+        Kernel("triton_scan", ("mamba",), cuda or _import_error("models._triton_scan"), stacks=True),
         Kernel("causal_conv1d", ("mamba", "mamba2", "xlstm"), cuda or _import_error("causal_conv1d")),
         Kernel("mlstm_kernels", ("xlstm",), cuda or _import_error("mlstm_kernels.torch.backend_module")),
     ]

@@ -12,13 +12,15 @@ by hand that keeps one state of every `CHUNK` and computes those in between agai
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from models.base import Backend
+from models import _kernels
+from models.base import Context
 
 CHUNK = 16
 CACHED = 2**19  # elements of a chunk's states that still run at the speed of a CPU's cache; rows beyond wait their turn
@@ -46,7 +48,7 @@ def selective_scan(
     h_BNE: Tensor | None,
     *,
     signed: bool,
-    backend: Backend,
+    ctx: Context,
 ) -> tuple[Tensor, Tensor]:
     """All y [B, L, E] and the last state, in the precision of `dt_BLE`, from a state (None: zeros).
 
@@ -57,9 +59,18 @@ def selective_scan(
         if h_BNE is None:
             h_BNE = torch.zeros_like(dt_BLE[:, :1]).expand(-1, A_EN.shape[1], -1)
         x_BLE, A_EN, B_BLN, C_BLN, h_BNE = (z.to(dt_BLE.dtype) for z in (x_BLE, A_EN, B_BLN, C_BLN, h_BNE))
-        scan = scan_loop if backend == "reference" else scan_chunks
-        y_BLE, h_BNE = scan(dt_BLE * x_BLE, dt_BLE, A_EN.mT, B_BLN, C_BLN, h_BNE, signed)
+        y_BLE, h_BNE = _scan_for(dt_BLE, ctx)(dt_BLE * x_BLE, dt_BLE, A_EN.mT, B_BLN, C_BLN, h_BNE, signed)
         return y_BLE + D_E * x_BLE, h_BNE
+
+
+def _scan_for(dt_BLE: Tensor, ctx: Context) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The fastest form there is for these tensors."""
+    if ctx.backend == "reference":
+        return scan_loop
+    if _kernels.usable("triton_scan", dt_BLE[..., :1], ctx):  # any number of channels
+        ctx.backends.add("triton_scan")
+        return _kernels.fused_selective_scan
+    return scan_chunks
 
 
 def scan_step(
@@ -118,13 +129,16 @@ class _Chunks(torch.autograd.Function):
     def setup_context(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
         *tensors, _, ctx.signed = inputs
         ctx.mark_non_differentiable(output[2])
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, output[2])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gy_RBLE: Tensor, gh_RBNE: Tensor, _: Tensor) -> Gradients:
+    def backward(ctx: FunctionCtx, gy_RBLE: Tensor | None, gh_RBNE: Tensor | None, _: None) -> Gradients:
         """From the last chunk to the first, with g_t = dL/dh_t = C_t gy_t + a_{t+1} g_{t+1}."""
         u_RBLE, dt_RBLE, A_RNE, B_RBLN, C_RBLN, starts_RBKNE = ctx.saved_tensors
+        gy_RBLE = torch.zeros_like(u_RBLE) if gy_RBLE is None else gy_RBLE
+        gh_RBNE = torch.zeros_like(starts_RBKNE[:, :, 0]) if gh_RBNE is None else gh_RBNE
         gA_RNE, of_chunks, room = torch.zeros_like(A_RNE), [], _room(3, gh_RBNE, u_RBLE.shape[2])
         chunks = zip(
             starts_RBKNE.unbind(2),

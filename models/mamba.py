@@ -74,9 +74,7 @@ class SelectiveSSM(Layer):
             ctx.backends.add("mamba_ssm")
             y_BLE = _kernels.mamba_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D)
         else:
-            y_BLE, h_BNE = selective_scan(
-                v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D, h_BNE, signed=self.signed, backend=ctx.backend
-            )
+            y_BLE, h_BNE = selective_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D, h_BNE, signed=self.signed, ctx=ctx)
         return self.out(y_BLE * nn.functional.silu(z_BLE)), h_BNE
 
 

@@ -18,6 +18,7 @@ Of every a + b blocks the first a are mLSTM: the authors' parity experiment for 
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +30,7 @@ from models import _kernels
 from models._convolution import ShortConvolution
 from models._mlstm import SHORT, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
 from models._residual import Layer, Residual
-from models._slstm import Weights, fused_slstm_scan, slstm_scan, slstm_start, slstm_step
+from models._slstm import Carried, Weights, fused_slstm_scan, slstm_scan, slstm_start, slstm_step
 from models.base import Block, Context, ModelConfig, Norm, State, register, require
 
 QKV_BLOCK = 4  # width of a block of W_q, W_k and W_v
@@ -173,12 +174,20 @@ class SLSTM(Layer):
         if self.conv is not None:
             c_BLD, past_BWD = self.conv.extend(x_BLD, past_BWD)
         read = self._read(x_BLD, c_BLD)
-        scan = slstm_scan if ctx.backend == "reference" else fused_slstm_scan
-        if scan is fused_slstm_scan:
-            ctx.backends.add("fused_slstm")
+        scan = self._scan_for(read, ctx)
         with torch.autocast(x_BLD.device.type, enabled=False):
             h_BLHK, memory = scan(read, memory, self._weights(read.dtype))
         return self.norm(h_BLHK.flatten(2)), (past_BWD, *memory)
+
+    def _scan_for(self, read: Tensor, ctx: Context) -> Callable[..., tuple[Tensor, Carried]]:
+        """The fastest form there is for these tensors."""
+        if ctx.backend == "reference":
+            return slstm_scan
+        if _kernels.usable("triton_slstm", read, ctx):
+            ctx.backends.add("triton_slstm")
+            return _kernels.triton_slstm_scan
+        ctx.backends.add("fused_slstm")
+        return fused_slstm_scan
 
     def _read(self, x: Tensor, c: Tensor | None) -> Tensor:
         """What a head's gates read, [B, (L,) H, J]: its channels, and before them those of the convolution if any."""

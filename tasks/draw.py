@@ -30,6 +30,7 @@ Array = TypeVar("Array", Tensor, np.ndarray)
 _GAMMA = -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as int64: 2**64 over the golden ratio
 _MUL_1 = -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
 _MUL_2 = -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
+_NAME_KEYS: dict[str, int] = {}
 _LOW_24, _LOW_32, _LOW_33, _LOW_34, _LOW_37 = ((1 << bits) - 1 for bits in (24, 32, 33, 34, 37))
 
 
@@ -62,7 +63,9 @@ def _absorb(key: int | Array, value: int | Array) -> int | Array:
 
 
 def _name_key(name: str) -> int:
-    return _signed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
+    if name not in _NAME_KEYS:  # looked up where it is known, since torch.compile does not trace a hash
+        _NAME_KEYS[name] = _signed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
+    return _NAME_KEYS[name]
 
 
 class _Stream:

@@ -76,7 +76,7 @@ def test_mamba_ssm_equals_the_scan(length: int) -> None:
     x, dt, A, B, C, D = leaves((3, length, 8), (3, length, 8), (8, 4), (3, length, 4), (3, length, 4), (8,))
     step, decay = torch.nn.functional.softplus(dt), -A.exp()
     theirs = _kernels.mamba_scan(x, step, decay, B, C, D)
-    ours = selective_scan(x, step, decay, B, C, D, None, signed=False, backend="reference")[0]
+    ours = selective_scan(x, step, decay, B, C, D, None, signed=False, ctx=Context(backend="reference"))[0]
     agree(ours, theirs, [x, dt, A, B, C, D], tolerance=1e-4)
 
 

@@ -62,11 +62,11 @@ def by_hand(inputs: list[Tensor], signed: bool) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_scan_equals_the_equations_on_plain_floats(backend: Backend, signed: bool, length: int) -> None:
     inputs = scan_inputs(2, length)
-    found = selective_scan(*inputs, signed=signed, backend=backend)
+    found = selective_scan(*inputs, signed=signed, ctx=Context(backend=backend))
     for one, other in zip(found, by_hand(inputs, signed), strict=True):
         close(one, other)
     *others, _ = inputs
-    without = selective_scan(*others, None, signed=signed, backend=backend)
+    without = selective_scan(*others, None, signed=signed, ctx=Context(backend=backend))
     for one, other in zip(without, by_hand([*others, torch.zeros(2, 3, 5)], signed), strict=True):
         close(one, other)
 
@@ -102,11 +102,11 @@ def test_gradients_equal_finite_differences(scan: Callable, signed: bool) -> Non
 
 def test_parts_of_a_sequence_carry_gradients_through_the_state() -> None:
     x, dt, A, B, C, D, h = scan_inputs(2, 40)
-    whole = selective_scan(x, dt, A, B, C, D, h, signed=False, backend="auto")
+    whole = selective_scan(x, dt, A, B, C, D, h, signed=False, ctx=Context())
     parts = []
     for start, end in ((0, 19), (19, 40)):
         pieces = [z[:, start:end] for z in (x, dt, B, C)]
-        y, h = selective_scan(*pieces[:2], A, *pieces[2:], D, h, signed=False, backend="auto")
+        y, h = selective_scan(*pieces[:2], A, *pieces[2:], D, h, signed=False, ctx=Context())
         parts.append(y)
     found = torch.cat(parts, 1), h
     for one, other in zip(found, whole, strict=True):
@@ -195,7 +195,7 @@ def test_extreme_steps_stay_finite(backend: Backend, signed: bool) -> None:
     for dt in (0.0, 1e-30, 1e4):
         x, _, *others = inputs
         inputs_now = [x, torch.full_like(x, dt), *others]
-        outputs = selective_scan(*[z.requires_grad_() for z in inputs_now], signed=signed, backend=backend)
+        outputs = selective_scan(*[z.requires_grad_() for z in inputs_now], signed=signed, ctx=Context(backend=backend))
         gradients = torch.autograd.grad(sum(z.sum() for z in outputs), inputs_now)
         assert all(bool(torch.isfinite(z).all()) for z in (*outputs, *gradients))
 
@@ -213,9 +213,9 @@ def test_bf16_autocast_leaves_the_scan_alone() -> None:
         )
         assert h_BNE.dtype == torch.float32
     inputs = [z.float() for z in scan_inputs(2, 20)]
-    plain = selective_scan(*inputs, signed=False, backend="auto")
+    plain = selective_scan(*inputs, signed=False, ctx=Context())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = selective_scan(*inputs, signed=False, backend="auto")
+        cast = selective_scan(*inputs, signed=False, ctx=Context())
     assert all(torch.equal(one, other) for one, other in zip(plain, cast, strict=True))
 
 
@@ -277,7 +277,7 @@ def test_transitions_are_not_decayed() -> None:
 def test_only_signed_eigenvalues_can_flip_a_state() -> None:
     dt, one, zero = torch.full((1, 1, 1), 5.0), torch.ones(1, 1, 1), torch.zeros(1, 1, 1)
     for signed, lowest, highest in ((False, 0.0, 0.01), (True, -1.0, -0.98)):
-        _, h = selective_scan(zero, dt, -one[0], one, one, one[0, 0], one, signed=signed, backend="auto")
+        _, h = selective_scan(zero, dt, -one[0], one, one, one[0, 0], one, signed=signed, ctx=Context())
         assert lowest <= h.item() <= highest
     assert MambaConfig(eigenvalues="signed").block(0).layers[0].signed and not MambaConfig().block(0).layers[0].signed
 

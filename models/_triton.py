@@ -1,0 +1,174 @@
+"""What the fused recurrences share: a step's product with the recurrent matrices, tile sizes, precision, replicas.
+
+A program computes all steps of 16 rows for one matrix U [G, K] of a replica (and head), where G = 4 K holds the four
+gates: on the way there h [16, K] U_g^T for each gate g, on the way back the sum over g of d_g [16, K] U_g. Products and
+states are accumulated in fp32; K is padded to a power of two by masks.
+
+Where the matrices fit, they stay on the chip for all steps ("resident"). Where not, each step reads them anew from the
+L2 cache, a block of the inner dimension at a time, and the other factor from memory that the program has just written,
+behind a barrier.
+
+"ieee" multiplies fp32 exactly, on the ordinary cores, as the reference does on a CPU. "tf32" would use the tensor cores
+and keep 10 of the 23 bits of each factor, an error of about 1e-3 a product that a recurrence then carries along;
+"tf32x3" recovers nearly all bits from three such products. bf16 takes the tensor cores in any case.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+Precision = Literal["ieee", "tf32x3", "tf32"]
+
+ROWS = tl.constexpr(16)  # of a tile: the fewest for which a tensor core multiplies
+BLOCK = tl.constexpr(16)  # of the inner dimension, where matrices are read anew
+
+
+def settings(width: int, dtype: torch.dtype, precision: Precision) -> dict[str, Any]:
+    """A kernel's constants and warps, by plain rules, so that no call measures and a CUDA graph can capture it.
+
+    Compiled for an H200, shared memory stays within 148 of its 227 KiB. Up to a width of 64 in fp32 and 128 in bf16 no
+    register spills; beyond, up to 300 bytes a thread do.
+    """
+    assert width <= 256, f"a width of {width} is the reference's"
+    padded = max(16, triton.next_power_of_2(width))
+    copies = 2 if precision == "tf32x3" and dtype == torch.float32 else 1
+    return {
+        "WIDTH": width,
+        "PADDED": padded,
+        "RESIDENT": 4 * padded**2 * dtype.itemsize * copies <= 2**17,
+        "PRECISION": precision,
+        "num_warps": min(16, padded // (8 if dtype == torch.float32 else 16)),
+    }
+
+
+def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    """All memory that a kernel writes."""
+    return like.new_empty(shape, dtype=dtype)
+
+
+def common_dtype(x: Tensor) -> torch.dtype:
+    """What autocast makes of a product's factors, by hand, and else what they are."""
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    assert dtype in (torch.float32, torch.bfloat16), f"{dtype} is the reference's"
+    return dtype
+
+
+def rows_together(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def fold_replicas(tensors: Sequence[Tensor], in_dims: Sequence[int | None], size: int) -> list[Tensor]:
+    """What vmap adds goes into the first axis."""
+    return [
+        (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
+        for x, dim in zip(tensors, in_dims, strict=True)
+    ]
+
+
+@triton.jit
+def sigmoid(x: tl.tensor) -> tl.tensor:
+    return 1 / (1 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x: tl.tensor) -> tl.tensor:
+    return 2 / (1 + tl.exp(-2 * x)) - 1
+
+
+@triton.jit
+def log_sigmoid(x: tl.tensor) -> tl.tensor:
+    return tl.minimum(x, 0.0) - tl.log(1 + tl.exp(-tl.abs(x)))
+
+
+@triton.jit
+def load_four(at: tl.tensor, mask: tl.tensor, stride: tl.constexpr) -> tl.tuple:
+    """The same tile of each of the four gates."""
+    return (
+        tl.load(at, mask, 0.0),
+        tl.load(at + stride, mask, 0.0),
+        tl.load(at + 2 * stride, mask, 0.0),
+        tl.load(at + 3 * stride, mask, 0.0),
+    )
+
+
+@triton.jit
+def store_four(at: tl.tensor, four: tl.tuple, mask: tl.tensor, stride: tl.constexpr) -> None:
+    to = at.dtype.element_ty
+    tl.store(at, four[0].to(to), mask)
+    tl.store(at + stride, four[1].to(to), mask)
+    tl.store(at + 2 * stride, four[2].to(to), mask)
+    tl.store(at + 3 * stride, four[3].to(to), mask)
+
+
+@triton.jit
+def dot_four(x: tl.tensor, U: tl.tuple, sums: tl.tuple, PRECISION: tl.constexpr) -> tl.tuple:
+    return (
+        tl.dot(x, U[0], sums[0], input_precision=PRECISION),
+        tl.dot(x, U[1], sums[1], input_precision=PRECISION),
+        tl.dot(x, U[2], sums[2], input_precision=PRECISION),
+        tl.dot(x, U[3], sums[3], input_precision=PRECISION),
+    )
+
+
+@triton.jit
+def load_matrices(U: tl.tensor, TRANSPOSED: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr) -> tl.tuple:
+    """U_g of each gate, or its transpose."""
+    one, other = tl.arange(0, PADDED)[:, None], tl.arange(0, PADDED)[None, :]
+    at = U + (other * WIDTH + one if TRANSPOSED else one * WIDTH + other)
+    return load_four(at, (one < WIDTH) & (other < WIDTH), WIDTH * WIDTH)
+
+
+@triton.jit
+def stream_there(
+    sums: tl.tuple,
+    h: tl.tensor,
+    U: tl.tensor,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> tl.tuple:
+    """sums_g + h U_g^T, with h [ROWS, WIDTH] in memory."""
+    i, f, z, o = sums
+    row, n = tl.arange(0, ROWS)[:, None], tl.arange(0, PADDED)[None, :]
+    for start in tl.range(0, WIDTH, BLOCK, num_stages=3):
+        k = start + tl.arange(0, BLOCK)
+        part = tl.load(h + row * WIDTH + k[None, :], k[None, :] < WIDTH, 0.0)
+        across = load_four(U + n * WIDTH + k[:, None], (k[:, None] < WIDTH) & (n < WIDTH), WIDTH * WIDTH)
+        i, f, z, o = dot_four(part, across, (i, f, z, o), PRECISION)
+    return i, f, z, o
+
+
+@triton.jit
+def stream_back(
+    d_gates: tl.tensor,
+    by_row: tl.tensor,
+    rows: tl.tensor,
+    U: tl.tensor,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> tl.tensor:
+    """The sum over g of d_g U_g, with d [rows, 4 WIDTH] in memory."""
+    d_h = tl.zeros((ROWS, PADDED), tl.float32)
+    row, n = tl.arange(0, ROWS)[:, None], tl.arange(0, PADDED)[None, :]
+    for start in tl.range(0, 4 * WIDTH, 2 * BLOCK, num_stages=3):
+        k = start + tl.arange(0, 2 * BLOCK)
+        part = tl.load(d_gates + row * by_row + k[None, :], (row < rows) & (k[None, :] < 4 * WIDTH), 0.0)
+        along = tl.load(U + k[:, None] * WIDTH + n, (k[:, None] < 4 * WIDTH) & (n < WIDTH), 0.0)
+        d_h = tl.dot(part, along, d_h, input_precision=PRECISION)
+    return d_h
+
+
+@triton.jit
+def dot_back(d: tl.tuple, U: tl.tuple, PRECISION: tl.constexpr) -> tl.tensor:
+    """The sum over g of d_g U_g."""
+    to = U[0].dtype
+    d_h = tl.dot(d[0].to(to), U[0], input_precision=PRECISION)
+    d_h = tl.dot(d[1].to(to), U[1], d_h, input_precision=PRECISION)
+    d_h = tl.dot(d[2].to(to), U[2], d_h, input_precision=PRECISION)
+    return tl.dot(d[3].to(to), U[3], d_h, input_precision=PRECISION)

@@ -1,0 +1,249 @@
+"""The Triton scan equals the plain loop: interpreted on a CPU, compiled for a GPU, and run on one where there is one.
+
+Triton decides on import whether it interprets, so this file is also the program of a process of its own, which makes
+all comparisons and prints what is wrong with each.
+"""
+
+import importlib.util
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from models._selective_scan import scan_loop
+
+if importlib.util.find_spec("triton") is None:
+    if os.environ.get("LADDER_ORACLES") == "required":
+        raise ModuleNotFoundError("triton cannot be imported, and LADDER_ORACLES=required")
+    pytest.skip("triton cannot be imported", allow_module_level=True)
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from models import _triton_scan
+from models._triton_scan import _Tiling, triton_selective_scan
+
+torch.set_num_threads(1)
+
+BORDER = 4096  # elements around every output
+
+
+class Case(NamedTuple):
+    batch: int
+    length: int
+    channels: int
+    states: int
+    signed: bool = False
+    precision: Literal["fp32", "bf16", "mixed"] = "fp32"
+    axes: tuple[int | None, ...] = ()  # of the replicas in the inputs, for vmap; empty: no replicas
+
+    def __str__(self) -> str:
+        return "-".join(str(part).replace(" ", "") for part in self)
+
+
+IN_FRONT = (0, 0, 0, 0, 0, 0)
+CASES = [
+    Case(2, 1, 16, 4),
+    Case(1, 2, 20, 16, signed=True),
+    Case(1, 7, 40, 16),  # two tiles, of which the second holds eight channels
+    Case(3, 8, 1, 1, signed=True),
+    Case(2, 9, 5, 3),
+    Case(2, 16, 20, 4, signed=True),
+    Case(1, 17, 40, 16, signed=True),
+    Case(1, 9, 130, 4),
+    Case(1, 9, 20, 64),  # two warps
+    Case(1, 33, 16, 16),
+    Case(1, 10, 40, 16, axes=IN_FRONT),
+    Case(2, 7, 20, 4, signed=True, axes=IN_FRONT),
+    Case(2, 9, 5, 3, signed=True, axes=(2, 0, 1, None, 1, 3)),
+    Case(1, 3, 5, 3, axes=(0, 0, None, 3, 0, None)),
+    Case(1, 7, 40, 16, precision="bf16"),
+    Case(2, 7, 20, 4, signed=True, precision="mixed", axes=IN_FRONT),
+]
+LARGE = [Case(4, 256, 256, 16), Case(4, 100, 256, 16, signed=True, axes=IN_FRONT), Case(300, 40, 64, 16)]
+
+
+def inputs_of(case: Case, device: str) -> list[Tensor]:
+    """u, dt, A, B, C and h, which want gradients, with an axis of two replicas where the case has one."""
+    generator = torch.Generator().manual_seed(0)
+    batch, length, channels, states, *_ = case
+    rows, of_states = (batch, length, channels), (batch, length, states)
+    shapes = [rows, rows, (states, channels), of_states, of_states, (batch, states, channels)]
+    bf16 = {"fp32": (), "bf16": range(6), "mixed": (0, 3, 4)}[case.precision]
+    inputs = []
+    for place, (shape, axis) in enumerate(zip(shapes, case.axes or [None] * 6, strict=True)):
+        shape = list(shape)
+        if axis is not None:
+            shape.insert(axis, 2)
+        z = torch.randn(shape, generator=generator)
+        if place == 1:
+            z = torch.nn.functional.softplus(z - 1)
+        elif place == 2:
+            z = -4 * z.abs()
+        inputs.append(z.to(device, torch.bfloat16 if place in bf16 else torch.float32).requires_grad_())
+    return inputs
+
+
+@contextmanager
+def walled_rooms() -> Iterator[list[Tensor]]:
+    """Outputs hold NaN until they are written, and are walled in by NaN that nothing may write over."""
+    rooms, walls, plain = [], [], _triton_scan._room
+
+    def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        count = math.prod(shape)
+        whole = torch.full((count + 2 * BORDER,), torch.nan, dtype=dtype, device=device)
+        walls.extend([whole[:BORDER], whole[BORDER + count :]])
+        rooms.append(whole[BORDER : BORDER + count].view(shape))
+        return rooms[-1]
+
+    _triton_scan._room = room
+    try:
+        yield rooms
+    finally:
+        _triton_scan._room = plain
+    assert walls and all(bool(wall.isnan().all()) for wall in walls), "a kernel wrote outside its outputs"
+
+
+def weighted(outputs: tuple[Tensor, ...]) -> Tensor:
+    """A scalar in which no element can hide another's error."""
+    return sum((z.double() * torch.arange(1.0, z.numel() + 1).cos().to(z.device).view_as(z)).sum() for z in outputs)
+
+
+def compare(case: Case, device: str, parts: slice = slice(None)) -> None:
+    """Outputs, and the gradients of all inputs from some of them, against the loop's in fp64 on the same numbers."""
+    inputs = inputs_of(case, device)
+    exact = [z.detach().double().requires_grad_() for z in inputs]
+    results = []
+    for scan, given in ((triton_selective_scan, inputs), (scan_loop, exact)):
+
+        def call(*z: Tensor, scan: Callable = scan) -> tuple[Tensor, Tensor]:
+            return scan(*z, case.signed)
+
+        with walled_rooms() if scan is triton_selective_scan else nullcontext():
+            outputs = (torch.vmap(call, in_dims=case.axes) if case.axes else call)(*given)
+            gradients = torch.autograd.grad(weighted(outputs[parts]), given, materialize_grads=True)
+        results.append([z.detach() for z in (*outputs, *gradients)])
+    found, expected = results
+    assert [z.dtype for z in found] == [inputs[0].dtype, inputs[5].dtype, *(z.dtype for z in inputs)]
+    tolerance = 1e-5 if case.precision == "fp32" else 1e-2
+    for name, one, other in zip(("y", "h", "u", "dt", "A", "B", "C", "h_0"), found, expected, strict=True):
+        error, scale = (one - other).abs().max().item(), max(1.0, other.abs().max().item())
+        assert error <= tolerance * scale, f"{name}: {error:.1e} of {scale:.1e}"  # not so for NaN either
+
+
+def compare_part(parts: slice, device: str) -> None:
+    compare(CASES[4], device, parts)
+
+
+def without_gradients(device: str) -> None:
+    """The same numbers, and no states kept: otherwise one before each chunk."""
+    case = CASES[4]
+    inputs = inputs_of(case, device)
+    with walled_rooms() as kept:
+        outputs = triton_selective_scan(*inputs, False)
+    with walled_rooms() as rooms, torch.no_grad():
+        again = triton_selective_scan(*inputs, False)
+    assert all(torch.equal(one, other) for one, other in zip(outputs, again, strict=True))
+    needed = sum(z.numel() for z in outputs)
+    assert sum(z.numel() for z in rooms) == needed
+    assert sum(z.numel() for z in kept) == needed + case.batch * 2 * case.states * case.channels
+
+
+def extremes(device: str) -> None:
+    """Steps of nothing and beyond fp32's exponent stay finite."""
+    for dt in (0.0, 1e-30, 1e4):
+        u, dt_BLE, *others = inputs_of(CASES[4], device)
+        inputs = [u, torch.full_like(dt_BLE, dt, requires_grad=True), *others]
+        with walled_rooms():
+            outputs = triton_selective_scan(*inputs, True)
+            gradients = torch.autograd.grad(weighted(outputs), inputs)
+        assert all(bool(torch.isfinite(z).all()) for z in (*outputs, *gradients))
+
+
+CHECKS = {str(case): (compare, case) for case in CASES} | {
+    "through y alone": (compare_part, slice(0, 1)),
+    "through the last state alone": (compare_part, slice(1, 2)),
+    "without gradients": (without_gradients,),
+    "extremes": (extremes,),
+}
+ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
+
+
+def failures() -> dict[str, str]:
+    found = {}
+    for name, (check, *arguments) in CHECKS.items():
+        try:
+            check(*arguments, "cpu")
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, str]:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_interpreted_on_a_cpu(interpreted: dict[str, str], name: str) -> None:
+    assert interpreted.get(name, "") == ""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_on_a_gpu(name: str) -> None:
+    check, *arguments = ON_A_GPU[name]
+    check(*arguments, "cuda")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kernel", [_triton_scan.forward_kernel, _triton_scan.backward_kernel], ids=["there", "back"])
+def test_kernels_compile_for_an_h100(tmp_path: Path, kernel: triton.JITFunction, precision: str) -> None:
+    tiling = _Tiling.of(16, 256)
+    constants = {"N": 16, "E": 256, "STATES": tiling.states, "TILE": tiling.tile, "CHUNK": _triton_scan.CHUNK}
+    constants |= {"SIGNED": precision == "bf16", "KEEP": True}
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
+    others = dict.fromkeys(constants, "constexpr") | {"batch": "i32", "length": "i32"}
+    others |= dict.fromkeys(("starts", "gA", "gB", "gC"), "*fp32")
+    signature = {name: others.get(name, f"*{precision}") for name in kernel.arg_names}
+    aligned = {(place,): [["tt.divisibility", 16]] for place, kind in enumerate(signature.values()) if kind[0] == "*"}
+    compiled = triton.compile(
+        ASTSource(kernel, signature, constants, aligned),
+        target=GPUTarget("cuda", 90, 32),
+        options={"num_warps": tiling.warps},
+    )
+    assert compiled.metadata.shared <= 1024
+    (tmp_path / "cubin").write_bytes(compiled.asm["cubin"])
+    dump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    usage = subprocess.run([dump, "-res-usage", tmp_path / "cubin"], capture_output=True, text=True, check=True).stdout
+    registers, spilled = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
+    assert (registers <= 128 and spilled == 0) or kernel is _triton_scan.backward_kernel
+    assert spilled <= 256  # bytes a thread: a chunk's states just about fit
+
+
+def test_other_precisions_are_refused() -> None:
+    for dtype in (torch.float64, torch.float16):
+        for place in range(6):
+            inputs = [z.detach() for z in inputs_of(CASES[0], "cpu")]
+            inputs[place] = inputs[place].to(dtype)
+            with pytest.raises(AssertionError, match="fp32 and bf16"):
+                triton_selective_scan(*inputs, False)
+
+
+if __name__ == "__main__":
+    print(json.dumps(failures()))
