@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 
-from harness import commands
+from harness import commands, sweep_commands
 from harness.arguments import take
 from harness.registry import did_you_mean, load_plugin
 from harness.train import pinned
@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "sample": (commands.sample, "strings of a task with their answers   TASK [--count N] [--length L] [--json]"),
     "export": (commands.export, "strings of a task in a file with their hash   TASK --out FILE [--count N]"),
     "run": (commands.run, "train and score   TASK MODEL [--protocol NAME] [--help for every setting]"),
+    "plan": (sweep_commands.plan_sweep, "packs of a sweep and the hours it will take   SCRIPT [--json]"),
     "table": (commands.table, "markdown and CSV from the records   [--results FOLDER]"),
     "check": (commands.check, "the conformance of a task or model, yours or ours   NAME"),
     "errors": (commands.errors, "where a trained model fails   RUN_ID [--json]"),
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if name not in COMMANDS:
             raise ValueError(f"no such command: {name!r}{did_you_mean(name, COMMANDS) or '; see `ladder --help`'}")
-        if rest in (["--help"], ["-h"]) and name in ("describe", "sample", "export", "run", "check"):
+        if rest in (["--help"], ["-h"]) and name in ("describe", "sample", "export", "run", "plan", "check"):
             print(f"ladder {name}: {COMMANDS[name][1]}\nWith the name, --help lists every option.")
             return 0
         for plugin in take(rest, "--plugin"):

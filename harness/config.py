@@ -263,6 +263,12 @@ class Exec:
     """CPU threads of one run."""
     backend: Backend = "auto"
     """auto takes the fastest path a block has here; reference is plain torch; a kernel's name refuses to go without."""
+    pack: int = 0
+    """Runs of a sweep trained as one; 0: one on a CPU, on CUDA as many as its memory holds, up to 27."""
+    capture: Literal["auto", "on", "off"] = "auto"
+    """Whether steps are replayed from a CUDA graph; auto: on CUDA."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Whether torch.compile fuses what it can of a step; auto: on CUDA, for runs long enough to be worth it."""
     checkpoint_every: int = 1000
     """Steps between checkpoints."""
     log_every: int = 100
@@ -273,6 +279,7 @@ class Exec:
     def __post_init__(self) -> None:
         check_types(self, "exec")
         require(self.threads >= 1, f"exec.threads must be at least 1, not {self.threads}")
+        require(self.pack >= 0, f"exec.pack must not be negative: {self.pack}")
         require(self.checkpoint_every >= 1, f"exec.checkpoint_every must be at least 1, not {self.checkpoint_every}")
         require(self.log_every >= 1, f"exec.log_every must be at least 1, not {self.log_every}")
 

@@ -49,11 +49,13 @@ def find_device(name: str) -> torch.device:
 
 def numerics(settings: Exec, device: torch.device, *, pack: int = 1, capture: str = "plain") -> dict[str, Any]:
     """Everything about the execution that may move the last bits of a number."""
+    tf32 = [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32] if device.type == "cuda" else []
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": settings.threads,
         "torch": str(torch.__version__),  # plain text: a checkpoint holds no other type
+        "tf32": tf32,
         "backend": settings.backend,
         "pack": pack,
         "steps": capture,

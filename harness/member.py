@@ -38,6 +38,7 @@ class Member:
         self.counters = Counters()
         self.backends: set[str] = set()
         self.seconds = 0.0  # of training, over all sessions; no part of any equality
+        self.preparing = 0.0  # of these, to warm up, compile and capture, in this session
         self.result: dict[str, Any] | None = None
         self.provenance = provenance(run.task, run.model)  # of the start: what is committed later did not run
 
@@ -99,7 +100,9 @@ class Member:
         result = {**self._outcome("done"), "stopped_early": stopped_early, **self._scores()}
         scoring = time.monotonic() - start
         self.folder.log_time(event="scored", seconds=round(scoring, 3))
-        result["seconds"] = {"train": round(self.seconds, 3), "score": round(scoring, 3)}
+        spent = {"train": self.seconds, "prepare": self.preparing, "score": scoring}
+        result["seconds"] = {name: round(seconds, 3) for name, seconds in spent.items()}
+        result["seconds"]["expected"] = self.folder.expected_seconds()
         self.folder.finish(result)
         checkpoint.prune(self.folder.path, keep=1)
         self.result = result

@@ -89,6 +89,11 @@ class RunFolder:
             raise ValueError(f"{self.metrics} has lost lines its checkpoint knows of; remove the folder to start over")
         os.truncate(self.metrics, size)
 
+    def expected_seconds(self) -> float | None:
+        """What a plan said this run would take."""
+        file = plan_file(self.path.parents[1])
+        return json.loads(file.read_text()).get(self.path.name) if file.exists() else None
+
     def finish(self, result: dict[str, Any]) -> None:
         checkpoint.write_atomically(self.path / "result.json", _pretty(result))
 
@@ -114,6 +119,11 @@ class RunFolder:
             return []
         lines = self.metrics.read_text().split("\n")
         return [json.loads(line) for line in lines[:-1]]
+
+
+def plan_file(results: Path) -> Path:
+    """What is expected of each run, in seconds (harness/plan.py)."""
+    return results / "plan.json"
 
 
 def find_run(results: Path, run_id: str) -> RunFolder:

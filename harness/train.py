@@ -23,7 +23,7 @@ from harness.outcome import labels
 from harness.pack import Pack
 from harness.progress import Progress
 from harness.records import Busy, RunFolder
-from harness.steps import stepper
+from harness.steps import capturable, stepper
 from models._kernels import demand
 
 
@@ -48,6 +48,7 @@ def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False
     A pack that breaks is tried again in halves, so that what is wrong with one run is that run's alone.
     """
     device = find_device(settings.device)
+    capturable(settings, device)
     demand(settings.backend, model=runs[0].model.name, device=device)
     outcomes: dict[str, Outcome] = {}
     with ExitStack() as locks:
@@ -211,6 +212,7 @@ class Loop:
         """Score who is at the end, or may stop before it; the clock of the others stands still meanwhile."""
         for row, member in self._live():
             if self.step == last or member.stops_here:
+                member.preparing = self.steps.preparing
                 self._tick()
                 member.finish(stopped_early=member.stops_here)
                 self.pack.hold(row)
@@ -233,5 +235,5 @@ class Loop:
         assert result is not None
         if result["status"] == "diverged":
             return f"diverged at step {result['steps']}: loss {result['loss']}, gradient norm {result['grad_norm']}"
-        spent = sum(result["seconds"].values())
+        spent = result["seconds"]["train"] + result["seconds"]["score"]
         return f"{result['steps']} steps, test accuracy {result['test']['accuracy']:.3f}, {spent:.1f}s"

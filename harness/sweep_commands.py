@@ -1,0 +1,73 @@
+"""What the `ladder` commands about many runs do."""
+
+import json
+import os
+from dataclasses import dataclass, field
+
+from harness.arguments import name_first, parse
+from harness.config import Exec
+from harness.plan import Part, plan, save
+from harness.scripts import runs_of
+
+
+@dataclass
+class PlanOptions:
+    """What a sweep will take: its packs, a few measured steps of each shape, the hours it makes."""
+
+    exec: Exec = field(default_factory=Exec)
+    json: bool = False
+    """Print JSON."""
+
+
+def plan_sweep(words: list[str]) -> int:
+    script = name_first(words, "ladder plan needs a SCRIPT: a Python file with a function runs()")
+    options = parse(PlanOptions, words, prog=f"ladder plan {script}")
+    runs = runs_of(script)
+    parts = plan(runs, options.exec)
+    save(parts, options.exec.results)
+    left = sum(len(part.runs) for part in parts)
+    hours = sum(part.seconds + part.preparing for part in parts) / 3600
+    workers = min(max(1, (os.cpu_count() or 1) // options.exec.threads), max(1, len(parts)))
+    if options.json:
+        tree = {"runs": len(runs), "done": len(runs) - left, "hours": hours, "parts": [_plain(part) for part in parts]}
+        print(json.dumps(tree, indent=1))
+        return 0
+    print(f"{len(runs)} runs: {len(runs) - left} done, {left} to do in {len(parts)} packs")
+    for line in _lines(parts):
+        print(line)
+    several = f"; on {workers} cores at once about {_duration(hours / workers)}" if workers > 1 else ""
+    print(f"expected: {_duration(hours)} one after the other{several}")
+    return 0
+
+
+def _lines(parts: list[Part]) -> list[str]:
+    """A line for each task and model, not for each pack."""
+    rows: dict[tuple[str, str], list[Part]] = {}
+    for part in parts:
+        rows.setdefault((part.runs[0].task.name, part.runs[0].model.name), []).append(part)
+    lines = []
+    for (task, model), some in rows.items():
+        count = sum(len(part.runs) for part in some)
+        sizes = sorted({len(part.runs) for part in some}, reverse=True)
+        hours = sum(part.seconds + part.preparing for part in some) / 3600
+        packed = f" in packs of {', '.join(map(str, sizes))}" if sizes != [1] else ""
+        steps = " ".join(f"{ms:.2f}" for ms in sorted({part.step_ms for part in some}))
+        lines.append(f"  {task:22} {model:16} {count:4} runs{packed}  {steps} ms a step  {_duration(hours)}")
+    return lines
+
+
+def _plain(part: Part) -> dict[str, object]:
+    return {
+        "task": part.runs[0].task.name,
+        "model": part.runs[0].model.name,
+        "runs": [run.run_id for run in part.runs],
+        "step_ms": part.step_ms,
+        "seconds": part.seconds,
+        "preparing": part.preparing,
+    }
+
+
+def _duration(hours: float) -> str:
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{60 * hours:.1f} min" if hours * 60 >= 1 else f"{3600 * hours:.0f} s"
