@@ -1,0 +1,185 @@
+"""The next move of a random game of Othello, of which only the moves are told: which squares may be played now?
+
+    d3 c3 c4 e3 f2  ->  c3 c4 e3 f2 ..        read at each move: the next one; any legal move is right
+
+Games are uniform over the legal moves at every ply. Tokens are the squares that can be played on, row by row from a1;
+a pass is not written down, so whose turn it is does not follow from the ply: .34 of the games have a pass, and after
+ply 59 the parity is wrong of .28 of them. A length counts the first moves of a game, all of which but the last are
+input; 60 asks for whole games on either board. The .011 of games that end sooner leave blank positions, not scored.
+Outside the hierarchy: a finite board, of which the answers are a function. After Li et al. 2023 (2210.13382); the
+labels of `state`, squares as the player to move sees them, after Nanda et al. 2023 (2309.00941).
+
+Whole games on 64 squares: no loss is below 2.0101 nats, the mean log number of legal moves; no guess is the move played
+more often than .1706. A guess is legal at a rate of .144 among all squares and of .409 among the empty ones. Of the 64
+squares' labels, always "empty" is right for .469, the commonest for each square .539, for each square and ply .622.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from tasks._othello import SIZES, bit_table, names_of, random_games, replay, squares_of, vocab_of
+from tasks.base import PAD, Batch, Floors, Task, register
+from tasks.draw import Draw
+
+EMPTY, MINE, THEIRS = 0, 1, 2  # of `state`; of `boards` as black sees them, MINE is black and THEIRS white
+SHORTEST, WHOLE = 2, 60  # the moves that a length can ask for
+GAMES = 2000  # twice: of the first the guesses are made, on the second they are scored
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Othello(Task):
+    name, version, level = "othello", 1, "none"
+    own_lengths = (WHOLE, WHOLE)
+
+    size: int = 8
+    """How many squares a side of the board has: 8 or 6."""
+
+    def __post_init__(self) -> None:
+        if self.size not in SIZES:
+            raise ValueError(f"othello: size must be {' or '.join(map(str, SIZES))}, not {self.size}")
+
+    @property
+    def vocab(self) -> tuple[str, ...]:
+        return vocab_of(self.size)
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        return tuple(range(1, self.size**2 - 3))
+
+    @property
+    def squares(self) -> tuple[str, ...]:
+        """The names of the squares in the order of `state`'s parts: row by row from a1."""
+        return names_of(self.size)
+
+    def legal_lengths(self, low: int, high: int) -> tuple[int, ...]:
+        return tuple(range(max(low, SHORTEST), min(high, WHOLE) + 1))
+
+    def positions(self, length: int) -> int:
+        return min(length, len(self.answers)) - 1
+
+    def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:
+        plies = min(width + 1, len(self.answers))
+        return self.batch_of(random_games(draw, size=self.size, plies=plies), lengths_B, width)
+
+    def batch_of(self, games_BP: Tensor, lengths_B: Tensor, width: int) -> Batch:
+        """The first moves of games, random ones or those of a file (`tasks._othello_files.load_games`)."""
+        length_B = lengths_B.clamp(max=len(self.answers)) - 1
+        games_BP = pad(games_BP, (0, max(width + 1 - games_BP.shape[1], 0)), value=PAD)[:, : width + 1]
+        inside_BL = torch.arange(width, device=games_BP.device) < length_B[:, None]
+        tokens_BL, targets_BL = (torch.where(inside_BL, moves, PAD) for moves in (games_BP[:, :-1], games_BP[:, 1:]))
+        return Batch(tokens_BL, targets_BL, targets_BL != PAD, length_B, torch.ones_like(length_B))
+
+    def allowed(self, tokens_BL: Tensor) -> Tensor:
+        """The legal moves after each position; none when the game is over."""
+        legal_BL = torch.stack([position.legal for position in replay(tokens_BL, size=self.size)], dim=1)
+        return (legal_BL[..., None] & bit_table(self.size, tokens_BL.device)) != 0
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """Of each square EMPTY, MINE or THEIRS, as the player to move sees it; `boards` has it in black and white.
+
+        Once the game is over, as the player sees it who did not move last.
+        """
+        return (3,) * self.size**2
+
+    def state(self, tokens_BL: Tensor) -> Tensor:
+        return self.boards(tokens_BL, sees="mover")
+
+    def boards(self, tokens_BL: Tensor, *, sees: Literal["mover", "black"]) -> Tensor:
+        """The board after each position, [B, L, S]: EMPTY, stones of the one who sees it 1, of the other 2.
+
+        Any tokens are replayed: what is no legal move is passed over.
+        """
+        own, other = [], []
+        for mine, theirs, _, black in replay(tokens_BL, size=self.size):
+            own.append(mine if sees == "mover" else torch.where(black, mine, theirs))
+            other.append(theirs if sees == "mover" else torch.where(black, theirs, mine))
+        return _spread(torch.stack(own, 1), self.size) + 2 * _spread(torch.stack(other, 1), self.size)
+
+    def black_moves(self, tokens_BL: Tensor) -> Tensor:
+        """Whether black is to move after each position, bool [B, L]."""
+        return torch.stack([position.black for position in replay(tokens_BL, size=self.size)], dim=1)
+
+    def floors(self, lengths: Sequence[int], *, score: Literal["tokens", "lengths"] = "tokens") -> Floors:
+        """Accuracy is the rate of legal moves: that of uniform guesses, of one square always, of one for each ply."""
+        guess_LC, legal_LC, scored_L = _legal_shares(self)
+        weight_L = np.zeros_like(scored_L)
+        for length in lengths:
+            part = slice(self.positions(length))
+            weight_L[part] += 1 / scored_L[part].sum() if score == "lengths" else 1
+        at_random = weight_L @ legal_LC.mean(1)
+        constant = weight_L @ legal_LC[:, (weight_L @ guess_LC).argmax()]
+        by_ply = weight_L @ np.take_along_axis(legal_LC, guess_LC.argmax(1)[:, None], axis=1)[:, 0]
+        answers = weight_L @ scored_L
+        return Floors(
+            s_rand=float(at_random / answers),
+            best_constant=float(constant / answers),
+            content_free=float(max(by_ply, constant) / answers),
+        )
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {name: f"{value:.3f}" for name, value in _measured(self)._asdict().items()}
+
+
+def _spread(bits_BL: Tensor, size: int) -> Tensor:
+    """One bit for each square, [B, L, S]."""
+    return (bits_BL[..., None] >> _square_numbers(size, bits_BL.device)) & 1
+
+
+@lru_cache(maxsize=64)
+def _square_numbers(size: int, device: torch.device) -> Tensor:
+    return torch.tensor(squares_of(size), device=device)
+
+
+def _games(task: Othello, half: int) -> Tensor:
+    """The input of some whole games."""
+    draw = Draw(seed=half, split="floors", rows_B=torch.arange(GAMES))
+    return random_games(draw, size=task.size, plies=len(task.answers))[:, :-1]
+
+
+@lru_cache
+def _legal_shares(task: Othello) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How often each answer is legal at each position, in two samples, [L, C]; how often the second still plays."""
+    first_BLC, second_BLC = (task.allowed(_games(task, half))[..., 1:] for half in range(2))
+    shares = first_BLC, second_BLC, second_BLC.any(2)
+    return tuple(share.double().mean(0).numpy() for share in shares)
+
+
+class Measured(NamedTuple):
+    """What holds of whole random games, by counting some."""
+
+    lowest_loss: float  # mean log number of legal moves
+    highest_hit_rate: float  # how often the move played can be guessed
+    legal_of_all_squares: float  # how often a square at random is a legal move
+    legal_of_empty_squares: float
+    always_empty: float  # how many of the labels of `state` are guessed
+    commonest_of_square: float
+    commonest_of_square_and_ply: float
+
+
+@lru_cache
+def _measured(task: Othello) -> Measured:
+    first_BLS, second_BLS = (task.state(_games(task, half)) for half in range(2))
+    empty_BLS = second_BLS == EMPTY
+    num_BL = task.allowed(_games(task, 1)).sum(2)
+    scored_BL = num_BL > 0
+    num_N, empty_N = num_BL[scored_BL].double(), empty_BLS.sum(2)[scored_BL]
+    counts_LSC = torch.stack([(first_BLS == label).sum(0) for label in (EMPTY, MINE, THEIRS)], dim=2)
+    return Measured(
+        lowest_loss=float(num_N.log().mean()),
+        highest_hit_rate=float((1 / num_N).mean()),
+        legal_of_all_squares=float(num_N.mean() / len(task.answers)),
+        legal_of_empty_squares=float((num_N / empty_N).mean()),
+        always_empty=float(empty_BLS.double().mean()),
+        commonest_of_square=float((second_BLS == counts_LSC.sum(0).argmax(1)).double().mean()),
+        commonest_of_square_and_ply=float((second_BLS == counts_LSC.argmax(2)).double().mean()),
+    )
