@@ -8,12 +8,13 @@ with `weights_only`, so a checkpoint never runs code. The newest intact one wins
 
 import hashlib
 import io
-import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from harness.files import write_atomically
 
 _MAGIC = b"ladder-checkpoint 1 "
 KEEP = 2  # the newest may be damaged by the crash that makes it needed
@@ -86,18 +87,3 @@ def prune(folder: Path, *, keep: int = KEEP) -> None:
         path.unlink()
     for path in folder.glob("*.part"):
         path.unlink()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file appears whole under its name or not at all, also after a power cut."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

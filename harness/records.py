@@ -7,26 +7,25 @@
         step_*.ckpt     the newest checkpoints; after the end, the final one
         result.json     scores and provenance: its presence means done
         failure.json    instead of a result: the error of a run that broke, which a next start tries again
+        preempted.json  instead of a result: the signal and step at which a run was asked to stop
 
-A lock held through the open file keeps the folder to a single writer and dies with its process.
+A folder has one writer at a time (harness/lock.py).
 """
 
-import fcntl
 import json
 import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harness import checkpoint
-from harness.config import Run
+from harness import lock
+from harness.files import write_atomically
+from harness.lock import Busy as Busy
 
-
-class Busy(Exception):
-    """Another process is writing this run."""
+if TYPE_CHECKING:
+    from harness.config import Run
 
 
 class RunFolder:
@@ -34,35 +33,28 @@ class RunFolder:
         self.path = results / "runs" / run_id
         self.metrics = self.path / "metrics.jsonl"
 
-    def open(self, run: Run) -> None:
+    def open(self, run: "Run") -> None:
         """Write the config, or make sure that it is this run's."""
         self.path.mkdir(parents=True, exist_ok=True)
         config = self.path / "config.json"
-        (self.path / "failure.json").unlink(missing_ok=True)
+        for name in ("failure.json", "preempted.json"):
+            (self.path / name).unlink(missing_ok=True)
         if config.exists():
             stored, wanted = flat(self.config()), flat(run.plain())  # a setting added since is not in the stored one
             stored.pop("eval.file", None)  # may have moved
             assert all(wanted.get(key) == value for key, value in stored.items()), f"{config} is another run's"
         else:
-            checkpoint.write_atomically(config, _pretty(run.plain()))
+            write_atomically(config, _pretty(run.plain()))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """The right to write here; Busy if another process has it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / "lock").open("a+")
+            (self.path / "lock").touch()
         except OSError as error:
             raise ValueError(f"cannot write results to {self.path}: {error.strerror}") from None
-        with lock as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise Busy(f"{self.path.name} is being written by {file.read().strip() or 'another process'}") from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
+        with lock.held(self.path):
             yield
 
     def log(self, **values: Any) -> None:
@@ -95,10 +87,18 @@ class RunFolder:
         return json.loads(file.read_text()).get(self.path.name) if file.exists() else None
 
     def finish(self, result: dict[str, Any]) -> None:
-        checkpoint.write_atomically(self.path / "result.json", _pretty(result))
+        write_atomically(self.path / "result.json", _pretty(result))
 
     def fail(self, failure: dict[str, Any]) -> None:
-        checkpoint.write_atomically(self.path / "failure.json", _pretty(failure))
+        write_atomically(self.path / "failure.json", _pretty(failure))
+
+    def preempt(self, signal: str, step: int) -> None:
+        write_atomically(self.path / "preempted.json", _pretty({"signal": signal, "step": step}))
+
+    def preempted(self) -> dict[str, Any] | None:
+        """The signal that stopped a run, and where, if it has not gone on since."""
+        path = self.path / "preempted.json"
+        return json.loads(path.read_text()) if path.exists() else None
 
     def failure(self) -> dict[str, Any] | None:
         """The error of a run that broke and is not being tried again."""

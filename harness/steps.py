@@ -16,6 +16,7 @@ import torch
 
 from harness.config import Exec
 from harness.pack import Pack
+from harness.signals import Asked
 
 Tick = Callable[[int], None]  # told how many steps are done
 WARM_UP = 3  # plain steps before a capture: libraries allocate in the first ones
@@ -36,20 +37,23 @@ class Stepper(ABC):
                 setattr(pack, part, _Compiled(part, getattr(pack, part), pack.backends))
 
     @abstractmethod
-    def advance(self, first: int, last: int, tick: Tick) -> None:
-        """The steps first..last-1."""
+    def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:
+        """The steps first..last-1, or fewer once it is `asked` to stop; the step that is next."""
 
 
 class PlainSteps(Stepper):
     name = "plain"
 
-    def advance(self, first: int, last: int, tick: Tick) -> None:
+    def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:
         for step in range(first, last):
             self.pack.advance(self.train.longest(step))
             # On a CPU a look costs nothing, and spares the steps of a pack that has diverged.
             if self.pack.device.type == "cpu" and not bool(self.pack.live_R.any()):
-                return
+                return last
             tick(step + 1)
+            if asked():
+                return step + 1
+        return last
 
 
 class GraphSteps(Stepper):
@@ -62,16 +66,17 @@ class GraphSteps(Stepper):
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._stream = torch.cuda.Stream(pack.device)
 
-    def advance(self, first: int, last: int, tick: Tick) -> None:
+    def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:
         step = first
-        while step < last:
+        while step < last and not asked():
             longest = self.train.longest(step)
             end = step + 1
             while end < last and self.train.longest(end) == longest:
                 end += 1
-            step = self._stage(step, end, longest, tick)
+            step = self._stage(step, end, longest, tick, asked)
+        return step
 
-    def _stage(self, step: int, end: int, longest: int, tick: Tick) -> int:
+    def _stage(self, step: int, end: int, longest: int, tick: Tick, asked: Asked) -> int:
         if longest not in self._graphs and end - step >= WARM_UP + UNROLLED:
             step = self._prepare(step, longest)
         graph = self._graphs.get(longest)
@@ -79,6 +84,8 @@ class GraphSteps(Stepper):
             graph.replay()
             step += UNROLLED
             tick(step)
+            if asked():
+                return step
         for step in range(step, end):  # noqa: B020
             self.pack.advance(longest)
             tick(step + 1)

@@ -6,6 +6,7 @@ was never killed, bit for bit under an equal numerics fingerprint. Several runs 
 nothing but their steps.
 """
 
+import errno
 import sys
 import time
 import traceback
@@ -23,6 +24,7 @@ from harness.outcome import labels
 from harness.pack import Pack
 from harness.progress import Progress
 from harness.records import Busy, RunFolder
+from harness.signals import Asked, Preempted, listening
 from harness.steps import capturable, stepper
 from models._kernels import demand
 
@@ -60,15 +62,19 @@ def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False
             except Busy as busy:
                 outcomes[run.run_id] = busy
                 continue
-            folder.open(run)
-            done = folder.result()
+            try:
+                folder.open(run)
+                done = folder.result()
+            except Exception as error:  # what lies there is not this run's
+                outcomes[run.run_id] = _failed(run, folder, error)
+                continue
             if done is not None:
                 outcomes[run.run_id] = done
             else:
                 members.append(Member(run, folder))
-        with pinned(settings.threads):
+        with pinned(settings.threads), listening() as asked:
             for group in _in_step(members, settings):
-                outcomes |= _trained(group, settings, device, quiet=quiet, label=label)
+                outcomes |= _trained(group, settings, device, asked, quiet=quiet, label=label)
     return [outcomes[run.run_id] for run in runs]
 
 
@@ -87,39 +93,53 @@ def _in_step(members: Sequence[Member], settings: Exec) -> list[list[Member]]:
 
 
 def _trained(
-    members: Sequence[Member], settings: Exec, device: torch.device, *, quiet: bool, label: str
+    members: Sequence[Member], settings: Exec, device: torch.device, asked: Asked, *, quiet: bool, label: str
 ) -> dict[str, Outcome]:
     """What became of each member of a pack, by its id."""
     outcomes: dict[str, Outcome] = {}
     left = list(members)
     try:
         while left:  # again where a pack has become too empty to be worth its work
-            Loop(left, settings, device).go(Progress(label, left[0].run.train.steps, quiet=quiet))
+            Loop(left, settings, device, asked).go(Progress(label, left[0].run.train.steps, quiet=quiet))
             outcomes |= {member.run.run_id: member.result for member in left if member.result is not None}
             left = [Member(member.run, member.folder) for member in left if member.result is None]
     except Exception as error:
         outcomes |= {member.run.run_id: member.result for member in left if member.result is not None}
         broken = [Member(member.run, member.folder) for member in left if member.result is None]
         if len(left) == 1:
-            return outcomes | {member.run.run_id: _failed(member, error) for member in broken}
+            return outcomes | {member.run.run_id: _failed(member.run, member.folder, error) for member in broken}
         traceback.clear_frames(error.__traceback__)  # they hold the pack's memory
         print(f"{label}: {type(error).__name__}: {error}; its runs are tried in smaller packs", file=sys.stderr)
         half = (len(broken) + 1) // 2
         for part in (broken[:half], broken[half:]):
             for group in _in_step(part, settings):
-                outcomes |= _trained(group, settings, device, quiet=quiet, label=label)
+                outcomes |= _trained(group, settings, device, asked, quiet=quiet, label=label)
     return outcomes
 
 
-def _failed(member: Member, error: Exception) -> RunFailed:
-    run, folder = member.run, member.folder
+def _failed(run: Run, folder: RunFolder, error: Exception) -> RunFailed:
     said = f"{type(error).__name__}: {error}".splitlines()[0]
     made = provenance(run.task, run.model)
     trace = "".join(traceback.format_exception(error))
-    folder.fail({**labels(run), "error": said, "traceback": trace, "provenance": made})
-    failed = RunFailed(f"{run.run_id} failed: {said} (traceback in {folder.path / 'failure.json'})")
+    record = {**labels(run), "error": said, "kind": _kind(error), "traceback": trace, "provenance": made}
+    try:
+        folder.fail(record)
+        where = f"traceback in {folder.path / 'failure.json'}"
+    except OSError as unwritten:
+        where = f"and its record could not be written: {unwritten.strerror}"
+    failed = RunFailed(f"{run.run_id} failed: {said} ({where})")
     failed.__cause__ = error
     return failed
+
+
+def _kind(error: Exception) -> str:
+    """What sort of failure it is, where that says what to do about it."""
+    allocator = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's, on a CPU
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or allocator:
+        return "out of memory"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk full"
+    return "error"
 
 
 @contextmanager
@@ -138,8 +158,10 @@ def pinned(threads: int) -> Iterator[None]:
 class Loop:
     """Members under way as one pack."""
 
-    def __init__(self, members: Sequence[Member], settings: Exec, device: torch.device) -> None:
-        self.members, self.settings = list(members), settings
+    def __init__(
+        self, members: Sequence[Member], settings: Exec, device: torch.device, asked: Asked = lambda: None
+    ) -> None:
+        self.members, self.settings, self.asked = list(members), settings, asked
         self.train, self.validates_every = members[0].run.train, members[0].run.eval.every
         self.pack = Pack([member.run for member in members], device=device, backend=settings.backend)
         self.steps = stepper(self.pack, settings)
@@ -166,9 +188,7 @@ class Loop:
         last = self.train.steps
         self._finish_those_done(last)
         while self._live() and self.step < last:
-            visit = self._next_visit(last)
-            self.steps.advance(self.step, visit, progress.update)
-            self.step = visit
+            self.step = self.steps.advance(self.step, self._next_visit(last), progress.update, self.asked)
             self._visit(last, progress)
             checkpointed = self.step % self.settings.checkpoint_every == 0
             if checkpointed and 0 < 2 * len(self._live()) <= len(self.members):
@@ -202,9 +222,15 @@ class Loop:
         if self.validates_every and step % self.validates_every == 0 and live:
             notes.append(f"validation {sum(member.validate() for _, member in live) / len(live):.3f}")
         self._tick()
+        number = self.asked()
         for row, member in live:
-            if step % self.settings.checkpoint_every == 0 or step == last or member.stops_here:
+            if step % self.settings.checkpoint_every == 0 or step == last or member.stops_here or number:
                 member.save(self.pack.saved(row))
+        if number:
+            stop = Preempted(number)
+            for _, member in live:
+                member.folder.preempt(stop.signal, step)
+            raise stop
         self._finish_those_done(last)
         progress.update(step, "  ".join(notes))
 

@@ -1,0 +1,110 @@
+"""The right to write a run's folder: one process at a time, on one machine or on several that share their files.
+
+The lock of the operating system keeps out the others of one host, and most network file systems pass it on; it dies
+with its holder, so nothing has to be cleared after a kill. Where it is not passed on, the file says who holds it: a
+holder of another host is believed as long as its heartbeat is fresh by the file system's own clock.
+"""
+
+import fcntl
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+BEAT = 30.0  # seconds between heartbeats
+STALE = 300.0  # seconds without one after which a holder of another host is taken for dead
+
+
+class Busy(Exception):
+    """Another process is writing this run."""
+
+
+class Holder(NamedTuple):
+    process: int
+    host: str
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, or raise Busy; OSError where nothing can be written."""
+    with (folder / "lock").open("a+") as file:
+        if not _taken(file):
+            raise Busy(f"{folder.name} is being written by {_named(file) or 'another process'}")
+        other = _alive_elsewhere(folder, file)
+        if other is not None:
+            raise Busy(f"{folder.name} is being written by {other}, which gave a sign of life within {STALE:.0f} s")
+        file.truncate(0)
+        file.write(f"{Holder(os.getpid(), socket.gethostname())}\n")
+        file.flush()
+        over = threading.Event()
+        beating = threading.Thread(target=_beat, args=(folder / "lock", over), daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            over.set()
+            file.truncate(0)
+
+
+def holder(folder: Path) -> Holder | None:
+    """Who is writing a folder now, if anybody is."""
+    try:
+        file = (folder / "lock").open("r+")
+    except OSError:
+        return None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _named(file) or Holder(0, "an unknown host")
+        return _alive_elsewhere(folder, file)
+
+
+def _taken(file: TextIO) -> bool:
+    """Take the system's lock; tried for a moment, since whoever asks for the holder has it that long."""
+    for _ in range(5):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False
+
+
+def _named(file: TextIO) -> Holder | None:
+    """Who says to hold it."""
+    file.seek(0)
+    words = file.read().split()
+    if len(words) == 4 and words[0] == "process" and words[1].isdigit():
+        return Holder(int(words[1]), words[3])
+    return None
+
+
+def _alive_elsewhere(folder: Path, file: TextIO) -> Holder | None:
+    """The holder on another host whose heartbeat is fresh."""
+    other = _named(file)
+    if other is None or other.host == socket.gethostname():
+        return None  # nobody, or a process of this host that died: the system has let go of its lock
+    clock = folder / f"clock.{os.getpid()}"
+    try:
+        clock.touch()
+        age = clock.stat().st_mtime - os.fstat(file.fileno()).st_mtime
+    finally:
+        clock.unlink(missing_ok=True)
+    return other if age < STALE else None
+
+
+def _beat(path: Path, over: threading.Event) -> None:
+    while not over.wait(BEAT):
+        try:
+            os.utime(path)
+        except OSError:  # the folder went away: its writer will say so
+            return

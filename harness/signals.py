@@ -1,0 +1,48 @@
+"""Asked to stop: the first SIGTERM, SIGINT or SIGUSR1 lets a step end and a checkpoint be written, the second does not.
+
+A cluster sends SIGTERM (or, where a job asks for a warning, SIGUSR1) before it takes a machine away.
+"""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+Asked = Callable[[], int | None]  # the signal that came, if one has
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+class Preempted(SystemExit):
+    """Stopped by a signal, with everything saved: the process ends with 128 and the signal's number, unless caught."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.signal = signal.Signals(number).name
+
+
+@contextmanager
+def listening() -> Iterator[Asked]:
+    """Notice the first signal instead of dying of it; in another thread than the main one, nothing is noticed."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        for each, handler in before.items():  # the next one acts at once
+            signal.signal(each, handler)
+        name = signal.Signals(number).name
+        print(f"\n{name}: a checkpoint is written, then it ends; once more ends at once", file=sys.stderr)
+
+    for number in _SIGNALS:
+        signal.signal(number, note)
+    try:
+        yield lambda: came[0] if came else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
