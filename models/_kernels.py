@@ -5,8 +5,9 @@ that takes one adds its name to `ctx.backends`, which goes into the run's record
 """
 
 import importlib
+import shutil
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -103,6 +104,38 @@ def triton_slstm_scan(
     return importlib.import_module("models._triton_slstm").triton_slstm_scan(x_BLHJ, state, weights)
 
 
+def xlstm_slstm_scan(
+    x_BLHJ: Tensor, state: tuple[Tensor, Tensor, Tensor], weights: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """`slstm_scan` through the CUDA extension of the xlstm package, which nvcc compiles for each size at run time.
+
+    It carries c, n and m where ours carries y = c / n and a = m + log n: c = y, n = 1 and m = a stand for the same, and
+    n = 0 for a start with a = -inf.
+    """
+    W_HGJ, R_HGK, b_HG = weights
+    h_BHK, y_BHK, a_BHK = state
+    batch, _, heads, _ = x_BLHJ.shape
+    inner = R_HGK.shape[-1]
+    begun_BHK = a_BHK > -torch.inf
+    carried = (h_BHK, y_BHK, torch.ones_like(y_BHK), a_BHK)
+    states_4BD = torch.stack([torch.where(begun_BHK, z_BHK, 0).flatten(1) for z_BHK in carried])
+    gates_LBG = torch.einsum("blhj,hgj->lbhg", x_BLHJ, W_HGJ).flatten(2)
+    scan = _xlstm_function(batch, heads, inner)
+    all_4LBD = scan.apply(True, gates_LBG.contiguous(), states_4BD, R_HGK.mT.contiguous(), b_HG.flatten())
+    h_BLHK = all_4LBD[0, 1:].transpose(0, 1).unflatten(2, (heads, inner))
+    _, c_BHK, n_BHK, m_BHK = (z_BD.unflatten(1, (heads, inner)) for z_BD in all_4LBD[:, -1])
+    return h_BLHK, (h_BLHK[:, -1], c_BHK / n_BHK, m_BHK + n_BHK.log())
+
+
+@lru_cache
+def _xlstm_function(batch: int, heads: int, inner: int) -> Any:
+    cell = importlib.import_module("xlstm.blocks.slstm.cell")
+    kinds = dict.fromkeys(("dtype", *(f"dtype_{part}" for part in "brwgsa")), "float32")
+    sizes = {"hidden_size": heads * inner, "num_heads": heads, "batch_size": batch}
+    config = cell.sLSTMCellConfig(**sizes, **kinds, backend="cuda", enable_automatic_mixed_precision=False)
+    return cell.sLSTMCellFuncGenerator(True, config)
+
+
 def fused_selective_scan(
     u_BLE: Tensor, dt_BLE: Tensor, A_NE: Tensor, B_BLN: Tensor, C_BLN: Tensor, h_BNE: Tensor, signed: bool
 ) -> tuple[Tensor, Tensor]:
@@ -160,6 +193,7 @@ def available() -> list[Kernel]:
         Kernel("mamba_ssm", ("mamba",), cuda or _import_error("mamba_ssm.ops.selective_scan_interface")),
         Kernel("triton_lstm", ("lstm", "lstm_block"), cuda or _import_error("models._triton_lstm"), stacks=True),
         Kernel("triton_slstm", ("xlstm",), cuda or _import_error("models._triton_slstm"), stacks=True),
+        Kernel("xlstm_slstm", ("xlstm",), cuda or _import_error("xlstm.blocks.slstm.cell") or _no_nvcc()),
         Kernel("triton_scan", ("mamba",), cuda or _import_error("models._triton_scan"), stacks=True),
         Kernel("causal_conv1d", ("mamba", "mamba2", "xlstm"), cuda or _import_error("causal_conv1d")),
         Kernel("mlstm_kernels", ("xlstm",), cuda or _import_error("mlstm_kernels.torch.backend_module")),
@@ -169,6 +203,10 @@ def available() -> list[Kernel]:
 @lru_cache
 def _kernel(name: str) -> Kernel:
     return next(kernel for kernel in available() if kernel.name == name)
+
+
+def _no_nvcc() -> str:
+    return "" if shutil.which("nvcc") else "no nvcc, which compiles it at run time"
 
 
 def _import_error(module: str) -> str:

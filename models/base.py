@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 State = Any  # a tensor, or tuples, lists and dicts of states: whatever a block carries from one token to the next
 
-KernelName = Literal["mamba_ssm", "causal_conv1d", "mlstm_kernels", "triton_lstm", "triton_slstm", "triton_scan"]
+KernelName = Literal[
+    "mamba_ssm", "causal_conv1d", "mlstm_kernels", "xlstm_slstm", "triton_lstm", "triton_slstm", "triton_scan"
+]
 Backend = Literal["auto", "reference", KernelName]
 Norm = Literal["rms", "layer", "none"]
 

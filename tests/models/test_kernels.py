@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from harness.cli import main
 from harness.registry import all_models
@@ -9,6 +10,7 @@ from models import _kernels
 from models._convolution import ShortConvolution
 from models._mlstm import mlstm_chunks, mlstm_start
 from models._selective_scan import selective_scan
+from models._slstm import slstm_scan, slstm_start
 from models.base import Context
 from models.mamba import MambaConfig
 
@@ -98,3 +100,52 @@ def test_mlstm_kernels_equal_the_chunks(length: int) -> None:
     start = mlstm_start(2, 2, 64, 64, device=q.device, dtype=q.dtype)
     ours = mlstm_chunks(q, k / 8, v, i, f, start)[0]
     agree(ours, _kernels.mlstm_scan(q, k / 8, v, i, f), [q, k, v, i, f], tolerance=2e-2)  # the kernel works in bf16
+
+
+class _PublishedCell:
+    """The recurrence as the paper has it, in the layout of the package's extension: states h, c, n, m; R as [H, K, G]."""
+
+    @staticmethod
+    def apply(training: bool, gates_LBG: Tensor, states_4BD: Tensor, R_HKG: Tensor, b_G: Tensor) -> Tensor:
+        heads, inner, _ = R_HKG.shape
+        h, c, n, m = states_4BD
+        states = [states_4BD]
+        for gates_BG in gates_LBG:
+            read = torch.einsum("bhk,hkg->bhg", h.unflatten(1, (heads, inner)), R_HKG).flatten(1)
+            i, f, z, o = (x.flatten(1) for x in (gates_BG + read + b_G).unflatten(1, (heads, 4, inner)).unbind(2))
+            kept = torch.nn.functional.logsigmoid(f) + m
+            m = torch.where(n == 0, i, torch.maximum(i, kept))
+            c, n = (torch.exp(kept - m) * old + torch.exp(i - m) * new for old, new in ((c, torch.tanh(z)), (n, 1)))
+            h = torch.sigmoid(o) * c / n
+            states.append(torch.stack([h, c, n, m]))
+        return torch.stack(states, 1)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_states_are_translated_to_those_of_xlstms_extension(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_kernels, "_xlstm_function", lambda batch, heads, inner: _PublishedCell)
+    shapes = (3, 7, 2, 16), (2, 64, 16), (2, 64, 16), (2, 64)
+    generator = torch.Generator().manual_seed(0)
+    x, *weights = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    state = slstm_start(3, 2, 16, device=CPU, dtype=x.dtype)
+    if begun:
+        state = slstm_scan(x + 1, state, tuple(weights))[1]
+    ours, theirs = (scan(x, state, tuple(weights)) for scan in (slstm_scan, _kernels.xlstm_slstm_scan))
+    for one, other in zip((ours[0], *ours[1]), (theirs[0], *theirs[1]), strict=True):
+        assert torch.allclose(one, other, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.gpu
+@needs("xlstm_slstm")
+@pytest.mark.parametrize("length", [1, 7, 33])
+@pytest.mark.parametrize("begun", [False, True])
+def test_xlstms_extension_equals_the_scan(length: int, begun: bool) -> None:
+    heads, inner = 2, 16
+    x, *weights = leaves((3, length, heads, inner), (heads, 4 * inner, inner), (heads, 4 * inner, inner), (heads, 64))
+    state = slstm_start(3, heads, inner, device=x.device, dtype=x.dtype)
+    if begun:
+        state = slstm_scan(x.detach() + 1, state, tuple(w.detach() for w in weights))[1]
+    ours, theirs = (scan(x, state, tuple(weights)) for scan in (slstm_scan, _kernels.xlstm_slstm_scan))
+    agree(ours[0], theirs[0], [x, *weights], tolerance=1e-4)
+    for one, other in zip(ours[1], theirs[1], strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
