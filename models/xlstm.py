@@ -183,9 +183,8 @@ class SLSTM(Layer):
         """The fastest form there is for these tensors."""
         if ctx.backend == "reference":
             return slstm_scan
-        if ctx.backend == "xlstm_slstm" and _kernels.usable(
-            "xlstm_slstm", read, ctx
-        ):  # by name: it compiles for minutes
+        by_name = ctx.backend == "xlstm_slstm"  # never by itself: it compiles for minutes
+        if by_name and _kernels.usable("xlstm_slstm", read, ctx):
             ctx.backends.add("xlstm_slstm")
             return _kernels.xlstm_slstm_scan
         if _kernels.usable("triton_slstm", read, ctx):

@@ -103,7 +103,7 @@ def test_mlstm_kernels_equal_the_chunks(length: int) -> None:
 
 
 class _PublishedCell:
-    """The recurrence as the paper has it, in the layout of the package's extension: states h, c, n, m; R as [H, K, G]."""
+    """The published recurrence in the layout of the package's extension: states h, c, n, m; R as [H, K, G]."""
 
     @staticmethod
     def apply(training: bool, gates_LBG: Tensor, states_4BD: Tensor, R_HKG: Tensor, b_G: Tensor) -> Tensor:
