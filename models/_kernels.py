@@ -171,11 +171,17 @@ def usable(name: KernelName, x: Tensor, ctx: Context) -> bool:
     return kernel.stacks or not ctx.stacked
 
 
-def demand(backend: Backend, *, model: str, device: torch.device) -> None:
-    """Refuse a kernel asked for by name that cannot run here or does not serve the model."""
+def stacks(backend: Backend) -> bool:
+    """Whether runs that ask for it can train as one."""
+    return backend in ("auto", "reference") or _kernel(backend).stacks
+
+
+def demand(backend: Backend, *, model: str, device: torch.device, stacked: bool = False) -> None:
+    """Refuse a kernel asked for by name that cannot run here, does not serve the model or does not stack."""
     if backend in ("auto", "reference"):
         return
     kernel = _kernel(backend)
+    require(kernel.stacks or not stacked, f"the backend {backend} does not stack: leave exec.pack at 1")
     require(not kernel.missing, f"the backend {backend} cannot run here: {kernel.missing}")
     require(device.type == "cuda", f"the backend {backend} needs a CUDA device, not {device}")
     require(model in kernel.serves, f"the backend {backend} serves {', '.join(kernel.serves)}, not {model}")
@@ -189,6 +195,7 @@ def available() -> list[Kernel]:
         Kernel("torch.rnn", ("rnn",), ""),
         Kernel("torch.gru", ("gru",), ""),
         Kernel("torch.sdpa", attention, ""),
+        Kernel("fused_mlstm", ("xlstm",), ""),
         Kernel("fused_slstm", ("xlstm",), ""),
         Kernel("mamba_ssm", ("mamba",), cuda or _import_error("mamba_ssm.ops.selective_scan_interface")),
         Kernel("triton_lstm", ("lstm", "lstm_block"), cuda or _import_error("models._triton_lstm"), stacks=True),

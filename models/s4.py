@@ -131,7 +131,8 @@ class StateSpace(Layer):
         """K_0 .. K_(length - 1) of every channel, [H, L], from real rows and columns in G independent parts."""
         system = self.discrete()
         doublings = (length - 1).bit_length()
-        row_HM2 = self._wide(self.C_HM2) * _pair(2, -2, like=self.C_HM2)  # y = 2 Re(sum C x)
+        real_HM, imaginary_HM = self._wide(self.C_HM2).unbind(-1)
+        row_HM2 = 2 * torch.stack([real_HM, -imaginary_HM], -1)  # y = 2 Re(sum C x)
         power_HGNN = system.matrix()
         parts, order = power_HGNN.shape[1:3]
         rows_HGIN = row_HM2.reshape(-1, parts, 1, order)
@@ -155,10 +156,6 @@ class StateSpace(Layer):
 
     def _complex(self, x_HM2: Tensor) -> Tensor:
         return torch.view_as_complex(self._wide(x_HM2))
-
-
-def _pair(real: float, imaginary: float, *, like: Tensor) -> Tensor:
-    return torch.tensor([real, imaginary], device=like.device)
 
 
 def _in_all(x_M: Tensor, channels: int) -> nn.Parameter:

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from models import _kernels
 from models._convolution import ShortConvolution
 from models._mlstm import SHORT, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
+from models._mlstm_rows import WIDE_BLOCK, RowWeights, mlstm_rows
 from models._residual import Layer, Residual
 from models._slstm import Carried, Weights, fused_slstm_scan, slstm_scan, slstm_start, slstm_step
 from models.base import Block, Context, ModelConfig, Norm, State, register, require
@@ -58,6 +59,14 @@ class BlockDiagonal(nn.Module):
         return torch.einsum("...nj,nij->...ni", x.unflatten(-1, (-1, QKV_BLOCK)), self.weight).flatten(-2)
 
 
+def _together(weight_NIJ: Tensor) -> Tensor:
+    """Blocks of 4 as blocks of 32 with zeros between."""
+    count = WIDE_BLOCK // QKV_BLOCK
+    blocks_GNIJ = weight_NIJ.unflatten(0, (-1, count))
+    apart_NN = torch.eye(count, dtype=weight_NIJ.dtype, device=weight_NIJ.device)
+    return (blocks_GNIJ[:, :, :, None] * apart_NN[:, None, :, None]).flatten(3).flatten(1, 2)
+
+
 class MLSTM(Layer):
     def __init__(self, config: "XLSTMConfig") -> None:
         super().__init__()
@@ -78,6 +87,9 @@ class MLSTM(Layer):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         fast = _kernels.usable("mlstm_kernels", x_BLD, ctx)
+        if not fast and self._by_rows(x_BLD, ctx):
+            ctx.backends.add("fused_mlstm")
+            return mlstm_rows(x_BLD, self._row_weights(), heads=self.num_heads)
         if fast or x_BLD.shape[1] <= SHORT:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
             c_BLE = nn.functional.silu(self.conv(u_BLE, ctx))
@@ -89,6 +101,38 @@ class MLSTM(Layer):
             return self._out(rearrange(h_BHLV, "b h l v -> b l (h v)"), c_BLE, z_BLE)
         state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
         return self.extend(x_BLD, state, ctx)[0]
+
+    def _by_rows(self, x_BLD: Tensor, ctx: Context) -> bool:
+        """Whether the form for CPUs serves: for short inputs, in one precision, with heads of whole blocks of 4."""
+        return (
+            ctx.backend != "reference"
+            and x_BLD.device.type == "cpu"
+            and x_BLD.shape[1] <= SHORT
+            and x_BLD.dtype == self.skip.dtype
+            and not torch.is_autocast_enabled("cpu")
+            and self.skip.shape[0] // self.num_heads % QKV_BLOCK == 0
+        )
+
+    def _row_weights(self) -> RowWeights:
+        head_dim = self.skip.shape[0] // self.num_heads
+        query, key, value = (module.weight for module in (self.query, self.key, self.value))
+        of_q, of_k, of_v = (
+            torch.einsum("gni,nij->gnj", part.unflatten(-1, (-1, QKV_BLOCK)), weight).flatten(-2)
+            for part, weight in zip(self.gates.weight.chunk(3, dim=-1), (query, key, value), strict=True)
+        )
+        return RowWeights(
+            up_XD=self.up.weight,
+            conv_WE=self.conv.weight.mT.contiguous(),
+            conv_bias_E=self.conv.bias,
+            query_key_NJJ=_together(query.mT @ key * head_dim**-0.5),
+            value_NJJ=_together(value.mT),
+            gates_c_GE=of_q + of_k,
+            gates_u_GE=of_v,
+            gates_bias_G=self.gates.bias,
+            norm_E=self.norm.weight,
+            skip_E=self.skip,
+            down_DE=self.down.weight,
+        )
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         head_dim = self.skip.shape[0] // self.num_heads
@@ -149,7 +193,8 @@ class SLSTM(Layer):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
-        return self.extend(x_BLD, state, ctx)[0]
+        c_BLD = None if self.conv is None else self.conv(x_BLD, ctx)
+        return self._scan(x_BLD, c_BLD, state[1:], ctx)[0]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         held = torch.promote_types(dtype, torch.float32)
@@ -173,11 +218,15 @@ class SLSTM(Layer):
         c_BLD = None
         if self.conv is not None:
             c_BLD, past_BWD = self.conv.extend(x_BLD, past_BWD)
+        y_BLD, memory = self._scan(x_BLD, c_BLD, memory, ctx)
+        return y_BLD, (past_BWD, *memory)
+
+    def _scan(self, x_BLD: Tensor, c_BLD: Tensor | None, memory: Carried, ctx: Context) -> tuple[Tensor, Carried]:
         read = self._read(x_BLD, c_BLD)
         scan = self._scan_for(read, ctx)
         with torch.autocast(x_BLD.device.type, enabled=False):
             h_BLHK, memory = scan(read, memory, self._weights(read.dtype))
-        return self.norm(h_BLHK.flatten(2)), (past_BWD, *memory)
+        return self.norm(h_BLHK.flatten(2)), memory
 
     def _scan_for(self, read: Tensor, ctx: Context) -> Callable[..., tuple[Tensor, Carried]]:
         """The fastest form there is for these tensors."""

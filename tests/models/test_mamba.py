@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -242,6 +243,38 @@ def test_the_convolution_is_torchs(bias: bool, width: int) -> None:
             y_BE, state = own.step(x_BE, state)
             outputs.append(y_BE)
         close(torch.stack(outputs, 1), expected_BLE)
+
+
+@pytest.mark.parametrize("stacked", ["weights", "inputs", "both"])
+def test_the_convolution_stacks_under_vmap(stacked: str) -> None:
+    own = ShortConvolution(6).double()
+    in_dims = (0 if stacked != "weights" else None, 0 if stacked != "inputs" else None, None)
+    x = torch.randn((3, 2, 5, 6)[in_dims[0] is None :], dtype=torch.float64, requires_grad=True)
+    weight = torch.randn((3, 6, 4)[in_dims[1] is None :], dtype=torch.float64, requires_grad=True)
+    bias_E = own.bias.detach().requires_grad_()
+
+    def one(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor, backend: Backend) -> Tensor:
+        named = {"weight": weight_EW, "bias": bias_E}
+        return functional_call(own, named, (x_BLE, Context(backend=backend)))
+
+    found, expected = (
+        torch.vmap(partial(one, backend=backend), in_dims)(x, weight, bias_E) for backend in ("auto", "reference")
+    )
+    close(found, expected)
+    both = (torch.autograd.grad(weighted((y,)), (x, weight, bias_E)) for y in (found, expected))
+    for mine, other in zip(*both, strict=True):
+        close(mine, other)
+
+
+def test_the_convolution_keeps_its_precision_under_autocast() -> None:
+    own = ShortConvolution(6)
+    x_BLE = torch.randn(2, 5, 6).bfloat16().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = (own(x_BLE, Context(backend=backend)) for backend in ("auto", "reference"))
+    assert found.dtype == expected.dtype == torch.float32
+    close(found, expected, 1e-6)
+    (gradient_BLE,) = torch.autograd.grad(found.sum(), x_BLE)
+    assert gradient_BLE.dtype == torch.bfloat16
 
 
 def test_the_convolution_starts_as_torchs() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models import _mlstm_rows, xlstm
 from models._mlstm import mlstm_chunks, mlstm_start
 from models._slstm import slstm_scan, slstm_start
 from models.base import Backend, Context
@@ -110,6 +111,75 @@ def test_the_mlstm_layer_follows_its_docstring(length: int) -> None:
     close(layer(x_BLD, Context()), expected)
 
 
+def gradients(layer: nn.Module, x_BLD: Tensor, direction_BLD: Tensor, backend: Backend) -> tuple[Tensor, ...]:
+    """The output, and the gradients of x and of every parameter."""
+    y_BLD = layer(x_BLD, Context(backend=backend))
+    found = torch.autograd.grad((y_BLD * direction_BLD).sum(), [x_BLD, *layer.parameters()])
+    return y_BLD, *found
+
+
+@pytest.mark.parametrize("length", [1, 2, 39, 64])
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("shift", [0.0, -300.0, 300.0])
+def test_rows_by_hand_equal_the_plain_form(
+    heads: int, length: int, shift: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pieces of two rows and a last one; with gates as they come, all closed (e^-m at its bound), and wide open."""
+    monkeypatch.setattr(_mlstm_rows, "CACHED", 2 * 64 * length)
+    layer = shaken(MLSTM(XLSTMConfig(d_model=32, num_heads=heads, ratio="1:0")))
+    with torch.no_grad():
+        layer.gates.bias += shift
+    x_BLD, direction_BLD = torch.randn(2, 5, length, 32, dtype=torch.float64)
+    x_BLD.requires_grad_()
+    expected = gradients(layer, x_BLD, direction_BLD, "reference")
+    assert all(part.abs().max() > 0 for part in expected[:2]), "nothing to compare"
+    for one, other in zip(gradients(layer, x_BLD, direction_BLD, "auto"), expected, strict=True):
+        close(one, other, 1e-9)
+
+
+def test_rows_by_hand_stack_under_vmap() -> None:
+    layers = [shaken(MLSTM(XLSTMConfig(d_model=32, num_heads=2, ratio="1:0"))) for _ in range(3)]
+    weights, _ = torch.func.stack_module_state(layers)
+    x_BLD, direction_BLD = torch.randn(2, 2, 7, 32, dtype=torch.float64)
+
+    def one(weight: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(layers[0], weight, (x_BLD, Context(stacked=True)))
+
+    y_RBLD = torch.vmap(one)(weights)
+    found = dict(zip(weights, torch.autograd.grad((y_RBLD * direction_BLD).sum(), list(weights.values())), strict=True))
+    for row, layer in enumerate(layers):
+        y_BLD = layer(x_BLD, Context(backend="reference"))
+        close(y_RBLD[row], y_BLD)
+        names, parameters = zip(*layer.named_parameters(), strict=True)
+        for name, expected in zip(names, torch.autograd.grad((y_BLD * direction_BLD).sum(), parameters), strict=True):
+            close(found[name][row], expected, 1e-9)
+
+
+@pytest.mark.parametrize(("width", "heads", "served"), [(32, 4, True), (96, 32, False)])
+def test_rows_by_hand_need_heads_of_whole_blocks(
+    width: int, heads: int, served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads of 6 channels share blocks of 4."""
+    calls = []
+    monkeypatch.setattr(xlstm, "mlstm_rows", lambda x_BLD, weights, heads: calls.append(heads) or x_BLD)
+    layer = MLSTM(XLSTMConfig(d_model=width, num_heads=heads, ratio="1:0"))
+    x_BLD = torch.randn(2, 5, width)
+    layer(x_BLD, Context())
+    assert bool(calls) == served
+    calls.clear()
+    layer(x_BLD, Context(backend="reference"))
+    layer(x_BLD.repeat(1, 13, 1), Context())
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(x_BLD, Context())
+    assert not calls, "the reference, a long input and mixed precision go through the plain form"
+
+
+def test_heads_that_share_blocks_follow_their_reference() -> None:
+    layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=32, ratio="1:0")))
+    x_BLD = torch.randn(2, 5, 96, dtype=torch.float64)
+    close(layer(x_BLD, Context()), layer(x_BLD, Context(backend="reference")))
+
+
 @pytest.mark.parametrize("conv", ["none", "causal4"])
 def test_the_slstm_layer_follows_its_docstring(conv: str) -> None:
     config = XLSTMConfig(d_model=16, num_heads=2, ratio="0:1", conv=conv)
@@ -192,7 +262,12 @@ def test_initial_weights() -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "backend", "expected"),
-    [("0:1", "auto", {"fused_slstm"}), ("0:1", "reference", set()), ("1:0", "auto", set())],
+    [
+        ("0:1", "auto", {"fused_slstm"}),
+        ("0:1", "reference", set()),
+        ("1:0", "auto", {"fused_mlstm"}),
+        ("1:0", "reference", set()),
+    ],
 )
 def test_the_fast_path_is_named(ratio: str, backend: Backend, expected: set[str]) -> None:
     ctx = Context(backend=backend)
