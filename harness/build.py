@@ -29,6 +29,8 @@ def restored(folder: RunFolder) -> tuple[Run, nn.Module, int]:
     content = checkpoint.newest(folder.path)
     if content is None:
         raise ValueError(f"{folder.path.name} has no intact checkpoint yet")
+    if content["run_id"] != run.run_id:
+        raise ValueError(f"a checkpoint of {content['run_id']} lies in {folder.path}")
     model = build_model(run, torch.device("cpu"))
     model.load_state_dict(content["model"])
     return run, model.eval(), content["counters"]["step"]

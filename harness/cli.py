@@ -1,44 +1,60 @@
-"""The command `ladder`: one word for each thing a researcher does. A mistake is one line on stderr and exit code 2."""
+"""The command `ladder`: one word for each thing a researcher does. A mistake is one line on stderr and exit code 2.
 
+A command's module is imported when the command is asked for, since torch takes seconds to load and those about
+records need none of it.
+"""
+
+import difflib
+import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from harness import commands, sweep_commands
-from harness.arguments import take
-from harness.registry import did_you_mean, load_plugin
-from harness.train import pinned
-
-COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
-    "list": (commands.list_parts, "tasks and models, and plugins that do not work   [--json]"),
-    "describe": (commands.describe_part, "a task or model: settings, an example, its size   NAME [--json]"),
-    "sample": (commands.sample, "strings of a task with their answers   TASK [--count N] [--length L] [--json]"),
-    "export": (commands.export, "strings of a task in a file with their hash   TASK --out FILE [--count N]"),
-    "run": (commands.run, "train and score   TASK MODEL [--protocol NAME] [--help for every setting]"),
-    "plan": (sweep_commands.plan_sweep, "packs of a sweep and the hours it will take   SCRIPT [--json]"),
-    "table": (commands.table, "markdown and CSV from the records   [--results FOLDER]"),
-    "check": (commands.check, "the conformance of a task or model, yours or ours   NAME"),
-    "errors": (commands.errors, "where a trained model fails   RUN_ID [--json]"),
-    "diff": (commands.diff, "the settings in which two runs differ   RUN_ID RUN_ID"),
-    "doctor": (commands.doctor, "what this machine has   [--json]"),
+COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and what it does
+    "list": ("harness.commands:list_parts", "tasks and models, and plugins that do not work   [--json]"),
+    "describe": ("harness.commands:describe_part", "a task or model: settings, an example, its size   NAME [--json]"),
+    "sample": ("harness.commands:sample", "strings of a task with answers   TASK [--count N] [--length L] [--json]"),
+    "export": ("harness.commands:export", "strings of a task in a file with their hash   TASK --out FILE [--count N]"),
+    "run": ("harness.commands:run", "train and score   TASK MODEL [--protocol NAME] [--help for every setting]"),
+    "plan": ("harness.sweep_commands:plan_sweep", "packs of a sweep and the hours it will take   SCRIPT [--json]"),
+    "sweep": (
+        "harness.sweep_commands:sweep_script",
+        "train what a script lists and is not done yet   SCRIPT [--engine E]",
+    ),
+    "status": ("harness.record_commands:status", "what is done, runs and broke, and where   [--all] [--json]"),
+    "table": ("harness.record_commands:table", "markdown and CSV from the records   [--results FOLDER]"),
+    "figures": (
+        "harness.figure_commands:figures",
+        "PNG, SVG and CSV of every figure   [--protocol NAME] [--out FOLDER]",
+    ),
+    "merge": ("harness.record_commands:merge", "take in runs of other machines' folders   FOLDER .. [--dry-run]"),
+    "clean": ("harness.record_commands:clean", "remove runs, or their checkpoints   [RUN_ID ..] [--failed] [--yes] .."),
+    "check": ("harness.commands:check", "the conformance of a task or model, yours or ours   NAME"),
+    "errors": ("harness.commands:errors", "where a trained model fails   RUN_ID [--json]"),
+    "diff": ("harness.commands:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
+    "doctor": ("harness.commands:doctor", "what this machine has   [--json]"),
 }
+NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "check")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("--help", "-h", "help"):
-        print(_usage())
-        return 0 if words else 2
-    name, rest = words[0], words[1:]
     try:
+        if not words or words[0] in ("--help", "-h", "help"):
+            print(_usage())
+            return 0 if words else 2
+        name, rest = words[0], words[1:]
         if name not in COMMANDS:
-            raise ValueError(f"no such command: {name!r}{did_you_mean(name, COMMANDS) or '; see `ladder --help`'}")
-        if rest in (["--help"], ["-h"]) and name in ("describe", "sample", "export", "run", "plan", "check"):
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            raise ValueError(f"no such command: {name!r}; {f'did you mean {close[0]}?' if close else 'see --help'}")
+        if rest in (["--help"], ["-h"]) and name in NAME_FIRST:
             print(f"ladder {name}: {COMMANDS[name][1]}\nWith the name, --help lists every option.")
             return 0
-        for plugin in take(rest, "--plugin"):
-            load_plugin(plugin)
-        with pinned(1):  # two threads on a busy machine are slower than one; a run has a setting of its own
-            return COMMANDS[name][0](rest)
+        rest = _with_plugins(rest)
+        module, function = COMMANDS[name][0].split(":")
+        command = getattr(importlib.import_module(module), function)
+        with _one_thread():
+            return command(rest)
     except ValueError as mistake:
         print(f"ladder: {mistake}", file=sys.stderr)
         return 2
@@ -53,6 +69,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def script() -> None:
     """The installed command."""
     sys.exit(main())
+
+
+def _with_plugins(words: list[str]) -> list[str]:
+    """The words without `--plugin PATH_OR_MODULE`, each of which is loaded."""
+    if not any(word.split("=")[0] == "--plugin" for word in words):
+        return words
+    from harness.options import take
+    from harness.registry import load_plugin
+
+    left = list(words)
+    for plugin in take(left, "--plugin"):
+        load_plugin(plugin)
+    return left
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Of torch, where the command needs it: two are slower on a busy machine, and a run has a setting of its own."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    from harness.train import pinned
+
+    with pinned(1):
+        yield
 
 
 def _usage() -> str:

@@ -9,12 +9,14 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from harness import conformance, describe, tables
+from harness import conformance, describe
 from harness import errors as errors_report
-from harness.arguments import name_first, parse, parse_run, sized_as_asked, take, take_flag
-from harness.config import default_results
+from harness.arguments import parse_run, sized_as_asked
+from harness.distributed import PeerLost, launched_rank
 from harness.export import export as export_strings
+from harness.files import default_results
 from harness.machine import find_device
+from harness.options import name_first, parse, take, take_flag
 from harness.records import Busy, find_run, flat
 from harness.registry import find_part, find_task
 from harness.train import RunFailed, execute
@@ -150,27 +152,16 @@ def run(words: list[str]) -> int:
         result = execute(cell, settings, quiet=quiet)
     except Busy as busy:
         raise ValueError(str(busy)) from None
-    except RunFailed as failed:
-        print(f"ladder: {failed}", file=sys.stderr)
+    except (RunFailed, PeerLost) as failed:
+        if launched_rank() == 0:
+            print(f"ladder: {failed}", file=sys.stderr)
         return 1
-    if as_json:
-        _print_json(result)
-    else:
-        print(describe.outcome(result, settings.results))
+    if launched_rank() == 0:  # of several processes one speaks
+        if as_json:
+            _print_json(result)
+        else:
+            print(describe.outcome(result, settings.results))
     return 0 if result["status"] == "done" else 1
-
-
-@dataclass
-class TableOptions:
-    """Bring records.csv up to date, write tables/accuracy.csv and .md beside it, print the markdown."""
-
-    results: Path = field(default_factory=default_results)
-    """The folder of runs/ and records.csv."""
-
-
-def table(words: list[str]) -> int:
-    print(tables.write(parse(TableOptions, words, prog="ladder table").results), end="")
-    return 0
 
 
 @dataclass

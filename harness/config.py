@@ -10,11 +10,11 @@ choices are one run, on any machine, and a changed task is another one.
 import hashlib
 import json
 import math
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.files import default_results
 from harness.frozen import open_frozen
 from harness.parts import check_types, checked, default_settings, from_plain, plain
 from harness.presets import PROTOCOLS
@@ -273,7 +273,7 @@ class Exec:
     """Steps between checkpoints."""
     log_every: int = 100
     """Steps between lines of metrics.jsonl."""
-    results: Path = field(default_factory=lambda: default_results())
+    results: Path = field(default_factory=default_results)
     """The folder that holds runs/, tables/ and records.csv."""
 
     def __post_init__(self) -> None:
@@ -282,13 +282,6 @@ class Exec:
         require(self.pack >= 0, f"exec.pack must not be negative: {self.pack}")
         require(self.checkpoint_every >= 1, f"exec.checkpoint_every must be at least 1, not {self.checkpoint_every}")
         require(self.log_every >= 1, f"exec.log_every must be at least 1, not {self.log_every}")
-
-
-def default_results() -> Path:
-    """$LADDER_RESULTS, else results/ of the checkout this code runs from, else results/ here."""
-    checkout = Path(__file__).parents[1]
-    beside = checkout / "results" if (checkout / "pyproject.toml").exists() else Path("results")
-    return Path(os.environ.get("LADDER_RESULTS", beside))
 
 
 def without_training_targets(task: Task) -> Task:

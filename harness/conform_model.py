@@ -187,8 +187,10 @@ def stacked_replicas_equal_single_ones(config: ModelConfig) -> None:
     weights = torch.where((torch.arange(17) < length_RB[..., None])[..., None], _weights(3, 17), 0)
     ((logits * weights).sum() + losses.sum()).backward()
     for row, model in enumerate(replicas):
-        own = dict(model.named_parameters())
-        alone, loss = forward(own, dict(model.named_buffers()), tokens[row], length_RB[row])
+        ctx = _context(length_RB[row], 17, length_RB[row])
+        ctx.stacked = True
+        alone, loss = model(tokens[row], ctx), torch.zeros((), dtype=torch.float64)
+        loss = loss + sum(value for values in ctx.losses.values() for value in values)
         valid = weights[row] != 0
         equal(torch.where(valid, logits[row], 0), torch.where(valid, alone, 0), f"replica {row}")
         for name, gradient in _gradients(model, (alone * weights[row]).sum() + loss).items():

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -34,40 +34,44 @@ class Holder(NamedTuple):
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Hold a folder's lock, or raise Busy; OSError where nothing can be written."""
-    with (folder / "lock").open("a+") as file:
-        if not _taken(file):
+    path = folder / "lock"
+    with _opened(path, os.O_RDWR | os.O_CREAT) as file:
+        if not _taken(file, path):
             raise Busy(f"{folder.name} is being written by {_named(file) or 'another process'}")
         other = _alive_elsewhere(folder, file)
         if other is not None:
             raise Busy(f"{folder.name} is being written by {other}, which gave a sign of life within {STALE:.0f} s")
         file.truncate(0)
+        file.seek(0)
         file.write(f"{Holder(os.getpid(), socket.gethostname())}\n")
         file.flush()
-        over = threading.Event()
-        beating = threading.Thread(target=_beat, args=(folder / "lock", over), daemon=True)
-        beating.start()
+        _HEART.keep(path)
         try:
             yield
         finally:
-            over.set()
+            _HEART.leave(path)
             file.truncate(0)
 
 
 def holder(folder: Path) -> Holder | None:
     """Who is writing a folder now, if anybody is."""
     try:
-        file = (folder / "lock").open("r+")
-    except OSError:
+        with _opened(folder / "lock", os.O_RDWR) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _named(file) or Holder(0, "an unknown host")
+            return _alive_elsewhere(folder, file)
+    except OSError:  # there is none, or no looking at it
         return None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _named(file) or Holder(0, "an unknown host")
-        return _alive_elsewhere(folder, file)
 
 
-def _taken(file: TextIO) -> bool:
+def _opened(path: Path, flags: int) -> TextIO:
+    """The file itself, never one that a link points to."""
+    return os.fdopen(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+")
+
+
+def _taken(file: TextIO, path: Path) -> bool:
     """Take the system's lock; tried for a moment, since whoever asks for the holder has it that long."""
     for _ in range(5):
         try:
@@ -75,7 +79,7 @@ def _taken(file: TextIO) -> bool:
         except BlockingIOError:
             time.sleep(0.02)
         else:
-            return True
+            return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())  # not one just removed
     return False
 
 
@@ -99,12 +103,33 @@ def _alive_elsewhere(folder: Path, file: TextIO) -> Holder | None:
         age = clock.stat().st_mtime - os.fstat(file.fileno()).st_mtime
     finally:
         clock.unlink(missing_ok=True)
-    return other if age < STALE else None
+    return other if abs(age) < STALE else None  # a heartbeat from the future was given under a wrong clock
 
 
-def _beat(path: Path, over: threading.Event) -> None:
-    while not over.wait(BEAT):
-        try:
-            os.utime(path)
-        except OSError:  # the folder went away: its writer will say so
-            return
+class _Heart:
+    """One thread that renews the files of all locks this process holds."""
+
+    def __init__(self) -> None:
+        self._paths: set[Path] = set()
+        self._beating: threading.Thread | None = None
+
+    def keep(self, path: Path) -> None:
+        self._paths.add(path)
+        if self._beating is None:
+            beating = threading.Thread(target=self._beat, daemon=True)
+            with suppress(RuntimeError):  # no thread to be had: on this host the system's lock is enough
+                beating.start()
+                self._beating = beating
+
+    def leave(self, path: Path) -> None:
+        self._paths.discard(path)
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(BEAT)
+            for path in list(self._paths):
+                with suppress(OSError):  # the folder went away: its writer will say so
+                    os.utime(path)
+
+
+_HEART = _Heart()

@@ -47,7 +47,9 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def numerics(settings: Exec, device: torch.device, *, pack: int = 1, capture: str = "plain") -> dict[str, Any]:
+def numerics(
+    settings: Exec, device: torch.device, *, pack: int = 1, capture: str = "plain", processes: int = 1
+) -> dict[str, Any]:
     """Everything about the execution that may move the last bits of a number."""
     tf32 = [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32] if device.type == "cuda" else []
     return {
@@ -58,6 +60,7 @@ def numerics(settings: Exec, device: torch.device, *, pack: int = 1, capture: st
         "tf32": tf32,
         "backend": settings.backend,
         "pack": pack,
+        "processes": processes,
         "steps": capture,
         "onednn": os.environ.get(_ONEDNN, ""),
         "kernels": [kernel.name for kernel in available() if not kernel.missing],

@@ -12,7 +12,7 @@ from torch import nn
 from harness import checkpoint
 from harness.build import weigh_state
 from harness.config import Exec, Run
-from harness.evaluate import Evaluator
+from harness.distributed import make_evaluator
 from harness.machine import fingerprint, provenance
 from harness.optim import rate_at
 from harness.outcome import labels, summary
@@ -37,15 +37,24 @@ class Member:
         self.run, self.folder = run, folder
         self.counters = Counters()
         self.backends: set[str] = set()
-        self.seconds = 0.0  # of training, over all sessions; no part of any equality
-        self.preparing = 0.0  # of these, to warm up, compile and capture, in this session
+        self.start: dict[str, Any] | None = None  # the checkpoint it goes on from
+        # Its share of its pack's seconds, over all sessions; no part of any equality.
+        self.seconds = 0.0  # of training
+        self.validating = 0.0
+        self.preparing = 0.0  # of training's: to warm up, compile and capture, in this session
         self.result: dict[str, Any] | None = None
         self.provenance = provenance(run.task, run.model)  # of the start: what is committed later did not run
 
-    def join(self, pack: Pack, row: int, content: dict[str, Any] | None, settings: Exec, numerics: dict) -> None:
-        """Become row `row` of a pack, at the step of a checkpoint or at the start."""
+    def starting(self, content: dict[str, Any] | None) -> "Member":
+        """Itself, about to go on from a checkpoint or from the start."""
+        self.start = content
+        return self
+
+    def join(self, pack: Pack, row: int, settings: Exec, numerics: dict[str, Any]) -> None:
+        """Become row `row` of a pack, at the step it starts from."""
+        content = self.start
         self.model: nn.Module = pack.models[row]
-        self.evaluator = Evaluator(self.run, self.model, device=pack.device, backend=settings.backend)
+        self.evaluator = make_evaluator(self.run, self.model, device=pack.device, backend=settings.backend)
         self.numerics = numerics
         if content is None:
             self.folder.cut_metrics(0)
@@ -56,6 +65,7 @@ class Member:
         self.counters.mixed_numerics |= content["numerics"] != numerics
         pack.restore(row, content, done=self.counters.step, loss_sum=self.counters.loss_sum)
         self.backends, self.seconds = set(content["backends"]), content["seconds"]
+        self.validating = content["validating"]
         self.folder.cut_metrics(content["metrics_bytes"])
         checkpoint.drop_after(self.folder.path, step=self.counters.step)
 
@@ -73,7 +83,9 @@ class Member:
 
     def validate(self) -> float:
         """Score it on the validation strings, for the history and for an early stop; the accuracy."""
+        start = time.monotonic()
         score = self.evaluator.validation()
+        self.validating += time.monotonic() - start
         self.counters.perfect = self.counters.perfect + 1 if score.is_perfect() else 0
         accuracy = score.accuracy(score=self.run.eval.score)
         assert accuracy is not None
@@ -88,6 +100,7 @@ class Member:
             "backends": sorted(self.backends),
             "numerics": self.numerics,
             "seconds": self.seconds,
+            "validating": self.validating,
             "metrics_bytes": self.folder.metrics_bytes(),
         }
         checkpoint.write(checkpoint.path_of(self.folder.path, self.counters.step), content)
@@ -100,7 +113,7 @@ class Member:
         result = {**self._outcome("done"), "stopped_early": stopped_early, **self._scores()}
         scoring = time.monotonic() - start
         self.folder.log_time(event="scored", seconds=round(scoring, 3))
-        spent = {"train": self.seconds, "prepare": self.preparing, "score": scoring}
+        spent = {"train": self.seconds, "prepare": self.preparing, "validate": self.validating, "score": scoring}
         result["seconds"] = {name: round(seconds, 3) for name, seconds in spent.items()}
         result["seconds"]["expected"] = self.folder.expected_seconds()
         self.folder.finish(result)

@@ -10,11 +10,14 @@ decayed; vectors, embeddings, norms and what a module names are not. Loshchilov 
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from harness.config import Train
+
+_CACHED = 2**15  # weights of a piece
 
 
 def rate_at(train: Train, step: int) -> float:
@@ -52,26 +55,46 @@ class AdamW:
         They are held by a choice, not by a factor of 0: what they must not take may be NaN. The gradient is clipped
         to a norm as torch.nn.utils.clip_grad_norm_ does.
         """
-        dtype = self.weight_RP.dtype
-        t_R1, norm_R1, ok_R1 = done_R[:, None] + 1, norm_R[:, None], ok_R[:, None]
+        dtype, t_R1, norm_R1 = self.weight_RP.dtype, done_R[:, None] + 1, norm_R[:, None]
         rate_R1 = self._rate_RT.index_select(1, step.clamp(max=self._rate_RT.shape[1] - 1).reshape(1))
-        scale_R1 = (self._clip_R1 / (norm_R1 + 1e-6)).clamp(max=1).to(dtype)
-        gradient_RP = gradient_RP * scale_R1
-        mean_RP = torch.lerp(self.mean_RP, gradient_RP, (1 - self._beta1_R1).to(dtype))
-        square_RP = torch.lerp(self.square_RP, gradient_RP * gradient_RP, (1 - self._beta2_R1).to(dtype))
-        size_R1 = (rate_R1 / (1 - self._beta1_R1**t_R1)).to(dtype)
-        root_R1 = (1 - self._beta2_R1**t_R1).rsqrt().to(dtype)
-        shrink_R1 = (rate_R1 * self._decay_R1).to(dtype)
-        move_RP = size_R1 * mean_RP / (square_RP.sqrt() * root_R1 + self._eps_R1)
-        move_RP = torch.addcmul(move_RP, shrink_R1 * self.decayed_P, self.weight_RP)
+        scalars = _Scalars(
+            ok_R1=ok_R[:, None],
+            scale_R1=(self._clip_R1 / (norm_R1 + 1e-6)).clamp(max=1).to(dtype),
+            to_mean_R1=(1 - self._beta1_R1).to(dtype),
+            to_square_R1=(1 - self._beta2_R1).to(dtype),
+            size_R1=(rate_R1 / (1 - self._beta1_R1**t_R1)).to(dtype),
+            root_R1=(1 - self._beta2_R1**t_R1).rsqrt().to(dtype),
+            shrink_R1=(rate_R1 * self._decay_R1).to(dtype),
+        )
+        # On a CPU in pieces that stay in its cache: of 4 million weights 13 ms instead of 87.
+        size = _CACHED if gradient_RP.device.type == "cpu" else gradient_RP.shape[1]
+        for start in range(0, gradient_RP.shape[1], size):
+            self._update_part(gradient_RP[:, start : start + size], slice(start, start + size), scalars)
+
+    def _update_part(self, gradient_RP: Tensor, part: slice, scalars: "_Scalars") -> None:
+        weight_RP, mean_RP, square_RP = (x[:, part] for x in (self.weight_RP, self.mean_RP, self.square_RP))
+        gradient_RP = gradient_RP * scalars.scale_R1
+        new_mean_RP = torch.lerp(mean_RP, gradient_RP, scalars.to_mean_R1)
+        new_square_RP = torch.lerp(square_RP, gradient_RP * gradient_RP, scalars.to_square_R1)
+        move_RP = scalars.size_R1 * new_mean_RP / (new_square_RP.sqrt() * scalars.root_R1 + self._eps_R1)
+        move_RP = torch.addcmul(move_RP, scalars.shrink_R1 * self.decayed_P[part], weight_RP)
         if self.multiplier_P is not None:
-            move_RP = move_RP * self.multiplier_P
-        for kept_RP, new_RP in (
-            (self.mean_RP, mean_RP),
-            (self.square_RP, square_RP),
-            (self.weight_RP, self.weight_RP - move_RP),
-        ):
-            kept_RP.copy_(torch.where(ok_R1, new_RP, kept_RP))
+            move_RP = move_RP * self.multiplier_P[part]
+        pairs = ((mean_RP, new_mean_RP), (square_RP, new_square_RP), (weight_RP, weight_RP - move_RP))
+        for kept_RP, new_RP in pairs:
+            kept_RP.copy_(torch.where(scalars.ok_R1, new_RP, kept_RP))
+
+
+class _Scalars(NamedTuple):
+    """Of each replica in one step."""
+
+    ok_R1: Tensor
+    scale_R1: Tensor  # of the gradient, which clips it
+    to_mean_R1: Tensor
+    to_square_R1: Tensor
+    size_R1: Tensor
+    root_R1: Tensor
+    shrink_R1: Tensor
 
 
 def declared(model: nn.Module) -> Iterator[tuple[nn.Parameter, bool, float]]:

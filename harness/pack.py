@@ -7,7 +7,7 @@ vmap. Whatever a step decides, such as to hold a replica whose loss is no longer
 the host may look as seldom as it likes and a step captures into a CUDA graph.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -73,8 +73,8 @@ class Pack:
         self.weight_RP = self._place_weights(ends[-1])
         self._leaves = self._make_leaves()
         decayed_P, multiplier_P = torch.zeros_like(self.weight_RP[0]), torch.ones_like(self.weight_RP[0])
-        for span, (_, decays, multiplier) in zip(self._spans, declared(self.models[0]), strict=True):
-            decayed_P[span], multiplier_P[span] = float(decays), multiplier
+        for span, (parameter, decays, multiplier) in zip(self._spans, declared(self.models[0]), strict=True):
+            decayed_P[span], multiplier_P[span] = float(decays), multiplier * parameter.requires_grad
         self.optimizer = AdamW(self.weight_RP, decayed_P, multiplier_P, [run.train for run in runs])
         self.step_number = torch.zeros((), dtype=torch.int64, device=device)
         self.live_R = torch.ones(self.count, dtype=torch.bool, device=device)
@@ -90,8 +90,8 @@ class Pack:
                 assert not parameter.is_complex(), "complex weights are kept as reals"
                 weight_RP[row, span] = parameter.detach().flatten()
                 parameter.data = weight_RP[row, span].view(parameter.shape)
-        for (name, one), *others in zip(*(model.named_buffers() for model in self.models), strict=True):
-            assert all(torch.equal(one, other) for _, other in others), f"the buffer {name} differs between seeds"
+        for (name, one), *others in zip(*map(_other_tensors, self.models), strict=True):
+            assert all(torch.equal(one, other) for _, other in others), f"{name} differs between seeds"
         return weight_RP
 
     def _make_leaves(self) -> list[Tensor]:
@@ -99,8 +99,8 @@ class Pack:
         if self.count == 1:
             return list(self.models[0].parameters())
         return [
-            self.weight_RP[:, span].view(self.count, *shape).detach().requires_grad_()
-            for span, shape in zip(self._spans, self._shapes, strict=True)
+            self.weight_RP[:, span].view(self.count, *shape).detach().requires_grad_(parameter.requires_grad)
+            for span, shape, parameter in zip(self._spans, self._shapes, self.models[0].parameters(), strict=True)
         ]
 
     def advance(self, longest: int) -> None:
@@ -116,19 +116,25 @@ class Pack:
         """The gradient [R, P], the losses and the blocks' metrics of a batch."""
         with autocast(self.run, self.device):
             loss_R, metrics = self.losses(self._leaves, step, batch)
-        found = torch.autograd.grad(loss_R.sum(), self._leaves, allow_unused=True)
+        learnt = [leaf for leaf in self._leaves if leaf.requires_grad]
+        found = iter(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
         pieces = []
-        for gradient, leaf, padding in zip(found, self._leaves, self._padding, strict=True):
+        for leaf, padding in zip(self._leaves, self._padding, strict=True):
+            gradient = next(found) if leaf.requires_grad else None
             gradient = torch.zeros_like(leaf) if gradient is None else gradient
             pieces.append(gradient.reshape(self.count, -1))
             if padding:
                 pieces.append(gradient.new_zeros(self.count, padding))
         return torch.cat(pieces, 1), loss_R.detach(), metrics
 
+    def context(self, batch: Batch) -> Context:
+        """What travels beside a batch; several processes make their own (harness/distributed.py)."""
+        return context(batch, backend=self.backend)
+
     def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Of every replica on its own strings."""
         if self.count == 1:
-            ctx = context(batch, backend=self.backend)
+            ctx = self.context(batch)
             ctx.masks = self.stream.masks(step)
             loss_R = loss_of(self.models[0], batch, ctx)[None]
             metrics = {name: value[None] for name, value in _means(ctx).items()}
@@ -202,6 +208,15 @@ class Pack:
     def _by_name(self, row_P: Tensor) -> dict[str, Tensor]:
         spans = zip(self._names, self._spans, self._shapes, strict=True)
         return {name: row_P[span].view(shape).cpu().clone() for name, span, shape in spans}
+
+
+def _other_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Buffers, and tensors kept as plain attributes: what replicas share, so that it must not come from the seed."""
+    for place, module in model.named_modules():
+        held = {**dict(module.named_buffers(recurse=False)), **vars(module)}
+        for name, value in held.items():
+            if isinstance(value, Tensor):
+                yield f"{place}.{name}".removeprefix("."), value
 
 
 def _means(ctx: Context) -> dict[str, Tensor]:

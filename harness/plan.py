@@ -22,7 +22,9 @@ from harness.evaluate import Evaluator
 from harness.machine import find_device
 from harness.pack import Pack, pack_key
 from harness.records import RunFolder, plan_file
-from harness.steps import UNROLLED, WARM_UP, stepper
+from harness.steps import UNROLLED, WARM_UP, capturable, stepper
+from harness.train import pinned
+from models._kernels import demand, stacks
 
 LARGEST_PACK = 27  # three rates of nine seeds
 _SAMPLED = 6  # steps of a shape that are timed on a CPU, behind those that warm up
@@ -58,7 +60,7 @@ def packs(runs: Sequence[Run], *, size: Callable[[Sequence[Run]], int]) -> list[
 def pack_size(settings: Exec) -> Callable[[Sequence[Run]], int]:
     """How many of a shape train as one: as many as asked, else one on a CPU and what fits on CUDA."""
     device = find_device(settings.device)
-    if settings.pack or device.type == "cpu":
+    if settings.pack or device.type == "cpu" or not stacks(settings.backend):
         return lambda group: settings.pack or 1
     return lambda group: _fitting(group[:LARGEST_PACK], settings, device)
 
@@ -66,13 +68,16 @@ def pack_size(settings: Exec) -> Callable[[Sequence[Run]], int]:
 def plan(runs: Sequence[Run], settings: Exec) -> list[Part]:
     """The parts of what is left of a sweep, each shape timed once."""
     device = find_device(settings.device)
+    capturable(settings, device)
     todo = [run for run in runs if RunFolder(settings.results, run.run_id).result() is None]
     known: dict[Any, _Costs] = {}
     parts = []
     for group in packs(todo, size=pack_size(settings)):
+        demand(settings.backend, model=group[0].model.name, device=device, stacked=len(group) > 1)
         shape = pack_key(group[0]), len(group)
         if shape not in known:
-            known[shape] = _measured(group, settings, device)
+            with pinned(settings.threads):
+                known[shape] = _measured(group, settings, device)
         costs, train = known[shape], group[0].train
         folders = [RunFolder(settings.results, run.run_id).path for run in group]
         left = train.steps - min(max(checkpoint.steps(folder), default=0) for folder in folders)
@@ -104,7 +109,9 @@ def _measured(group: Sequence[Run], settings: Exec, device: torch.device) -> _Co
     train, score = group[0].train, group[0].eval
     longest = max(train.lengths[1], *train.curriculum, 0)
     short = {"steps": min(train.steps, _LONGEST), "curriculum": (), "lengths": (train.lengths[0], longest)}
-    pack = Pack([replace(run, train=replace(run.train, **short)) for run in group], device=device, backend="auto")
+    pack = Pack(
+        [replace(run, train=replace(run.train, **short)) for run in group], device=device, backend=settings.backend
+    )
     steps = stepper(pack, settings)
     cuda = device.type == "cuda"
     warm, sampled = (1 + WARM_UP + UNROLLED, 10 * UNROLLED) if cuda else (2, _SAMPLED)
@@ -117,6 +124,7 @@ def _measured(group: Sequence[Run], settings: Exec, device: torch.device) -> _Co
     scorer = Evaluator(
         replace(group[0], eval=replace(score, validation=few)), pack.models[0], device=device, backend=settings.backend
     )
+    scorer.validation()  # the first call of a shape finds and allocates
     start_scoring = _now(device)
     scorer.validation()
     a_string = (_now(device) - start_scoring) / few
@@ -138,7 +146,7 @@ def _fitting(group: Sequence[Run], settings: Exec, device: torch.device) -> int:
         pack.advance(pack.run.train.longest(pack.run.train.steps - 1))
         taken.append(torch.cuda.max_memory_allocated(device))
         del pack
-    free = _SHARE * torch.cuda.mem_get_info(device)[1]
+    free = _SHARE * torch.cuda.mem_get_info(device)[0]
     each = max(1, taken[1] - taken[0])
     return max(1, min(len(group), 1 + int((free - taken[0]) / each)))
 

@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +49,12 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """The right to write here; Busy if another process has it."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / "lock").touch()
-        except OSError as error:
-            raise ValueError(f"cannot write results to {self.path}: {error.strerror}") from None
-        with lock.held(self.path):
+        with ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(lock.held(self.path))
+            except OSError as error:
+                raise ValueError(f"cannot write results to {self.path}: {error.strerror}") from None
             yield
 
     def log(self, **values: Any) -> None:

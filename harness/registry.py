@@ -85,6 +85,10 @@ def _usable(cls: type) -> None:
     """Refuse what no command could list: a class without a name, or whose defaults make no instance."""
     if not isinstance(getattr(cls, "name", None), str):
         raise TypeError(f"{cls.__name__} registers itself without a name")
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", cls.name):  # it is a part of a folder's name
+        raise TypeError(
+            f"{cls.__name__} registers itself as {cls.name!r}: a name has letters, digits, _, - and . alone"
+        )
     cls()
 
 

@@ -33,6 +33,7 @@ class Stepper(ABC):
         self.preparing = 0.0  # seconds of warm-up, compilation and capture, no part of any equality
         if compiling:
             self.name += ", compiled"
+            torch.compiler.reset()  # what it made for earlier packs counts against a limit of variants
             for part in ("draw", "losses", "update"):
                 setattr(pack, part, _Compiled(part, getattr(pack, part), pack.backends))
 
@@ -86,10 +87,11 @@ class GraphSteps(Stepper):
             tick(step)
             if asked():
                 return step
-        for step in range(step, end):  # noqa: B020
+        while step < end and not asked():
             self.pack.advance(longest)
-            tick(step + 1)
-        return end
+            step += 1
+            tick(step)
+        return step
 
     def _prepare(self, step: int, longest: int) -> int:
         """Warm up by real steps on a side stream, then capture; the step that is next."""
@@ -101,9 +103,12 @@ class GraphSteps(Stepper):
                 self.pack.advance(longest)
         torch.cuda.current_stream(self.pack.device).wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream):
-            for _ in range(UNROLLED):
-                self.pack.advance(longest)
+        try:
+            with torch.cuda.graph(graph, stream=self._stream):
+                for _ in range(UNROLLED):
+                    self.pack.advance(longest)
+        except RuntimeError as error:
+            raise RuntimeError(f"this step cannot be captured; exec.capture=off takes it plainly ({error})") from error
         self._graphs[longest] = graph
         torch.cuda.synchronize(self.pack.device)
         self.preparing += time.monotonic() - start

@@ -2,12 +2,18 @@
 
 import json
 import os
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
-from harness.arguments import name_first, parse
-from harness.config import Exec
+from harness.config import Exec, Run
+from harness.options import name_first, parse
 from harness.plan import Part, plan, save
+from harness.ray_engine import sources
 from harness.scripts import runs_of
+from harness.sweeps import carry_out, shard
 
 
 @dataclass
@@ -15,6 +21,8 @@ class PlanOptions:
     """What a sweep will take: its packs, a few measured steps of each shape, the hours it makes."""
 
     exec: Exec = field(default_factory=Exec)
+    shard: str = ""
+    """i/n: the i-th of n parts of the sweep."""
     json: bool = False
     """Print JSON."""
 
@@ -22,7 +30,7 @@ class PlanOptions:
 def plan_sweep(words: list[str]) -> int:
     script = name_first(words, "ladder plan needs a SCRIPT: a Python file with a function runs()")
     options = parse(PlanOptions, words, prog=f"ladder plan {script}")
-    runs = runs_of(script)
+    runs = shard(runs_of(script), options.shard, options.exec)
     parts = plan(runs, options.exec)
     save(parts, options.exec.results)
     left = sum(len(part.runs) for part in parts)
@@ -38,6 +46,60 @@ def plan_sweep(words: list[str]) -> int:
     several = f"; on {workers} cores at once about {_duration(hours / workers)}" if workers > 1 else ""
     print(f"expected: {_duration(hours)} one after the other{several}")
     return 0
+
+
+@dataclass
+class SweepOptions:
+    """Train what a script's runs() lists and is not done yet; what is half done goes on.
+
+    Exit code 0 means that every run has its result, 1 that some have not.
+    """
+
+    exec: Exec = field(default_factory=Exec)
+    engine: Literal["serial", "ray"] = "serial"
+    """serial: one pack after the other in this process; ray: as many at once as this machine or a cluster can take."""
+    address: str = ""
+    """Of a Ray cluster, or auto for the one this machine is in; without it Ray uses this machine alone."""
+    gpus_per_pack: float = 1.0
+    """With ray on GPUs, how much of one a pack takes, such as 0.25."""
+    shard: str = ""
+    """i/n: the i-th of n parts of the sweep, as a job of a SLURM array takes it."""
+    quiet: bool = False
+    """Say only what fails."""
+    json: bool = False
+    """Print JSON at the end."""
+
+
+def sweep_script(words: list[str]) -> int:
+    given = list(words)
+    script = name_first(words, "ladder sweep needs a SCRIPT: a Python file with a function runs()")
+    options = parse(SweepOptions, words, prog=f"ladder sweep {script}")
+    runs = runs_of(script)
+    report = carry_out(
+        shard(runs, options.shard, options.exec),
+        options.exec,
+        engine=options.engine,
+        address=options.address or None,
+        gpus_per_pack=options.gpus_per_pack,
+        quiet=options.quiet,
+        again=shlex.join(["ladder", "sweep", *given, *_plugins(runs, script)]),
+    )
+    if options.json:
+        tree = {
+            "runs": report.runs,
+            "done": report.done,
+            "complete": report.complete,
+            **{status: report.of(status) for status in ("diverged", "failed", "held")},
+            "seconds": report.seconds,
+        }
+        print(json.dumps(tree, indent=1))
+    return 0 if report.complete else 1
+
+
+def _plugins(runs: Sequence[Run], script: str) -> list[str]:
+    """The options that load what the runs need beside their script."""
+    needed = [source for source in sources(runs) if source not in (Path(script).stem, str(Path(script).resolve()))]
+    return [word for source in needed for word in ("--plugin", source)]
 
 
 def _lines(parts: list[Part]) -> list[str]:

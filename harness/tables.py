@@ -1,204 +1,104 @@
 """Tables from records and nothing else: results/records.csv in, CSV and markdown out, the same bytes every time.
 
-`collect` brings the finished runs of results/runs/ into records.csv. A table holds one protocol, its deviations named
-in the title. The learning rate of a cell is chosen on validation; the cell shows test at that rate, at the last step:
-mean and standard deviation over seeds, with their number.
+A table holds one protocol, its deviations named in the title. The learning rate of a cell is chosen on validation; the
+cell shows test at that rate, at the last step: mean and standard deviation over seeds, with their number. The records
+come from harness/collect.py.
 """
 
-import json
 import math
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.checkpoint import write_atomically
-from harness.parts import one_line
-from harness.records import RunFolder
-from tasks.base import LEVELS
+from harness.collect import Record as Record
+from harness.collect import collect
+from harness.collect import stored as stored
+from harness.files import write_atomically
 
+Row = dict[str, Any]  # a record's, in a frame
 
-class Record(BaseModel):
-    """A run's line in records.csv. Accuracies are those of the last step; empty where there is none."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    run_id: str
-    protocol: str
-    task: str
-    level: str
-    model: str
-    lr: float
-    seed: int
-    status: str
-    steps: int
-    stopped_early: bool = False
-    parameters: int | None = None
-    state_bytes: int | None = None
-    s_rand: float | None = None
-    best_constant: float | None = None
-    content_free: float | None = None
-    test: float | None = None
-    test_scaled: float | None = None
-    test_exact: float | None = None
-    test_hits: float | None = None
-    test_loss: float | None = None
-    test_bins: str = "{}"
-    content_free_bins: str = "{}"
-    extrapolation: str = "{}"
-    validation: float | None = None
-    in_distribution: float | None = None
-    train_seconds: float | None = None
-    score_seconds: float | None = None
-    device: str = ""
-    fingerprint: str = ""
-    mixed_numerics: bool = False
-    backends: str = ""
-    torch: str = ""
-    commit: str = ""
-    dirty: bool | None = None
-    error: str = ""
-
-    @classmethod
-    def of(cls, folder: RunFolder) -> "Record | None":
-        """The record of a run that is done or failed, from its folder alone; None for one under way."""
-        result = folder.result() or folder.failure()
-        if result is None:
-            return None
-        head = {name: result[name] for name in ("run_id", "protocol", "task", "level", "model", "lr", "seed")}
-        if head["run_id"] != folder.path.name:
-            raise ValueError(f"{folder.path} holds the result of another run, {head['run_id']}")
-        made = result["provenance"]
-        code = {"commit": made["commit"], "dirty": made["dirty"]}
-        if "error" in result:
-            return cls(**head, **code, status="failed", steps=0, error=result["error"])
-        return cls(
-            **head,
-            **code,
-            **{name: result[name] for name in ("status", "steps", "parameters", "state_bytes", "fingerprint")},
-            **(_scores(result) if result["status"] == "done" else {}),
-            mixed_numerics=result["mixed_numerics"],
-            device=result["numerics"]["device"],
-            torch=result["numerics"]["torch"],
-        )
-
-
-def _scores(result: dict[str, Any]) -> dict[str, Any]:
-    test = result["test"]
-    longer = {length: score["accuracy"] for length, score in result["extrapolation"].items()}
-    return {
-        **result["floors"],
-        "stopped_early": result["stopped_early"],
-        "test": test["accuracy"],
-        "test_scaled": test["scaled"],
-        "test_exact": test["exact"],
-        "test_hits": test["hits"],
-        "test_loss": test["loss"],
-        "test_bins": json.dumps(test["bins"], separators=(",", ":")),
-        "content_free_bins": json.dumps(test["content_free_bins"], separators=(",", ":")),
-        "extrapolation": json.dumps(longer, separators=(",", ":")),
-        "validation": result["validation"]["accuracy"],
-        "in_distribution": result["in_distribution"]["accuracy"],
-        "train_seconds": result["seconds"]["train"],
-        "score_seconds": result["seconds"]["score"],
-        "backends": " ".join(result["backends"]),
-    }
-
-
-def collect(results: Path) -> pd.DataFrame:
-    """records.csv brought up to date with the runs beside it, sorted by run, and as a frame."""
-    path = results / "records.csv"
-    records = {record.run_id: record for record in _stored(path)}
-    for config in sorted(results.glob("runs/*/config.json")):
-        record = Record.of(RunFolder(results, config.parent.name))
-        if record is not None:
-            records[record.run_id] = record
-    if not records:
-        raise ValueError(f"no finished runs under {results}")
-    frame = _frame([records[run_id] for run_id in sorted(records)])
-    write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
-    return frame
-
-
-def stored(path: Path) -> pd.DataFrame:
-    """The records of a records.csv as they stand."""
-    return _frame(_stored(path))
-
-
-def _stored(path: Path) -> list[Record]:
-    if not path.exists():
-        return []
-    rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
-    try:
-        return [Record.model_validate({name: value for name, value in row.items() if value != ""}) for row in rows]
-    except ValidationError as error:
-        raise ValueError(f"{path} is no table of records: {one_line(error, 'column')}") from None
-
-
-def _frame(records: list[Record]) -> pd.DataFrame:
-    frame = pd.DataFrame([record.model_dump() for record in records], columns=list(Record.model_fields))
-    whole = ("parameters", "state_bytes")  # integers stay integers beside a run that has none
-    return frame.astype(dict.fromkeys(whole, "Int64"))
+_LEVELS = ("regular", "counter", "context_free", "context_sensitive", "none")  # of tasks/base.py, which needs torch
 
 
 def cells(records: pd.DataFrame) -> pd.DataFrame:
     """One row a protocol, task and model: the chosen rate, its seeds and what they scored."""
+    places: dict[tuple[str, str, str], list[Row]] = {}
+    for row in records.to_dict("records"):
+        places.setdefault((row["protocol"], row["task"], row["model"]), []).append(row)
     rows = []
-    for (protocol, task, model), cell in records.groupby(["protocol", "task", "model"], sort=True):
-        done = cell[cell["status"] == "done"]
-        twice = cell[cell.duplicated(["lr", "seed"], keep=False)]["run_id"].tolist()
+    for (protocol, task, model), cell in sorted(places.items()):
+        by_rate_and_seed = Counter((row["lr"], row["seed"]) for row in cell)
+        twice = [row["run_id"] for row in cell if by_rate_and_seed[row["lr"], row["seed"]] > 1]
         if twice:
             raise ValueError(f"{task}, {model}: runs of one rate and seed under one label: {', '.join(twice)}")
-        base = {"protocol": protocol, "level": cell["level"].iloc[0], "task": task, "model": model}
-        if done.empty:
-            rows.append({**base, "n": 0, **_fates(cell), "rates": cell["lr"].nunique()})
+        base = {"protocol": protocol, "level": cell[0]["level"], "task": task, "model": model}
+        counts = {**_fates(cell), "rates": len({row["lr"] for row in cell})}
+        if all(row["status"] != "done" for row in cell):
+            rows.append({**base, "n": 0, **counts})
             continue
-        rate = _best_rate(cell, "validation")
-        chosen, other = cell[cell["lr"] == rate], cell[cell["lr"] == _best_rate(cell, "in_distribution")]
-        finished = chosen[chosen["status"] == "done"].sort_values("seed")
-        is_scaled = bool(finished["test_scaled"].notna().all())  # not where several answers are right
-        shown = finished["test_scaled" if is_scaled else "test"]
-        floors = {name: finished[name].iloc[0] for name in ("s_rand", "best_constant", "content_free")}
+        rate, other_rate = _best_rate(cell, "validation"), _best_rate(cell, "in_distribution")
+        chosen = [row for row in cell if row["lr"] == rate and row["status"] == "done"]
+        finished = sorted(chosen, key=lambda row: row["seed"])
+        is_scaled = bool(pd.notna([row["test_scaled"] for row in finished]).all())  # not where several are right
+        name = "test_scaled" if is_scaled else "test"
+        shown = [row[name] for row in finished]
+        floors = {floor: finished[0][floor] for floor in ("s_rand", "best_constant", "content_free")}
         rows.append(
             {
                 **base,
                 "n": len(finished),
-                **_fates(cell),
-                "rates": cell["lr"].nunique(),
+                **counts,
                 "lr": rate,
                 "scaled": is_scaled,
-                "mean": shown.mean(),
-                "std": shown.std(ddof=1),
+                "mean": _mean(shown),
+                "std": _spread(shown),
                 "seeds": " ".join(f"{value:.4f}" for value in shown),
-                "exact": finished["test_exact"].mean(),
-                "validation": finished["validation"].mean(),
-                "lr_in_distribution": other["lr"].iloc[0],
-                "mean_in_distribution": other[shown.name].mean(),
+                "exact": _mean([row["test_exact"] for row in finished]),
+                "validation": _mean([row["validation"] for row in finished]),
+                "lr_in_distribution": other_rate,
+                "mean_in_distribution": _mean([row[name] for row in cell if row["lr"] == other_rate]),
                 **floors,
-                "parameters": finished["parameters"].iloc[0],
-                "seconds": (finished["train_seconds"] + finished["score_seconds"]).mean(),
+                "parameters": finished[0]["parameters"],
+                "seconds": _mean([row["train_seconds"] + row["score_seconds"] for row in finished]),
             }
         )
     columns = dict.fromkeys([*max(rows, key=len), "scaled", "seconds", "parameters"])  # also where nothing finished
     return pd.DataFrame(rows).reindex(columns=list(columns)).astype({"parameters": "Int64"})
 
 
-def _best_rate(cell: pd.DataFrame, column: str) -> float:
+def _best_rate(cell: list[Row], column: str) -> float:
     """Of the rates at which a seed finished, the one with the highest mean; a seed that did not finish counts zero.
 
     A tie goes to the lower rate; the sums are exact, so that rounding never decides one.
     """
-    means = {}
-    for rate, runs in cell.groupby("lr"):
-        finished = runs.loc[runs["status"] == "done", column]
-        if len(finished):
-            means[float(rate)] = math.fsum(finished) / len(runs)
+    runs = Counter(row["lr"] for row in cell)
+    scores: dict[float, list[float]] = {}
+    for row in cell:
+        if row["status"] == "done":
+            scores.setdefault(float(row["lr"]), []).append(row[column])
+    means = {rate: math.fsum(values) / runs[rate] for rate, values in scores.items()}
     return max(sorted(means), key=means.__getitem__)
 
 
-def _fates(cell: pd.DataFrame) -> dict[str, int]:
-    return {fate: int((cell["status"] == fate).sum()) for fate in ("diverged", "failed")}
+def _mean(values: Sequence[float]) -> float:
+    """Of those there are, as pandas takes it."""
+    array = np.array(values, dtype=float)  # None becomes nan
+    there = ~np.isnan(array)
+    return float(np.where(there, array, 0).sum() / there.sum()) if there.any() else math.nan
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation over seeds; there is none of one."""
+    there = np.array([value for value in values if pd.notna(value)], dtype=float)
+    return float(there.std(ddof=1)) if len(there) > 1 else math.nan
+
+
+def _fates(cell: list[Row]) -> dict[str, int]:
+    return {fate: sum(row["status"] == fate for row in cell) for fate in ("diverged", "failed")}
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -208,7 +108,7 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def _one_protocol(protocol: str, table: pd.DataFrame) -> str:
-    order = {level: place for place, level in enumerate(LEVELS)}
+    order = {level: place for place, level in enumerate(_LEVELS)}
     tasks = sorted(table["task"].unique(), key=lambda task: (order.get(_level(table, task), len(order)), task))
     models = sorted(table["model"].unique())
     by_place = {(row["task"], row["model"]): row for _, row in table.iterrows()}

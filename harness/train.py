@@ -7,21 +7,23 @@ nothing but their steps.
 """
 
 import errno
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
 
 from harness import checkpoint
 from harness.config import Exec, Run
+from harness.distributed import agreed, checkpoints_of_first, from_first, is_first, joined, make_pack, processes
 from harness.machine import avoid_faulty_tiles, find_device, keep_freed_memory, numerics, provenance
 from harness.member import Member
 from harness.outcome import labels
-from harness.pack import Pack
 from harness.progress import Progress
 from harness.records import Busy, RunFolder
 from harness.signals import Asked, Preempted, listening
@@ -38,10 +40,12 @@ Outcome = dict[str, Any] | Busy | RunFailed
 
 def execute(run: Run, settings: Exec, *, quiet: bool = False, label: str = "") -> dict[str, Any]:
     """Train and score a run, or go on with it; the result of one that is done is returned as it stands."""
-    (outcome,) = execute_together([run], settings, quiet=quiet, label=label or run.run_id)
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
+    with joined(run, settings) as settings:
+        quiet |= not is_first()
+        (outcome,) = execute_together([run], settings, quiet=quiet, label=label or run.run_id)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
 
 def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False, label: str = "pack") -> list[Outcome]:
@@ -51,7 +55,7 @@ def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False
     """
     device = find_device(settings.device)
     capturable(settings, device)
-    demand(settings.backend, model=runs[0].model.name, device=device)
+    demand(settings.backend, model=runs[0].model.name, device=device, stacked=len(runs) > 1)
     outcomes: dict[str, Outcome] = {}
     with ExitStack() as locks:
         members = []
@@ -65,6 +69,7 @@ def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False
             try:
                 folder.open(run)
                 done = folder.result()
+                assert done is None or done["run_id"] == run.run_id, f"{folder.path / 'result.json'} is another run's"
             except Exception as error:  # what lies there is not this run's
                 outcomes[run.run_id] = _failed(run, folder, error)
                 continue
@@ -72,24 +77,41 @@ def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False
                 outcomes[run.run_id] = done
             else:
                 members.append(Member(run, folder))
+        outcomes = from_first(outcomes)
+        members = [member for member in members if member.run.run_id not in outcomes]
         with pinned(settings.threads), listening() as asked:
-            for group in _in_step(members, settings):
-                outcomes |= _trained(group, settings, device, asked, quiet=quiet, label=label)
+            asked = agreed(asked)
+            outcomes |= _trained(members, settings, device, asked, quiet=quiet, label=label)
     return [outcomes[run.run_id] for run in runs]
 
 
 def _in_step(members: Sequence[Member], settings: Exec) -> list[list[Member]]:
-    """The members in groups that can go on together: all of them, if all can go back to one step.
+    """The members in groups that can go on together, each with the checkpoint it goes on from.
 
-    A kill in the middle of writing checkpoints leaves some a checkpoint behind the others, never further.
+    All of them make one group if they can go back to the step of the last. A kill in the middle of writing checkpoints
+    leaves some a checkpoint behind the others, never further; whoever has come further for another reason goes on from
+    there, apart.
     """
-    steps = [checkpoint.steps(member.folder.path) for member in members]
-    newest = [max(found, default=0) for found in steps]
-    least = min(newest, default=0)
-    near = [least in found or (least == 0 and max(found) <= settings.checkpoint_every) for found in steps if found]
-    if all(near):
-        return [list(members)] if members else []
-    return [[m for m, last in zip(members, newest, strict=True) if last == step] for step in sorted(set(newest))]
+    if not members:
+        return []
+    newest = checkpoints_of_first([checkpoint.newest(member.folder.path) for member in members])
+    steps = [_step_of(content) for content in newest]
+    least = min(steps)
+    back = [
+        content if step == least else checkpoint.newest(member.folder.path, up_to=least)
+        for member, content, step in zip(members, newest, steps, strict=True)
+    ]
+    at_one_step = all(_step_of(content) == least for content in back)
+    if at_one_step and (least > 0 or max(steps) <= settings.checkpoint_every):  # a first checkpoint is soon made again
+        return [[member.starting(content) for member, content in zip(members, back, strict=True)]]
+    return [
+        [member.starting(c) for member, c in zip(members, newest, strict=True) if _step_of(c) == step]
+        for step in sorted(set(steps))
+    ]
+
+
+def _step_of(content: dict[str, Any] | None) -> int:
+    return content["counters"]["step"] if content else 0
 
 
 def _trained(
@@ -97,23 +119,27 @@ def _trained(
 ) -> dict[str, Outcome]:
     """What became of each member of a pack, by its id."""
     outcomes: dict[str, Outcome] = {}
-    left = list(members)
-    try:
-        while left:  # again where a pack has become too empty to be worth its work
-            Loop(left, settings, device, asked).go(Progress(label, left[0].run.train.steps, quiet=quiet))
-            outcomes |= {member.run.run_id: member.result for member in left if member.result is not None}
-            left = [Member(member.run, member.folder) for member in left if member.result is None]
-    except Exception as error:
-        outcomes |= {member.run.run_id: member.result for member in left if member.result is not None}
-        broken = [Member(member.run, member.folder) for member in left if member.result is None]
-        if len(left) == 1:
-            return outcomes | {member.run.run_id: _failed(member.run, member.folder, error) for member in broken}
-        traceback.clear_frames(error.__traceback__)  # they hold the pack's memory
-        print(f"{label}: {type(error).__name__}: {error}; its runs are tried in smaller packs", file=sys.stderr)
-        half = (len(broken) + 1) // 2
-        for part in (broken[:half], broken[half:]):
-            for group in _in_step(part, settings):
-                outcomes |= _trained(group, settings, device, asked, quiet=quiet, label=label)
+    waiting = _in_step(members, settings)
+    while waiting:
+        group = waiting.pop(0)
+        parts = 1
+        try:
+            Loop(group, settings, device, asked).go(Progress(label, group[0].run.train.steps, quiet=quiet))
+        except Exception as error:
+            if len(group) == 1:
+                (member,) = group
+                outcomes[member.run.run_id] = member.result or _failed(member.run, member.folder, error)
+                continue
+            traceback.clear_frames(error.__traceback__)  # they hold the pack's memory
+            print(f"{label}: {type(error).__name__}: {error}; its runs are tried in smaller packs", file=sys.stderr)
+            parts = 2
+        outcomes |= {member.run.run_id: member.result for member in group if member.result is not None}
+        if number := asked():  # while it was scored: it is finished, the rest has not begun
+            raise Preempted(number)
+        left = [Member(member.run, member.folder) for member in group if member.result is None]
+        size = -(-len(left) // parts)
+        again = [_in_step(left[place : place + size], settings) for place in range(0, len(left), max(1, size))]
+        waiting = [*chain(*again), *waiting]
     return outcomes
 
 
@@ -163,24 +189,13 @@ class Loop:
     ) -> None:
         self.members, self.settings, self.asked = list(members), settings, asked
         self.train, self.validates_every = members[0].run.train, members[0].run.eval.every
-        self.pack = Pack([member.run for member in members], device=device, backend=settings.backend)
+        self.pack = make_pack([member.run for member in members], device=device, backend=settings.backend)
         self.steps = stepper(self.pack, settings)
-        made = numerics(settings, device, pack=self.pack.count, capture=self.steps.name)
-        for row, (member, content) in enumerate(zip(members, self._contents(), strict=True)):
-            member.join(self.pack, row, content, settings, made)
-        self.step = members[0].counters.step
-        assert all(member.counters.step == self.step for member in members), "members of a pack are at one step"
+        made = numerics(settings, device, pack=self.pack.count, capture=self.steps.name, processes=processes())
+        (self.step,) = {_step_of(member.start) for member in members}  # members of a pack are at one step
+        for row, member in enumerate(members):
+            member.join(self.pack, row, settings, made)
         self._since = time.monotonic()
-
-    def _contents(self) -> list[dict[str, Any] | None]:
-        """Each member's checkpoint of the newest step that all of them have; None for the start."""
-        found = [checkpoint.newest(member.folder.path) for member in self.members]
-        steps = [content["counters"]["step"] if content else 0 for content in found]
-        least = min(steps)
-        return [
-            content if step == least else checkpoint.newest(member.folder.path, up_to=least) if least else None
-            for member, content, step in zip(self.members, found, steps, strict=True)
-        ]
 
     def go(self, progress: Progress) -> None:
         """From the step the folders are at to every member's result, or to a checkpoint of a pack half empty."""
@@ -188,7 +203,10 @@ class Loop:
         last = self.train.steps
         self._finish_those_done(last)
         while self._live() and self.step < last:
-            self.step = self.steps.advance(self.step, self._next_visit(last), progress.update, self.asked)
+            before = self.step
+            self.step = self.steps.advance(before, self._next_visit(last), progress.update, self.asked)
+            if self.step == before:  # asked to stop before there was anything to save
+                self._stop()
             self._visit(last, progress)
             checkpointed = self.step % self.settings.checkpoint_every == 0
             if checkpointed and 0 < 2 * len(self._live()) <= len(self.members):
@@ -220,17 +238,16 @@ class Loop:
         live = self._live()
         notes = [f"loss {sum(seen[row].loss for row, _ in live) / len(live):.4f}"] if live else []
         if self.validates_every and step % self.validates_every == 0 and live:
+            self._tick()
             notes.append(f"validation {sum(member.validate() for _, member in live) / len(live):.3f}")
+            self._since = time.monotonic()
         self._tick()
-        number = self.asked()
+        stopping = bool(self.asked())
         for row, member in live:
-            if step % self.settings.checkpoint_every == 0 or step == last or member.stops_here or number:
+            if step % self.settings.checkpoint_every == 0 or step == last or member.stops_here or stopping:
                 member.save(self.pack.saved(row))
-        if number:
-            stop = Preempted(number)
-            for _, member in live:
-                member.folder.preempt(stop.signal, step)
-            raise stop
+        if stopping:
+            self._stop()
         self._finish_those_done(last)
         progress.update(step, "  ".join(notes))
 
@@ -238,17 +255,26 @@ class Loop:
         """Score who is at the end, or may stop before it; the clock of the others stands still meanwhile."""
         for row, member in self._live():
             if self.step == last or member.stops_here:
-                member.preparing = self.steps.preparing
+                if self.asked():  # while another was scored; this one is saved
+                    self._stop()
+                member.preparing = self.steps.preparing / self.pack.count
                 self._tick()
                 member.finish(stopped_early=member.stops_here)
                 self.pack.hold(row)
                 self._since = time.monotonic()
 
-    def _tick(self) -> None:
-        """Add the time since the last tick to what training took."""
-        now = time.monotonic()
+    def _stop(self) -> None:
+        """End at a signal; whoever has no result goes on from its checkpoint when it is started again."""
+        stop = Preempted(self.asked() or signal.SIGTERM)
         for _, member in self._live():
-            member.seconds += now - self._since
+            member.folder.preempt(stop.signal, self.step)
+        raise stop
+
+    def _tick(self) -> None:
+        """Share the time since the last tick among those in training."""
+        now, live = time.monotonic(), self._live()
+        for _, member in live:
+            member.seconds += (now - self._since) / len(live)
         self._since = now
 
     def _last_word(self) -> str:
@@ -256,10 +282,10 @@ class Loop:
         if len(self.members) > 1:
             done = [m.result["test"]["accuracy"] for m in self.members if m.result and m.result["status"] == "done"]
             mean = f", mean test accuracy {sum(done) / len(done):.3f}" if done else ""
-            return f"{len(done)} of {len(self.members)} runs done{mean}, {self.members[0].seconds:.1f}s"
+            return f"{len(done)} of {len(self.members)} runs done{mean}, {sum(m.seconds for m in self.members):.1f}s"
         result = self.members[0].result
         assert result is not None
         if result["status"] == "diverged":
             return f"diverged at step {result['steps']}: loss {result['loss']}, gradient norm {result['grad_norm']}"
-        spent = result["seconds"]["train"] + result["seconds"]["score"]
+        spent = sum(result["seconds"][part] for part in ("train", "validate", "score"))
         return f"{result['steps']} steps, test accuracy {result['test']['accuracy']:.3f}, {spent:.1f}s"

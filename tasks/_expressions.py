@@ -8,7 +8,7 @@ serves for all: it splits the pair that starts there, or is the operator or the 
 compacted, and every step has a fixed shape.
 """
 
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -108,12 +108,12 @@ def looked_up(table: Tensor, index_BL: Tensor) -> Tensor:
     return table.index_select(0, index_BL.flatten()).view_as(index_BL)
 
 
-@lru_cache(maxsize=64)
+@cache  # never dropped: a captured step reads them by their place
 def _levels(columns: int, device: torch.device) -> Tensor:
     return torch.tensor([num_levels(size) for size in range(columns + 1)], device=device)
 
 
-@lru_cache(maxsize=64)
+@cache  # never dropped: a captured step reads them by their place
 def _tables(modulus: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """The value of a leaf by [odd span, digit] and of a pair by [operator, left, right], both flat."""
     a, b = np.arange(modulus)[:, None], np.arange(modulus)[None]
@@ -127,7 +127,7 @@ def value_law(size: int, *, modulus: int, num_operators: int) -> np.ndarray:
     return _value_laws(1 << size.bit_length(), modulus, num_operators)[size]
 
 
-@lru_cache(maxsize=64)
+@cache  # never dropped: a captured step reads them by their place
 def _value_laws(size: int, modulus: int, num_operators: int) -> np.ndarray:
     """By the grammar, from the shorter to the longer, [size + 1, m]."""
     m, digits = modulus, np.arange(modulus)

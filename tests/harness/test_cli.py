@@ -1,5 +1,6 @@
 """Every `ladder` command as its user types it, and every mistake as one line with exit code 2."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import harness
 from harness import cli
 from harness.progress import Progress
 from harness.registry import all_models, all_tasks
@@ -195,6 +197,14 @@ def test_help(capsys: Capture) -> None:
         (("check",), "ladder check needs the NAME"),
         (("errors", "nothing", "--results", "nowhere"), "no run 'nothing' under nowhere/runs (0 runs there)"),
         (("table", "--results", "nowhere_at_all"), "no finished runs under nowhere_at_all"),
+        (("lsit",), "no such command: 'lsit'; did you mean list?"),
+        (("xyzzy",), "no such command: 'xyzzy'; see --help"),
+        (("status", "--plugin"), "--plugin needs a value"),
+        (("status", "--alll"), "--alll; did you mean --all?"),
+        (("clean",), "name a RUN_ID, --failed, --preempted, --unfinished or --checkpoints"),
+        (("clean", "../parity"), "'../parity' is no run under"),
+        (("merge",), "ladder merge needs the FOLDER to take runs from"),
+        (("merge", "nowhere"), "nowhere has neither runs/ nor records.csv"),
         (("list", "--plugin", "no_such_module"), "plugin no_such_module does not import: ModuleNotFoundError"),
         (("list", "--plugin", "gone.py"), "no such plugin file: gone.py"),
     ],
@@ -243,6 +253,29 @@ def test_an_interrupt_is_one_line(tmp_path: Path, capsys: Capture, monkeypatch: 
     monkeypatch.setattr(Loop, "go", interrupted)
     assert cli.main(["run", "parity", "lstm", *SMALL, "--exec.results", str(tmp_path), "--quiet"]) == 130
     assert capsys.readouterr().err.startswith("ladder: interrupted; a run goes on from its last checkpoint")
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_is_where_the_list_says(command: str) -> None:
+    module, function = cli.COMMANDS[command][0].split(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+@pytest.mark.parametrize("option", ["--plugin", "--plugin="])
+def test_a_plugin_is_loaded_for_any_command(option: str, tmp_path: Path, capsys: Capture) -> None:
+    plugin = tmp_path / "loud.py"
+    plugin.write_text("print('loaded')\n")
+    words = [f"{option}{plugin}"] if option.endswith("=") else [option, str(plugin)]
+    assert cli.main(["status", *words, "--results", str(tmp_path / "nowhere")]) == 2
+    said = capsys.readouterr()
+    assert said.out == "loaded\n" and said.err.startswith("ladder: no runs under")
+
+
+def test_the_package_gives_its_names_when_asked() -> None:
+    assert [getattr(harness, name).__name__ for name in harness.__all__] == harness.__all__
+    assert dir(harness) == harness.__all__
+    with pytest.raises(AttributeError, match="no attribute 'swep'"):
+        _ = harness.swep
 
 
 def test_a_closed_pipe_is_no_error() -> None:

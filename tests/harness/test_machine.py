@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 def test_numerics_are_what_may_move_the_last_bits() -> None:
     tree = machine.numerics(Exec(), CPU)
     of_the_machine = {"device", "instructions", "threads", "torch", "onednn", "tf32", "kernels"}
-    assert set(tree) == of_the_machine | {"backend", "pack", "steps"}
+    assert set(tree) == of_the_machine | {"backend", "pack", "processes", "steps"}
     assert {"torch.lstm", "torch.sdpa"} <= set(tree["kernels"])
     assert all(type(value) in (str, int, list) for value in tree.values()), "a checkpoint holds no other type"
     prints = {machine.fingerprint(machine.numerics(Exec(threads=threads), CPU)) for threads in (1, 1, 2)}

@@ -1,0 +1,219 @@
+"""What the `ladder` commands about results folders do. None of them needs torch to look at what is there."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from harness import clean as cleaning
+from harness import status as statuses
+from harness.files import default_results
+from harness.options import parse
+from harness.status import STATES, RunStatus
+
+_FEW = 20  # runs that are listed one by one without being asked for
+_TITLES = {"unfinished": "unfinished: killed, or with their machine"}
+
+
+@dataclass
+class StatusOptions:
+    """How many runs are done, running, preempted, failed, diverged and unfinished; then those that are not done."""
+
+    results: Path = field(default_factory=default_results)
+    """The folder of runs/."""
+    all: bool = False
+    """List every run."""
+    json: bool = False
+    """Print JSON."""
+
+
+def status(words: list[str]) -> int:
+    options = parse(StatusOptions, words, prog="ladder status")
+    runs = statuses.survey(options.results)
+    elsewhere = statuses.only_recorded(options.results, runs)
+    if not runs and not elsewhere:
+        raise ValueError(f"no runs under {options.results}")
+    shown = [run for run in runs if options.all or run.state != "done"]
+    cells = statuses.by_cell(runs)
+    if options.json:
+        tree = {
+            "results": str(options.results),
+            "counts": statuses.counts(runs),
+            "only_in_records": elsewhere,
+            "cells": [{"task": task, "model": model, "counts": found} for (task, model), found in cells.items()],
+            "runs": [statuses.plain(run) for run in shown],
+        }
+        print(json.dumps(tree, indent=1))
+        return 0
+    print(f"{options.results}: {_count(len(runs), 'run')}: {_counts(statuses.counts(runs))}" if runs else "no folders")
+    if elsewhere:
+        print(f"{_count(elsewhere, 'more run')} in records.csv alone")
+    if len(runs) > _FEW:
+        _columns([(task, model, _counts(found)) for (task, model), found in cells.items()], title="\nby task and model")
+    for state in (*STATES[1:], STATES[0]):
+        _list_state(state, [run for run in shown if run.state == state], most=len(runs) if options.all else _FEW)
+    return 0
+
+
+def _list_state(state: str, runs: Sequence[RunStatus], *, most: int) -> None:
+    rows = [
+        (
+            run.run_id,
+            f"step {run.step:,}" + (f" of {run.steps:,}" if run.steps is not None else ""),
+            duration(run.seconds),
+            f"validation {run.validation:.3f}" if run.validation is not None else "",
+            "  ".join(filter(None, (run.where, " ".join(run.error.split())))),
+        )
+        for run in runs[:most]
+    ]
+    _columns(rows, title=f"\n{_TITLES.get(state, state)}")
+    if len(runs) > most:
+        print(f"  .. and {len(runs) - most:,} more (--all)")
+
+
+@dataclass
+class CleanOptions:
+    """Remove runs, or with --checkpoints only their checkpoints: those named by id and those in the states named.
+
+    It lists them with their sizes and asks. A run that is being trained is never touched. Lines of records.csv stay.
+    """
+
+    run_ids: Positional[tuple[str, ...]] = ()
+    """Runs, by their whole ids."""
+    failed: bool = False
+    """All that broke."""
+    preempted: bool = False
+    """All that a signal stopped; they would go on from their checkpoints."""
+    unfinished: bool = False
+    """All that were killed; they would go on from their checkpoints."""
+    checkpoints: bool = False
+    """Checkpoints only; without an id or a state, those of runs that are done or diverged."""
+    results: Path = field(default_factory=default_results)
+    """The folder of runs/."""
+    yes: bool = False
+    """Do not ask."""
+
+
+def clean(words: list[str]) -> int:
+    options = parse(CleanOptions, words, prog="ladder clean")
+    states = [state for state in STATES if getattr(options, state, False)]
+    if not states and not options.run_ids and not options.checkpoints:
+        raise ValueError("what? name a RUN_ID, --failed, --preempted, --unfinished or --checkpoints")
+    what: cleaning.What = "checkpoints" if options.checkpoints else "runs"
+    targets = cleaning.targets(options.results, states=states, run_ids=options.run_ids, what=what)
+    if not targets:
+        print("nothing to remove")
+        return 0
+    _columns([(target.run.run_id, target.run.state, size(target.bytes)) for target in targets])
+    of_what = "the checkpoints of " if what == "checkpoints" else ""
+    total = f"{of_what}{_count(len(targets), 'run')}, {size(sum(target.bytes for target in targets))}"
+    if not options.yes:
+        if not sys.stdin.isatty():
+            raise ValueError(f"would remove {total}: confirm with --yes where nobody can be asked")
+        print(f"remove {total}? [y/N] ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            print("nothing was removed")
+            return 1
+    kept = {target.run.run_id: why for target in targets if (why := cleaning.remove(target))}
+    for run_id, why in kept.items():
+        print(f"ladder: {run_id} was kept: {why}", file=sys.stderr)
+    freed = sum(target.bytes for target in targets if target.run.run_id not in kept)
+    print(f"removed {of_what}{_count(len(targets) - len(kept), 'run')}, {size(freed)}")
+    return 1 if kept else 0
+
+
+@dataclass
+class MergeOptions:
+    """Take in finished runs, and lines of records.csv, from other machines' results folders.
+
+    Each is verified first: the config hashes to the run's id, the result and the checkpoints are its own. What is here
+    is never overwritten; a run that came out with other numbers there is reported, and the exit code is 1.
+    """
+
+    folders: Positional[tuple[Path, ...]] = ()
+    """Results folders to take from."""
+    results: Path = field(default_factory=default_results)
+    """The folder to take them into."""
+    dry_run: bool = False
+    """Verify and report; write nothing."""
+
+
+def merge(words: list[str]) -> int:
+    from harness import merge as merging  # with pandas
+
+    options = parse(MergeOptions, words, prog="ladder merge")
+    if not options.folders:
+        raise ValueError("ladder merge needs the FOLDER to take runs from")
+    merged = merging.merge(options.folders, options.results, dry_run=options.dry_run)
+    would = "would take" if options.dry_run else "took"
+    print(f"{would} {_count(len(merged.taken), 'run')} and {_count(len(merged.lines), 'line')} of records.csv")
+    print(f"{len(merged.same):,} were here with the same numbers, {len(merged.unfinished):,} are unfinished there")
+    for conflict in merged.conflicts:
+        print(f"\n{conflict.run_id} has other numbers in {conflict.folder}; kept as it is here")
+        rows = [(key, _short(a), _short(b)) for key, (a, b) in conflict.fields.items()]
+        _columns([("", "here", "there"), *rows[:_FEW]])
+        if len(rows) > _FEW:
+            print(f"  .. and {len(rows) - _FEW:,} more fields")
+        _columns([(key, _short(conflict.here[key]), _short(conflict.there[key])) for key in conflict.here], title="by")
+    for run_id, why in merged.refused.items():
+        print(f"ladder: {run_id} was not taken: {why}", file=sys.stderr)
+    return 1 if merged.conflicts or merged.refused else 0
+
+
+@dataclass
+class TableOptions:
+    """Bring records.csv up to date, write tables/accuracy.csv and .md beside it, print the markdown."""
+
+    results: Path = field(default_factory=default_results)
+    """The folder of runs/ and records.csv."""
+
+
+def table(words: list[str]) -> int:
+    from harness import tables  # with pandas
+
+    print(tables.write(parse(TableOptions, words, prog="ladder table").results), end="")
+    return 0
+
+
+def duration(seconds: float) -> str:
+    minutes, left = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{left:02d}s" if minutes else f"{left}s"
+
+
+def size(count: float) -> str:
+    """Bytes, in the unit that suits them."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _counts(found: dict[statuses.State, int]) -> str:
+    return ", ".join(f"{number:,} {state}" for state, number in found.items())
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _columns(rows: Iterable[Sequence[str]], *, title: str = "") -> None:
+    """Rows as aligned columns under a title, the last column free; nothing where there are none."""
+    rows = list(rows)
+    if not rows:
+        return
+    if title:
+        print(title)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
+        print("  " + "  ".join([*cells, row[-1]]).rstrip())

@@ -1,0 +1,86 @@
+"""What an engine adds to a run, and what Ray's workers gain: seconds, as this machine takes them.
+
+Overhead: the wall time of every worker in a sweep of runs of a single step, less the seconds that the runs' records
+say went into training and scores. Speed-up: the wall time of the serial engine over that of Ray with a worker a core.
+What starting Ray and its workers takes is paid once, and quoted apart. Sweeps of the two alternate, so that a machine
+whose speed drifts slows both alike; medians of the rounds are quoted.
+
+    python scripts/engine_benchmark.py [--runs N] [--steps N] [--rounds N] [--json]
+"""
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from harness import Eval, Exec, Run, Train, sweep
+from harness.ray_cluster import connected
+from models.lstm import LSTMConfig
+from tasks.parity import Parity
+
+CORES = len(os.sched_getaffinity(0))
+WORKERS = {"serial": 1, "ray": CORES}
+SCORE = Eval(lengths=(8, 16), test=64, validation=64, every=0, bins=(8, 16), extrapolate=())
+
+
+def runs(count: int, seeds: Iterator[int], *, steps: int) -> list[Run]:
+    train = Train(steps=steps, batch=64, lengths=(3, 40))
+    run = Run(task=Parity(), model=LSTMConfig(d_model=64), train=train, eval=SCORE)
+    return [replace(run, seed=next(seeds)) for _ in range(count)]
+
+
+def timed(some: Sequence[Run], folder: Path, engine: str) -> tuple[float, float]:
+    """Seconds of a sweep, and of its runs' training and scores."""
+    start = time.monotonic()
+    results = sweep(some, Exec(results=folder, device="cpu"), engine=engine, quiet=True)
+    wall = time.monotonic() - start
+    return wall, sum(result["seconds"]["train"] + result["seconds"]["score"] for result in results)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--runs", type=int, default=6, help="of a sweep")
+    parser.add_argument("--steps", type=int, default=100, help="of a run whose speed-up is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="sweeps of each kind")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    seeds = itertools.count()
+    overheads: dict[str, list[float]] = {engine: [] for engine in WORKERS}
+    walls: dict[str, list[float]] = {engine: [] for engine in WORKERS}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        timed(runs(1, seeds, steps=1), folder, "serial")  # the first pays for what is loaded
+        start = time.monotonic()
+        with connected(None):
+            timed(runs(2 * CORES, seeds, steps=1), folder, "ray")
+            starting = time.monotonic() - start
+            for _ in range(options.rounds):
+                for engine, workers in WORKERS.items():
+                    wall, inside = timed(runs(options.runs, seeds, steps=1), folder, engine)
+                    overheads[engine].append(1e3 * (wall * workers - inside) / options.runs)
+                    walls[engine].append(timed(runs(options.runs, seeds, steps=options.steps), folder, engine)[0])
+    measured = {"cores": CORES, "ray_start_s": starting}
+    for engine in WORKERS:
+        measured[f"{engine}_overhead_ms_per_run"] = median(overheads[engine])
+        measured[f"{engine}_wall_s_per_run"] = median(walls[engine]) / options.runs
+    measured["ray_speed_up"] = median(one / many for one, many in zip(walls["serial"], walls["ray"], strict=True))
+    if options.json:
+        print(json.dumps(measured, indent=1))
+    else:
+        for key, value in measured.items():
+            print(f"{key:28} {value:10.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
