@@ -1,5 +1,8 @@
 """The conformance of a model: each function takes a config, usually a `tiny()` one, and checks it in float64."""
 
+from contextlib import ExitStack
+from unittest.mock import patch
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
@@ -165,6 +168,26 @@ def the_fast_path_equals_the_reference(config: ModelConfig) -> None:
         equal(logits[valid], found["reference"][0][valid], f"outputs at length {length}")
         for name, gradient in gradients.items():
             equal(gradient, found["reference"][1][name], f"the gradient of {name} at length {length}", tolerance=1e-8)
+
+
+def a_step_never_waits_for_the_host(config: ModelConfig) -> None:
+    """Read a value or copy a constant to the device, and a training step cannot be captured into a CUDA graph."""
+    model, tokens, length_B = _build(config), _tokens(3, 17), torch.tensor([17, 8, 1])
+    ctx = _context(length_B, 17, length_B)
+    ctx.backend = "reference"
+    model(tokens, ctx).sum().backward()  # what is made once is made here
+
+    def forbidden(name: str) -> AssertionError:
+        return AssertionError(f"a second pass of one shape calls {name}: make the constant once, decide by torch.where")
+
+    with ExitStack() as stack:
+        for place, names in {torch: ("tensor", "as_tensor", "from_numpy"), Tensor: ("item", "tolist")}.items():
+            for name in names:
+                fault = forbidden(f"torch.{name}" if place is torch else f".{name}()")
+                stack.enter_context(patch.object(place, name, side_effect=fault))
+        ctx = _context(length_B, 17, length_B)
+        ctx.backend = "reference"
+        model(tokens, ctx).sum().backward()
 
 
 def stacked_replicas_equal_single_ones(config: ModelConfig) -> None:

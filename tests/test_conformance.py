@@ -126,6 +126,30 @@ class BiasedParity(Parity):
         return (draw.integers(4, (columns,)) == 0) + 1
 
 
+class _Waiting(LSTMConfig):
+    """Copies a constant to the device in every pass, or reads a value."""
+
+    reads = False
+
+    def block(self, layer: int) -> Block:
+        block, reads = super().block(layer), self.reads
+        forward = block.forward
+
+        def waiting(x_BLD: Tensor, ctx: Context) -> Tensor:
+            return forward(x_BLD, ctx) * (1 + 0 * x_BLD[0, 0, 0].item() if reads else torch.tensor(1.0))
+
+        block.forward = waiting
+        return block
+
+
+@pytest.mark.parametrize(("reads", "named"), [(False, "torch.tensor"), (True, ".item()")])
+def test_a_model_that_waits_for_the_host_is_caught(reads: bool, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Waiting, "reads", reads)
+    failed = {outcome.check: outcome.reason for outcome in check(_Waiting.tiny()) if outcome.verdict == "FAIL"}
+    assert f"calls {named}" in failed.pop("a step never waits for the host")
+    assert set(failed) == ({"stacked replicas equal single ones"} if reads else set())  # vmap has no one value to read
+
+
 def test_a_task_that_draws_elsewhere_is_caught() -> None:
     failed = {outcome.check for outcome in check(GlobalParity()) if outcome.verdict == "FAIL"}
     assert "only the draw matters" in failed
