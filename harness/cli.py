@@ -22,7 +22,10 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "train what a script lists and is not done yet   SCRIPT [--engine E]",
     ),
     "status": ("harness.record_commands:status", "what is done, runs and broke, and where   [--all] [--json]"),
-    "table": ("harness.record_commands:table", "markdown and CSV from the records   [--results FOLDER]"),
+    "table": (
+        "harness.record_commands:table",
+        "tables of the records   [--kind K] [--format F] [--against xlstm] [--all]",
+    ),
     "figures": (
         "harness.figure_commands:figures",
         "PNG, SVG and CSV of every figure   [--protocol NAME] [--out FOLDER]",
