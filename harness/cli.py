@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "harness.figure_commands:figures",
         "PNG, SVG and CSV of every figure   [--protocol NAME] [--out FOLDER]",
     ),
+    "wandb": ("harness.tracking_commands:wandb", "copy runs and tables to W&B, or publish a Report   sync|report"),
     "merge": ("harness.record_commands:merge", "take in runs of other machines' folders   FOLDER .. [--dry-run]"),
     "clean": ("harness.record_commands:clean", "remove runs, or their checkpoints   [RUN_ID ..] [--failed] [--yes] .."),
     "check": ("harness.commands:check", "the conformance of a task or model, yours or ours   NAME"),
@@ -37,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     "diff": ("harness.commands:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
     "doctor": ("harness.commands:doctor", "what this machine has   [--json]"),
 }
-NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "check")
+NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "wandb", "check")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

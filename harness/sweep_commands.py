@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -75,9 +75,10 @@ def sweep_script(words: list[str]) -> int:
     script = name_first(words, "ladder sweep needs a SCRIPT: a Python file with a function runs()")
     options = parse(SweepOptions, words, prog=f"ladder sweep {script}")
     runs = runs_of(script)
+    settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
     report = carry_out(
-        shard(runs, options.shard, options.exec),
-        options.exec,
+        shard(runs, options.shard, settings),
+        settings,
         engine=options.engine,
         address=options.address or None,
         gpus_per_pack=options.gpus_per_pack,

@@ -28,6 +28,7 @@ from harness.progress import Progress
 from harness.records import Busy, RunFolder
 from harness.signals import Asked, Preempted, listening
 from harness.steps import capturable, stepper
+from harness.tracking import mirrored
 from models._kernels import demand
 
 
@@ -79,7 +80,9 @@ def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False
                 members.append(Member(run, folder))
         outcomes = from_first(outcomes)
         members = [member for member in members if member.run.run_id not in outcomes]
-        with pinned(settings.threads), listening() as asked:
+        copied = [(member.run, member.provenance) for member in members if is_first()]
+        tracked = mirrored(copied, settings.results, mode=settings.wandb, group=settings.wandb_group)
+        with pinned(settings.threads), listening() as asked, tracked:
             asked = agreed(asked)
             outcomes |= _trained(members, settings, device, asked, quiet=quiet, label=label)
     return [outcomes[run.run_id] for run in runs]

@@ -19,7 +19,7 @@ if [ ! -x "$PYTHON" ] || [ "$(wanted)" != "$(cat "$STAMP" 2>/dev/null)" ]; then
   fi
   echo "Making the environment in $ROOT/.venv (once; some minutes, mostly torch)" >&2
   "$BASE" -m venv --clear "$ROOT/.venv"  # afresh: what an interrupted installation left may lack anything
-  "$PYTHON" -m pip install --quiet --disable-pip-version-check --editable "$ROOT[test,oracles,ray]"
+  "$PYTHON" -m pip install --quiet --disable-pip-version-check --editable "$ROOT[test,oracles,ray,reports]"
   wanted > "$STAMP"
 fi
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # one thread a process: two beside a busy neighbour ran 3-16x slower
