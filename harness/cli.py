@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "harness.figure_commands:figures",
         "PNG, SVG and CSV of every figure   [--protocol NAME] [--out FOLDER]",
     ),
+    "page": ("harness.page_commands:page", "one HTML file of tables, cells and figures   [--out FILE]"),
     "wandb": ("harness.tracking_commands:wandb", "copy runs and tables to W&B, or publish a Report   sync|report"),
     "merge": ("harness.record_commands:merge", "take in runs of other machines' folders   FOLDER .. [--dry-run]"),
     "clean": ("harness.record_commands:clean", "remove runs, or their checkpoints   [RUN_ID ..] [--failed] [--yes] .."),
