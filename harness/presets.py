@@ -138,6 +138,17 @@ PROTOCOLS: dict[str, Protocol] = {
             "mod_arithmetic_brackets": {"model": {"num_blocks": 3}},
         },
     ),
+    "xlstm_cpu": Protocol(
+        source="the xlstm lengths, tasks and selection at what two CPU cores carry in an evening: 1,000 steps of 32 "
+        "strings, half the width, two rates, 1,024 test strings, a stop when validation stays perfect; a forget bias "
+        "of 1 for the LSTMs",
+        rates=(1e-2, 1e-3),
+        seeds=3,
+        table=(*_REGULAR, "bucket_sort", "majority"),
+        train={**_XLSTM, "steps": 1000, "batch": 32, "precision": "fp32", "stop_after": 2},
+        eval={"test": 1024, "validation": 256, "every": 125, "extrapolate": [512], "extrapolation": 128},
+        model={"d_model": 64, "num_blocks": 2, "num_heads": 4, "forget_bias": 1.0},
+    ),
     "quick": Protocol(
         source="a smoke run of minutes on a CPU, not a result: the xlstm lengths and scores at a tiny budget",
         rates=(1e-2,),
