@@ -5,6 +5,7 @@ are rows of their own splits under the evaluation's seed, hence the same for eve
 same in any batch, evaluation sorts its rows by length and pads each batch to its own longest string only.
 """
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -53,6 +54,16 @@ class TrainingStream:
         """The stream of a step's dropout masks, of the one run there is or of a seed."""
         seed = self.run.seed if seed is None else seed
         return Draw(seed=seed, split="dropout", rows_B=self._rows_B + step * self.run.train.batch)
+
+
+def tokens_per_step(run: Run) -> float:
+    """Input positions in a step of training, padding apart, as expected over the lengths it draws."""
+    train, stages = run.train, run.train.curriculum or (run.train.lengths[1],)
+    filled = [
+        statistics.fmean(map(run.task.positions, run.task.legal_lengths(train.lengths[0], longest)))
+        for longest in stages
+    ]
+    return train.batch * statistics.fmean(filled)
 
 
 def evaluation_lengths(task: Task, legal: Sequence[int], *, count: int, seed: int, split: str) -> Tensor:

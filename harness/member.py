@@ -12,6 +12,7 @@ from torch import nn
 from harness import checkpoint
 from harness.build import weigh_state
 from harness.config import Exec, Run
+from harness.data import tokens_per_step
 from harness.distributed import make_evaluator
 from harness.machine import fingerprint, provenance
 from harness.optim import rate_at
@@ -148,6 +149,7 @@ class Member:
             **labels(self.run),
             "status": status,
             "steps": self.counters.step,
+            "tokens_per_step": tokens_per_step(self.run),
             "parameters": count_parameters(self.model),
             "state_bytes": weigh_state(self.model) if self.run.model.stepwise else None,
             "numerics": self.numerics,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.config import Eval, Run, Train
-from harness.data import TrainingStream, evaluation_batches, evaluation_lengths
+from harness.data import TrainingStream, evaluation_batches, evaluation_lengths, tokens_per_step
 from models.lstm import LSTMConfig
 from tasks.base import Batch, Task
 from tasks.bucket_sort import BucketSort
@@ -280,3 +280,12 @@ def test_masks_are_no_part_of_the_strings() -> None:
     before = strings(stream.batch(1, longest=4))
     stream.masks(1).uniform((4,))
     assert strings(stream.batch(1, longest=4)) == before
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+@pytest.mark.parametrize("curriculum", [(), (5, 20)])
+def test_tokens_of_a_step_are_the_positions_that_training_reads(task: Task, curriculum: tuple[int, ...]) -> None:
+    run = run_of(task, batch=64, curriculum=curriculum)
+    stream = TrainingStream([run], CPU)
+    read = [int(stream.batch(step, longest=high).length_B.sum()) for high in curriculum or (15,) for step in range(40)]
+    assert tokens_per_step(run) == pytest.approx(sum(read) / len(read), rel=0.03)
