@@ -30,6 +30,9 @@ class Record(BaseModel):
     status: str
     steps: int
     stopped_early: bool = False
+    tokens_per_step: float | None = None
+    steps_to_95: int | None = None
+    steps_to_99: int | None = None
     parameters: int | None = None
     state_bytes: int | None = None
     s_rand: float | None = None
@@ -65,7 +68,7 @@ class Record(BaseModel):
         if result is None:
             return None
         try:
-            record = cls._made(result)
+            record = cls._made(result, folder.history())
         except ValidationError as error:
             raise ValueError(f"{folder.path} holds no result of a run: {_complaint(error)}") from None
         except (KeyError, TypeError, AttributeError):
@@ -75,7 +78,7 @@ class Record(BaseModel):
         return record
 
     @classmethod
-    def _made(cls, result: dict[str, Any]) -> "Record":
+    def _made(cls, result: dict[str, Any], history: list[dict[str, Any]]) -> "Record":
         head = {name: result[name] for name in ("run_id", "protocol", "task", "level", "model", "lr", "seed")}
         made = result["provenance"]
         code = {"commit": made["commit"], "dirty": made["dirty"]}
@@ -86,6 +89,9 @@ class Record(BaseModel):
             **code,
             **{name: result[name] for name in ("status", "steps", "parameters", "state_bytes", "fingerprint")},
             **(_scores(result) if result["status"] == "done" else {}),
+            tokens_per_step=result.get("tokens_per_step"),  # the first records have none
+            steps_to_95=_first_step(history, 0.95),
+            steps_to_99=_first_step(history, 0.99),
             mixed_numerics=result["mixed_numerics"],
             device=result["numerics"]["device"],
             torch=result["numerics"]["torch"],
@@ -112,6 +118,12 @@ def _scores(result: dict[str, Any]) -> dict[str, Any]:
         "score_seconds": result["seconds"]["score"],
         "backends": " ".join(result["backends"]),
     }
+
+
+def _first_step(history: list[dict[str, Any]], threshold: float) -> int | None:
+    """Of the first validation at or above a threshold; None: there was none such."""
+    validated = ((line["step"], line["validation"]) for line in history if "validation" in line)
+    return next((step for step, accuracy in sorted(validated) if accuracy >= threshold), None)
 
 
 def collect(results: Path) -> pd.DataFrame:
@@ -163,5 +175,10 @@ def _complaint(error: ValidationError) -> str:
 
 def _frame(records: list[Record]) -> pd.DataFrame:
     frame = pd.DataFrame([record.model_dump() for record in records], columns=list(Record.model_fields))
-    whole = ("parameters", "state_bytes")  # integers stay integers beside a run that has none
+    whole = (
+        "parameters",
+        "state_bytes",
+        "steps_to_95",
+        "steps_to_99",
+    )  # integers stay integers beside a run that has none
     return frame.astype(dict.fromkeys(whole, "Int64"))

@@ -134,39 +134,29 @@ def mean_and_std(scores: Sequence[float]) -> tuple[float | None, float | None]:
 class TimeToAccuracy:
     """The first validation of one run at or above a threshold: an upper bound, to within the validations' spacing."""
 
-    threshold: float
+    threshold: str  # in per cent
     steps: int | None  # None: not by `last_step`, and what more steps would have brought is unknown
     tokens: float | None
-    seconds: float | None
-    last_step: int  # the last validated one
+    seconds: float | None  # of training
+    last_step: int
 
 
-def time_to_accuracy(
-    history: Sequence[dict[str, Any]],
-    *,
-    threshold: float = 0.95,
-    batch: int,
-    mean_length: float,
-    seconds_per_step: float,
-) -> TimeToAccuracy:
-    """From a run's history, as `RunFolder.history` gives it; lines without a validation are passed over."""
-    if batch <= 0 or mean_length <= 0 or seconds_per_step <= 0:
-        raise ValueError("batch, mean_length and seconds_per_step are positive")
-    validated = sorted((line["step"], line["validation"]) for line in history if "validation" in line)
-    if not validated:
-        raise ValueError("this history holds no validation: it ended before the first, or eval.every is 0")
-    last = validated[-1][0]
-    steps = next((step for step, accuracy in validated if accuracy >= threshold), None)
-    if steps is None:
-        return TimeToAccuracy(threshold, None, None, None, last)
-    return TimeToAccuracy(threshold, steps, steps * batch * mean_length, steps * seconds_per_step, last)
+def time_to_accuracy(record: dict[str, Any], *, threshold: Literal["95", "99"] = "95") -> TimeToAccuracy:
+    """Of a run that finished, from its record; the first records kept no such thing and are refused."""
+    steps = record[f"steps_to_{threshold}"]
+    if pd.isna(record["tokens_per_step"]):
+        raise ValueError(f"the record of {record['run_id']} does not know when it got where")
+    if pd.isna(steps):
+        return TimeToAccuracy(threshold, None, None, None, int(record["steps"]))
+    tokens, seconds = record["tokens_per_step"], record["train_seconds"] / record["steps"]
+    return TimeToAccuracy(threshold, int(steps), int(steps) * tokens, int(steps) * seconds, int(record["steps"]))
 
 
 @dataclass(frozen=True)
 class TimesToAccuracy:
     """Those of a cell's seeds. A median is None, never, where half of the runs or more did not get there."""
 
-    threshold: float
+    threshold: str
     reached: Share
     steps: float | None
     tokens: float | None
@@ -175,21 +165,21 @@ class TimesToAccuracy:
 
 
 def times_to_accuracy(
-    times: Sequence[TimeToAccuracy], *, unvalidated: int = 0, confidence: float = 0.95
+    times: Sequence[TimeToAccuracy], *, unfinished: int = 0, confidence: float = 0.95
 ) -> TimesToAccuracy:
     """The medians over seeds; a run that did not get there stands behind all that did.
 
-    `unvalidated` runs ended before their first validation (diverged or failed): they did not get there by step 0.
+    `unfinished` runs diverged or failed: they did not get there by step 0.
     """
     thresholds = {time.threshold for time in times}
-    if len(thresholds) != 1 or unvalidated < 0:
+    if len(thresholds) != 1 or unfinished < 0:
         raise ValueError("times to one accuracy, of a run or more, are what can be summarised")
-    total, ends = len(times) + unvalidated, [time.last_step for time in times if time.steps is None]
+    total, ends = len(times) + unfinished, [time.last_step for time in times if time.steps is None]
     return TimesToAccuracy(
         thresholds.pop(),
         wilson(len(times) - len(ends), total, confidence=confidence),
         *(_median([getattr(time, name) for time in times], total) for name in ("steps", "tokens", "seconds")),
-        bound=min(ends + [0] * unvalidated, default=None),
+        bound=min(ends + [0] * unfinished, default=None),
     )
 
 

@@ -18,7 +18,7 @@ def cost(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cell in cells_of(records):
         for run in cell.runs:
-            runs.setdefault((run["model"], run["device"] or "unknown"), []).append(run)
+            runs.setdefault((run["model"], run["device"] or "unknown"), []).append(run | _speed(run))
     if not runs:
         return (), pd.DataFrame()
     protocol = str(records["protocol"].iloc[0])
@@ -40,6 +40,13 @@ def cost(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
     columns = (Column("device"), Column("tasks"), Column("runs"), *(Column(title) for _, title, _ in _COSTS))
     sheet = Sheet(protocol, (lead,), "model", columns, tuple(lines), warning=warning_of(protocol))
     return (sheet,), pd.DataFrame(rows)
+
+
+def _speed(run: dict[str, Any]) -> dict[str, float]:
+    """Of training, where the record knows its tokens."""
+    if pd.isna(run["tokens_per_step"]) or not run["train_seconds"]:
+        return {}
+    return {"tokens_per_second": run["tokens_per_step"] * run["steps"] / run["train_seconds"]}
 
 
 _COSTS = (  # the column of a record, its title, and what is shown of it

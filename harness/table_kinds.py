@@ -3,6 +3,7 @@
     accuracy         models x tasks, by class             lengths    accuracy by length, a sheet a task
     hard             the tasks that nobody solves         cost       what models take, by the device they ran on
     state_tracking   the tasks that ask for a state, with the share of runs that solve them
+    learning         steps, tokens and seconds to 95 and 99 per cent
 
 Accuracies are at the rate chosen on validation, at the last step. What stands in bold, harness/claims.py allows.
 """
@@ -23,9 +24,10 @@ from harness.sheets import Cell, Entry, Sheet, accuracy_sheet, plain_entry
 from harness.stats import CellStats, cell_stats
 from harness.table_against import against_data, against_sheet
 from harness.table_cost import cost
+from harness.table_learning import learning
 from harness.table_lengths import lengths
 
-Kind = Literal["accuracy", "hard", "lengths", "state_tracking", "cost"]
+Kind = Literal["accuracy", "hard", "lengths", "state_tracking", "learning", "cost"]
 Format = Literal["markdown", "csv", "latex", "html"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -67,7 +69,8 @@ def table(records: pd.DataFrame, kind: Kind, *, against: Paper | None = None) ->
     made = [_one_protocol(group, kind, against=against) for _, group in records.groupby("protocol", sort=True)]
     sheets = tuple(sheet for one in made for sheet in one.sheets)
     if not sheets:
-        raise ValueError(f"nothing to show in a table of {kind}: no run has finished")
+        why = "no finished run tells when it got where" if kind == "learning" else "no run has finished"
+        raise ValueError(f"nothing to show in a table of {kind}: {why}")
     return Made(sheets, _together([one.data for one in made if len(one.data)]))
 
 
@@ -105,6 +108,8 @@ def write_all(results: Path, *, against: Paper | None = None) -> tuple[list[Path
 def _one_protocol(records: pd.DataFrame, kind: Kind, *, against: Paper | None) -> Made:
     if kind == "lengths":
         return Made(*lengths(records))
+    if kind == "learning":
+        return Made(*learning(records))
     if kind == "cost":
         return Made(*cost(records))
     frame, stats = cells(records), cell_stats(records, threshold=SOLVED)

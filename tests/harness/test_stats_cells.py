@@ -1,9 +1,9 @@
-"""Statistics of a cell from hand-made records, and times to accuracy from hand-made histories."""
+"""Statistics of a cell from hand-made records, and times to accuracy."""
 
 import math
 import random
 import statistics
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -21,8 +21,6 @@ from harness.stats import (
 )
 from harness.tables import cells
 
-RUN = {"batch": 10, "mean_length": 20.5, "seconds_per_step": 0.25}
-
 
 def cell(*rows: dict[str, Any], threshold: float = 0.9) -> CellStats:
     """The only cell that rows make."""
@@ -30,10 +28,10 @@ def cell(*rows: dict[str, Any], threshold: float = 0.9) -> CellStats:
     return found
 
 
-def time(*accuracies: float, threshold: float = 0.95) -> TimeToAccuracy:
-    """Of a run validated every 100 steps."""
-    history = [{"step": 100 * (place + 1), "validation": value} for place, value in enumerate(accuracies)]
-    return time_to_accuracy(history, threshold=threshold, **RUN)
+def time(reached: int | None, *, threshold: Literal["95", "99"] = "95", **changes: Any) -> TimeToAccuracy:
+    """Of a run of 400 steps, each of 205 tokens and a quarter of a second."""
+    known = {"steps": 400, "train_seconds": 100.0, "tokens_per_step": 205.0, **changes}
+    return time_to_accuracy(record(**known, **{f"steps_to_{threshold}": reached}), threshold=threshold)
 
 
 def test_wilson_by_hand() -> None:
@@ -166,30 +164,15 @@ def test_mean_and_deviation_do_not_depend_on_the_order(scores: list[float], shuf
 
 
 def test_time_to_accuracy_by_hand() -> None:
-    history = [
-        {"step": 50, "loss": 0.7},
-        {"step": 100, "validation": 0.5, "exact": 0.0},
-        {"step": 200, "validation": 0.95, "exact": 0.1},
-        {"step": 250, "loss": 0.1},
-        {"step": 300, "validation": 0.9},
-        {"step": 400, "validation": 0.985},
-    ]
-    early = time_to_accuracy(history, **RUN)
-    assert early == TimeToAccuracy(0.95, 200, 200 * 10 * 20.5, 50.0, 400)
-    assert time_to_accuracy(history, threshold=0.98, **RUN).steps == 400
-    assert time_to_accuracy(history, threshold=0.99, **RUN) == TimeToAccuracy(0.99, None, None, None, 400)
-
-
-def test_a_history_without_a_validation_and_a_nonsense_rate_are_refused() -> None:
-    with pytest.raises(ValueError, match="no validation"):
-        time_to_accuracy([{"step": 1, "loss": 0.3}], **RUN)
-    for name in RUN:
-        with pytest.raises(ValueError, match="positive"):
-            time_to_accuracy([{"step": 1, "validation": 0.3}], **{**RUN, name: 0})
+    assert time(200) == TimeToAccuracy("95", 200, 200 * 205, 50.0, 400)
+    assert time(None) == TimeToAccuracy("95", None, None, None, 400)
+    assert time(300, threshold="99") == TimeToAccuracy("99", 300, 300 * 205, 75.0, 400)
+    with pytest.raises(ValueError, match="does not know when"):
+        time(200, tokens_per_step=None)
 
 
 def test_the_median_time_is_never_where_half_did_not_get_there() -> None:
-    fast, slow, slower, never = time(1.0), time(0, 1.0), time(0, 0, 0, 1.0), time(0, 0, 0, 0)
+    fast, slow, slower, never = time(100), time(200), time(400), time(None)
     all_did = times_to_accuracy([slower, fast, slow])
     assert (all_did.steps, all_did.tokens, all_did.seconds) == (200, 200 * 205, 50.0)
     assert (all_did.reached, all_did.bound) == (wilson(3, 3), None)
@@ -199,16 +182,16 @@ def test_the_median_time_is_never_where_half_did_not_get_there() -> None:
     assert (half.steps, half.tokens, half.seconds) == (None, None, None)
     assert (half.reached, half.bound) == (wilson(2, 4), 400)
     assert times_to_accuracy([fast, slow, never, slower]).steps == 300  # of the middle two
-    assert times_to_accuracy([never, time(0)]).bound == 100
+    assert times_to_accuracy([never, time(None, steps=100)]).bound == 100
 
 
-def test_runs_without_a_validation_count_as_never() -> None:
-    found = times_to_accuracy([time(1.0), time(0, 1.0)], unvalidated=1)
+def test_runs_that_did_not_finish_count_as_never() -> None:
+    found = times_to_accuracy([time(100), time(200)], unfinished=1)
     assert (found.steps, found.reached, found.bound) == (200, wilson(2, 3), 0)
-    assert times_to_accuracy([time(1.0), time(0, 1.0)], unvalidated=2).steps is None
+    assert times_to_accuracy([time(100), time(200)], unfinished=2).steps is None
 
 
 def test_times_to_two_accuracies_are_not_mixed() -> None:
-    for times in ([time(1.0), time(1.0, threshold=0.99)], []):
+    for times in ([time(100), time(100, threshold="99")], []):
         with pytest.raises(ValueError, match="times to one accuracy"):
             times_to_accuracy(times)

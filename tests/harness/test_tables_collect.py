@@ -16,6 +16,8 @@ def test_a_finished_run_becomes_a_record(tmp_path: Path) -> None:
     run = runs()[3]
     folder = folder_of(tmp_path, run)
     assert Record.of(folder) is None
+    for step, accuracy in ((100, 0.9), (200, 0.95), (300, 0.94), (400, 0.989)):
+        folder.log(step=step, validation=accuracy)
     folder.finish(result_of(run))
     found = Record.of(folder)
     assert found is not None
@@ -30,6 +32,9 @@ def test_a_finished_run_becomes_a_record(tmp_path: Path) -> None:
         "status": "done",
         "steps": 20_000,
         "stopped_early": True,
+        "tokens_per_step": 5504.0,
+        "steps_to_95": 200,
+        "steps_to_99": None,
         "parameters": 4321,
         "state_bytes": 512,
         **FLOORS,

@@ -90,7 +90,7 @@ def test_all_writes_every_kind_in_every_format_twice_the_same(
 def test_all_says_which_kinds_there_are_none_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame(record(task="dyck", **CURVE)).to_csv(tmp_path / "records.csv", index=False)
     assert main(["table", "--all", "--results", str(tmp_path)]) == 0
-    assert {name.split(".")[0] for name in files(tmp_path)} == {"accuracy", "lengths", "cost"}
+    assert {name.split(".")[0] for name in files(tmp_path)} == {"accuracy", "lengths", "cost", "learning"}
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and all(line.startswith("ladder: nothing to show in a table of ") for line in said)
 

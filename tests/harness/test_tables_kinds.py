@@ -99,7 +99,7 @@ def test_a_sheet_holds_one_protocol_and_every_one_has_a_sheet(kind: Kind) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("against", [None, "xlstm"])
 def test_the_order_of_records_changes_no_byte(kind: Kind, against: str | None) -> None:
-    if against and kind in ("lengths", "cost"):
+    if against and kind in ("lengths", "learning", "cost"):
         return
     rows = many_rows()
     made = [table(frame(*random.Random(key).sample(rows, len(rows))), kind, against=against) for key in range(3)]
@@ -159,27 +159,41 @@ def test_lengths_of_a_task_with_several_answers_are_raw() -> None:
 
 
 def test_cost_by_hand() -> None:
-    rows = [record(parameters=1_234_567, state_bytes=512, train_seconds=2.0, score_seconds=0.5, device="one")]
+    tokens = {"tokens_per_step": 80.0}  # 4,000 a second, and 2,000
+    rows = [record(parameters=1_234_567, state_bytes=512, train_seconds=2.0, score_seconds=0.5, device="one", **tokens)]
     rows += [
-        record(task="dyck", parameters=1_234_000, state_bytes=512, train_seconds=4.0, score_seconds=0.5, device="one")
+        record(
+            task="dyck",
+            parameters=1_234_000,
+            state_bytes=512,
+            train_seconds=4.0,
+            score_seconds=0.5,
+            device="one",
+            **tokens,
+        )
     ]
-    rows += [record(seed=1, parameters=1_234_567, state_bytes=512, train_seconds=9.0, score_seconds=1.0, device="two")]
-    rows += [record(model="mamba", status="failed", device="one"), record(model="hyena", parameters=7)]
+    unknown = {"tokens_per_step": None}
+    rows += [
+        record(
+            seed=1, parameters=1_234_567, state_bytes=512, train_seconds=9.0, score_seconds=1.0, device="two", **unknown
+        )
+    ]
+    rows += [record(model="mamba", status="failed", device="one"), record(model="hyena", parameters=7, **unknown)]
     made = table(frame(*rows), "cost")
     (sheet,) = made.sheets
     assert [(line.name, *("|".join(entry.lines) for entry in line.entries)) for line in sheet.lines] == [
         ("hyena", "unknown", "1", "1", "7", "-", "-", "-", "-", "3.0", "1.0"),
-        ("lstm", "one", "2", "2", "1,234,000..1,234,567", "512", "-", "-", "-", "3.0", "0.5"),
+        ("lstm", "one", "2", "2", "1,234,000..1,234,567", "512", "-", "3,000.0", "-", "3.0", "0.5"),
         ("lstm", "two", "1", "1", "1,234,567", "512", "-", "-", "-", "9.0", "1.0"),
     ]
-    assert "\nxlstm,lstm,one,2,2,1234000,1234567,512,512,,,,,3,0.5\n" in made.text("csv")
+    assert "\nxlstm,lstm,one,2,2,1234000,1234567,512,512,,,3000,,3,0.5\n" in made.text("csv")
     assert made.text("csv").splitlines()[1] == "xlstm,hyena,unknown,1,1,7,7,,,,,,,3,1"
 
 
 def test_cost_takes_up_columns_that_records_may_have_one_day() -> None:
-    rows = pd.DataFrame([record(), record(seed=1)]).assign(flops_per_token=[5e6, 5e6], tokens_per_second=[100.0, 300.0])
+    rows = pd.DataFrame([record(), record(seed=1)]).assign(flops_per_token=[5e6, 5e6], peak_memory_bytes=[1e6, 3e6])
     entries = table(rows, "cost").sheets[0].lines[0].entries
-    assert [entry.lines[0] for entry in entries[5:8]] == ["5,000,000", "200.0", "-"]
+    assert [entry.lines[0] for entry in (entries[5], entries[7])] == ["5,000,000", "3,000,000"]
 
 
 @pytest.mark.parametrize("kind", ["hard", "state_tracking"])
@@ -188,9 +202,9 @@ def test_a_kind_without_records_is_refused_in_one_line(kind: Kind) -> None:
         table(frame(record(task="dyck")), kind)
 
 
-@pytest.mark.parametrize("kind", ["lengths", "cost"])
+@pytest.mark.parametrize("kind", ["lengths", "learning", "cost"])
 def test_a_kind_that_needs_a_finished_run_is_refused_without(kind: Kind) -> None:
-    with pytest.raises(ValueError, match=f"nothing to show in a table of {kind}: no run has finished$"):
+    with pytest.raises(ValueError, match=f"nothing to show in a table of {kind}: no (finished )?run "):
         table(frame(record(status="failed"), record(seed=1, status="diverged")), kind)
 
 
@@ -261,7 +275,28 @@ def test_raw_accuracy_is_not_compared() -> None:
     assert sheet.lines[0].entries[0].mark == ""
 
 
-@pytest.mark.parametrize("kind", ["lengths", "cost"])
+@pytest.mark.parametrize("kind", ["lengths", "learning", "cost"])
 def test_what_the_paper_has_no_values_for_is_refused(kind: Kind) -> None:
     with pytest.raises(ValueError, match=f"no published values for a table of {kind}"):
         table(frame(record()), kind, against="xlstm")
+
+
+def test_learning_shows_medians_how_many_got_there_and_never() -> None:
+    def run(seed: int, steps: int | None, **changes: Any) -> dict[str, Any]:
+        known = {"steps": 400, "train_seconds": 100.0, "tokens_per_step": 1000.0, "steps_to_95": steps}
+        return record(seed=seed, **(known | changes))
+
+    rows = [run(0, 100), run(1, 300), run(2, None), *(run(s, None, model="mamba") for s in range(2))]
+    rows.append(run(2, 50, model="mamba") | {"status": "diverged"})
+    made = table(frame(*rows), "learning")
+    titles = [sheet.title for sheet in made.sheets]
+    assert titles == [f"xlstm: {unit} to 95 %" for unit in ("steps", "thousand tokens", "seconds of training")] + [
+        "xlstm: steps to 99 %"
+    ]
+    shown = {sheet.title: [line.entries[0].lines[0] for line in sheet.lines] for sheet in made.sheets}
+    assert shown["xlstm: steps to 95 %"] == ["300 (2/3)", "never (0/3)"]
+    assert shown["xlstm: thousand tokens to 95 %"] == ["300 (2/3)", "never (0/3)"]
+    assert shown["xlstm: seconds of training to 95 %"] == ["75.0 (2/3)", "never (0/3)"]
+    assert shown["xlstm: steps to 99 %"] == ["never (0/3)", "never (0/3)"]
+    first = made.data.iloc[0]
+    assert (first["model"], first["accuracy"], first["steps"], first["not_by_step"]) == ("lstm", 0.95, 300, 400)
