@@ -6,19 +6,41 @@ deviation over seeds, with their number. In harness/tables.py they become tables
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+FRESH = 1000  # the first of the seeds that choose nothing (harness/report_seeds.py)
+
 Row = dict[str, Any]  # a record's, in a frame
+
+
+def headline(records: pd.DataFrame) -> pd.DataFrame:
+    """Of each protocol the records of fresh seeds at the chosen rates, where no cell is without; else all others."""
+    kept = [_of_protocol(group) for _, group in records.groupby("protocol", sort=False)]
+    return records.loc[records.index.isin([index for group in kept for index in group])]
+
+
+def _of_protocol(records: pd.DataFrame) -> pd.Index:
+    is_fresh = records["seed"] >= FRESH
+    if not is_fresh.any() or is_fresh.all():
+        return records.index
+    reported = []
+    for _, cell in records.groupby(["task", "model"]):
+        rate = best_rate(cell[cell["seed"] < FRESH].to_dict("records"), "validation")
+        found = cell[(cell["seed"] >= FRESH) & (cell["lr"] == rate)]
+        if rate is not None and found.empty:
+            return records.index[~is_fresh]
+        reported += list(found.index)
+    return pd.Index(reported)
 
 
 def cells(records: pd.DataFrame) -> pd.DataFrame:
     """One row a protocol, task and model: the chosen rate, its seeds and what they scored."""
     places: dict[tuple[str, str, str], list[Row]] = {}
-    for row in records.to_dict("records"):
+    for row in headline(records).to_dict("records"):
         places.setdefault((row["protocol"], row["task"], row["model"]), []).append(row)
     rows = []
     for (protocol, task, model), cell in sorted(places.items()):
@@ -31,7 +53,7 @@ def cells(records: pd.DataFrame) -> pd.DataFrame:
         if all(row["status"] != "done" for row in cell):
             rows.append({**base, "n": 0, **counts})
             continue
-        rate, other_rate = _best_rate(cell, "validation"), _best_rate(cell, "in_distribution")
+        rate, other_rate = best_rate(cell, "validation"), best_rate(cell, "in_distribution")
         chosen = [row for row in cell if row["lr"] == rate and row["status"] == "done"]
         finished = sorted(chosen, key=lambda row: row["seed"])
         is_scaled = bool(pd.notna([row["test_scaled"] for row in finished]).all())  # not where several are right
@@ -42,6 +64,7 @@ def cells(records: pd.DataFrame) -> pd.DataFrame:
             {
                 **base,
                 "n": len(finished),
+                "fresh": all(row["seed"] >= FRESH for row in finished),
                 **counts,
                 "lr": rate,
                 "scaled": is_scaled,
@@ -57,22 +80,23 @@ def cells(records: pd.DataFrame) -> pd.DataFrame:
                 "seconds": _mean([row["train_seconds"] + row["score_seconds"] for row in finished]),
             }
         )
-    columns = dict.fromkeys([*max(rows, key=len), "scaled", "seconds", "parameters"])  # also where nothing finished
+    columns = dict.fromkeys([*max(rows, key=len), "fresh", "scaled", "seconds", "parameters"])  # also where nothing finished
     return pd.DataFrame(rows).reindex(columns=list(columns)).astype({"parameters": "Int64"})
 
 
-def _best_rate(cell: list[Row], column: str) -> float:
+def best_rate(cell: Iterable[Row], column: str) -> float | None:
     """Of the rates at which a seed finished, the one with the highest mean; a seed that did not finish counts zero.
 
-    A tie goes to the lower rate; the sums are exact, so that rounding never decides one.
+    A tie goes to the lower rate; the sums are exact, so that rounding never decides one. None: no seed finished.
     """
+    cell = list(cell)
     runs = Counter(row["lr"] for row in cell)
     scores: dict[float, list[float]] = {}
     for row in cell:
         if row["status"] == "done":
             scores.setdefault(float(row["lr"]), []).append(row[column])
     means = {rate: math.fsum(values) / runs[rate] for rate, values in scores.items()}
-    return max(sorted(means), key=means.__getitem__)
+    return max(sorted(means), key=means.__getitem__, default=None)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from harness.aggregates import aggregate, suites
+from harness.cells import headline
 from harness.presets import PROTOCOLS
 from harness.stats import CellStats, cell_stats, mean_and_std
 
@@ -52,6 +53,7 @@ class Cell:
 
 def cells_of(records: pd.DataFrame) -> list[Cell]:
     """The cells of one protocol, by class, task and model."""
+    records = headline(records)
     rows: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
     for row in records.sort_values("seed", kind="stable").to_dict("records"):
         if row["status"] == "done":

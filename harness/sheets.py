@@ -103,6 +103,9 @@ def accuracy_sheet(
 
 def _lead(table: pd.DataFrame) -> str:
     rates = "" if table["rates"].max() == 1 else "; the learning rate of each cell chosen on validation"
+    fresh = table.loc[table["n"].gt(0), "fresh"]
+    if len(fresh) and fresh.eq(True).all():
+        rates = "; fresh ones, the learning rate of each cell having been chosen on the validation of others"
     return f"Scaled test accuracy (0 is chance, 1 perfect), mean ± standard deviation over (seeds){rates}."
 
 

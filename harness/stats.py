@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from harness.tables import cells
+from harness.cells import cells, headline
 
 Measure = Literal["test_scaled", "test"]
 
@@ -92,6 +92,7 @@ class CellStats:
 
 def cell_stats(records: pd.DataFrame, *, threshold: float = 0.9, confidence: float = 0.95) -> list[CellStats]:
     """The statistics of every cell of the records, in the tables' order and at the tables' rates."""
+    records = headline(records)
     runs = records.groupby(["protocol", "task", "model"])
     found = []
     for row in cells(records).to_dict("records"):

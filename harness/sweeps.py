@@ -51,6 +51,11 @@ class Report:
         """The runs that ended so in this sweep, and what there is to say of each."""
         return {fate.run_id: fate.said for fate in self.fates.values() if fate.status == status}
 
+    def and_then(self, later: "Report") -> "Report":
+        """Both together."""
+        counts = self.runs + later.runs, self.done + later.done
+        return Report(*counts, {**self.fates, **later.fates}, self.seconds + later.seconds)
+
 
 def sweep(
     runs: Sequence[Run],

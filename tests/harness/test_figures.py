@@ -244,8 +244,8 @@ def test_no_two_models_look_alike() -> None:
 
 def test_nothing_but_figures_imports_matplotlib() -> None:
     """So that no other command waits for it; who draws imports `harness.figures` where it does."""
-    own = {"figures.py", "figure_cost.py", "figure_heat.py", "figure_ladder.py", "figure_panels.py", "figure_style.py"}
+    own = {path.name for path in (ROOT / "harness").glob("*figure*.py")} - {"figure_data.py", "figure_commands.py"}
     asking = re.compile(
         r"^\s*(?:import|from) matplotlib|^(?:from harness|import harness)[^#\n]*\bfigure(?:s|_(?!data))", re.M
     )
-    assert {path.name for path in (ROOT / "harness").glob("*.py") if asking.search(path.read_text())} == own
+    assert {path.name for path in (ROOT / "harness").glob("*.py") if asking.search(path.read_text())} <= own
