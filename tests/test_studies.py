@@ -1,0 +1,122 @@
+"""The sweeps of the literature: what they list at every budget, and one of them carried out twice."""
+
+import html
+import importlib.util
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+from records_by_hand import record
+
+from harness.outcome import labels
+from harness.published import published
+from harness.records import RunFolder
+from harness.study import main, published_tables, study_runs
+from harness.table_depth import depths
+from harness.tables import stored
+
+ROOT = Path(__file__).parents[1]
+STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth")
+
+
+def study(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_lists_a_cell_once_at_every_budget(name: str) -> None:
+    counts = []
+    for budget in ("smoke", "cpu", "full"):
+        runs = study(name).runs(budget)
+        cells = Counter((*(labels(r)[k] for k in ("protocol", "task", "model")), r.train.lr, r.seed) for r in runs)
+        assert set(cells.values()) == {1}
+        assert all((r.train.steps <= 20) == (budget == "smoke") for r in runs)
+        assert [r.seed for r in runs if name != "depth"] == sorted(r.seed for r in runs if name != "depth")
+        counts.append(len(runs))
+    assert counts[1] < counts[2]
+
+
+def test_the_table_of_the_paper_is_whole_at_the_full_budget() -> None:
+    runs = study("xlstm_table").runs("full")
+    assert len(runs) == 12 * 15 * 9 and {run.train.steps for run in runs} == {100_000}
+    paper = pd.read_csv(ROOT / "harness/published/xlstm_formal_language_table.csv")
+    assert {labels(run)["model"] for run in runs} == set(published("xlstm").models)
+    assert len(published("xlstm").models) == paper["model"].nunique()
+
+
+def smallest(budget: str) -> list:
+    runs = study_runs(budget, tasks=["parity"], models=["rnn", ("gru", {"d_model": 8})])
+    return [replace(run, model=replace(run.model, d_model=8, num_blocks=1)) for run in runs]
+
+
+def test_a_study_is_resumed_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--budget", "smoke", "--quiet", "--exec.results", str(tmp_path)]
+    table = published_tables("accuracy", against="xlstm")
+    assert main("some/study.py", smallest, table, words) == 0
+    told = capsys.readouterr().out
+    assert "| rnn (d_model=8, num_blocks=1) |" in told and "smoke run, not a result" in told
+    assert (tmp_path / "tables" / "accuracy_against_xlstm.tex").exists() and any(
+        tmp_path.glob("figures/*/heat_map.svg")
+    )
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*")}
+    assert main("some/study.py", smallest, table, [*words, "--json", "--report-seeds", "2"]) == 0
+    assert json.loads(capsys.readouterr().out)["done"] == 2 + 4
+    assert before == {path: path.stat().st_mtime_ns for path in before}  # what was done was left alone
+    assert main("some/study.py", lambda budget: smallest(budget)[:1], table, words) == 0
+    assert "| gru" not in capsys.readouterr().out  # a study shows its own cells alone
+    assert {row["seed"] for row in stored(tmp_path / "records.csv").to_dict("records")} >= {1000, 1001}
+
+
+@pytest.mark.parametrize("words", [["--budget", "huge"], ["--exec.threads", "0"], ["--what"]])
+def test_wrong_words_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("scripts/study.py", smallest, published_tables("accuracy"), words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("study.py: ") and said.count("\n") == 1
+
+
+def test_smoke_never_lands_beside_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LADDER_RESULTS", str(tmp_path))
+    one = smallest("smoke")[:1]
+    assert main("study.py", lambda budget: one, published_tables("accuracy"), ["--budget", "smoke", "--quiet"]) == 0
+    assert RunFolder(tmp_path / "smoke", one[0].run_id).result() and not (tmp_path / "runs").exists()
+
+
+def test_the_least_depth_by_hand() -> None:
+    runs = [run for run in study("depth").runs("cpu") if run.model.name in ("lstm", "mamba")]
+    scores = {
+        ("lstm", 4, 1): 0.95,
+        **{("lstm", 8, blocks): score for blocks, score in ((1, 0.5), (2, 0.9), (3, 0.2))},
+        **{("lstm", 16, blocks): 0.1 for blocks in (1, 2, 3)},
+        **{("mamba", 8, blocks): 0.95 for blocks in (2, 3)},
+    }
+    rows = []
+    for run in runs:
+        score = scores.get((run.model.name, run.eval.lengths[1], run.model.num_blocks))
+        if score is not None and run.train.lr == 1e-2:
+            named = {name: labels(run)[name] for name in ("protocol", "task", "level", "model", "seed", "lr")}
+            rows.append(record(**named, test_scaled=score))
+    text, data = depths(runs, pd.DataFrame(rows))
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
+    lines = [[html.unescape(cell) for cell in line] for line in lines]
+    shown = {name: entries for name, *entries in lines}
+    assert shown["lstm"] == ["1", "2", ">3"] and shown["mamba"] == ["-", "2?", "-"]
+    assert len(data) == 2 * 3 * 3 and data["seeds"].max() == 3
+    assert text.startswith("### xlstm_cpu: depth for parity")
+
+
+def test_every_study_is_a_script_that_tells_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main("study.py", smallest, published_tables("accuracy"), ["--help"])
+    assert ended.value.code == 0 and "--budget {smoke,cpu,full}" in capsys.readouterr().out
+    for name in STUDIES:
+        lines = (ROOT / "scripts" / f"{name}.py").read_text().splitlines()
+        assert 20 <= len(lines) <= 60 and 'if __name__ == "__main__":' in lines
