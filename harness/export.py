@@ -42,11 +42,11 @@ def export(task: Task, path: Path, *, lengths: tuple[int, int], count: int, seed
         "seed": seed,
         "count": count,
     }
-    rows = list(_rows(task, legal, count=count, seed=seed, split=split))
-    header["sha256"] = digest(header, rows)
+    strings = list(rows(task, legal, count=count, seed=seed, split=split))
+    header["sha256"] = digest(header, strings)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([line(header), *rows, ""]))
+        path.write_text("\n".join([line(header), *strings, ""]))
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
     return header
@@ -57,7 +57,8 @@ def blank_answers(task: Task) -> Task:
     return replace(task, decode="parallel") if hasattr(task, "decode") else task
 
 
-def _rows(task: Task, legal: Sequence[int], *, count: int, seed: int, split: str) -> Iterator[str]:
+def rows(task: Task, legal: Sequence[int], *, count: int, seed: int, split: str) -> Iterator[str]:
+    """The strings of a split in order, a line each."""
     lengths = evaluation_lengths(task, legal, count=count, seed=seed, split=split)
     for rows_B in torch.arange(count).split(_AT_ONCE):
         lengths_B = lengths[rows_B]

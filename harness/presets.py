@@ -3,7 +3,9 @@
 Choices a paper leaves open are ours, and `source` says which. A preset sets only what a task or a model has.
 """
 
+import json
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 
@@ -24,6 +26,10 @@ class Protocol:
     task: dict[str, Any] = field(default_factory=dict)
     """Settings of every task that has them and admits the value."""
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """Of a frozen suite: the versions of its tasks; another one is refused."""
+    strings: dict[str, str] = field(default_factory=dict)
+    """Of a frozen suite: a hash of each task's first test strings (harness/suite.py)."""
 
 
 _XLSTM = {"batch": 256, "betas": [0.9, 0.99], "weight_decay": 0.1, "warmup": 0.1, "lr_final": 1e-5, "precision": "bf16"}
@@ -166,3 +172,17 @@ PROTOCOLS: dict[str, Protocol] = {
         model={"d_model": 64, "num_blocks": 2, "num_heads": 4, "forget_bias": 1.0, "d_inner": 64},
     ),
 }
+
+
+def _suites() -> dict[str, Protocol]:
+    """The frozen suites, by their files' names."""
+    found = sorted((files("harness") / "suites").iterdir(), key=lambda file: file.name)
+    trees = {file.name.removesuffix(".json"): json.loads(file.read_text()) for file in found}
+    sequences = ("rates", "table")
+    return {
+        name: Protocol(**{key: tuple(value) if key in sequences else value for key, value in tree.items()})
+        for name, tree in trees.items()
+    }
+
+
+PROTOCOLS |= _suites()

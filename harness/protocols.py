@@ -32,6 +32,7 @@ def preset_run(task: str, model: str, *, protocol: str = "xlstm_20k", seed: int 
 @lru_cache(maxsize=4096)
 def _preset(task_cls: type[Task], model_cls: type[ModelConfig], protocol: str) -> Run:
     preset = find_protocol(protocol)
+    _refuse_other_version(preset, task_cls, protocol)
     of_task = preset.tasks.get(task_cls.name, {})
     of_model = {**preset.model, **preset.models.get(model_cls.name, {}), **of_task.get("model", {})}
     train, score = {"lr": preset.rates[0], **preset.train}, preset.eval
@@ -46,6 +47,12 @@ def _preset(task_cls: type[Task], model_cls: type[ModelConfig], protocol: str) -
         eval=replaced(Eval(), score, where="eval"),
         protocol=protocol,
     )
+
+
+def _refuse_other_version(preset: Protocol, task_cls: type[Task], protocol: str) -> None:
+    fixed = preset.versions.get(task_cls.name, task_cls.version)
+    if fixed != task_cls.version:
+        raise ValueError(f"{protocol} has version {fixed} of {task_cls.name}, and this code makes {task_cls.version}")
 
 
 def _applied_to_task(task: Task, changes: dict[str, Any]) -> Task:
