@@ -80,7 +80,8 @@ def cells(records: pd.DataFrame) -> pd.DataFrame:
                 "seconds": _mean([row["train_seconds"] + row["score_seconds"] for row in finished]),
             }
         )
-    columns = dict.fromkeys([*max(rows, key=len), "fresh", "scaled", "seconds", "parameters"])  # also where nothing finished
+    certain = ("fresh", "scaled", "seconds", "parameters")  # also where nothing finished
+    columns = dict.fromkeys([*max(rows, key=len), *certain])
     return pd.DataFrame(rows).reindex(columns=list(columns)).astype({"parameters": "Int64"})
 
 

@@ -1,12 +1,14 @@
 """Write the golden values that guard tasks and models: a hash of each task's first batch, five losses of each model.
 
-    python scripts/golden.py
+    python scripts/golden.py             all anew
+    python scripts/golden.py --missing   those of new tasks and models, and nothing that is on record
 
 A task's hash may change only with its `version`, a model's losses only with its own; say why in the commit.
 """
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +57,24 @@ def defaults() -> dict[str, Any]:
     return {name: {"version": versions[name], **default_settings(parts[name])} for name in sorted(parts)}
 
 
-def main() -> None:
-    hashes = {
-        name: {"version": classes[0].version, "sha256": task_hash(classes[0]())}
-        for name, classes in sorted(all_tasks().items())
-    }
-    losses = {
-        name: {"version": classes[0].version, "losses": first_losses(name)}
-        for name, classes in sorted(all_models().items())
-    }
+def main(words: list[str]) -> int:
+    if words not in ([], ["--missing"]):
+        print("golden.py: takes --missing or nothing", file=sys.stderr)
+        return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, tree in (("tasks", hashes), ("losses", losses), ("defaults", defaults())):
-        (FOLDER / f"{name}.json").write_text(json.dumps(tree, indent=1) + "\n")
+    makers = {
+        "tasks": ({n: c[0] for n, c in all_tasks().items()}, lambda n, c: {"sha256": task_hash(c())}),
+        "losses": ({n: c[0] for n, c in all_models().items()}, lambda n, c: {"losses": first_losses(n)}),
+    }
+    for file, (registered, make) in makers.items():
+        path = FOLDER / f"{file}.json"
+        kept = json.loads(path.read_text()) if words else {}
+        fresh = {n: {"version": c.version, **make(n, c)} for n, c in registered.items() if n not in kept}
+        path.write_text(json.dumps(dict(sorted((kept | fresh).items())), indent=1) + "\n")
+    kept = json.loads((FOLDER / "defaults.json").read_text()) if words else {}
+    (FOLDER / "defaults.json").write_text(json.dumps(defaults() | kept, indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,115 @@
+"""GLA: linear attention whose state decays at a rate of its own, read off the token, in every key channel.
+
+    S_t = diag(a_t) S_{t-1} + k_t v_t^T        y_t = (q_t / sqrt K) S_t        a = sigmoid(W_2 W_1 x + b)^(1/16)
+    x = x + W_o (silu(W_r x + b_r) * LayerNorm(y))        x = x + SwiGLU(x)        each behind an RMSNorm
+
+in every head of its own. Yang et al. 2023 (2312.06635): queries and keys are half as wide as the stream, W_1 maps to
+16 numbers, and the root, of the order `temperature`, keeps the decays near 1. The LayerNorm is over each head's
+channels, all heads sharing its weights; the later published code (flash-linear-attention) has an RMSNorm there and no
+b_r. Weights start as torch.nn.Linear's do.
+
+The parallel form is that of `_decayed`, which reads before it writes: q_t S_t = (a_t q_t) S_{t-1} + (q_t . k_t) v_t.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from models._decayed import decayed_past
+from models._feed_forward import SwiGLU, swiglu_width
+from models._residual import OneForm, Residual, scale_down
+from models.base import Block, Context, ModelConfig, State, register, require
+
+
+class GatedLinearAttention(OneForm):
+    def __init__(self, config: "GLAConfig") -> None:
+        super().__init__()
+        width, keys = config.d_model, config.key_width
+        self.num_heads, self.temperature = config.num_heads, config.temperature
+        self.query, self.key = (nn.Linear(width, keys, bias=False) for _ in "qk")
+        self.value = nn.Linear(width, width, bias=False)
+        self.decay_down, self.decay_up = (
+            nn.Linear(width, config.decay_rank, bias=False),
+            nn.Linear(config.decay_rank, keys),
+        )
+        self.gate = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width // self.num_heads)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        key_dim, value_dim = (layer.out_features // self.num_heads for layer in (self.key, self.value))
+        held = torch.promote_types(dtype, torch.float32)
+        return torch.zeros(batch, self.num_heads, key_dim, value_dim, device=device, dtype=held)
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        q_BHLK, k_BHLK, v_BHLV, gate_BHLK = (
+            in_heads(project, self.num_heads)
+            for project in (
+                self.query(x_BLD),
+                self.key(x_BLD),
+                self.value(x_BLD),
+                self.decay_up(self.decay_down(x_BLD)),
+            )
+        )
+        decay_BHLK = torch.exp(nn.functional.logsigmoid(gate_BHLK) / self.temperature)
+        q_BHLK = q_BHLK * q_BHLK.shape[-1] ** -0.5
+        y_BHLV, state = write_then_read(q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state)
+        y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
+        y_BLD = nn.functional.silu(self.gate(x_BLD)) * rearrange(y_BHLV, "b h l v -> b l (h v)")
+        return self.out(y_BLD), state
+
+
+def in_heads(x_BLD: Tensor, num_heads: int) -> Tensor:
+    """[B, H, L, K], in at least fp32."""
+    x_BHLK = rearrange(x_BLD, "b l (h k) -> b h l k", h=num_heads)
+    return x_BHLK.to(torch.promote_types(x_BLD.dtype, torch.float32))
+
+
+def write_then_read(
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, decay_BHLK: Tensor, state_BHKV: Tensor
+) -> tuple[Tensor, Tensor]:
+    """All q_t S_t [B, H, L, V] and the last S."""
+    past_BHLV, state_BHKV = decayed_past(decay_BHLK * q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV)
+    return past_BHLV + (q_BHLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV, state_BHKV
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class GLAConfig(ModelConfig):
+    name, family, year, paper = "gla", "linear attention", 2023, "2312.06635"
+
+    num_heads: int = 4
+    """Heads; they divide keys and values evenly."""
+    d_key: int = 0
+    """Width of queries and keys, all heads together; 0 for half of the model's."""
+    decay_rank: int = 16
+    """Rank of the map from the data to the decays."""
+    temperature: float = 16.0
+    """Order of the root that is taken of the decays' sigmoid; the larger, the longer the memory at the start."""
+    d_inner: int = 0
+    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.num_heads >= 1, f"{self.name}: num_heads must be at least 1, not {self.num_heads}")
+        require(self.d_key >= 0, f"{self.name}: d_key must not be negative")
+        for of, width in (("", self.d_model), (" of queries and keys", self.key_width)):
+            require(
+                width >= 1 and width % self.num_heads == 0,
+                f"{self.name}: a width{of} of {width} does not split into {self.num_heads} heads",
+            )
+        require(self.decay_rank >= 1, f"{self.name}: decay_rank must be at least 1, not {self.decay_rank}")
+        require(self.temperature > 0, f"{self.name}: temperature must be positive, not {self.temperature}")
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+
+    @property
+    def key_width(self) -> int:
+        return self.d_key or self.d_model // 2
+
+    def block(self, layer: int) -> Block:
+        layers = [GatedLinearAttention(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
+        for each in layers:
+            scale_down(each.out, 2 * self.num_blocks)
+        return Residual(self.d_model, layers, dropout=self.dropout)

@@ -1,0 +1,129 @@
+"""H3: a product of two state spaces' outputs in every channel, one that shifts and one that sums up.
+
+    q, k, v = W_q x + b_q ..        y = q * diag(shift(k) * v)        x = x + W_o y + b_o
+    shift(k)_t = sum of c_n k_{t-n} for n < N + d k_t        diag(u)_t = C h_t + D u_t, h_t = Abar h_{t-1} + Bbar u_t
+    x = x + W_2 gelu(W_1 x + b_1) + b_2        each behind a LayerNorm
+
+Dao et al. 2022 (2212.14052). The shift is a state space whose A moves every number of the state on by one place and
+whose B is the first unit vector: a convolution with N taps, c. The other is the diagonal one of `s4` (S4D-Lin), with
+its start and its rates. With it, the shift of a key meets a value and the product is held until a query asks for it.
+Heads are of one channel, as in most published models; in larger ones shift(k) v^T is a matrix. Taps and skips c, d and
+D start normal with 1, as published. Biases and matrices start as torch.nn.Linear's do.
+
+Both convolutions are products of Fourier transforms; steps carry the N - 1 last keys and the diagonal system's state.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models._feed_forward import MLP
+from models._residual import Layer, Residual, scale_down
+from models.base import Block, Context, ModelConfig, Norm, State, register, require
+from models.hyena import convolved
+from models.s4 import S4Config, StateSpace
+
+
+class DiagonalSpace(StateSpace):
+    """S4D and nothing behind it."""
+
+    def __init__(self, config: "H3Config") -> None:
+        super().__init__(
+            S4Config(
+                d_model=config.d_model,
+                d_state=config.d_state,
+                form="diagonal",
+                init="lin",
+                dt_min=config.dt_min,
+                dt_max=config.dt_max,
+            )
+        )
+        self.gate = self.out = None
+
+    def _mixed(self, y_BLH: Tensor) -> Tensor:
+        return y_BLH
+
+
+class H3(Layer):
+    def __init__(self, config: "H3Config") -> None:
+        super().__init__()
+        width = config.d_model
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in "qkv")
+        self.shift_ND = nn.Parameter(torch.randn(config.d_state, width))
+        self.present_D = nn.Parameter(torch.randn(width))
+        self.diagonal = DiagonalSpace(config)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        q_BLD, k_BLD, v_BLD = (project(x_BLD) for project in (self.query, self.key, self.value))
+        shifted_BLD = self._shifted(k_BLD, x_BLD.shape[1])
+        return self._out(q_BLD, self.diagonal(shifted_BLD * v_BLD, ctx))
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        """The last N - 1 keys, and the diagonal system's."""
+        taps, width = self.shift_ND.shape
+        past_BND = torch.zeros(batch, taps - 1, width, device=device, dtype=torch.promote_types(dtype, torch.float32))
+        return past_BND, self.diagonal.init_state(batch, max_length=max_length, device=device, dtype=dtype)
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        y_BLD, state = self.extend(x_BD[:, None], state, ctx)
+        return y_BLD[:, 0], state
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        past_BND, held = state
+        q_BLD, k_BLD, v_BLD = (project(x_BLD) for project in (self.query, self.key, self.value))
+        keys_BND = torch.cat([past_BND, k_BLD.to(past_BND.dtype)], 1)
+        y_BLD, held = self.diagonal.extend(self._shifted(keys_BND, x_BLD.shape[1]) * v_BLD, held, ctx)
+        return self._out(q_BLD, y_BLD), (keys_BND[:, x_BLD.shape[1] :].clone(), held)
+
+    def _shifted(self, keys_BND: Tensor, length: int) -> Tensor:
+        """The last `length` outputs of the shift, in the precision of transforms."""
+        dtype = torch.promote_types(keys_BND.dtype, torch.float32)
+        keys_BND = keys_BND.to(dtype)
+        with torch.autocast(keys_BND.device.type, enabled=False):
+            taps_ND = self.shift_ND[: keys_BND.shape[1]].to(dtype)
+            return convolved(keys_BND, taps_ND, length=length) + self.present_D * keys_BND[:, -length:]
+
+    def _out(self, q_BLD: Tensor, y_BLD: Tensor) -> Tensor:
+        return self.out((q_BLD * y_BLD).to(self.out.weight.dtype))
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class H3Config(ModelConfig):
+    name, family, year, paper = "h3", "state space", 2022, "2212.14052"
+    cost = "n log n"
+
+    final_norm: Norm = "layer"
+    """The norm between the last block and the head."""
+    d_state: int = 64
+    """States of each of a channel's two systems: tokens the shift sees, and an even number."""
+    dt_min: float = 0.001
+    """The smallest time step of the diagonal system at the start; it remembers about 1 / dt tokens."""
+    dt_max: float = 0.1
+    """The largest time step at the start."""
+    d_inner: int = 0
+    """Width inside the feed-forward; 0 for four times the model's."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.d_state >= 2 and self.d_state % 2 == 0,
+            f"{self.name}: d_state must be even and at least 2, not {self.d_state}",
+        )
+        require(
+            0 < self.dt_min <= self.dt_max < float("inf"),
+            f"{self.name}: dt_min={self.dt_min} must be above 0 and not above dt_max={self.dt_max}",
+        )
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+
+    def block(self, layer: int) -> Block:
+        layers = [H3(self), MLP(self.d_model, self.d_inner or 4 * self.d_model, activation="gelu")]
+        for each in layers:
+            scale_down(each.out, 2 * self.num_blocks)
+        return Residual(self.d_model, layers, norm="layer", dropout=self.dropout)
+
+    @classmethod
+    def tiny(cls) -> "H3Config":
+        return cls(d_model=16, num_blocks=2, d_state=8)

@@ -1,0 +1,117 @@
+"""HGRN: a gated recurrence in every complex channel that forgets no faster than a bound, which rises with the layer.
+
+    h_t = l_t e^(i theta) h_{t-1} + (1 - l_t) c_t        l = bound + (1 - bound) sigmoid(W_l x + b_l)
+    c = silu(W_c x + b_c), real and imaginary parts      out = W_o LayerNorm(sigmoid(W_g x + b_g) * [Re h, Im h]) + b_o
+    x = x + out        x = x + SwiGLU(x)        each behind an RMSNorm
+
+    bound of layer k = sum of p_2 .. p_k        p = softmax over the layers of a learnt matrix, channel by channel
+
+so the first layer may forget at once, and the last remembers longest. Qin et al. 2023 (2311.04823). The phases theta
+are learnt and start at 10000^(-2 d / D), as in the published code; `form=real` has no phase and no imaginary part.
+
+e^(i theta) is the same at every position, so that h_t e^(-i theta t) is a recurrence with the real decay l_t, for the
+inputs turned by -theta t: real and imaginary part are scanned as two real channels, and turned back (`_diagonal`). The
+angles count from where a call begins, so they lose digits by the length of one sequence at most. Weights start as
+torch.nn.Linear's do, the bounds' matrix at 0, which spaces them evenly.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from models._diagonal import diagonal_scan
+from models._feed_forward import SwiGLU, swiglu_width
+from models._residual import OneForm, Residual, scale_down
+from models.base import Block, Context, ModelConfig, State, register, require
+
+
+class LowerBounds(nn.Module):
+    """What forget gates may not fall below, for all layers at once."""
+
+    no_decay = frozenset({"share_LD"})
+
+    def __init__(self, num_blocks: int, width: int) -> None:
+        super().__init__()
+        self.share_LD = nn.Parameter(torch.zeros(num_blocks, width))
+
+    def forward(self, layer: int) -> Tensor:
+        share_LD = torch.softmax(self.share_LD.to(torch.promote_types(self.share_LD.dtype, torch.float32)), 0)
+        return share_LD[1 : layer + 1].sum(0)
+
+
+def shut(gate: Tensor, bound_D: Tensor) -> Tensor:
+    """1 - l, as a product and not as a difference, in which the slowest decays would lose their digits."""
+    return (1 - bound_D) * torch.sigmoid(-gate.to(torch.promote_types(gate.dtype, torch.float32)))
+
+
+class GatedRecurrence(OneForm):
+    """P parts of D channels: the real one, and the imaginary one if there is one. The state is h [B, P, D]."""
+
+    def __init__(self, config: "HGRNConfig", layer: int) -> None:
+        super().__init__()
+        width, self.layer, self.num_parts = config.d_model, layer, 2 if config.form == "complex" else 1
+        self.value = nn.Linear(width, self.num_parts * width)
+        self.forget = nn.Linear(width, width)
+        self.gate = nn.Linear(width, self.num_parts * width)
+        self.norm = nn.LayerNorm(self.num_parts * width)
+        self.out = nn.Linear(self.num_parts * width, width)
+        self.phase_D = nn.Parameter(initial_phases(width)) if config.form == "complex" else None
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        held = torch.promote_types(dtype, torch.float32)
+        return torch.zeros(batch, self.num_parts, self.forget.out_features, device=device, dtype=held)
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        new_BLD = shut(self.forget(x_BLD), ctx.common(self.layer))
+        c_BPLD = rearrange(nn.functional.silu(self.value(x_BLD)), "b l (p d) -> b p l d", p=self.num_parts)
+        u_BPLD = new_BLD[:, None] * c_BPLD
+        keep_BPLD = (1 - new_BLD)[:, None].expand_as(u_BPLD)
+        if self.phase_D is None:
+            h_BPLD, state = diagonal_scan(keep_BPLD, u_BPLD, state, ctx)
+        else:
+            count_L = torch.arange(1, x_BLD.shape[1] + 1, device=x_BLD.device, dtype=u_BPLD.dtype)
+            angle_LD = count_L[:, None] * self.phase_D
+            cos_LD, sin_LD = angle_LD.cos(), angle_LD.sin()
+            h_BPLD, _ = diagonal_scan(keep_BPLD, turned(u_BPLD, cos_LD, -sin_LD), state, ctx)
+            h_BPLD = turned(h_BPLD, cos_LD, sin_LD)
+            state = h_BPLD[:, :, -1]
+        gated_BLE = torch.sigmoid(self.gate(x_BLD)) * rearrange(h_BPLD, "b p l d -> b l (p d)")
+        return self.out(self.norm(gated_BLE.to(self.norm.weight.dtype))), state
+
+
+def initial_phases(width: int) -> Tensor:
+    channel_D = torch.arange(width, dtype=torch.float64)  # CPUs differ in the last bit of a power in fp32
+    return (10000 ** (-2 * channel_D / width)).float()
+
+
+def turned(z_BPLD: Tensor, cos_LD: Tensor, sin_LD: Tensor) -> Tensor:
+    """z times cos + i sin."""
+    real_BLD, imaginary_BLD = z_BPLD.unbind(1)
+    return torch.stack([real_BLD * cos_LD - imaginary_BLD * sin_LD, real_BLD * sin_LD + imaginary_BLD * cos_LD], 1)
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class HGRNConfig(ModelConfig):
+    name, family, year, paper = "hgrn", "linear recurrence", 2023, "2311.04823"
+
+    form: Literal["complex", "real"] = "complex"
+    """What a channel's state is; a complex one turns by a learnt angle at every token."""
+    d_inner: int = 0
+    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+
+    def common_module(self) -> nn.Module:
+        return LowerBounds(self.num_blocks, self.d_model)
+
+    def block(self, layer: int) -> Block:
+        layers = [GatedRecurrence(self, layer), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
+        for each in layers:
+            scale_down(each.out, 2 * self.num_blocks)
+        return Residual(self.d_model, layers, dropout=self.dropout)

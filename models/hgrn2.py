@@ -1,0 +1,72 @@
+"""HGRN2: HGRN with a matrix for a state, each input written into every channel by what that channel forgets.
+
+    S_t = diag(l_t) S_{t-1} + (1 - l_t) i_t^T        y_t = q_t S_t        l = bound + (1 - bound) sigmoid(W_l x)
+    i = W_i x        q = silu(W_q x)        x = x + W_o RMSNorm(y)        x = x + SwiGLU(x)
+
+in every head of its own, each layer behind an RMSNorm. Qin et al. 2024 (2404.07904): the outer product expands the
+state as many times as a head has channels, at no cost in parameters; the gate is tied to the decay as in HGRN, whose
+bounds these are, and there are no phases. As in the published code the output gate is silu and comes before the norm,
+which is over all heads together. Weights start as torch.nn.Linear's do.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from models._feed_forward import SwiGLU, swiglu_width
+from models._residual import OneForm, Residual, scale_down
+from models.base import Block, Context, ModelConfig, State, register, require
+from models.gla import in_heads, write_then_read
+from models.hgrn import LowerBounds, shut
+
+
+class ExpandedRecurrence(OneForm):
+    def __init__(self, config: "HGRN2Config", layer: int) -> None:
+        super().__init__()
+        width, self.layer, self.num_heads = config.d_model, layer, config.num_heads
+        self.query, self.forget, self.value = (nn.Linear(width, width, bias=False) for _ in "qfv")
+        self.norm = nn.RMSNorm(width, eps=1e-5)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        dim, held = self.out.in_features // self.num_heads, torch.promote_types(dtype, torch.float32)
+        return torch.zeros(batch, self.num_heads, dim, dim, device=device, dtype=held)
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        new_BLD = shut(self.forget(x_BLD), ctx.common(self.layer))
+        q_BHLK, new_BHLK, value_BHLV = (
+            in_heads(x, self.num_heads) for x in (nn.functional.silu(self.query(x_BLD)), new_BLD, self.value(x_BLD))
+        )
+        y_BHLV, state = write_then_read(q_BHLK, new_BHLK, value_BHLV, 1 - new_BHLK, state)
+        y_BLD = rearrange(y_BHLV, "b h l v -> b l (h v)")
+        return self.out(self.norm(y_BLD.to(self.norm.weight.dtype))), state
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class HGRN2Config(ModelConfig):
+    name, family, year, paper = "hgrn2", "linear attention", 2024, "2404.07904"
+
+    num_heads: int = 2
+    """Heads; they divide the width evenly. The published models have 128 channels in each."""
+    d_inner: int = 0
+    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
+            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
+        )
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+
+    def common_module(self) -> nn.Module:
+        return LowerBounds(self.num_blocks, self.d_model)
+
+    def block(self, layer: int) -> Block:
+        layers = [ExpandedRecurrence(self, layer), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
+        for each in layers:
+            scale_down(each.out, 2 * self.num_blocks)
+        return Residual(self.d_model, layers, dropout=self.dropout)

@@ -1,0 +1,80 @@
+"""Stack-RNN: a recurrent controller that pushes onto differentiable stacks, pops them, or leaves them alone.
+
+    h_t = f(W x_t + U h_{t-1} + V top_{t-1} + b)        push, pop, stay = softmax(A h_t)        v = P h_t
+    S_t[0] = push v + pop S_{t-1}[1] + stay S_{t-1}[0]
+    S_t[n] = push S_{t-1}[n-1] + pop S_{t-1}[n+1] + stay S_{t-1}[n]
+
+Joulin and Mikolov 2015 (1503.01007), in the form of Deletang et al. 2022 (2207.02098): a ReLU recurrence or an LSTM in
+the controller's place, and values of any sign. Every stack has its own softmax, which theirs share.
+
+A stack starts empty, that is 0, and has `stack_depth` cells: what is pushed below the last one is lost, and 0 moves up
+from there. n tokens push at most n cells, so nothing is lost on inputs of up to `stack_depth` positions, and of a
+transduction, whose answers are popped, on lengths up to twice that; `forward` keeps no more cells than it has tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from models._machine import Machine, mixed
+from models.base import Block, Context, ModelConfig, Norm, State, register, require
+
+
+class StackMachine(Machine):
+    """The state is the controller's and the stacks [B, H, N, W], the top at n = 0."""
+
+    def __init__(self, config: "StackRNNConfig") -> None:
+        reads = config.num_stacks * config.stack_cell
+        super().__init__(config.d_model, reads, core=config.core, dropout=config.dropout)
+        self.num_stacks, self.cell, self.depth = config.num_stacks, config.stack_cell, config.stack_depth
+        self.action_value = nn.Linear(config.d_model, self.num_stacks * (3 + self.cell))
+
+    def start(self, x_BLD: Tensor, ctx: Context) -> State:
+        core, stack_BHNW = super().start(x_BLD, ctx)
+        return core, stack_BHNW[:, :, : x_BLD.shape[1]]
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        core = self.controller.init_state(batch, device=device, dtype=dtype)
+        return core, torch.zeros(batch, self.num_stacks, self.depth, self.cell, device=device, dtype=dtype)
+
+    def turn(self, gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+        core, stack_BHNW = state
+        h_BD, core = self.controller.turn(gates_BG, stack_BHNW[:, :, 0].flatten(1), core)
+        asked_BHX = self.action_value(h_BD).unflatten(-1, (self.num_stacks, -1))
+        action_BH3, value_BHW = asked_BHX.split([3, self.cell], -1)
+        value_BH1W = value_BHW[:, :, None]
+        pushed, popped = [value_BH1W, stack_BHNW[:, :, :-1]], [stack_BHNW[:, :, 1:], torch.zeros_like(value_BH1W)]
+        return h_BD, (core, mixed(torch.softmax(action_BH3, -1), [*pushed, *popped, stack_BHNW]))
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class StackRNNConfig(ModelConfig):
+    name, family, year, paper = "stack_rnn", "memory", 2022, "2207.02098"
+
+    num_blocks: int = 1
+    """Number of machines, each of which reads the one before."""
+    final_norm: Norm = "none"
+    """The norm between the last block and the head."""
+    core: Literal["relu", "tanh", "lstm"] = "relu"
+    """The controller's recurrence: `rnn`'s with either activation, or `lstm`'s."""
+    num_stacks: int = 1
+    """Stacks of each machine."""
+    stack_cell: int = 8
+    """Numbers in a cell."""
+    stack_depth: int = 512
+    """Cells of a stack; what is pushed below the last is lost."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("num_stacks", "stack_cell", "stack_depth"):
+            require(getattr(self, field) >= 1, f"{self.name}: {field} must be at least 1, not {getattr(self, field)}")
+
+    def block(self, layer: int) -> Block:
+        return StackMachine(self)
+
+    @classmethod
+    def tiny(cls) -> "StackRNNConfig":
+        return cls(d_model=16, num_blocks=2, num_stacks=2, stack_cell=3, stack_depth=9)

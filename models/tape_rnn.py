@@ -1,0 +1,114 @@
+"""Tape-RNN: a recurrent controller that writes under the head of a differentiable tape and moves it, by one or far.
+
+    h_t = f(W x_t + U h_{t-1} + V T_{t-1}[0] + b)        a_t = softmax(A h_t)        T' = T_{t-1} with T'[0] = mlp(h_t)
+    T_t[n] = a_stay T'[n] + a_left T'[n+1] + a_right T'[n-1] + a_far_left T'[n+j] + a_far_right T'[n-j]
+
+Deletang et al. 2022 (2207.02098), after Suzgun et al. 2019 (1911.03329). Cell 0 is under the head: it is the tape that
+moves. The tape is a ring of `tape_cells` cells, 0 at the start: cell -1 is the last, and what is written goes round.
+
+A far move is by j cells. In the paper j is the length of the input (the string before the first answer), which the
+machine knows from the first token on: no function of the past (`jump="input"`: it sees the prompt, and has no step).
+By default j is the number of tokens before this one, which is the same number at the token where the first answer is
+read, the place to rewind the tape from; before it, the machine is not told what it cannot know, and behind it j grows.
+
+    3 1 4 ACT . .        j = 0 1 2 3 4 5, or with `jump="input"` 3 at every token
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from models._machine import Machine, mixed
+from models.base import Block, Context, ModelConfig, Norm, State, register, require
+
+
+class TapeMachine(Machine):
+    """The state is the controller's, the tapes [B, H, N, W], the head at n = 0, and the jump [B]; inside `forward`,
+    where all rows are at one token, the jump is a number, and to move by it takes no gathering."""
+
+    def __init__(self, config: "TapeRNNConfig") -> None:
+        reads = config.num_tapes * config.tape_cell
+        super().__init__(config.d_model, reads, core=config.core, dropout=config.dropout)
+        self.num_tapes, self.cell, self.cells = config.num_tapes, config.tape_cell, config.tape_cells
+        self.knows_input = config.jump == "input"
+        self.action = nn.Linear(config.d_model, self.num_tapes * 5)
+        widths = [config.d_model, *[config.write_width] * 2, reads]
+        self.write = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+
+    def start(self, x_BLD: Tensor, ctx: Context) -> State:
+        core, tape_BHNW, _ = super().start(x_BLD, ctx)
+        if not self.knows_input:
+            return core, tape_BHNW, 0
+        return core, tape_BHNW, x_BLD.shape[1] - 1 if ctx.prompt_B is None else ctx.prompt_B - 1
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        core = self.controller.init_state(batch, device=device, dtype=dtype)
+        tape_BHNW = torch.zeros(batch, self.num_tapes, self.cells, self.cell, device=device, dtype=dtype)
+        return core, tape_BHNW, torch.zeros(batch, device=device, dtype=torch.int64)
+
+    def turn(self, gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+        core, tape_BHNW, jump = state
+        h_BD, core = self.controller.turn(gates_BG, tape_BHNW[:, :, 0].flatten(1), core)
+        written_BX = h_BD
+        for layer in self.write[:-1]:
+            written_BX = torch.relu(layer(written_BX))
+        written_BHW = self.write[-1](written_BX).unflatten(-1, (self.num_tapes, self.cell))
+        tape_BHNW = torch.cat([written_BHW[:, :, None], tape_BHNW[:, :, 1:]], 2)
+        share_BH5 = torch.softmax(self.action(h_BD).unflatten(-1, (self.num_tapes, 5)), -1)
+        moved = [part for shift in (0, -1, 1, -jump, jump) for part in _rolled(tape_BHNW, shift)]
+        return h_BD, (core, mixed(share_BH5, moved), jump if self.knows_input else jump + 1)
+
+
+def _rolled(tape_BHNW: Tensor, shift: int | Tensor) -> list[Tensor]:
+    """The tape moved to the right, each row by its own shift or all by one, in parts that follow one another."""
+    cells = tape_BHNW.shape[2]
+    if isinstance(shift, int):
+        return [tape_BHNW[:, :, -shift % cells :], tape_BHNW[:, :, : -shift % cells]]
+    from_BN = (torch.arange(cells, device=shift.device) - shift[:, None]) % cells
+    return [tape_BHNW.gather(2, from_BN[:, None, :, None].expand_as(tape_BHNW))]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class TapeRNNConfig(ModelConfig):
+    name, family, year, paper = "tape_rnn", "memory", 2022, "2207.02098"
+
+    num_blocks: int = 1
+    """Number of machines, each of which reads the one before."""
+    final_norm: Norm = "none"
+    """The norm between the last block and the head."""
+    core: Literal["relu", "tanh", "lstm"] = "relu"
+    """The controller's recurrence: `rnn`'s with either activation, or `lstm`'s."""
+    num_tapes: int = 1
+    """Tapes of each machine."""
+    tape_cell: int = 8
+    """Numbers in a cell."""
+    tape_cells: int = 256
+    """Cells of the ring that a tape is."""
+    write_width: int = 64
+    """Width of the two hidden layers of ReLU between the controller and what is written."""
+    jump: Literal["past", "input"] = "past"
+    """How many cells a far move goes: as many as tokens came before this one, or before the first answer is read."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("num_tapes", "tape_cell", "tape_cells", "write_width"):
+            require(getattr(self, field) >= 1, f"{self.name}: {field} must be at least 1, not {getattr(self, field)}")
+
+    @property
+    def sees(self) -> Literal["past", "prompt"]:
+        return "prompt" if self.jump == "input" else "past"
+
+    @property
+    def stepwise(self) -> bool:
+        return self.jump == "past"
+
+    def block(self, layer: int) -> Block:
+        return TapeMachine(self)
+
+    @classmethod
+    def tiny(cls) -> "TapeRNNConfig":
+        return cls(d_model=16, num_blocks=2, num_tapes=2, tape_cell=3, tape_cells=9, write_width=8)

@@ -1,0 +1,114 @@
+"""SLiCE against a loop with whole transition matrices, its forms against each other, and what its blocks can hold."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from machine_oracles import Weights, assert_equal_to, linear, sigmoid
+from torch import Tensor
+
+from models.base import Context
+from models.slice import SLiCEBlock, SLiCEConfig, by_halves, in_turn
+
+torch.set_num_threads(1)
+
+LENGTHS = (1, 2, 3, 4, 5, 7, 8, 17, 33, 64, 65)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def naive(p: Weights, x_LD: np.ndarray, *, config: SLiCEConfig) -> np.ndarray:
+    """The whole [D, D] transition of each token, put together block by block."""
+    width, size, outputs = config.d_model, config.block_size, []
+    h = p["recurrence.start_HK"].flatten()
+    for x in x_LD:
+        transition = np.eye(width)
+        blocks = linear(p, "recurrence.transition", x).reshape(-1, size, size) / 40
+        for k, block in enumerate(blocks):
+            place = slice(k * size, (k + 1) * size)
+            transition[place, place] += block
+        h = transition @ h + linear(p, "recurrence.input", x)
+        z = x + h
+        mixed = linear(p, "mixer", z)
+        z = z + (mixed[:width] * sigmoid(mixed[width:]) if config.mixer == "glu" else np.tanh(mixed))
+        normed = (z - z.mean()) / np.sqrt(z.var() + 1e-5)
+        outputs.append(p["norm.weight"] * normed + p["norm.bias"])
+    return np.stack(outputs)
+
+
+@pytest.mark.parametrize(("size", "mixer"), [(1, "glu"), (3, "glu"), (3, "tanh"), (6, "glu")])
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_outputs_and_gradients_are_those_of_the_equations(size: int, mixer: str, length: int) -> None:
+    config = SLiCEConfig(d_model=6, block_size=size, mixer=mixer)
+    assert_equal_to(lambda p, x: naive(p, x, config=config), SLiCEBlock(config).double(), length=length)
+
+
+def transitions(length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Far from the identity, but no larger: two rows of three blocks of 4."""
+    a_BLHKK = torch.linalg.qr(torch.randn(2, length, 3, 4, 4, dtype=torch.float64)).Q
+    b_BLHK, h_BHK = torch.randn(2, length, 3, 4, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
+    return tuple(x.requires_grad_() for x in (a_BLHKK, b_BLHK, h_BHK))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_halves_equal_one_after_the_other(length: int) -> None:
+    given = transitions(length)
+    found_BLHK, expected_BLHK = by_halves(*given), in_turn(*given)
+    torch.testing.assert_close(found_BLHK, expected_BLHK, rtol=1e-12, atol=1e-12)
+    mix = torch.randn_like(expected_BLHK)
+    gradients = (torch.autograd.grad((h_BLHK * mix).sum(), given) for h_BLHK in (found_BLHK, expected_BLHK))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+
+
+def test_halves_stack() -> None:
+    replicas = [transitions(9) for _ in range(3)]
+    found = torch.vmap(by_halves)(*(torch.stack(parts) for parts in zip(*replicas, strict=True)))
+    torch.testing.assert_close(found, torch.stack([by_halves(*given) for given in replicas]))
+
+
+def test_halves_of_a_long_sequence_lose_no_more_digits_than_the_loop() -> None:
+    given = tuple(x.detach() for x in transitions(1000))
+    exact = in_turn(*given)
+    errors = [(form(*(x.float() for x in given)) - exact).abs().max().item() for form in (by_halves, in_turn)]
+    assert max(errors) < 1e-3 and errors[0] < 4 * errors[1]
+
+
+def test_permutations_of_five_are_composed_over_a_thousand_tokens() -> None:
+    """A transition that permutes: what no diagonal one can do, and no commuting ones."""
+    order_L5 = torch.stack([torch.randperm(5) for _ in range(1000)])
+    a_BLHKK = torch.eye(5)[order_L5][None, :, None]
+    h_BLHK = by_halves(a_BLHKK, torch.zeros(1, 1000, 1, 5), torch.arange(5.0)[None, None])
+    expected = list(range(5))
+    for order, h in zip(order_L5.tolist(), h_BLHK[0, :, 0].tolist(), strict=True):
+        expected = [expected[place] for place in order]
+        assert h == expected
+
+
+def test_the_state_is_kept_in_single_precision_under_autocast() -> None:
+    block, x_BLD = SLiCEBlock(SLiCEConfig(d_model=8)), torch.randn(2, 33, 8)
+    state = block.init_state(2, max_length=9, device=torch.device("cpu"), dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y_BLD, state = block.extend(x_BLD, state, Context())
+    assert state.dtype == torch.float32
+    assert (y_BLD - block(x_BLD, Context())).abs().max() < 0.2
+
+
+def test_the_first_block_is_of_the_learned_start() -> None:
+    """All rows start from it, and a model of two blocks learns two."""
+    model = SLiCEConfig(d_model=8, block_size=2).build(5)
+    state = model.init_state(3, max_length=9, device=torch.device("cpu"), dtype=torch.float32)
+    assert [tuple(part.shape) for part in state] == [(3, 4, 2)] * 2
+    for part, block in zip(state, model.blocks, strict=True):
+        assert torch.equal(part[2], block.recurrence.start_HK)
+
+
+def test_a_width_that_does_not_split_is_refused() -> None:
+    with pytest.raises(ValueError, match="slice: d_model=10 does not split into blocks of 4"):
+        SLiCEConfig(d_model=10)

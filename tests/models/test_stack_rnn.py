@@ -1,0 +1,90 @@
+"""The stack machine against a loop over plain arrays, what a stack does by hand, and what is lost below it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from machine_oracles import Told, Weights, assert_equal_to, controller, linear, softmax
+
+from models.base import Context
+from models.stack_rnn import StackMachine, StackRNNConfig
+
+torch.set_num_threads(1)
+
+PUSH, POP, STAY = ([1e3 * (action == chosen) for action in range(3)] for chosen in range(3))
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def naive(p: Weights, x_LD: np.ndarray, *, config: StackRNNConfig) -> np.ndarray:
+    """One cell at a time, as the equations stand."""
+    stacks = np.zeros((config.num_stacks, config.stack_depth, config.stack_cell))
+    state, outputs = [np.zeros(config.d_model)] * 2, []
+    for x in x_LD:
+        state = controller(p, x, np.concatenate([stack[0] for stack in stacks]), state, config.core)
+        asked = linear(p, "action_value", state[0]).reshape(config.num_stacks, 3 + config.stack_cell)
+        after = np.zeros_like(stacks)
+        for k, stack in enumerate(stacks):
+            push, pop, stay = softmax(asked[k, :3])
+            for n in range(config.stack_depth):
+                above = asked[k, 3:] if n == 0 else stack[n - 1]
+                below = stack[n + 1] if n + 1 < config.stack_depth else 0.0
+                after[k, n] = push * above + pop * below + stay * stack[n]
+        stacks = after
+        outputs.append(state[0])
+    return np.stack(outputs)
+
+
+@pytest.mark.parametrize("core", ["relu", "tanh", "lstm"])
+@pytest.mark.parametrize(("depth", "length"), [(20, 1), (20, 2), (20, 9), (3, 9), (1, 5)])
+def test_outputs_and_gradients_are_those_of_the_equations(core: str, depth: int, length: int) -> None:
+    config = StackRNNConfig(d_model=5, core=core, num_stacks=2, stack_cell=3, stack_depth=depth)
+    machine = StackMachine(config).double()
+    assert_equal_to(lambda p, x: naive(p, x, config=config), machine, length=length)
+
+
+def tops(depth: int, told: list[list[float]]) -> list[float]:
+    """What lies on top of one stack of single numbers after each action."""
+    machine = StackMachine(StackRNNConfig(d_model=2, stack_cell=1, stack_depth=depth))
+    machine.action_value = Told(told)
+    state = machine.init_state(1, max_length=0, device=torch.device("cpu"), dtype=torch.float32)
+    found = []
+    for _ in told:
+        _, state = machine.step(torch.randn(1, 2), state, Context())
+        found.append(state[1][0, 0, 0].item())
+    return found
+
+
+def test_by_hand_last_in_first_out() -> None:
+    told = [[*PUSH, 3], [*PUSH, 5], [*STAY, 9], [*POP, 9], [*PUSH, 7], [*POP, 9], [*POP, 9], [*POP, 9], [*PUSH, 2]]
+    assert tops(4, told) == [3, 5, 5, 3, 7, 3, 0, 0, 2]
+
+
+def test_by_hand_what_is_pushed_below_the_last_cell_is_lost() -> None:
+    told = [*([*PUSH, value] for value in (1, 2, 3, 4, 5)), *[[*POP, 9]] * 5]
+    assert tops(3, told)[5:] == [4, 3, 0, 0, 0]
+    assert tops(5, told)[5:] == [4, 3, 2, 1, 0]
+
+
+def test_by_hand_half_a_push_and_half_a_pop() -> None:
+    half = [1e3, 1e3, 0.0]
+    assert tops(4, [[*PUSH, 4], [*PUSH, 8], [*half, 2], [*POP, 9], [*POP, 9]]) == [4, 8, 3, 4, 2]
+
+
+def test_a_stack_of_the_default_depth_holds_the_longest_strings_scored() -> None:
+    """511 symbols: a transduction of length 1024."""
+    pushed = [float(value) for value in range(1, 512)]
+    found = tops(StackRNNConfig().stack_depth, [*([*PUSH, value] for value in pushed), *[[*POP, 0.0]] * 510])
+    assert found[510:] == pushed[::-1]
+
+
+def test_forward_keeps_no_more_cells_than_it_has_tokens() -> None:
+    machine = StackMachine(StackRNNConfig(d_model=4))
+    kept = [machine.start(torch.zeros(2, length, 4), Context())[1].shape[2] for length in (1, 40, 2000)]
+    assert kept == [1, 40, 512]
