@@ -36,6 +36,9 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     "clean": ("harness.record_commands:clean", "remove runs, or their checkpoints   [RUN_ID ..] [--failed] [--yes] .."),
     "check": ("harness.commands:check", "the conformance of a task or model, yours or ours   NAME"),
     "errors": ("harness.commands:errors", "where a trained model fails   RUN_ID [--json]"),
+    "probe": ("harness.probe_commands:probe", "the task's state in the model's head, by layer   RUN_ID [--json]"),
+    "intervene": ("harness.probe_commands:intervene", "edit the board in its head: do its moves follow?   RUN_ID"),
+    "worldmodel": ("harness.worldmodel_commands:worldmodel", "whether a model tells states apart   RUN_ID [--json]"),
     "diff": ("harness.commands:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
     "doctor": ("harness.commands:doctor", "what this machine has   [--json]"),
 }

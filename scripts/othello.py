@@ -1,0 +1,64 @@
+"""Othello: the board in the head of several architectures. Train, probe, edit, tell states apart, draw, table.
+
+    scripts/othello.py [--budget smoke|cpu|full] [--models NAME ..] [--results FOLDER] [--processes N]
+
+smoke takes a minute and shows that everything runs; cpu takes at most half an hour of two cores, on 6x6; full has the
+published size, on a GPU. What is done is not done again, so a study that was stopped goes on where it was.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from harness import board_figures, othello_table
+from harness.config import Exec, default_results
+from harness.machine import find_device
+from harness.othello_study import BUDGETS, runs_of, work
+from harness.records import RunFolder
+from harness.train import pinned
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--budget", choices=BUDGETS, default="cpu")
+    parser.add_argument("--models", nargs="+", default=[], help="any of the registry; default: those of the budget")
+    parser.add_argument("--results", type=Path, default=default_results() / "othello", help="where everything goes")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seed", type=int, default=0, help="of the initial weights and the training games")
+    parser.add_argument("--processes", type=int, default=0, help="default: one on a GPU, else one a core")
+    parser.add_argument("--helper", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    start = time.monotonic()
+    runs, settings = (
+        runs_of(options.budget, options.models, seed=options.seed),
+        Exec(results=options.results, device=options.device, log_every=50),
+    )
+    budget, on_cpu = BUDGETS[options.budget], find_device(options.device).type == "cpu"
+    with pinned(1):
+        if options.helper:
+            work(runs[options.helper :] + runs[: options.helper], budget, settings, quiet=True)
+            return 0
+        processes = options.processes or (min(os.cpu_count() or 1, len(runs)) if on_cpu else 1)
+        command = [sys.executable, __file__, *sys.argv[1:], "--helper"]
+        helpers = [subprocess.Popen([*command, str(number)]) for number in range(1, processes)]
+        try:
+            work(runs, budget, settings)
+            for helper in helpers:
+                helper.wait()
+        finally:
+            for helper in helpers:
+                helper.kill()
+        work(runs, budget, settings)  # what a helper dropped
+        folders = [RunFolder(options.results, run.run_id) for run in runs]
+        rows = [othello_table.row_of(folder) for folder in folders]
+        pictures = board_figures.write(folders, options.results / "figures" / options.budget)
+    print(othello_table.write(rows, options.results / "tables" / options.budget))
+    print(f"{len(pictures)} pictures; {time.monotonic() - start:.0f} s; written under {options.results}")
+    return 0 if options.budget == "smoke" or all(map(othello_table.beats, rows)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""scripts/othello.py: from nothing to the table, twice the same, going on where it was stopped."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from harness import othello_table
+from harness.config import Exec
+from harness.intervene import InterveneSettings
+from harness.othello_study import BUDGETS, is_done, runs_of, work
+from harness.parts import replaced
+from harness.probe_fit import ProbeSettings
+from harness.records import RunFolder
+from harness.worldmodel import WorldModelSettings
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).parents[1]
+TINY = replace(
+    BUDGETS["smoke"],
+    probe=ProbeSettings(games_train=20, games_validation=10, games_test=10, epochs=1, hidden=4),
+    intervene=InterveneSettings(cases_validation=4, cases_test=6, strengths=(1.0,)),
+    worldmodel=WorldModelSettings(pairs=4, walks=1, depth=2),
+)
+
+
+def small_runs(*models: str) -> list[Any]:
+    runs = runs_of("smoke", models)
+    return [replace(run, train=replaced(run.train, {"steps": 2, "batch": 4}, where="train")) for run in runs]
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_budgets_are_runs(budget: str) -> None:
+    runs = runs_of(budget)
+    assert [run.model.name for run in runs] == list(BUDGETS[budget].models)
+    assert len(set(runs_of(budget, ["gru", "rwkv6"]))) == 2
+    assert {run.task.size for run in runs} == {8 if budget == "full" else 6}
+    if budget == "full":
+        assert {(run.train.steps, run.train.batch) for run in runs} == {(50_000, 256)}
+        assert {(run.model.d_model, run.model.num_blocks) for run in runs} == {(512, 8)}
+
+
+def test_two_studies_are_equal_and_a_third_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = small_runs("lstm")
+    rows = []
+    for name in ("one", "other"):
+        work([run], TINY, Exec(results=tmp_path / name, device="cpu"), quiet=True)
+        rows.append(othello_table.row_of(RunFolder(tmp_path / name, run.run_id)))
+        othello_table.write(rows[-1:], tmp_path / name / "tables" / "smoke")
+    assert rows[0] == rows[1]
+    for kind in ("csv", "md"):
+        one, other = ((tmp_path / name / "tables" / f"smoke.{kind}").read_bytes() for name in ("one", "other"))
+        assert one == other
+    folder = RunFolder(tmp_path / "one", run.run_id)
+    assert is_done(folder, TINY)
+    times = {path.name: path.stat().st_mtime_ns for path in folder.path.iterdir()}
+    (folder.path / "intervene.json").unlink()
+    other_walks = replace(TINY, worldmodel=WorldModelSettings(pairs=4, walks=1, depth=1))
+    assert not is_done(folder, TINY) and not is_done(folder, other_walks)
+    work([run], other_walks, Exec(results=tmp_path / "one", device="cpu"), quiet=True)
+    assert is_done(folder, other_walks)
+    changed = {path.name for path in folder.path.iterdir() if times.get(path.name) != path.stat().st_mtime_ns}
+    assert changed - {"lock"} == {"intervene.json", "worldmodel.json"}
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """A line of the table by hand."""
+    values = dict.fromkeys(f"{source}_{kind}{end}" for source, kind in othello_table._PROBES for end in ("", "_board"))
+    values = dict.fromkeys(values, 0.5)
+    names = ("compression_precision", "distinction_precision", "distinction_recall")
+    values |= {f"{name}{end}": 0.25 for name in names for end in ("", "_random")}
+    for name in ("legal_uniform", "legal_by_ply", "loss_floor", "top1_ceiling", "loss", "top1"):
+        values[name] = 0.2
+    for name in ("null", "error", "error_se", "random", "wrong_square", "perfect_null"):
+        values[f"edit_{name}"] = 2.5
+    own = {"model": "lstm", "size": 6, "parameters": 1000, "steps": 10, "is_result": True, "legal": 0.9, "layer": 2}
+    over = {"sd_over_random_network": 4.0, "sd_over_majority": 9.0, "sd_over_history": -1.0, "edit_layer": 1}
+    return {**values, **own, **over, "model_linear": 0.8, "history_linear": 0.85, **changes}
+
+
+def test_what_is_claimed_and_what_is_not() -> None:
+    assert othello_table.beats(row())
+    assert not othello_table.beats(row(sd_over_random_network=2.9))
+    assert not othello_table.beats(row(sd_over_majority=None))
+    said = "\n".join(
+        othello_table.verdicts([row(), row(model="gru", sd_over_majority=1.0, is_result=False, legal=0.4)])
+    )
+    assert "lstm: the linear probe beats both the random network (+4.0 s.d. over games)" in said
+    assert "it reads 0.8000 of the squares, below the raw history's 0.8500" in said
+    assert (
+        "gru: the linear probe does NOT beat" in said and "not a result: its moves are legal at a rate of 0.400" in said
+    )
+    text = othello_table.table([row(), row(model="gru", is_result=False)])
+    assert "| 0.900 | 0.900 (not a result) |" in text
+    assert len({line.count("|") for line in text.splitlines()}) == 1
+
+
+def test_eight_by_eight_is_a_result_from_95_percent_on() -> None:
+    assert othello_table.LEGAL == 0.95
+    assert othello_table.is_result(size=8, legal=0.95) and not othello_table.is_result(size=8, legal=0.949)
+    assert othello_table.is_result(size=6, legal=0.1)
+
+
+@pytest.mark.slow
+def test_the_script(tmp_path: Path) -> None:
+    """The whole of it in two processes, and again with nothing to do."""
+    command = [sys.executable, str(ROOT / "scripts" / "othello.py"), "--budget", "smoke", "--device", "cpu"]
+    command += ["--results", str(tmp_path), "--processes", "2", "--models", "lstm", "transformer"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    said = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in "12"]
+    assert said[0].rsplit("\n", 2)[0] == said[1].rsplit("\n", 2)[0]
+    table = pd.read_csv(tmp_path / "tables" / "smoke.csv")
+    assert list(table["model"]) == ["lstm", "transformer"]
+    for run_id in table["run_id"]:
+        tree = json.loads((tmp_path / "runs" / run_id / "worldmodel.json").read_text())
+        assert tree["run_id"] == run_id
+    assert (tmp_path / "figures" / "smoke" / "accuracy_by_layer.svg").exists()
