@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 CHUNK = 32
+LENGTH_EPS = 1e-6  # added to the square of a length
 
 
 def delta_rule(
@@ -63,3 +64,8 @@ def _chunked(
     scores_BHNCC = torch.tril(q_BHNCK @ k_BHNCK.mT)
     y_BHNCV = scores_BHNCC @ torch.stack(written, 2) + q_BHNCK @ torch.stack(states, 2)
     return y_BHNCV.flatten(2, 3)[:, :, :length], state_BHKV
+
+
+def of_length_1(x_BHLK: Tensor) -> Tensor:
+    """Where x is near 0, shorter, and with a bounded gradient."""
+    return x_BHLK * torch.rsqrt(x_BHLK.square().sum(-1, keepdim=True) + LENGTH_EPS)

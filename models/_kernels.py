@@ -190,6 +190,7 @@ def demand(backend: Backend, *, model: str, device: torch.device, stacked: bool 
 def available() -> list[Kernel]:
     cuda = "" if torch.cuda.is_available() else "no CUDA device"
     attention = ("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm")
+    convolving = ("mamba", "mamba2", "xlstm", "gated_delta_net", "gated_delta_product")
     return [
         Kernel("torch.lstm", ("lstm", "lstm_block"), ""),
         Kernel("torch.rnn", ("rnn",), ""),
@@ -202,7 +203,7 @@ def available() -> list[Kernel]:
         Kernel("triton_slstm", ("xlstm",), cuda or _import_error("models._triton_slstm"), stacks=True),
         Kernel("xlstm_slstm", ("xlstm",), cuda or _import_error("xlstm.blocks.slstm.cell") or _no_nvcc()),
         Kernel("triton_scan", ("mamba",), cuda or _import_error("models._triton_scan"), stacks=True),
-        Kernel("causal_conv1d", ("mamba", "mamba2", "xlstm"), cuda or _import_error("causal_conv1d")),
+        Kernel("causal_conv1d", convolving, cuda or _import_error("causal_conv1d")),
         Kernel("mlstm_kernels", ("xlstm",), cuda or _import_error("mlstm_kernels.torch.backend_module")),
     ]
 

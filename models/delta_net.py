@@ -20,12 +20,11 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from models._convolution import ShortConvolution
-from models._delta import delta_rule
+from models._delta import delta_rule, of_length_1
 from models._feed_forward import SwiGLU, swiglu_width
 from models._residual import OneForm, Residual, scale_down
 from models.base import Block, Context, ModelConfig, State, register, require
 
-LENGTH_EPS = 1e-6
 NORM_EPS = 1e-5
 
 
@@ -53,14 +52,9 @@ class DeltaRule(OneForm):
         heads = rearrange(nn.functional.silu(mixed_BLE), "b l (n h k) -> n b h l k", n=3, h=self.num_heads)
         q_BHLK, k_BHLK, v_BHLV = heads.to(torch.promote_types(heads.dtype, torch.float32))
         beta_BLH = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(v_BHLV.dtype))
-        y_BHLV, state_BHKV = delta_rule(_of_length_1(q_BHLK), _of_length_1(k_BHLK), v_BHLV, beta_BLH.mT, state_BHKV)
+        y_BHLV, state_BHKV = delta_rule(of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, beta_BLH.mT, state_BHKV)
         y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), (past_BWE, state_BHKV)
-
-
-def _of_length_1(x_BHLK: Tensor) -> Tensor:
-    """Where x is near 0, shorter, and with a bounded gradient."""
-    return x_BHLK * torch.rsqrt(x_BHLK.square().sum(-1, keepdim=True) + LENGTH_EPS)
 
 
 @register

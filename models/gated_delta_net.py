@@ -1,0 +1,106 @@
+"""Gated DeltaNet: the delta rule with a decay, which lets all of a state go where it replaces one key's value.
+
+    S_t = a_t S_{t-1} (1 - b_t k_t k_t^T) + b_t v_t k_t^T        y_t = S_t q_t        b_t = c sigmoid(w x_t)
+    a_t = exp(-A softplus(w' x_t + d))        x = x + W_o (RMSNorm(y) * silu(W_g x))        x = x + SwiGLU(x)
+
+in every head of its own, q, k and v as in `delta_net`, each layer behind an RMSNorm. Yang et al. 2024 (2412.06464);
+`eigenvalues=signed` has c = 2 instead of 1, so that those of 1 - b k k^T lie in [-1, 1] (Grazzi et al. 2024,
+2411.12537). As in `delta_net` queries, keys and values are all as wide as the model; the published layer has values
+twice as wide as keys.
+
+A starts uniform in 0 .. 16 and softplus(d) log-uniform in 1e-3 .. 1e-1, as in the published code; A is learned through
+its logarithm. All else starts as in `delta_net`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from models._convolution import ShortConvolution
+from models._delta import of_length_1
+from models._feed_forward import SwiGLU, swiglu_width
+from models._gated_delta import gated_delta_rule
+from models._residual import Layer, Residual, scale_down
+from models.base import Block, Context, State, register
+from models.delta_net import NORM_EPS, DeltaNetConfig
+
+
+class GatedDeltaRule(Layer):
+    """The state is the convolution's and S^T [B, H, K, V], kept in fp32 at least. A token takes `steps` of the rule."""
+
+    def __init__(self, config: "GatedDeltaNetConfig", *, steps: int = 1) -> None:
+        super().__init__()
+        width, self.num_heads, self.steps = config.d_model, config.num_heads, steps
+        self.largest_beta = 2.0 if config.eigenvalues == "signed" else 1.0
+        self.query_key_value = nn.Linear(width, (1 + 2 * steps) * width, bias=False)
+        self.convolution = ShortConvolution((1 + 2 * steps) * width, width=config.conv_width, bias=False)
+        self.beta = nn.Linear(width, steps * self.num_heads, bias=False)
+        self.dt = nn.Linear(width, self.num_heads, bias=False)
+        self.A_log, self.dt_bias = map(nn.Parameter, initial_decay(self.num_heads))
+        self.norm = nn.RMSNorm(width // self.num_heads, eps=NORM_EPS)
+        self.gate = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        head_dim, held = self.norm.normalized_shape[0], torch.promote_types(dtype, torch.float32)
+        state_BHKV = torch.zeros(batch, self.num_heads, head_dim, head_dim, device=device, dtype=held)
+        return self.convolution.init_state(batch, device=device, dtype=dtype), state_BHKV
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        _, state_BHKV = self.init_state(x_BLD.shape[0], max_length=0, device=x_BLD.device, dtype=x_BLD.dtype)
+        return self._ruled(x_BLD, self.convolution(self.query_key_value(x_BLD), ctx), state_BHKV)[0]
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        y_BLD, state = self.extend(x_BD[:, None], state, ctx)
+        return y_BLD[:, 0], state
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        past_BWE, state_BHKV = state
+        mixed_BLE, past_BWE = self.convolution.extend(self.query_key_value(x_BLD), past_BWE)
+        y_BLD, state_BHKV = self._ruled(x_BLD, mixed_BLE, state_BHKV)
+        return y_BLD, (past_BWE, state_BHKV)
+
+    def _ruled(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+        dtype = torch.promote_types(mixed_BLE.dtype, torch.float32)
+        parts_BLPHK = rearrange(
+            nn.functional.silu(mixed_BLE).to(dtype), "b l (p h k) -> b l p h k", h=self.num_heads, p=1 + 2 * self.steps
+        )
+        q_k_BLPHK, v_BLNHV = parts_BLPHK.split([1 + self.steps, self.steps], 2)
+        q_BLPHK, k_BLNHK = of_length_1(q_k_BLPHK).split([1, self.steps], 2)
+        q_BHLK, k_BHMK, v_BHMV = (rearrange(x, "b l n h k -> b h (l n) k") for x in (q_BLPHK, k_BLNHK, v_BLNHV))
+        beta_BLM = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(dtype))
+        beta_BHM = rearrange(beta_BLM, "b l (n h) -> b h (l n)", h=self.num_heads)
+        log_decay_BLH = -self.A_log.to(dtype).exp() * nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
+        y_BHLV, state_BHKV = gated_delta_rule(q_BHLK, k_BHMK, v_BHMV, beta_BHM, log_decay_BLH.mT, state_BHKV)
+        y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
+        gated_BLD = rearrange(y_BHLV, "b h l v -> b l (h v)") * nn.functional.silu(self.gate(x_BLD))
+        return self.out(gated_BLD), state_BHKV
+
+
+def initial_decay(num_heads: int) -> tuple[Tensor, Tensor]:
+    """log A and d; in float64, as CPUs differ in the last bit of a logarithm in fp32."""
+    A_H = torch.empty(num_heads, dtype=torch.float64).uniform_(0, 16)
+    dt_H = torch.empty(num_heads, dtype=torch.float64).uniform_(math.log(1e-3), math.log(0.1)).exp()
+    return A_H.log().float(), (dt_H + torch.log(-torch.expm1(-dt_H))).float()
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class GatedDeltaNetConfig(DeltaNetConfig):
+    name, family, year, paper = "gated_delta_net", "delta rule", 2024, "2412.06464"
+
+    def block(self, layer: int) -> Block:
+        layers = [self.rule(), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
+        for each in layers:
+            scale_down(each.out, 2 * self.num_blocks)
+        return Residual(self.d_model, layers, dropout=self.dropout)
+
+    def rule(self) -> GatedDeltaRule:
+        return GatedDeltaRule(self)
+
+    @classmethod
+    def tiny(cls) -> "GatedDeltaNetConfig":
+        return cls(d_model=16, num_blocks=2, num_heads=2)

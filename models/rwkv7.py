@@ -1,0 +1,194 @@
+"""RWKV-7 (Goose): a state that decays in every channel and has one key's value taken out before another is written.
+
+    S_t = S_{t-1} (diag(w_t) - f_t (a_t * f_t)^T) + v_t k_t^T        y_t = S_t r_t        in every head of its own
+    f = m * k' / |m * k'|        k = k' * (1 + n * (a - 1))          v = v' + (v_1 - v') * sigmoid(c + C x^v)
+    w = exp(-e^{-1/2} sigmoid(d + D x^w))        a = sigmoid(e + E x^a)        g = G x^g
+    x = x + W_o (g * (GroupNorm(y) + (r . u k) v))        x = x + W_v relu(W_k x^k)^2        each behind a LayerNorm
+
+Peng et al. 2025 (2503.14456). r, k', v' and each x^i are of a token shift of their own; v_1 is the v' of the first
+layer; C, D, E and G are of low rank, with tanh inside D and a sigmoid inside G. The eigenvalues of the transition lie
+between the smallest w less 1, which is -0.45, and 1. A block's state is S, num_heads x head_dim^2 numbers, and two
+shifted tokens.
+
+Start as in the published code (RWKV-LM, RWKV-v7, x070): shifts, a, c, d, m, n, u and the GroupNorm's weight by channel
+and layer; receptance, value and the channel mix's key orthogonal, key the same with gain 0.1 as the second halves of
+the maps of low rank. Its zeros in their first halves and in the projections into the stream would leave the rest
+without gradient in the first step: here they are uniform within 1e-4, and torch's default, scaled down. d learns twice
+as fast as the rest, and of shifts and maps of low rank nothing is decayed. The first block normalises the embedding
+(ln0), whose small start is replaced by the Backbone's.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from models._delta import of_length_1
+from models._generalised_delta import generalised_delta_rule
+from models._residual import OneForm, scale_down
+from models._token_shift import depth, initial_mix, orthogonal, rwkv_block, token_before
+from models.base import Block, Context, ModelConfig, Norm, State, register, require
+
+LARGEST_RATE = math.exp(-0.5)  # -log of the smallest w
+NORM_EPS = 64e-5
+FIRST_VALUES = "rwkv7_first_values"
+
+
+class LowRank(nn.Module):
+    """B f(A x)."""
+
+    no_decay = frozenset({"down", "up"})
+
+    def __init__(self, width: int, rank: int) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.empty(width, rank).uniform_(-1e-4, 1e-4))
+        gain = 0.1 * max(1, rank / width) ** 0.5
+        self.up = nn.Parameter(nn.init.orthogonal_(torch.empty(rank, width, dtype=torch.float64), gain=gain).float())
+
+    def forward(self, x_BLD: Tensor, inside: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        low_BLR = x_BLD @ self.down
+        return (low_BLR if inside is None else inside(low_BLR)) @ self.up
+
+
+class TimeMix(OneForm):
+    no_decay = frozenset({"mix_6D"})
+    rate_multipliers = {"decay_D": 2.0}
+
+    def __init__(self, config: "RWKV7Config", layer: int) -> None:
+        super().__init__()
+        width, self.num_heads = config.d_model, config.num_heads
+        toward_1, toward_0 = depth(layer, config.num_blocks)
+        channel_D = torch.arange(width, dtype=torch.float64)
+        place_D, head_dim = channel_D / max(1, width - 1), width // self.num_heads
+        within_D = 2 * (channel_D % head_dim) / max(1, head_dim - 1) - 1  # from -1 to 1 in every head
+        within_D = within_D * within_D.abs()
+        powers = (0.2, 0.7, 0.7, 0.9, 0.9, 0.2)  # for r, k, v, w, a, g
+        self.mix_6D = nn.Parameter(torch.stack([initial_mix(width, power=power * toward_0) for power in powers]))
+        self.decay_D = nn.Parameter((-5.5 + 6 * place_D ** (1 + toward_1**0.3) + 2.5 * within_D).float())
+        self.rate_D = nn.Parameter((-0.19 + 0.3 * within_D + 0.4 * (place_D - 0.5)).float())
+        self.out_key_D = nn.Parameter((0.71 - 0.1 * (place_D - 0.5)).float())
+        self.key_rate_D = nn.Parameter(torch.full((width,), 1.02))
+        self.bonus_D = nn.Parameter(torch.full((width,), -0.04))
+        self.to_decay = LowRank(width, config.decay_rank)
+        self.to_rate = LowRank(width, config.rate_rank)
+        self.to_gate = LowRank(width, config.gate_rank)
+        self.is_first = layer == 0
+        if not self.is_first:
+            self.share_D = nn.Parameter((0.73 - 0.4 * (place_D - 0.5)).float())
+            self.to_share = LowRank(width, config.value_rank)
+        self.receptance = orthogonal(width, width, gain=1.0)
+        self.key = orthogonal(width, width, gain=0.1)
+        self.value = orthogonal(width, width, gain=1.0)
+        self.norm = nn.GroupNorm(self.num_heads, width, eps=NORM_EPS)
+        nn.init.constant_(self.norm.weight, ((1 + layer) / config.num_blocks) ** 0.7)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        width, held = self.out.in_features, torch.promote_types(dtype, torch.float32)
+        head_dim = width // self.num_heads
+        state_BHKV = torch.zeros(batch, self.num_heads, head_dim, head_dim, device=device, dtype=held)
+        return torch.zeros(batch, width, device=device, dtype=dtype), state_BHKV
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        last_BD, state_BHKV = state
+        mixed_6BLD = x_BLD + (token_before(x_BLD, last_BD) - x_BLD) * self.mix_6D[:, None, None]
+        for_r_BLD, for_k_BLD, for_v_BLD, for_w_BLD, for_a_BLD, for_g_BLD = mixed_6BLD.unbind(0)
+        k_BLD, v_BLD = self.key(for_k_BLD), self._value(for_v_BLD, ctx)
+        rate_BLD = torch.sigmoid(self.rate_D + self.to_rate(for_a_BLD))
+        log_decay_BLD = -LARGEST_RATE * torch.sigmoid(self.decay_D + self.to_decay(for_w_BLD, torch.tanh))
+        f_BHLK = of_length_1(self._heads(k_BLD * self.out_key_D))
+        r_BHLK, k_BHLK, v_BHLV, rate_BHLK, log_decay_BHLK, bonus_BHLK = (
+            self._heads(x)
+            for x in (
+                self.receptance(for_r_BLD),
+                k_BLD * (1 + self.key_rate_D * (rate_BLD - 1)),
+                v_BLD,
+                rate_BLD,
+                log_decay_BLD,
+                self.bonus_D[None, None],
+            )
+        )
+        y_BHLV, state_BHKV = generalised_delta_rule(
+            r_BHLK, f_BHLK, rate_BHLK * f_BHLK, k_BHLK, v_BHLV, log_decay_BHLK, state_BHKV
+        )
+        y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
+        present_BHLV = (r_BHLK * bonus_BHLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV
+        y_BLD = y_BLD + rearrange(present_BHLV, "b h l v -> b l (h v)")
+        return self.out(self.to_gate(for_g_BLD, torch.sigmoid) * y_BLD), (x_BLD[:, -1], state_BHKV)
+
+    def _value(self, for_v_BLD: Tensor, ctx: Context) -> Tensor:
+        """Between this layer's own and the first layer's."""
+        v_BLD = self.value(for_v_BLD)
+        if self.is_first:
+            ctx.shared[FIRST_VALUES] = v_BLD
+            return v_BLD
+        return v_BLD + (ctx.shared[FIRST_VALUES] - v_BLD) * torch.sigmoid(self.share_D + self.to_share(for_v_BLD))
+
+    def _heads(self, x_BLD: Tensor) -> Tensor:
+        """[B, H, L, K], in at least fp32."""
+        x_BHLK = rearrange(x_BLD, "b l (h k) -> b h l k", h=self.num_heads)
+        return x_BHLK.to(torch.promote_types(x_BLD.dtype, torch.float32))
+
+
+class PlainChannelMix(OneForm):
+    """A channel mix without receptance; its state is the last token."""
+
+    def __init__(self, width: int, inner: int, *, layer: int, num_blocks: int) -> None:
+        super().__init__()
+        _, toward_0 = depth(layer, num_blocks)
+        self.mix_D = nn.Parameter(initial_mix(width, power=toward_0**4))
+        self.key = orthogonal(width, inner, gain=1.0)
+        self.out = nn.Linear(inner, width, bias=False)
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        return torch.zeros(batch, self.out.out_features, device=device, dtype=dtype)
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        back_BLD = token_before(x_BLD, state) - x_BLD
+        return self.out(self.key(x_BLD + back_BLD * self.mix_D).relu().square()), x_BLD[:, -1]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class RWKV7Config(ModelConfig):
+    name, family, year, paper = "rwkv7", "delta rule", 2025, "2503.14456"
+
+    final_norm: Norm = "layer"
+    """The norm between the last block and the head."""
+    num_heads: int = 2
+    """Heads; they divide the width evenly. The published models have 64 channels in each, as the default has."""
+    d_inner: int = 0
+    """Width inside the channel mix; 0 for 4 times the model's."""
+    decay_rank: int = 32
+    """Rank of the map from the data to the decay. The published code's advice at the default width is 32 for all."""
+    rate_rank: int = 32
+    """Rank of the map from the data to the rate at which old values are taken out."""
+    value_rank: int = 32
+    """Rank of the map from the data to the share of the first layer's values."""
+    gate_rank: int = 32
+    """Rank of the map from the data to the gate."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
+            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
+        )
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+        for field in ("decay_rank", "rate_rank", "value_rank", "gate_rank"):
+            require(getattr(self, field) >= 1, f"{self.name}: {field} must be at least 1, not {getattr(self, field)}")
+
+    def block(self, layer: int) -> Block:
+        inner = self.d_inner or 4 * self.d_model
+        channel_mix = PlainChannelMix(self.d_model, inner, layer=layer, num_blocks=self.num_blocks)
+        layers = [TimeMix(self, layer), channel_mix]
+        for each in layers:
+            scale_down(each.out, 2 * self.num_blocks)
+        return rwkv_block(self.d_model, layers, layer=layer, dropout=self.dropout)
+
+    @classmethod
+    def tiny(cls) -> "RWKV7Config":
+        return cls(d_model=16, num_blocks=2, decay_rank=4, rate_rank=4, value_rank=4, gate_rank=4)
