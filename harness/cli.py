@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     "probe": ("harness.probe_commands:probe", "the task's state in the model's head, by layer   RUN_ID [--json]"),
     "intervene": ("harness.probe_commands:intervene", "edit the board in its head: do its moves follow?   RUN_ID"),
     "worldmodel": ("harness.worldmodel_commands:worldmodel", "whether a model tells states apart   RUN_ID [--json]"),
+    "throughput": (
+        "harness.throughput_commands:throughput",
+        "what models cost here: speed, memory, state   [--models M ..] [--device D] [--out FOLDER] [--report FILE]",
+    ),
     "diff": ("harness.commands:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
     "doctor": ("harness.commands:doctor", "what this machine has   [--json]"),
 }

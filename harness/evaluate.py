@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from harness.config import Run, without_training_targets
 from harness.data import evaluation_batches
 from harness.frozen import open_frozen
+from harness.generate import fed_back
 from models.base import Backend, Context
 from tasks.base import Batch, Task
 
@@ -172,17 +173,10 @@ class Evaluator:
 
     def _fed_back(self, batch: Batch) -> tuple[Tensor, Batch]:
         """Token by token: the prompt as it is, then whatever the model said last."""
-        tokens_BL, (rows, width) = batch.tokens_BL, batch.tokens_BL.shape
-        dtype = next(self.model.parameters()).dtype
-        state = self.model.init_state(rows, max_length=width, device=self.device, dtype=dtype)
-        fed, logits = [], []
-        for position, token_B in enumerate(tokens_BL.unbind(1)):
-            if position:  # behind a scored position stands its answer: what the model said there
-                token_B = torch.where(batch.scored_BL[:, position - 1], logits[-1].argmax(-1), token_B)
-            logits_BV, state = self.model.step(token_B, state, Context(backend=self.backend))
-            fed.append(token_B)
-            logits.append(logits_BV)
-        return torch.stack(logits, 1), batch._replace(tokens_BL=torch.stack(fed, 1))
+        tokens_BL, scored_BL = batch.tokens_BL, batch.scored_BL
+        free_BL = torch.cat([torch.zeros_like(scored_BL[:, :1]), scored_BL[:, :-1]], 1)  # behind a slot is its answer
+        logits_BLV, heard_BL = fed_back(self.model, tokens_BL, free_BL, backend=self.backend)
+        return logits_BLV, batch._replace(tokens_BL=heard_BL)
 
 
 def context(batch: Batch, *, backend: Backend) -> Context:

@@ -1,0 +1,119 @@
+"""What something takes of memory at its peak, and the bound under which it runs out instead of taking the machine.
+
+Allocated is what torch's allocators had handed out at the worst moment: on CUDA by their own count, on a CPU by the
+profiler's record of every allocation, in order. Reserved is what they held to do so: CUDA's pools, or on a CPU the
+growth of the process's resident memory, by Linux's high-water mark. Both count from before the call; what stands all
+the while (weights, moments) the caller adds.
+
+A CPU that runs out kills somebody. `bounded` limits the data a process may have, so that an allocation fails instead.
+"""
+
+import contextlib
+import ctypes
+import resource
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
+
+SHARE = 0.9  # of the memory available, that a point may take
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"  # of proc(5): sets VmHWM to the present resident size
+
+
+class Peak(NamedTuple):
+    """Bytes above what there was before."""
+
+    allocated: int
+    reserved: int | None  # None where nobody says
+
+
+def peak_of(act: Callable[[], Any], device: torch.device) -> Peak:
+    """Of one call; another one before it has warmed up."""
+    if device.type == "cuda":
+        return _cuda_peak(act, device)
+    return Peak(_highest(_allocations(act)), _resident_growth(act))
+
+
+def _cuda_peak(act: Callable[[], Any], device: torch.device) -> Peak:
+    torch.cuda.reset_peak_memory_stats(device)
+    before, held = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+    act()
+    torch.cuda.synchronize(device)
+    allocated = torch.cuda.max_memory_allocated(device) - before
+    return Peak(allocated, torch.cuda.max_memory_reserved(device) - held)
+
+
+def _allocations(act: Callable[[], Any]) -> list[int]:
+    """Bytes taken, or below 0 given back, in their order.
+
+    By torch's older profiler: the newer one takes a tenth of a second to start and prints a line when it does.
+    """
+    kinds = (False, True, False, False, False)  # of these, memory alone
+    torch._C._autograd._enable_profiler_legacy(ProfilerConfig(ProfilerState.CPU, *kinds, _ExperimentalConfig()))
+    try:
+        act()
+    finally:
+        threads = torch._C._autograd._disable_profiler_legacy()
+    return [event.cpu_memory_usage() for events in threads for event in events if event.kind() == "memory_alloc"]
+
+
+def _highest(sizes: Sequence[int]) -> int:
+    held = highest = 0
+    for size in sizes:
+        held += size
+        highest = max(highest, held)
+    return highest
+
+
+def _resident_growth(act: Callable[[], Any]) -> int | None:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    before = _status("VmRSS")
+    try:
+        _CLEAR.write_text(_RESET_PEAK)
+    except OSError:
+        before = None
+    act()
+    highest = _status("VmHWM")
+    return None if before is None or highest is None else max(0, highest - before)
+
+
+def _status(key: str) -> int | None:
+    """Bytes, as Linux says of this process; None elsewhere."""
+    return _read_kilobytes(_STATUS, key)
+
+
+def _read_kilobytes(path: Path, key: str) -> int | None:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), None)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """What could be had; None where nobody says."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return _read_kilobytes(Path("/proc/meminfo"), "MemAvailable")
+
+
+@contextlib.contextmanager
+def bounded(device: torch.device, most: int | None = None) -> Iterator[None]:
+    """Let allocations fail beyond `most` bytes more than now, or, if None, most of what is available."""
+    free, data = free_bytes(device), _status("VmData")
+    if device.type == "cuda" or free is None or data is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    room = int(SHARE * free) if most is None else most
+    limits = [data + room, *(limit for limit in before if limit != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)

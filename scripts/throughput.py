@@ -1,0 +1,29 @@
+"""The throughput tables of this machine: every model, with other packages beside ours, under results/throughput/.
+
+    python scripts/throughput.py [--no-peers] [any option of `ladder throughput`]
+
+The same as `ladder throughput` (harness/throughput.py says what is measured, harness/throughput_measure.py how), and
+the rows of throughput_peers.py. On a CPU at the default sizes: one process of one thread. A first run is compared with
+a second by `--against FIRST/report.json`.
+"""
+
+import sys
+
+from throughput_peers import peer_rows
+
+from harness.options import take_flag
+from harness.throughput_commands import throughput
+
+
+def main(words: list[str] | None = None) -> int:
+    words = list(sys.argv[1:] if words is None else words)
+    alone = take_flag(words, "--no-peers")
+    try:
+        return throughput(words, peers=None if alone else peer_rows)
+    except ValueError as mistake:
+        print(f"throughput: {mistake}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
