@@ -217,6 +217,8 @@ class Run:
             part = tree[name].items()
             tree[name] = {k: value for k, value in part if k not in defaults or defaults[k] != value}
         tree["eval"].pop("file", None)  # wherever it lies, its hash names it
+        for name in self.task.outside_identity:
+            tree["task"].pop(name, None)
         return tree
 
     def plain(self) -> dict[str, Any]:

@@ -95,6 +95,8 @@ def verify(folder: RunFolder) -> Record:
     try:
         if tree["eval"].get("file_sha256"):
             tree["eval"]["file"] = str(folder.path / "strings")  # not there: the hash stands for them
+        if tree["task"].get("file_sha256"):
+            tree["task"]["file"] = str(folder.path / "text")
         run = Run.from_plain(tree)
     except (AttributeError, KeyError, TypeError):
         raise ValueError("its config.json is no run's") from None

@@ -69,7 +69,7 @@ def _options(changes: str, *, prefix: str) -> list[str] | None:
         is_list = len(values) > 1 and all(re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", one) for one in values)
         is_empty = value == "" and name in ("train.curriculum", "eval.extrapolate")
         is_plain = re.fullmatch(r"\S+", value) and ".." not in value and value not in ("None", "True", "False")
-        if not equals or not re.fullmatch(r"[a-z][\w.]*", name) or name == "eval.file":
+        if not equals or not re.fullmatch(r"[a-z][\w.]*", name) or name in ("eval.file", "file_sha256"):
             return None
         if not is_list and not is_empty and not is_plain:
             return None

@@ -89,7 +89,7 @@ def protocol_label(run: Run) -> str:
 
 def task_label(run: Run) -> str:
     preset = _preset(type(run.task), type(run.model), run.protocol)
-    changes = _changes("", preset.task, run.task)
+    changes = _changes("", preset.task, run.task, ignore=run.task.outside_identity)
     return _labelled(
         _versioned(run.task), [change for change in changes if f"task.{change.split('=')[0]}" not in _LAYOUT]
     )

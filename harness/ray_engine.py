@@ -118,8 +118,9 @@ class RayEngine:
 def _plain(run: Run) -> dict[str, Any]:
     """A run for another process, wherever that is at work."""
     tree = run.plain()
-    if tree["eval"]["file"]:
-        tree["eval"]["file"] = str(Path(tree["eval"]["file"]).absolute())
+    for part in (tree["eval"], tree["task"]):
+        if part.get("file"):
+            part["file"] = str(Path(part["file"]).absolute())
     return tree
 
 

@@ -41,7 +41,8 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         if config.exists():
             stored, wanted = flat(self.config()), flat(run.plain())  # a setting added since is not in the stored one
-            stored.pop("eval.file", None)  # may have moved
+            for name in ("eval.file", *(f"task.{name}" for name in run.task.outside_identity)):
+                stored.pop(name, None)  # may have moved
             assert all(wanted.get(key) == value for key, value in stored.items()), f"{config} is another run's"
         else:
             write_atomically(config, _pretty(run.plain()))

@@ -4,6 +4,7 @@
     hard             the tasks that nobody solves         cost       what models take, by the device they ran on
     state_tracking   the tasks that ask for a state, with the share of runs that solve them
     learning         steps, tokens and seconds to 95 and 99 per cent
+    text             perplexities, where there is a text (harness/table_text.py)
 
 Accuracies are at the rate chosen on validation, at the last step. What stands in bold, harness/claims.py allows.
 """
@@ -26,16 +27,17 @@ from harness.table_against import against_data, against_sheet
 from harness.table_cost import cost
 from harness.table_learning import learning
 from harness.table_lengths import lengths
+from harness.table_text import text
 
-Kind = Literal["accuracy", "hard", "lengths", "state_tracking", "learning", "cost"]
+Kind = Literal["accuracy", "hard", "lengths", "state_tracking", "learning", "cost", "text"]
 Format = Literal["markdown", "csv", "latex", "html"]
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "text")  # of any suite
 ENDINGS: dict[Format, str] = {"markdown": "md", "csv": "csv", "latex": "tex", "html": "html"}
 HARD = ("odds_first", "repetition", "reverse_string", "set", "stack_manipulation")  # of the xLSTM paper
 STATE_TRACKING = ("cycle_nav", "even_pairs", "flip_flop", "mod_arithmetic", "parity", "random_dfa", "regular")
 STATE_TRACKING += ("word_problem",)
-TASKS: dict[Kind, tuple[str, ...]] = {"hard": HARD, "state_tracking": STATE_TRACKING}
+TASKS: dict[Kind, tuple[str, ...]] = {"hard": HARD, "state_tracking": STATE_TRACKING, "text": ("text",)}
 COMPARED: tuple[Kind, ...] = ("accuracy", "hard", "state_tracking")
 SOLVED = 0.9
 
@@ -90,8 +92,9 @@ def write_all(results: Path, *, against: Paper | None = None) -> tuple[list[Path
     tables.write(results)
     records = tables.stored(results / "records.csv")
     paths, why_not = [folder / "accuracy.csv", folder / "accuracy.md"], []
+    of_text: tuple[Kind, ...] = ("text",) if any(task.split()[0] == "text" for task in records["task"]) else ()
     for paper in (None, against) if against else (None,):
-        for kind in COMPARED if paper else KINDS:
+        for kind in COMPARED if paper else (*KINDS, *of_text):
             try:
                 made = table(records, kind, against=paper)
             except ValueError as nothing:
@@ -112,6 +115,8 @@ def _one_protocol(records: pd.DataFrame, kind: Kind, *, against: Paper | None) -
         return Made(*learning(records))
     if kind == "cost":
         return Made(*cost(records))
+    if kind == "text":
+        return Made(*text(records))
     frame, stats = cells(records), cell_stats(records, threshold=SOLVED)
     bold, why = allowed_bold(stats)
     if against is not None:

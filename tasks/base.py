@@ -68,6 +68,8 @@ class Task(ABC):
     level: ClassVar[Level]
     own_lengths: ClassVar[tuple[int, int] | None] = None
     """The lengths of a task to which no protocol's apply (a game's): trained and scored on, whatever the preset."""
+    outside_identity: ClassVar[tuple[str, ...]] = ()
+    """Settings that say where something lies, not what it is: another one names it (a hash). In no run's identity."""
 
     @property
     @abstractmethod

@@ -73,14 +73,15 @@ class _Stream:
 
     def __init__(self, *, seed: int | Array, split: str, rows_B: Array) -> None:
         assert str(rows_B.dtype).endswith("int64"), f"rows_B must be int64, not {rows_B.dtype}"
-        self.rows_B = rows_B
+        self.split, self.rows_B = split, rows_B
         self.calls = 0
         self._key = _absorb(_absorb(_GAMMA, seed), _name_key(split))
 
     def child(self, name: str) -> Self:
         """An independent stream over the same rows, e.g. for lengths, which must not shift the task's own draws."""
         other = object.__new__(type(self))
-        other.rows_B, other.calls, other._key = self.rows_B, 0, _absorb(self._key, _name_key(name))
+        other.split, other.rows_B, other.calls = self.split, self.rows_B, 0
+        other._key = _absorb(self._key, _name_key(name))
         return other
 
     def integers(self, high: int | Array, shape: Sequence[int] = ()) -> Array:

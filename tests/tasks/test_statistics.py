@@ -52,6 +52,7 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "binary_addition": [],
     "binary_multiplication": [],
     "word_problem": [],
+    "text": [["c", "d"]],
 }
 
 
