@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from harness import checkpoint
+from harness.adapt import adapted
 from harness.config import Run, default_results
+from harness.quantise import read_rounded
 from harness.records import RunFolder, find_run
 from models.backbone import state_bytes
 from tasks.base import Task
@@ -19,12 +21,12 @@ def build_model(run: Run, device: torch.device) -> nn.Module:
     """The model with its initial weights: made on the CPU from the run's seed alone, whatever was made before."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
-        model = run.model.build(len(run.task.vocab))
+        model = adapted(run) if run.train.base else run.model.build(len(run.task.vocab))
     return model.to(device, torch.float64 if run.train.precision == "fp64" else torch.float32)
 
 
 def restored(folder: RunFolder) -> tuple[Run, nn.Module, int]:
-    """A run, its model with the newest intact weights (on the CPU, in eval mode), and the step they are of."""
+    """A run, its model as it is scored (the newest intact weights, on the CPU, in eval mode), and their step."""
     run = Run.from_plain(folder.config())
     content = checkpoint.newest(folder.path)
     if content is None:
@@ -33,6 +35,7 @@ def restored(folder: RunFolder) -> tuple[Run, nn.Module, int]:
         raise ValueError(f"a checkpoint of {content['run_id']} lies in {folder.path}")
     model = build_model(run, torch.device("cpu"))
     model.load_state_dict(content["model"])
+    read_rounded(model, run.train.qat)
     return run, model.eval(), content["counters"]["step"]
 
 

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     "merge": ("harness.record_commands:merge", "take in runs of other machines' folders   FOLDER .. [--dry-run]"),
     "clean": ("harness.record_commands:clean", "remove runs, or their checkpoints   [RUN_ID ..] [--failed] [--yes] .."),
     "check": ("harness.commands:check", "the conformance of a task or model, yours or ours   NAME"),
+    "adapt": ("harness.adapt_commands:adapt", "a trained model to another task, by low-rank factors   RUN_ID TASK"),
     "errors": ("harness.commands:errors", "where a trained model fails   RUN_ID [--json]"),
     "probe": ("harness.probe_commands:probe", "the task's state in the model's head, by layer   RUN_ID [--json]"),
     "intervene": ("harness.probe_commands:intervene", "edit the board in its head: do its moves follow?   RUN_ID"),

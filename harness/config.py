@@ -57,8 +57,18 @@ class Train:
     """Largest norm of the whole gradient; 0 for no clipping."""
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"
     """bf16 is autocast over fp32 weights."""
+    qat: Literal[0, 2, 4, 8] = 0
+    """Bits that weight matrices are rounded to wherever they are read, in training and scoring; 0 for no rounding."""
     stop_after: int = 0
     """Stop after this many perfect validations in a row; 0 for never."""
+    base: str = ""
+    """Id of a finished run whose weights are frozen and adapted by low-rank factors (harness/adapt.py)."""
+    lora_rank: int = 0
+    """Rank of the factors beside each adapted matrix; 0 where there is no base."""
+    lora_layers: str = "*"
+    """Names of the matrices that are adapted, as patterns separated by commas: blocks.0.*,*.weight_hh"""
+    lora_ends: Literal["new", "keep"] = "new"
+    """Whether embedding and head are learnt anew or the base run's, which the same tokens allow."""
 
     def __post_init__(self) -> None:
         check_types(self, "train")
@@ -75,6 +85,9 @@ class Train:
         require(0 <= self.weight_decay < math.inf, f"train.weight_decay must not be negative: {self.weight_decay}")
         require(0 <= self.clip < math.inf, f"train.clip must not be negative: {self.clip}")
         require(self.stop_after >= 0, f"train.stop_after must not be negative: {self.stop_after}")
+        require(self.lora_rank >= 0, f"train.lora_rank must not be negative: {self.lora_rank}")
+        require(bool(self.base) == (self.lora_rank > 0), "train.base and train.lora_rank need each other")
+        require(not (self.base and self.qat), "train.qat rounds no adapted weights; its base run may have it")
         falls = self.schedule == "constant" or self.lr_final <= self.lr
         require(falls, f"train.lr_final={self.lr_final} lies above train.lr={self.lr}")
 

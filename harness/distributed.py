@@ -84,6 +84,7 @@ def joined(run: Run, settings: Exec, *, init_method: str = "env://", patience: t
         return
     rank, batch = launched_rank(), run.train.batch
     require(dist.is_available(), "this torch is built without torch.distributed, which several processes need")
+    require(not run.train.base, f"an adaptation is trained by one process, not by {number}")
     require(batch % number == 0, f"train.batch={batch} does not divide among {number} processes")
     for name in ("capture", "compile"):
         require(getattr(settings, name) != "on", f"exec.{name}=on is for one process, not for {number}")
@@ -237,6 +238,7 @@ class ShardedPack(Pack):
         self.stream = ShardedStream(self.run, device)
         with _watched():
             dist.broadcast(self.weight_RP, src=0)  # another kind of CPU may have drawn other last bits
+        self.settle()
 
     def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Of the whole batch, the same bits in every process."""

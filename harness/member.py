@@ -10,7 +10,8 @@ from typing import Any
 from torch import nn
 
 from harness import checkpoint
-from harness.build import weigh_state
+from harness.adapt import adaptation, base_folder, begin
+from harness.build import restored, weigh_state
 from harness.config import Exec, Run
 from harness.data import tokens_per_step
 from harness.distributed import make_evaluator
@@ -60,6 +61,9 @@ class Member:
         if content is None:
             self.folder.cut_metrics(0)
             checkpoint.drop_after(self.folder.path, step=0)
+            if self.run.train.base:
+                base, trained, _ = restored(base_folder(self.run.train.base, settings.results))
+                begin(self.model, self.run, base, trained)
             return
         assert content["run_id"] == self.run.run_id, f"a checkpoint of {content['run_id']} lies in {self.run.run_id}"
         self.counters = Counters(**content["counters"])
@@ -156,4 +160,5 @@ class Member:
             "fingerprint": fingerprint(self.numerics),
             "mixed_numerics": self.counters.mixed_numerics,
             "provenance": self.provenance,
+            **({"adaptation": adaptation(self.model, self.run)} if self.run.train.base else {}),
         }

@@ -21,6 +21,7 @@ from harness.config import Run
 from harness.data import TrainingStream
 from harness.evaluate import autocast, context
 from harness.optim import AdamW, declared
+from harness.quantise import is_matrix, write_rounded
 from models.base import Backend, Context
 from tasks.base import Batch
 
@@ -54,7 +55,10 @@ def loss_of(model: Callable[[Tensor, Context], Tensor], batch: Batch, ctx: Conte
 
 
 class Pack:
-    """Replicas under way: `models[r]` is a module whose parameters are row r of the weights, always up to date."""
+    """Replicas under way: `models[r]` is a module whose parameters are row r of the weights, always up to date.
+
+    Under `train.qat` they are row r of what is read of the weights, which is rounded anew after every step.
+    """
 
     def __init__(self, runs: Sequence[Run], *, device: torch.device, backend: Backend) -> None:
         assert len({pack_key(run) for run in runs}) == 1, "runs of a pack differ in scalars of training alone"
@@ -70,7 +74,9 @@ class Pack:
         for size, padding in zip(sizes, self._padding, strict=True):
             ends.append(ends[-1] + size + padding)
         self._spans = [slice(start, start + size) for (start, _), size in zip(pairwise(ends), sizes, strict=True)]
-        self.weight_RP = self._place_weights(ends[-1])
+        self.weight_RP, self.read_RP = self._place_weights(ends[-1])
+        self._is_matrix = is_matrix(self.models[0])
+        self.settle()
         self._leaves = self._make_leaves()
         decayed_P, multiplier_P = torch.zeros_like(self.weight_RP[0]), torch.ones_like(self.weight_RP[0])
         for span, (parameter, decays, multiplier) in zip(self._spans, declared(self.models[0]), strict=True):
@@ -82,26 +88,36 @@ class Pack:
         self.loss_R, self.norm_R, self.loss_sum_R = torch.zeros(3, self.count, dtype=torch.float64, device=device)
         self.metrics: dict[str, Tensor] = {}
 
-    def _place_weights(self, size: int) -> Tensor:
-        """The rows, and the models' parameters as views of them."""
+    def _place_weights(self, size: int) -> tuple[Tensor, Tensor]:
+        """The rows that are learnt, and those that the models' parameters are views of: without rounding the same."""
         weight_RP = next(self.models[0].parameters()).new_zeros(self.count, size)
+        read_RP = torch.zeros_like(weight_RP) if self.run.train.qat else weight_RP
         for row, model in enumerate(self.models):
             for parameter, span in zip(model.parameters(), self._spans, strict=True):
                 assert not parameter.is_complex(), "complex weights are kept as reals"
                 weight_RP[row, span] = parameter.detach().flatten()
-                parameter.data = weight_RP[row, span].view(parameter.shape)
+                parameter.data = read_RP[row, span].view(parameter.shape)
         for (name, one), *others in zip(*map(_other_tensors, self.models), strict=True):
             assert all(torch.equal(one, other) for _, other in others), f"{name} differs between seeds"
-        return weight_RP
+        return weight_RP, read_RP
+
+    def settle(self) -> None:
+        """Let the models read the weights as they are now."""
+        if self.run.train.qat:
+            learnt, read = self._stacks(self.weight_RP), self._stacks(self.read_RP)
+            write_rounded(learnt, read, self._is_matrix, self.run.train.qat)
+
+    def _stacks(self, weight_RP: Tensor) -> list[Tensor]:
+        """The tensors [R, ...] that are spans of the rows."""
+        spans = zip(self._spans, self._shapes, strict=True)
+        return [weight_RP[:, span].view(self.count, *shape) for span, shape in spans]
 
     def _make_leaves(self) -> list[Tensor]:
         """What a step differentiates by: a single model's parameters, or their stacks [R, ...]."""
         if self.count == 1:
             return list(self.models[0].parameters())
-        return [
-            self.weight_RP[:, span].view(self.count, *shape).detach().requires_grad_(parameter.requires_grad)
-            for span, shape, parameter in zip(self._spans, self._shapes, self.models[0].parameters(), strict=True)
-        ]
+        stacks = zip(self._stacks(self.read_RP), self.models[0].parameters(), strict=True)
+        return [stack.detach().requires_grad_(parameter.requires_grad) for stack, parameter in stacks]
 
     def advance(self, longest: int) -> None:
         """One optimiser step of every live replica, on strings up to `longest`."""
@@ -113,7 +129,7 @@ class Pack:
         return self.stream.batch(step, longest=longest)
 
     def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The gradient [R, P], the losses and the blocks' metrics of a batch."""
+        """The gradient [R, P], the losses and the blocks' metrics of a batch; rounding passes a gradient through."""
         with autocast(self.run, self.device):
             loss_R, metrics = self.losses(self._leaves, step, batch)
         learnt = [leaf for leaf in self._leaves if leaf.requires_grad]
@@ -160,6 +176,7 @@ class Pack:
         was_live_R = self.live_R.clone()
         ok_R = was_live_R & loss_R.isfinite() & norm_R.isfinite()
         self.optimizer.update(gradient_RP, norm_R=norm_R, step=self.step_number, done_R=self.done_R, ok_R=ok_R)
+        self.settle()
         self.loss_R.copy_(torch.where(was_live_R, loss_R, self.loss_R))
         self.norm_R.copy_(torch.where(was_live_R, norm_R, self.norm_R))
         self.loss_sum_R.copy_(torch.where(ok_R, self.loss_sum_R + loss_R, self.loss_sum_R))
@@ -190,18 +207,22 @@ class Pack:
 
     def saved(self, row: int) -> dict[str, Any]:
         """The weights and moments of a replica, by name, as a checkpoint holds them: on the CPU, in its own memory."""
+        held = {name: value.detach().cpu().clone() for name, value in self.models[row].state_dict().items()}
         moments = {"mean": self.optimizer.mean_RP, "square": self.optimizer.square_RP}
         return {
-            "model": {name: value.detach().cpu().clone() for name, value in self.models[row].state_dict().items()},
+            "model": held | self._by_name(self.weight_RP[row]),
             "optimizer": {kind: self._by_name(value_RP[row]) for kind, value_RP in moments.items()},
         }
 
     def restore(self, row: int, saved: dict[str, Any], *, done: int, loss_sum: float) -> None:
         """Put a replica back where a checkpoint has it; the caller sees to it that all are at the same step."""
         self.models[row].load_state_dict(saved["model"])
-        for kind, value_RP in (("mean", self.optimizer.mean_RP), ("square", self.optimizer.square_RP)):
+        kept = {"mean": self.optimizer.mean_RP, "square": self.optimizer.square_RP, "weight": self.weight_RP}
+        tensors = {**saved["optimizer"], "weight": saved["model"]}
+        for kind, value_RP in kept.items():
             for name, span in zip(self._names, self._spans, strict=True):
-                value_RP[row, span] = saved["optimizer"][kind][name].flatten().to(value_RP)
+                value_RP[row, span] = tensors[kind][name].flatten().to(value_RP)
+        self.settle()
         self.done_R[row], self.loss_sum_R[row] = done, loss_sum
         self.step_number.fill_(done)
 

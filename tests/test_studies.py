@@ -20,7 +20,7 @@ from harness.table_depth import depths
 from harness.tables import stored
 
 ROOT = Path(__file__).parents[1]
-STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth")
+STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits")
 
 
 def study(name: str) -> ModuleType:

@@ -167,6 +167,9 @@ IMPOSSIBLE: list[tuple[type, dict[str, Any]]] = [
     *((Train, {"weight_decay": bad}) for bad in (-0.1, INF, NAN)),
     *((Train, {"clip": bad}) for bad in (-1.0, INF, NAN)),
     (Train, {"stop_after": -1}),
+    (Train, {"base": "parity-lstm-s0"}),
+    *((Train, {"lora_rank": bad}) for bad in (-1, 2)),
+    (Train, {"qat": 4, "base": "parity-lstm-s0", "lora_rank": 2}),
     (Eval, {"lengths": (0, 5)}),
     (Eval, {"lengths": (6, 5)}),
     *((Eval, {name: 0}) for name in ("test", "validation", "extrapolation", "batch")),
@@ -287,4 +290,5 @@ def test_every_refusal_of_train_and_eval_is_tried() -> None:
     tried = {name for _, settings in IMPOSSIBLE for name in settings}
     free = {"lengths_per", "schedule", "precision", "score"}  # their types say it all
     free |= {"file", "file_sha256"}  # tests/harness/test_frozen.py
+    free |= {"lora_layers", "lora_ends"}  # tests/harness/test_adapt.py
     assert tried | free >= set(chain.from_iterable([f.name for f in fields(cls)] for cls in (Train, Eval)))

@@ -194,7 +194,10 @@ OTHER: dict[str, dict[str, tuple[Any, str]]] = {
         "weight_decay": (0.5, "0.5"),
         "clip": (2.0, "2.0"),
         "precision": ("fp64", "fp64"),
+        "qat": (4, "4"),
         "stop_after": (3, "3"),
+        "lora_layers": ("blocks.*", "blocks.*"),
+        "lora_ends": ("keep", "keep"),
     },
     "eval": {
         "seed": (5, "5"),
@@ -212,7 +215,8 @@ OTHER: dict[str, dict[str, tuple[Any, str]]] = {
 
 
 def test_every_setting_of_training_and_evaluation_is_tried() -> None:
-    assert {*OTHER["train"], "lr"} == {field.name for field in fields(Train)}
+    needing_each_other = {"base", "lora_rank"}  # test_adapt.py
+    assert {*OTHER["train"], "lr", *needing_each_other} == {field.name for field in fields(Train)}
     assert {*OTHER["eval"], "file", "file_sha256"} == {field.name for field in fields(Eval)}  # test_frozen.py
 
 

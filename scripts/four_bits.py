@@ -1,0 +1,43 @@
+"""Does state tracking survive 4 bits? The recurrences that track a state, with weights of 32, 8, 4 and 2 bits.
+
+    python scripts/four_bits.py --budget smoke|cpu|full [--engine ray] [--exec.results FOLDER]
+
+Every cell of the study of state tracking (scripts/state_tracking.py) that has a chance, trained and scored with rounded
+weight matrices (harness/quantise.py); activations and states are whole, so this asks for what the weights must carry.
+An entry is the mean scaled accuracy over seeds at the rate chosen on validation for this many bits; behind the
+semicolon, how many of its seeds reached .9.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import Run
+from harness.collect import collect
+from harness.files import write_atomically
+from harness.study import Budget, main, study_runs
+from harness.table_bits import BITS, by_bits
+
+PARITY, CYCLE = ("parity", {"supervision": "dense"}), ("cycle_nav", {"supervision": "dense"})
+GROUPS = [("word_problem", {"group": group}) for group in ("S3", "A5", "S5")]
+SIGNED = {"eigenvalues": "signed"}
+
+
+def runs(budget: Budget = "cpu") -> list[Run]:
+    models, tasks = ["lstm", ("delta_net", SIGNED), "transformer"], [PARITY, GROUPS[-1]]
+    if budget != "cpu":
+        models, tasks = [*models, "gru", ("xlstm", {"ratio": "0:1"}), ("mamba", SIGNED)], [PARITY, CYCLE, *GROUPS]
+    listed = [study_runs(budget, tasks=tasks, models=models, full="slice", train={"qat": bits}) for bits in BITS]
+    return sorted((run for of_bits in listed for run in of_bits), key=lambda run: run.seed)
+
+
+def table(listed: Sequence[Run], results: Path) -> str:
+    text, data = by_bits(listed, collect(results))
+    (results / "tables").mkdir(exist_ok=True)
+    write_atomically(results / "tables" / "four_bits.csv", data.to_csv(index=False, lineterminator="\n").encode())
+    write_atomically(results / "tables" / "four_bits.md", text.encode())
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main(__file__, runs, table))
