@@ -1,4 +1,4 @@
-"""Put the table of results/records.csv into the README, between its markers.
+"""Put tables of results/records.csv into the README, between their markers: of quick, and of what two cores carry.
 
 python scripts/readme_table.py
 """
@@ -9,15 +9,18 @@ from pathlib import Path
 from harness import tables
 
 ROOT = Path(__file__).parents[1]
-OPEN, CLOSE = "<!-- table -->\n", "<!-- /table -->\n"
+PROTOCOLS = ("quick", "xlstm_cpu")
 
 
 def with_table(readme: str) -> str:
-    """The README with the quick table of the committed records."""
+    """The README with the tables of the committed records."""
     cells = tables.cells(tables.stored(ROOT / "results" / "records.csv"))
-    quick = cells[cells["protocol"].str.split().str[0] == "quick"]
-    before, rest = readme.split(OPEN)
-    return f"{before}{OPEN}\n{tables.markdown(quick)}\n{CLOSE}{rest.split(CLOSE)[1]}"
+    for protocol in PROTOCOLS:
+        own = cells[cells["protocol"] == protocol]
+        opening, closing = f"<!-- {protocol} -->\n", f"<!-- /{protocol} -->\n"
+        before, rest = readme.split(opening)
+        readme = f"{before}{opening}\n{tables.markdown(own)}\n{closing}{rest.split(closing)[1]}"
+    return readme
 
 
 def main() -> int:

@@ -1,0 +1,91 @@
+"""Everything that is published, from results/records.csv and curves.csv alone: tables, figures, the page, the README's.
+
+    python scripts/publish.py [--results FOLDER]            brings the records up to date with the runs, writes it all
+    python scripts/publish.py --check                       writes nothing; 1 if a committed file is not what comes out
+    python scripts/publish.py --budget smoke|cpu|full       carries out the studies of that budget first
+
+The same records give the same bytes. Pictures, and the page that holds them, are drawn by the matplotlib named in
+figures/made_with.json, and compared under that version only.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import curves, figures, page, table_kinds
+from harness.collect import collect
+from harness.files import default_results, write_atomically
+
+ROOT = Path(__file__).resolve().parents[1]
+STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth")
+DRAWN = {".png", ".svg"}
+
+
+def made(results: Path) -> None:
+    """Write all of it under a results folder."""
+    records = collect(results)
+    table_kinds.write_all(results, against="xlstm")
+    figures.write(records, results / "figures", curves=curves.collect(results), tell=lambda line: None)
+    version = {"matplotlib": importlib.metadata.version("matplotlib")}
+    write_atomically(results / "figures" / "made_with.json", (json.dumps(version) + "\n").encode())
+    page.write(results, results / "page.html")
+
+
+def again(results: Path, scratch: Path) -> Path:
+    """All of it made anew from the records alone, elsewhere."""
+    for name in ("records.csv", "curves.csv"):
+        shutil.copy(results / name, scratch)
+    made(scratch)
+    return scratch
+
+
+def differences(results: Path, fresh: Path) -> list[str]:
+    """The files that do not come out as they are, and the figures that nothing makes."""
+    version = Path("figures") / "made_with.json"
+    is_drawn_alike = (results / version).read_bytes() == (fresh / version).read_bytes()
+    differ = []
+    for path in sorted(file for file in fresh.rglob("*") if file.is_file()):
+        name = path.relative_to(fresh)
+        if not is_drawn_alike and (name.suffix in DRAWN or name.name == "page.html" or name == version):
+            continue
+        if not (results / name).is_file() or (results / name).read_bytes() != path.read_bytes():
+            differ.append(str(name))
+    figures_there = sorted(file.relative_to(results) for file in (results / "figures").rglob("*") if file.is_file())
+    return differ + [str(name) for name in figures_there if not (fresh / name).is_file()]
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], prog="publish.py")
+    parser.add_argument("--results", type=Path, default=default_results(), help="the folder of records.csv")
+    parser.add_argument("--budget", choices=("smoke", "cpu", "full"), help="carry out the studies first")
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    options = parser.parse_args(words)
+    if options.budget and options.check:
+        parser.error("--check writes nothing, so it carries out no study")
+    results = options.results / "smoke" if options.budget == "smoke" else options.results
+    for study in STUDIES if options.budget else ():
+        script = [sys.executable, str(ROOT / "scripts" / f"{study}.py"), "--budget", options.budget]
+        if subprocess.run([*script, "--exec.results", str(results)]).returncode:
+            print(f"publish.py: {study} is not complete; what there is, is published", file=sys.stderr)
+    if not options.check and not (results / "records.csv").exists() and not (results / "runs").is_dir():
+        parser.error(f"there are no records and no runs under {results}")
+    if options.check:
+        with tempfile.TemporaryDirectory() as scratch:
+            differ = differences(results, again(results, Path(scratch)))
+        for name in differ:
+            print(f"{name} is not what the records make: run scripts/publish.py", file=sys.stderr)
+        return 1 if differ else 0
+    made(results)
+    print(f"tables, figures and page.html under {results}")
+    if results.resolve() == (ROOT / "results").resolve():
+        return subprocess.run([sys.executable, str(ROOT / "scripts" / "readme_table.py")]).returncode
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""What is committed under results/ is what the records make, byte for byte."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+_spec = importlib.util.spec_from_file_location("publish", ROOT / "scripts" / "publish.py")
+publish = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(publish)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish.again(ROOT / "results", tmp_path_factory.mktemp("fresh"))
+
+
+def test_regenerating_changes_no_byte(fresh: Path) -> None:
+    assert publish.differences(ROOT / "results", fresh) == [], "run scripts/publish.py"
+
+
+def test_a_changed_cell_and_a_stray_figure_are_found(fresh: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(fresh, tmp_path / "copy"))
+    assert publish.differences(copy, fresh) == []
+    table = copy / "tables" / "accuracy.tex"
+    table.write_bytes(table.read_bytes().replace(b"1.00", b"0.99", 1))
+    (copy / "figures" / "of_nothing.csv").write_text("a\n1\n")
+    (copy / "page.html").unlink()
+    assert publish.differences(copy, fresh) == ["page.html", "tables/accuracy.tex", "figures/of_nothing.csv"]
+
+
+def test_pictures_of_another_matplotlib_are_not_compared(fresh: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(fresh, tmp_path / "copy"))
+    picture = next(copy.glob("figures/*/heat_map.svg"))
+    for drawn in (copy / "page.html", picture):
+        drawn.write_text("drawn otherwise")
+    assert publish.differences(copy, fresh) == [str(picture.relative_to(copy)), "page.html"]
+    (copy / "figures" / "made_with.json").write_text(json.dumps({"matplotlib": "0.1"}))
+    assert publish.differences(copy, fresh) == []
+    data = picture.with_suffix(".csv")  # numbers are compared under any version
+    data.write_text(data.read_text() + "\n")
+    assert publish.differences(copy, fresh) == [str(data.relative_to(copy))]
+
+
+@pytest.mark.parametrize(
+    "words", [["--check", "--budget", "cpu"], ["--budget", "huge"], ["--results", "no/such/folder"]]
+)
+def test_wrong_words_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        publish.main(words)
+    assert ended.value.code == 2 and "publish.py: error: " in capsys.readouterr().err
