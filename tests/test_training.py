@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from seldom import seldom
 
 from harness.config import Eval, Exec, Run, Train
 from harness.registry import all_models
@@ -13,7 +14,7 @@ from tasks.even_pairs import EvenPairs
 RATES = {"encoder_decoder": 4e-3}
 
 
-@pytest.mark.parametrize("name", sorted(all_models()))
+@pytest.mark.parametrize("name", seldom(sorted(all_models())))
 def test_two_hundred_steps_beat_the_floor(name: str, tmp_path: Path) -> None:
     run = Run(
         task=EvenPairs(),

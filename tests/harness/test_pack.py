@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from seldom import seldom
 from torch import Tensor
 
 from harness import checkpoint
@@ -42,7 +43,7 @@ def advanced(runs: list[Run], steps: int) -> Pack:
     return pack
 
 
-@pytest.mark.parametrize("model", STACKABLE)
+@pytest.mark.parametrize("model", seldom(STACKABLE))
 def test_fifty_steps_together_are_fifty_steps_alone(model: str) -> None:
     runs = three_runs(model)
     together = advanced(runs, 50)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from seldom import seldom
 
 from harness import checkpoint
 from harness.config import Eval, Exec, Run, Train
@@ -58,10 +59,13 @@ def _moments(optimizer: dict) -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    results = tmp_path_factory.mktemp("untouched")
-    for model in MODELS:
-        execute(the_run(model), Exec(results=results, checkpoint_every=7, log_every=5), quiet=True)
-    return results
+    """Where runs that were never interrupted are, once `outcome_of` has asked for them."""
+    return tmp_path_factory.mktemp("untouched")
+
+
+def outcome_of(untouched: Path, run: Run) -> tuple[bytes, dict, dict[str, torch.Tensor]]:
+    execute(run, Exec(results=untouched, checkpoint_every=7, log_every=5), quiet=True)
+    return outcome(untouched, run)
 
 
 def test_killed_at_random_moments(tmp_path: Path, untouched: Path) -> None:
@@ -85,7 +89,7 @@ def test_killed_at_random_moments(tmp_path: Path, untouched: Path) -> None:
     assert kills >= 3
     for run in runs:
         metrics, scores, weights = outcome(tmp_path, run)
-        wanted_metrics, wanted_scores, wanted_weights = outcome(untouched, run)
+        wanted_metrics, wanted_scores, wanted_weights = outcome_of(untouched, run)
         assert metrics == wanted_metrics
         assert scores == wanted_scores
         assert weights.keys() == wanted_weights.keys()
@@ -105,12 +109,13 @@ def _wait_for_progress(results: Path, process: subprocess.Popen) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", seldom(MODELS))
 def test_interrupted_at_every_checkpoint(
     model: str, tmp_path: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each model, stopped in the middle of a checkpoint write and, on the way, after every one of them."""
     run, settings = the_run(model), Exec(results=tmp_path, checkpoint_every=7, log_every=5)
+    wanted = outcome_of(untouched, run)
     write, writes = checkpoint.write, []
 
     def dies(path: Path, content: dict) -> None:
@@ -128,7 +133,7 @@ def test_interrupted_at_every_checkpoint(
         except KeyboardInterrupt:
             continue
     assert len(writes) > 10
-    found, wanted = outcome(tmp_path, run), outcome(untouched, run)
+    found = outcome(tmp_path, run)
     assert found[:2] == wanted[:2]
     assert all(torch.equal(found[2][name], value) for name, value in wanted[2].items())
     assert not list((tmp_path / "runs" / run.run_id).glob("*.part"))
@@ -160,6 +165,6 @@ def test_a_damaged_checkpoint_is_passed_by(
     newest.write_bytes(content)
     with pytest.warns(UserWarning, match="step_00000028.ckpt does not match its digest; an older checkpoint is used"):
         execute(run, Exec(results=tmp_path, checkpoint_every=7, log_every=5), quiet=True)
-    found, wanted = outcome(tmp_path, run), outcome(untouched, run)
+    found, wanted = outcome(tmp_path, run), outcome_of(untouched, run)
     assert found[:2] == wanted[:2]
     assert all(torch.equal(found[2][name], value) for name, value in wanted[2].items())

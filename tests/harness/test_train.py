@@ -237,6 +237,7 @@ def test_moe_records_its_balance(tmp_path: Path) -> None:
     assert 0 <= line["expert_load_min"] <= 1 <= line["expert_load_max"] <= 4
 
 
+@pytest.mark.slow  # scripts/quick shows it, too
 def test_the_science(tmp_path: Path) -> None:
     """One pair known to solve and one known to fail: the LSTM holds parity at 40..256, the Transformer does not."""
     held = [
