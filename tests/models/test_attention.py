@@ -2,7 +2,6 @@
 
 import cmath
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -22,13 +21,6 @@ torch.set_num_threads(1)
 VOCAB = 11
 LONG = FUSED_FROM + 3
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:

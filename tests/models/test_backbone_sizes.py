@@ -1,6 +1,5 @@
 """What all models share in size and setting: parameter counts, the bytes of a state, defaults, and settings refused."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,6 @@ from models.moe import MoEConfig
 from models.transformer import TransformerConfig
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 EMBEDDING = HEAD = 12 * 128

@@ -1,6 +1,6 @@
 """What all models share in their stream: averages, dropout, edits and taps, and parameters shared by blocks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -18,13 +18,6 @@ from models.transformer import TransformerConfig
 from tasks.draw import Draw
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def masks(batch: int = 3, *, seed: int = 0) -> Draw:

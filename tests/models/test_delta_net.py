@@ -1,10 +1,10 @@
 """The delta rule against a loop over tokens with explicit matrices, what it does by hand, and the model around it."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from models._delta import CHUNK, delta_rule
@@ -15,17 +15,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 LENGTHS = (1, 2, 17, 63, 64, 65, 130)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 class Inputs(NamedTuple):

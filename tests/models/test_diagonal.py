@@ -1,9 +1,8 @@
 """The diagonal scan: worked numbers, both fast forms against the loop in value and gradient, extremes, stacking."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
+from layers import close, gradients
 from torch import Tensor
 
 from models import _diagonal
@@ -15,28 +14,11 @@ torch.set_num_threads(1)
 FORMS = {"in_place": _diagonal.in_place, "doubled": _diagonal.doubled}
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a CPU takes, or in its place what a GPU takes."""
     monkeypatch.setattr(_diagonal, "in_place", FORMS[request.param])
     return request.param
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-
-
-def gradients(y: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Of a scalar in which no element can hide another's error."""
-    loss = (y * torch.linspace(-9, 9, y.numel(), dtype=y.dtype).sin().view_as(y)).sum()
-    return torch.autograd.grad(loss, inputs, materialize_grads=True)
 
 
 def drawn(*axes: int, length: int, width: int = 3) -> list[Tensor]:

@@ -1,7 +1,5 @@
 """The differentiable neural computer against a loop over plain arrays, and what its memory does by hand."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -12,13 +10,6 @@ from models.base import Context
 from models.dnc import DNCConfig, DNCMachine, allocation, linked
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def free_rows(usage: np.ndarray) -> np.ndarray:

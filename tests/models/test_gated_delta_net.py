@@ -1,11 +1,11 @@
 """The gated delta rule against a loop over tokens with explicit matrices, what its gate does, and its model."""
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from harness.optim import declared
@@ -19,17 +19,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 LENGTHS = (1, 2, 17, 64, 65, 130)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 class Inputs(NamedTuple):

@@ -1,10 +1,10 @@
 """Several steps of the gated delta rule for a token, against explicit products of matrices, and what two can do."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from models._gated_delta import LARGEST_CHUNK, gated_delta_rule
@@ -15,17 +15,6 @@ from models.gated_delta_product import GatedDeltaProductConfig
 torch.set_num_threads(1)
 
 VOCAB = 11
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def inputs(length: int, steps: int) -> list[Tensor]:

@@ -1,39 +1,14 @@
 """GLA against its equations token by token, its state, its extremes and its start."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
+from layers import close, gradients, lively
 from torch import Tensor, nn
 
 from models.base import Context
 from models.gla import GatedLinearAttention, GLAConfig
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-
-
-def gradients(y: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Of a scalar in which no element can hide another's error."""
-    loss = (y * torch.linspace(-9, 9, y.numel(), dtype=y.dtype).sin().view_as(y)).sum()
-    return torch.autograd.grad(loss, inputs, materialize_grads=True)
-
-
-def lively(module: nn.Module) -> nn.Module:
-    """In float64, with weights away from their start."""
-    for parameter in module.double().parameters():
-        parameter.data += 0.4 * torch.randn_like(parameter)
-    return module
 
 
 def small(*, num_heads: int = 2, d_key: int = 0, temperature: float = 16.0) -> GatedLinearAttention:

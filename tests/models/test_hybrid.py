@@ -1,6 +1,5 @@
 """Hybrids: which architecture lends which block, what they share, capabilities, common modules, refused patterns."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -19,13 +18,6 @@ from models.xlstm import MLSTM, SLSTM
 torch.set_num_threads(1)
 
 VOCAB = 11
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def tiny(pattern: str, num_blocks: int, **changes: object) -> HybridConfig:

@@ -1,10 +1,10 @@
 """Hyena: transforms against sums, its filters against their formula, and the layer against its equations."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from harness.optim import declared
@@ -15,17 +15,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 LENGTHS = (1, 2, 17, 63, 64, 65, 130)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def weighted_sum(y: Tensor) -> Tensor:

@@ -1,10 +1,11 @@
 """The LSTM recurrence against torch.nn.LSTM and a loop over plain floats, its initial weights, and its two models."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from models.base import Backend, Context
@@ -18,17 +19,6 @@ BACKENDS: tuple[Backend, ...] = ("auto", "reference")
 DTYPES = {torch.float64: 1e-12, torch.float32: 1e-5}  # with the error allowed: sums of some tens of rounded terms
 
 Floats = list[float]
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def copy_layer(lstm: nn.LSTM, layer: int, cell: LSTMCell) -> None:

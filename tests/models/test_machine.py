@@ -1,7 +1,5 @@
 """What the memory machines have in common: sizes, refusals, precision and inputs longer than their memories."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -17,13 +15,6 @@ from models.tape_rnn import TapeRNNConfig
 torch.set_num_threads(1)
 
 MACHINES = (StackRNNConfig, TapeRNNConfig, NTMConfig, DNCConfig)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 @pytest.mark.parametrize("cls", [*MACHINES, SLiCEConfig], ids=lambda cls: cls.name)

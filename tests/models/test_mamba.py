@@ -1,7 +1,7 @@
 """The short convolution and the selective scan against their equations one number at a time, and Mamba's settings."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -21,13 +21,6 @@ torch.set_num_threads(1)
 LENGTHS = (1, 2, 15, 16, 17, 63, 64, 65, 130)
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
 SIGNS = [False, True]
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:

@@ -1,7 +1,6 @@
 """The chunked form of Mamba-2 against its recurrence one number at a time, and its settings."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,13 +13,6 @@ from models.mamba2 import SSD, Mamba2Config, ssd_chunks, ssd_step
 torch.set_num_threads(1)
 
 LENGTHS = (1, 2, 17, 63, 64, 65, 128, 130)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:

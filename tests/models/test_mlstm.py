@@ -1,7 +1,7 @@
 """The mLSTM's memory: the published equations on plain floats, step against chunks, extreme gates, long inputs."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,13 +15,6 @@ LENGTHS = (1, 2, 17, 63, 64, 65, 130)
 DOUBLE = torch.float64
 
 Read = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # q, k, v, i, f
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:

@@ -1,7 +1,6 @@
 """The mixture of experts against a loop over tokens that runs the chosen experts only, and its losses by hand."""
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,13 +15,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 WIDTH, INNER, NUM_EXPERTS = 8, 6, 5
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:

@@ -14,13 +14,6 @@ from models.ntm import NTMConfig, NTMMachine
 torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 def addressed(asked: np.ndarray, before: np.ndarray, memory: np.ndarray, config: NTMConfig) -> np.ndarray:
     """Equations 5 to 9 of the paper for one head."""
     rows, width = memory.shape

@@ -1,6 +1,5 @@
 """The prefix language model: bidirectional over the prompt, causal after, and nothing else."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,13 +15,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:

@@ -1,10 +1,10 @@
 """Retention: the chunked form against the loop over tokens, the layer against the paper's complex recurrence."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from models._chunked import CHUNK, decayed_attention
@@ -16,17 +16,6 @@ torch.set_num_threads(1)
 VOCAB = 11
 LENGTHS = (1, 2, 17, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 1, 130)
 DTYPES = {torch.float64: 1e-11, torch.float32: 2e-5}
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def weighted_sum(*tensors: Tensor) -> Tensor:

@@ -1,10 +1,11 @@
 """The Elman and GRU recurrences against torch.nn.RNN and GRU and a loop over plain floats, and their two models."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from harness.optim import declared
@@ -26,17 +27,6 @@ CONFIGS = {
 }
 
 Floats = list[float]
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def make_cell(kind: str, width: int) -> Cell:

@@ -1,10 +1,10 @@
 """RWKV-4 against the quotient of sums that defines it, from start to logits; its state, its extremes, its start."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from harness.optim import declared
@@ -15,17 +15,6 @@ from models.rwkv4 import RWKV4Config, TimeMix, wkv
 torch.set_num_threads(1)
 
 VOCAB = 11
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def weighted_sum(x: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """The chunked decayed attention against its recurrence; RWKV-5 against its equations, its extremes, its start."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from harness.optim import declared
@@ -16,17 +17,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 LENGTHS = (1, 2, 15, 16, 17, 33, 64, 130)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -1,9 +1,8 @@
 """RWKV-6 against its equations token by token, against RWKV-5 where it falls back to it, its extremes, its start."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
+from layers import close, gradients
 from torch import Tensor, nn
 
 from harness.optim import declared
@@ -14,23 +13,6 @@ from models.rwkv6 import DynamicTimeMix, RWKV6Config
 torch.set_num_threads(1)
 
 VOCAB = 11
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-
-
-def gradients(y: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Of a scalar in which no element can hide another's error."""
-    loss = (y * torch.linspace(-9, 9, y.numel(), dtype=y.dtype).sin().view_as(y)).sum()
-    return torch.autograd.grad(loss, inputs, materialize_grads=True)
 
 
 def randomise(module: nn.Module) -> None:

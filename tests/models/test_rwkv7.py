@@ -1,10 +1,10 @@
 """RWKV-7's rule and mixes against their equations token by token, its extremes, its state and its start."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
+from layers import close, gradients
 from torch import Tensor, nn
 
 from harness.optim import declared
@@ -18,23 +18,6 @@ torch.set_num_threads(1)
 VOCAB = 11
 LENGTHS = (1, 2, 17, CHUNK, CHUNK + 1, 2 * CHUNK + 1, 130)
 RANKS = {"decay_rank": 3, "rate_rank": 2, "value_rank": 5, "gate_rank": 4}
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-
-
-def gradients(y: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Of a scalar in which no element can hide another's error."""
-    loss = (y * torch.linspace(-9, 9, y.numel(), dtype=y.dtype).sin().view_as(y)).sum()
-    return torch.autograd.grad(loss, inputs, materialize_grads=True)
 
 
 def rule_inputs(length: int, rate: float | None = None, slowness: float | None = None) -> list[Tensor]:

@@ -1,12 +1,11 @@
 """S4 and S4D against dense systems in numpy, the published generating function, HiPPO's own matrices, and stepping."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from layers import close
 
 from harness.optim import declared
 from models._hippo import legs, legs_modes
@@ -21,17 +20,6 @@ FORMS: dict[str, dict[str, str]] = {
     "legs": {"form": "diagonal"},
     "lin": {"form": "diagonal", "init": "lin"},
 }
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def layer(form: str, *, d_model: int = 3, d_state: int = 8, trained: bool = True, **settings: Any) -> StateSpace:

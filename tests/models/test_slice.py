@@ -1,7 +1,5 @@
 """SLiCE against a loop with whole transition matrices, its forms against each other, and what its blocks can hold."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -14,13 +12,6 @@ from models.slice import SLiCEBlock, SLiCEConfig, by_halves, in_turn
 torch.set_num_threads(1)
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 17, 33, 64, 65)
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def naive(p: Weights, x_LD: np.ndarray, *, config: SLiCEConfig) -> np.ndarray:

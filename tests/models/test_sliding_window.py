@@ -1,6 +1,5 @@
 """A window of positions: what reaches a token and from how far, the rolling cache, and cost linear in the length."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,13 +15,6 @@ from models.transformer import TransformerConfig
 torch.set_num_threads(1)
 
 VOCAB = 11
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:

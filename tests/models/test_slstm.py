@@ -1,7 +1,7 @@
 """The sLSTM's recurrence: the published equations on plain floats, its forms against each other, extreme gates."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -17,13 +17,6 @@ DOUBLE = torch.float64
 
 Scan = Callable[[Tensor, Carried, Weights], tuple[Tensor, Carried]]
 Start = Callable[[Tensor, Weights], Carried]
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:

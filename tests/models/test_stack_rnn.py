@@ -1,7 +1,5 @@
 """The stack machine against a loop over plain arrays, what a stack does by hand, and what is lost below it."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -13,13 +11,6 @@ from models.stack_rnn import StackMachine, StackRNNConfig
 torch.set_num_threads(1)
 
 PUSH, POP, STAY = ([1e3 * (action == chosen) for action in range(3)] for chosen in range(3))
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def naive(p: Weights, x_LD: np.ndarray, *, config: StackRNNConfig) -> np.ndarray:

@@ -1,7 +1,5 @@
 """The tape machine against a loop over plain arrays, what its tape does by hand, and what it knows of the input."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -15,13 +13,6 @@ from models.tape_rnn import TapeMachine, TapeRNNConfig
 torch.set_num_threads(1)
 
 STAY, LEFT, RIGHT, FAR_LEFT, FAR_RIGHT = ([1e3 * (action == chosen) for action in range(5)] for chosen in range(5))
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def naive(p: Weights, x_LD: np.ndarray, *, config: TapeRNNConfig) -> np.ndarray:

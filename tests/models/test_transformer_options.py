@@ -2,7 +2,6 @@
 torch.nn.TransformerEncoderLayer, and the conformance of what the settings make of each architecture."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -25,13 +24,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:

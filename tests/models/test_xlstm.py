@@ -1,7 +1,5 @@
 """xLSTM's blocks: where each kind stands, its layers by their docstring, initial weights, refused settings."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,13 +13,6 @@ from models.xlstm import MLSTM, SLSTM, XLSTMConfig
 torch.set_num_threads(1)
 
 VOCAB = 11
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:

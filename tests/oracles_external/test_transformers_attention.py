@@ -5,7 +5,7 @@ Llama (RoPE, RMSNorm, SwiGLU, shared keys and values), Mistral (a window), Mixtr
 its kin take norms, angles and router in fp32 even where the weights are float64, hence the tolerance of 5e-6.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,13 +28,6 @@ VOCAB, WIDTH, INNER, HEADS, DEPTH = 11, 24, 40, 4, 2
 LENGTHS = (1, 2, 17, 63, 64, 65, 130)
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
 Parts = dict[str, Tensor]  # a parameter of theirs -> one of ours, or a view of part of it
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def build(config: TransformerConfig) -> Backbone:

@@ -4,7 +4,7 @@ The package's sLSTM runs its backend for CPUs, "vanilla". Its modules `fgate` an
 `fgate` gives is the first gate, which the recurrence reads as i.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,13 +18,6 @@ xlstm = pytest.importorskip("xlstm")
 WIDTH, HEADS, LENGTHS = 32, 4, (1, 2, 17, 63, 64, 65, 130)
 
 Pick = Callable[[nn.Parameter], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def package_stack(slstm_at: list[int], *, num_blocks: int, conv: str = "none", init: str = "standard") -> nn.Module:

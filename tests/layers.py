@@ -1,0 +1,32 @@
+"""What tests of layers share: a seed, comparing tensors, a scalar to differentiate, weights away from their start."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    """For every test of the folders whose conftest imports it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def gradients(y: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+    """Of a scalar in which no element can hide another's error."""
+    loss = (y * torch.linspace(-9, 9, y.numel(), dtype=y.dtype).sin().view_as(y)).sum()
+    return torch.autograd.grad(loss, inputs, materialize_grads=True)
+
+
+def lively(module: nn.Module) -> nn.Module:
+    """In float64, with weights away from their start."""
+    for parameter in module.double().parameters():
+        parameter.data += 0.4 * torch.randn_like(parameter)
+    return module

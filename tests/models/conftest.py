@@ -1,0 +1,3 @@
+"""Every test of a model starts from the same seed."""
+
+from layers import seeded as seeded
