@@ -29,9 +29,14 @@ def _of_protocol(records: pd.DataFrame) -> pd.Index:
         return records.index
     reported = []
     for _, cell in records.groupby(["task", "model"]):
-        rate = best_rate(cell[cell["seed"] < FRESH].to_dict("records"), "validation")
-        found = cell[(cell["seed"] >= FRESH) & (cell["lr"] == rate)]
-        if rate is not None and found.empty:
+        fresh, others = cell[cell["seed"] >= FRESH], cell[cell["seed"] < FRESH]
+        rate = best_rate(others.to_dict("records"), "validation")
+        found = fresh[fresh["lr"] == rate]
+        if (
+            rate is None
+        ):  # nothing was chosen: what became of those that tried is shown, or the fresh ones that are alone
+            found = fresh if others.empty else others
+        if found.empty:
             return records.index[~is_fresh]
         reported += list(found.index)
     return pd.Index(reported)

@@ -20,8 +20,7 @@ from harness.config import Exec, Run
 from harness.options import parse
 from harness.parts import replaced
 from harness.protocols import grid
-from harness.report_seeds import fresh_runs
-from harness.sweeps import Report, carry_out
+from harness.report_seeds import carry_out_and_report
 
 Budget = Literal["smoke", "cpu", "full"]
 Model = tuple[str, Mapping[str, Any]]  # its name and what differs from the protocol's
@@ -104,7 +103,14 @@ def main(
         if options.budget == "smoke" and settings.results == Exec().results:
             settings = replace(settings, results=settings.results / "smoke")
         listed = runs(options.budget)
-        report = _carried_out(listed, settings, options)
+        report = carry_out_and_report(
+            listed,
+            settings,
+            report_seeds=options.report_seeds,
+            engine=options.engine,
+            quiet=options.quiet,
+            again="start the same script again",
+        )
     except ValueError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
@@ -114,17 +120,6 @@ def main(
     else:
         print(table(listed, settings.results), end="")
     return 0 if report.complete else 1
-
-
-def _carried_out(runs: list[Run], settings: Exec, options: StudyOptions) -> Report:
-    how: dict[str, Any] = {"engine": options.engine, "quiet": options.quiet, "again": "start the same script again"}
-    report = carry_out(runs, settings, **how)
-    if options.report_seeds and report.complete:
-        fresh, without = fresh_runs(runs, settings.results, options.report_seeds)
-        for cell in without:
-            print(f"no seed finished, so none is reported: {cell}", file=sys.stderr)
-        report = report.and_then(carry_out(fresh, settings, **how))
-    return report
 
 
 def published_tables(kind: str, *, against: str | None = None) -> Callable[[Sequence[Run], Path], str]:

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,9 +12,9 @@ from harness.config import Exec, Run
 from harness.options import name_first, parse
 from harness.plan import Part, plan, save
 from harness.ray_engine import sources
-from harness.report_seeds import fresh_runs
+from harness.report_seeds import carry_out_and_report
 from harness.scripts import runs_of
-from harness.sweeps import carry_out, shard
+from harness.sweeps import shard
 
 
 @dataclass
@@ -78,20 +77,16 @@ def sweep_script(words: list[str]) -> int:
     given = list(words)
     script = name_first(words, "ladder sweep needs a SCRIPT: a Python file with a function runs()")
     options = parse(SweepOptions, words, prog=f"ladder sweep {script}")
-    if options.report_seeds < 0:
-        raise ValueError(f"--report-seeds is how many, not {options.report_seeds}")
     if options.report_seeds and options.shard:
         raise ValueError("--report-seeds needs the whole sweep's validation: give it once every shard is done")
     runs = runs_of(script)
     settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
     how = {"engine": options.engine, "address": options.address or None, "gpus_per_pack": options.gpus_per_pack}
     again = shlex.join(["ladder", "sweep", *given, *_plugins(runs, script)])
-    report = carry_out(shard(runs, options.shard, settings), settings, **how, quiet=options.quiet, again=again)
-    if options.report_seeds and report.complete:
-        fresh, without = fresh_runs(runs, settings.results, options.report_seeds)
-        if without:
-            print(f"ladder: no seed finished, so none is reported: {'; '.join(without)}", file=sys.stderr)
-        report = report.and_then(carry_out(fresh, settings, **how, quiet=options.quiet, again=again))
+    runs = shard(runs, options.shard, settings)
+    report = carry_out_and_report(
+        runs, settings, report_seeds=options.report_seeds, **how, quiet=options.quiet, again=again
+    )
     if options.json:
         tree = {
             "runs": report.runs,

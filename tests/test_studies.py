@@ -74,7 +74,7 @@ def test_a_study_is_resumed_and_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {row["seed"] for row in stored(tmp_path / "records.csv").to_dict("records")} >= {1000, 1001}
 
 
-@pytest.mark.parametrize("words", [["--budget", "huge"], ["--exec.threads", "0"], ["--what"]])
+@pytest.mark.parametrize("words", [["--budget", "huge"], ["--exec.threads", "0"], ["--what"], ["--report-seeds", "-1"]])
 def test_wrong_words_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main("scripts/study.py", smallest, published_tables("accuracy"), words) == 2
     said = capsys.readouterr().err

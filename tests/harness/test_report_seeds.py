@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from records_by_hand import failure_of, folder_of, frame, record, result_of
 
-from harness.cells import cells, headline
+from harness.cells import cells
 from harness.cli import main
 from harness.protocols import grid, preset_run
 from harness.report_seeds import FRESH, fresh_runs
@@ -61,9 +61,12 @@ def test_one_cell_without_fresh_seeds_keeps_its_whole_protocol_without() -> None
     assert cells(frame(*rows))["fresh"].all()
 
 
-def test_a_cell_where_no_seed_finished_holds_nothing_up() -> None:
-    kept = headline(frame(*SELECTED, fresh(0), record(model="mamba", status="diverged")))
-    assert kept["seed"].tolist() == [FRESH]
+def test_a_cell_where_no_seed_finished_holds_nothing_up_and_is_still_told_of() -> None:
+    rows = frame(*SELECTED, fresh(0), record(model="mamba", status="diverged"), fresh(0, model="gru"))
+    found = cells(rows).set_index("model")
+    assert found["n"].to_dict() == {"gru": 1, "lstm": 1, "mamba": 0}  # gru has fresh seeds and no others
+    assert found.loc["mamba", "diverged"] == 1 and found.loc["lstm", "fresh"]
+    assert accuracy_sheet(cells(rows)).lead[0].count("fresh ones") == 1
 
 
 def test_a_fresh_seed_that_did_not_finish_is_counted() -> None:
@@ -93,6 +96,12 @@ def test_the_runs_of_fresh_seeds(tmp_path: Path) -> None:
     folder_of(tmp_path, runs[-1]).fail(failure_of(runs[-1]))
     made, without = fresh_runs(runs, tmp_path, 1)
     assert [run.model.name for run in made] == ["lstm", "mamba"] and without == []
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_so_many_seeds_are_no_number_of_seeds(count: int, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"report-seeds is how many fresh seeds a cell gets, not {count}"):
+        fresh_runs(grid("parity", "lstm", protocol="xlstm"), tmp_path, count)
 
 
 def test_seeds_kept_for_reporting_may_choose_nothing(tmp_path: Path) -> None:
