@@ -22,7 +22,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from models import _kernels
 from models.base import Context
 
-CHUNK = 16
+CHUNK = 8
 CACHED = 2**19  # elements of a chunk's states that still run at the speed of a CPU's cache; rows beyond wait their turn
 
 Gradients = tuple[Tensor | None, ...]
@@ -119,7 +119,7 @@ class _Chunks(torch.autograd.Function):
         outputs, starts, room = [], [], _room(2, h_RBNE, u_RBLE.shape[2])
         for u, dt, B, C in zip(*(z.split(CHUNK, 2) for z in (u_RBLE, dt_RBLE, B_RBLN, C_RBLN)), strict=True):
             starts.append(h_RBNE)
-            a_RBTNE, h_RBTNE = (z[:, :, : u.shape[2]] for z in room)
+            a_RBTNE, h_RBTNE = _fitted(room, u.shape[2], h_RBNE)
             _states(u, dt, A_RNE, B, h_RBNE, signed, a_RBTNE, h_RBTNE)
             outputs.append((C[..., None, :] @ h_RBTNE)[..., 0, :])
             h_RBNE = h_RBTNE[:, :, -1].clone()
@@ -147,7 +147,7 @@ class _Chunks(torch.autograd.Function):
         )
         with torch.autocast(u_RBLE.device.type, enabled=False):
             for h_RBNE, u, dt, B, C, gy in reversed(list(chunks)):
-                a_RBTNE, h_RBTNE, g_RBTNE = (z[:, :, : u.shape[2]] for z in room)
+                a_RBTNE, h_RBTNE, g_RBTNE = _fitted(room, u.shape[2], h_RBNE)
                 _states(u, dt, A_RNE, B, h_RBNE, ctx.signed, a_RBTNE, h_RBTNE)
                 torch.mul(C[..., None], gy[..., None, :], out=g_RBTNE)
                 g_T, a_T = g_RBTNE.unbind(2), a_RBTNE.unbind(2)
@@ -181,10 +181,15 @@ class _Chunks(torch.autograd.Function):
         return tuple(z.unflatten(0, (size, -1)) for z in outputs), (0, 0, 0)
 
 
-def _room(count: int, h_RBNE: Tensor, length: int) -> tuple[Tensor, ...]:
-    """Tensors [R, B, T, N, E] to be used for every chunk: fresh ones cost a CPU more in page faults than to fill."""
+def _room(count: int, h_RBNE: Tensor, length: int) -> Tensor:
+    """Memory to be used for every chunk: fresh memory costs a CPU more in page faults than to fill."""
+    return h_RBNE.new_empty(count, min(CHUNK, length) * h_RBNE.numel())
+
+
+def _fitted(room: Tensor, length: int, h_RBNE: Tensor) -> tuple[Tensor, ...]:
+    """Contiguous tensors [R, B, T, N, E] in that memory, for the last chunk smaller ones: products copy any other."""
     *rows, states, channels = h_RBNE.shape
-    return h_RBNE.new_empty(count, *rows, min(CHUNK, length), states, channels).unbind(0)
+    return room[:, : length * h_RBNE.numel()].view(-1, *rows, length, states, channels).unbind(0)
 
 
 def _states(

@@ -7,8 +7,9 @@ Shazeer et al. 2017 (1701.06538); routing as in Mixtral, Jiang et al. 2024 (2401
 valid positions. It is 1 when the load is even, and the one thing here that couples the rows of a batch: no expert has
 a capacity, so no token is dropped on account of another.
 
-All experts run on all tokens and the unchosen count zero: at 8 experts and width 128 that beats sorting tokens by
-expert on a GPU, keeps shapes static and stacks under vmap.
+In the reference all experts run on all tokens and the unchosen count zero: at 8 experts and width 128 that beats
+sorting tokens by expert on a GPU, keeps shapes static and stacks under vmap. On a CPU tokens are sorted and each expert
+runs on its own: with 2 of 8 chosen, a whole step takes under half the time.
 """
 
 from dataclasses import dataclass
@@ -35,12 +36,29 @@ class Experts(Layer):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         scores_E = self.router(x).float() if x.dtype != torch.float64 else self.router(x)
         best_k, chosen_k = scores_E.topk(self.top_k, dim=-1)
-        weight_E = torch.zeros_like(scores_E).scatter(-1, chosen_k, best_k.softmax(-1))
         if x.dim() == 3:
             self._report(scores_E, torch.zeros_like(scores_E).scatter(-1, chosen_k, 1.0), ctx)
+        if x.device.type == "cpu" and ctx.backend != "reference" and not ctx.stacked:
+            ctx.backends.add("sorted_experts")
+            return self._sorted(x, best_k.softmax(-1), chosen_k)
+        weight_E = torch.zeros_like(scores_E).scatter(-1, chosen_k, best_k.softmax(-1))
         gate, up = torch.einsum("...d,edi->...ei", x, self.gate_up).chunk(2, dim=-1)
         inner = nn.functional.silu(gate) * up * weight_E[..., None].to(gate.dtype)
         return torch.einsum("...ei,eid->...d", inner, self.out)
+
+    def _sorted(self, x: Tensor, weight_k: Tensor, chosen_k: Tensor) -> Tensor:
+        """Each expert on the tokens sent to it, S in all, a token as often as it is sent."""
+        expert_S = chosen_k.flatten()
+        order_S = expert_S.argsort(stable=True)
+        sent_SD = x.flatten(0, -2).index_select(0, order_S // self.top_k)
+        counts = expert_S.bincount(minlength=len(self.out)).tolist()
+        parts = []
+        for z_SD, gate_up, out in zip(sent_SD.split(counts), self.gate_up.unbind(), self.out.unbind(), strict=True):
+            gate_SI, up_SI = (z_SD @ gate_up).chunk(2, dim=-1)
+            parts.append((nn.functional.silu(gate_SI) * up_SI) @ out)
+        y_SD = torch.cat(parts).index_select(0, order_S.argsort())
+        y_kD = y_SD.reshape(*chosen_k.shape, -1)
+        return (y_kD * weight_k[..., None].to(y_kD.dtype)).sum(-2)
 
     def _report(self, scores_BLE: Tensor, chosen_BLE: Tensor, ctx: Context) -> None:
         load_E = ctx.mean_valid(chosen_BLE) / self.top_k
