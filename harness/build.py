@@ -1,5 +1,7 @@
 """A run's model: made from its seed, or restored from its folder."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,21 @@ STATE_LENGTH = 256  # the context at which a model's state is weighed
 
 def build_model(run: Run, device: torch.device) -> nn.Module:
     """The model with its initial weights: made on the CPU from the run's seed alone, whatever was made before."""
+    make = partial(adapted, run) if run.train.base else partial(run.model.build, len(run.task.vocab))
+    return _made(make, run, run.seed, device)
+
+
+def untrained(run: Run, device: torch.device, *, seed: int) -> nn.Module:
+    """What a trained one is compared with: its config under another seed, from no base, rounded as it reads itself."""
+    model = _made(partial(run.model.build, len(run.task.vocab)), run, seed, device)
+    read_rounded(model, run.train.qat)
+    return model.eval()
+
+
+def _made(make: Callable[[], nn.Module], run: Run, seed: int, device: torch.device) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(run.seed)
-        model = adapted(run) if run.train.base else run.model.build(len(run.task.vocab))
+        torch.manual_seed(seed)
+        model = make()
     return model.to(device, torch.float64 if run.train.precision == "fp64" else torch.float32)
 
 

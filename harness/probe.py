@@ -12,14 +12,13 @@ is of the third. After Li et al. 2023 (2210.13382) and, mine/theirs, Nanda et al
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from harness.build import build_model
+from harness.build import untrained
 from harness.config import Exec
 from harness.files import write_atomically
 from harness.machine import avoid_faulty_tiles, find_device, keep_freed_memory, numerics, provenance
@@ -101,8 +100,7 @@ class _Probing:
 
     def result(self) -> tuple[dict[str, Any], Probes]:
         self._read_streams("model", self.model)
-        random = build_model(replace(self.run, seed=self.random_seed), self.device).eval()
-        self._read_streams("random_network", random)
+        self._read_streams("random_network", untrained(self.run, self.device, seed=self.random_seed))
         tokens = {name: strings.batch.tokens_BL for name, strings in self.strings.items()}
         history = {
             name: History(tokens[name], strings.string_N, strings.position_N, vocab=len(self.task.vocab))

@@ -17,7 +17,7 @@ A model that accepts everything compresses perfectly and distinguishes nothing, 
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from harness import worldmodel_automata, worldmodel_games
-from harness.build import build_model
+from harness.build import untrained
 from harness.config import Exec, Run
 from harness.evaluate import autocast
 from harness.files import write_atomically
@@ -82,7 +82,7 @@ def world_model(trained: Trained, settings: WorldModelSettings | None = None) ->
     run, model, step = trained
     device = next(model.parameters()).device
     random_seed = (run.seed + 1) % 2**63
-    random = build_model(replace(run, seed=random_seed), device).eval()
+    random = untrained(run, device, seed=random_seed)
     return {
         "schema": SCHEMA,
         "kind": "worldmodel",

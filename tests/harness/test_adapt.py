@@ -10,7 +10,7 @@ from seldom import seldom
 
 from harness import checkpoint
 from harness.adapt import Adapted, adapting, begin, fits
-from harness.build import build_model, load, restored
+from harness.build import build_model, load, restored, untrained
 from harness.cli import main
 from harness.collect import collect
 from harness.config import Eval, Exec, Run, Train
@@ -44,6 +44,13 @@ def begun(run: Run, base: Run) -> Adapted:
     model = build_model(run, CPU)
     begin(model, run, base, trained_by(base))
     return model
+
+
+def test_an_untrained_network_has_nothing_of_the_base() -> None:
+    base = base_run()
+    found = untrained(adaptation_of(base), CPU, seed=7)
+    wanted = build_model(replace(base, seed=7, task=find_task("cycle_nav")()), CPU)
+    assert all(map(torch.equal, found.parameters(), wanted.parameters()))
 
 
 @pytest.fixture(scope="module")

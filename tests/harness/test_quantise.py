@@ -12,7 +12,7 @@ from records_by_hand import record
 from torch import nn
 
 from harness import checkpoint
-from harness.build import build_model, load, restored
+from harness.build import build_model, load, restored, untrained
 from harness.config import Eval, Exec, Run, Train
 from harness.evaluate import Evaluator
 from harness.optim import declared
@@ -98,6 +98,13 @@ def test_matrices_are_of_few_values_and_the_rest_is_whole(model: str) -> None:
         assert all(len(set(channel.tolist())) <= 3 for channel in channels), name
         assert weight.ndim >= 2 and name != "embedding.weight", name
     assert count >= 2
+
+
+def test_an_untrained_network_is_read_as_the_trained_one_is() -> None:
+    run = run_of("lstm", train=replace(EXACT, qat=2))
+    found, wanted = untrained(run, CPU, seed=7), build_model(replace(run, seed=7), CPU)
+    read_rounded(wanted, 2)
+    assert all(map(torch.equal, found.parameters(), wanted.parameters()))
 
 
 def test_what_is_not_a_matrix() -> None:
