@@ -4,9 +4,10 @@
     <run_id>/game, game_every_ply           the true board beside the probed one
     <run_id>/flip, erase                    boards before and after an edit, with the model's moves on them
 
-What a run has not been asked (`ladder probe`, `ladder intervene`) is left out.
+What a run has not been asked (`ladder probe`, `ladder intervene`) is left out. pictures.json lists the others.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,9 @@ from harness import figure_board_data as tables
 from harness import figure_boards, figure_layers
 from harness.config import Run
 from harness.figure_style import save, style
+from harness.files import write_atomically
 from harness.machine import find_device
+from harness.page_boards import PICTURES
 from harness.probe import WEIGHTS, load_probe
 from harness.probe_streams import has_board, load_trained
 from harness.protocols import model_label
@@ -38,6 +41,9 @@ def write(folders: Sequence[RunFolder], out: Path, *, device: str = "cpu") -> li
         found = _of_all(folders, out)
         for folder in folders:
             found += _of_one(folder, out / folder.path.name, device=device)
+    if found:
+        listed = [{"title": picture.title, "picture": str(picture.stem.relative_to(out))} for picture in found]
+        write_atomically(out / PICTURES, f"{json.dumps(listed, indent=1)}\n".encode())
     return found
 
 

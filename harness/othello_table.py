@@ -4,7 +4,8 @@ A number of the whole board, 8x8, is called a result only where the model's like
 The raw history, a stronger baseline than a random network, is told whichever way it falls.
 """
 
-from collections.abc import Callable, Sequence
+import html
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,28 @@ def is_result(*, size: int, legal: float) -> bool:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: a column a model, floors and baselines on the line of what they are for."""
-    lines = [f"| {' | '.join(['', 'floor', *(row['model'] for row in rows)])} |", "| --- " * (len(rows) + 2) + "|"]
+    head, *lines = (f"| {' | '.join(cells)} |" for cells in _cells(rows))
+    return "\n".join([head, "| --- " * (len(rows) + 2) + "|", *lines]) + "\n"
+
+
+def page_table(rows: Sequence[dict[str, Any]]) -> str:
+    """The same with the verdicts as HTML for the page."""
+    head, *lines = ([html.escape(cell, quote=True) for cell in cells] for cells in _cells(rows))
+    heads = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    body = "\n".join(
+        f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>' for name, *cells in lines
+    )
+    said = "\n".join(f"<li>{html.escape(line.strip(), quote=True)}</li>" for line in verdicts(rows))
+    return (
+        f'<div class="scroll" tabindex="0"><table class="plain boards"><thead><tr>{heads}</tr></thead>\n'
+        f'<tbody>{body}</tbody></table></div>\n<ul class="settings">{said}</ul>\n'
+    )
+
+
+def _cells(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    yield ["", "floor", *(row["model"] for row in rows)]
     for name, floor, cell in _LINES:
-        cells = [name, floor(rows[0]), *map(cell, rows)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        yield [name, floor(rows[0]), *map(cell, rows)]
 
 
 def verdicts(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -128,12 +146,13 @@ def beats(row: dict[str, Any]) -> bool:
 
 
 def write(rows: Sequence[dict[str, Any]], stem: Path) -> str:
-    """The table as CSV and markdown; the markdown with the verdicts under it."""
+    """The table as CSV, markdown and HTML, the last two with the verdicts under it; the markdown again."""
     text = table(rows) + "\n" + "\n".join(verdicts(rows)) + "\n"
     stem.parent.mkdir(parents=True, exist_ok=True)
     csv = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n", float_format="%.6g")
     write_atomically(stem.with_name(f"{stem.name}.csv"), csv.encode())
     write_atomically(stem.with_name(f"{stem.name}.md"), text.encode())
+    write_atomically(stem.with_name(f"{stem.name}.html"), page_table(rows).encode())
     return text
 
 

@@ -9,72 +9,46 @@ import base64
 import hashlib
 import html
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from harness import curves as learning_curves
+from harness import page_boards, page_pictures
 from harness.collect import collect
-from harness.figure_data import CLASSES, FLOORS, LEVELS, Cell, cells_of, heat_map, rank, training_lengths
+from harness.figure_data import FLOORS, Cell, cells_of, heat_map, rank
 from harness.files import write_atomically
-from harness.page_commands import reproduce
+from harness.page_data import Sheet, class_name, finite, level_class, script_data
 from harness.presets import PROTOCOLS
 
 _ASSETS = Path(__file__).with_name("page_assets")
-_CURVE_NUMBERS = 100_000  # over all curves of a page
-_FIGURE_BYTES = 2_200_000  # of figures in a page, as they are embedded
-_FIGURES = {
-    "heat_map": "Accuracy of every model on every task, by class",
-    "ladder": "The highest class each model climbs",
-    "lengths": "Accuracy against length",
-    "cost": "Accuracy against what a model costs",
-    "validation": "Validation accuracy by step",
-    "loss": "Training loss by step",
-}
 
 
 def write(results: Path, out: Path) -> int:
     """Bring records.csv and curves.csv up to date, write the page from them and the figures; its size in bytes."""
     records = collect(results)
-    content = page(records, curves=learning_curves.collect(results), figures=results / "figures").encode()
+    curves = learning_curves.collect(results)
+    content = page(records, curves=curves, figures=results / "figures", boards=results / "othello").encode()
     write_atomically(out, content)
     return len(content)
 
 
-@dataclass(frozen=True)
-class _Sheet:
-    """What the page shows of one protocol."""
-
-    label: str
-    cells: list[Cell]
-    tasks: list[str]  # by class
-    models: list[str]
-    levels: dict[str, str]
-
-    @classmethod
-    def of(cls, label: str, cells: list[Cell]) -> "_Sheet":
-        levels = {cell.stats.task: cell.stats.level for cell in reversed(cells)}
-        tasks = sorted(levels, key=lambda task: (rank(levels[task]), levels[task], task))
-        return cls(label, cells, tasks, sorted({cell.stats.model for cell in cells}), levels)
-
-    @property
-    def place(self) -> dict[tuple[str, str], int]:
-        return {(cell.stats.model, cell.stats.task): i for i, cell in enumerate(self.cells)}
-
-
-def page(records: pd.DataFrame, *, curves: pd.DataFrame | None = None, figures: Path | None = None) -> str:
-    """The page; `figures` is the folder that holds a folder of figures for each protocol."""
+def page(
+    records: pd.DataFrame,
+    *,
+    curves: pd.DataFrame | None = None,
+    figures: Path | None = None,
+    boards: Path | None = None,
+) -> str:
+    """The page; `figures` holds a folder of figures for each protocol, `boards` the tables and figures of Othello."""
     records = records.sort_values("run_id", ignore_index=True)
     labels = sorted(records["protocol"].unique())
-    sheets = [_Sheet.of(label, cells_of(records[records["protocol"] == label])) for label in labels]
-    pictures = _pictures(labels, figures) if figures is not None and figures.is_dir() else {}
-    script, data = (_ASSETS / "page.js").read_text(), _data(records, sheets, curves)
+    sheets = [Sheet.of(label, cells_of(records[records["protocol"] == label])) for label in labels]
+    pictures = page_pictures.of_protocols(labels, figures) if figures is not None else {}
+    script, data = (_ASSETS / "page.js").read_text(), script_data(records, sheets, curves)
     classes = sorted(
         {level for sheet in sheets for level in sheet.levels.values()}, key=lambda name: (rank(name), name)
     )
@@ -83,13 +57,17 @@ def page(records: pd.DataFrame, *, curves: pd.DataFrame | None = None, figures: 
         _section(i, sheet, starts[i], pictures.get(sheet.label, []), records[records["protocol"] == sheet.label])
         for i, sheet in enumerate(sheets)
     ]
-    links = "".join(f'<li><a href="#protocol-{i}">{_text(label)}</a></li>' for i, label in enumerate(labels))
+    places = {f"protocol-{i}": label for i, label in enumerate(labels)}
+    if boards is not None:
+        places |= {f"othello-{study}": f"Othello, {study}" for study in page_boards.studies(boards)}
+        sections += page_boards.sections(boards)
+    links = "".join(f'<li><a href="#{_text(place)}">{_text(label)}</a></li>' for place, label in places.items())
     parts = {
         "css": (_ASSETS / "page.css").read_text(),
         "script": script,
         "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
         "data": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
-        "contents": f'<nav class="contents" aria-label="Protocols"><ul>{links}</ul></nav>\n' if len(labels) > 1 else "",
+        "contents": f'<nav class="contents" aria-label="Sections"><ul>{links}</ul></nav>\n' if len(places) > 1 else "",
         "classes": "".join(map(_box, classes)),
         "protocols": "\n".join(sections),
         "provenance": _provenance(records, data["csv"]),
@@ -98,76 +76,7 @@ def page(records: pd.DataFrame, *, curves: pd.DataFrame | None = None, figures: 
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 
-def _data(records: pd.DataFrame, sheets: Sequence[_Sheet], curves: pd.DataFrame | None) -> dict[str, Any]:
-    """What the script reads: records.csv as it is, and what is decided here rather than there."""
-    rows: dict[tuple[str, str, str], list[int]] = {}
-    for i, names in enumerate(zip(records["protocol"], records["task"], records["model"], strict=True)):
-        rows.setdefault(names, []).append(i)
-    cells, protocols, shown = [], [], []
-    for number, sheet in enumerate(sheets):
-        place = sheet.place
-        grid = [[place.get((model, task)) for task in sheet.tasks] for model in sheet.models]
-        protocols.append(
-            {
-                "label": sheet.label,
-                "models": sheet.models,
-                "tasks": sheet.tasks,
-                "levels": [sheet.levels[task] for task in sheet.tasks],
-                "classes": [_class(sheet.levels[task]) for task in sheet.tasks],
-                "names": [_class_name(sheet.levels[task]) for task in sheet.tasks],
-                "cells": [[None if i is None else len(cells) + i for i in line] for line in grid],
-            }
-        )
-        for cell in sheet.cells:
-            seen = cell.stats
-            command, notes = reproduce(sheet.label, seen.task, seen.model, lr=seen.lr)
-            chance = cell.runs[0]["s_rand"] if cell.runs and seen.measure != "test" else 0.0
-            bins = json.loads(cell.runs[0]["test_bins"]) if cell.runs else {}
-            cells.append(
-                {
-                    "protocol": number,
-                    "task": sheet.tasks.index(seen.task),
-                    "model": sheet.models.index(seen.model),
-                    "lr": seen.lr,
-                    "measure": seen.measure,
-                    "mean": _number(seen.mean),
-                    "std": _number(seen.std),
-                    "chance": _number(chance) or 0.0,
-                    "trained": training_lengths(sheet.label, bins),
-                    "rows": rows[sheet.label, seen.task, seen.model],
-                    "command": command,
-                    "notes": notes,
-                }
-            )
-            own = records.iloc[rows[sheet.label, seen.task, seen.model]]
-            shown += list(own.loc[own["lr"] == seen.lr, "run_id"])
-    thinned, points = _curves(curves, shown)
-    csv = records.to_csv(index=False, lineterminator="\n")
-    return {"csv": csv, "protocols": protocols, "cells": cells, "curves": thinned, "points": points}
-
-
-def _curves(curves: pd.DataFrame | None, shown: Sequence[str]) -> tuple[dict[str, Any], int]:
-    """Of each run shown, steps and values of both curves, thinned evenly to so many points; and how many."""
-    found: dict[str, Any] = {}
-    if curves is None:
-        return found, 0
-    kept = curves[curves["run_id"].isin(set(shown))].sort_values(["run_id", "step"])
-    points = max(12, min(200, _CURVE_NUMBERS // (4 * max(1, kept["run_id"].nunique()))))
-    for run_id, own in kept.groupby("run_id", sort=True):
-        for name in ("validation", "loss"):
-            values = [
-                (int(step), float(f"{value:.4g}"))
-                for step, value in zip(own["step"], own[name].astype(float), strict=True)
-                if math.isfinite(value)
-            ]
-            if len(values) > points:
-                values = [values[i * (len(values) - 1) // (points - 1)] for i in range(points)]
-            if values:
-                found.setdefault(str(run_id), {})[name] = list(zip(*values, strict=True))
-    return found, points
-
-
-def _section(number: int, sheet: _Sheet, start: int, pictures: Sequence[str], records: pd.DataFrame) -> str:
+def _section(number: int, sheet: Sheet, start: int, pictures: Sequence[str], records: pd.DataFrame) -> str:
     name, _, changes = sheet.label.partition(" ")
     source = PROTOCOLS[name].source if name in PROTOCOLS else ""
     about = [_text(source[:1].upper() + source[1:])] if source else []
@@ -185,13 +94,15 @@ def _section(number: int, sheet: _Sheet, start: int, pictures: Sequence[str], re
     )
 
 
-def _table(number: int, sheet: _Sheet, start: int) -> str:
+def _table(number: int, sheet: Sheet, start: int) -> str:
     place = sheet.place
     first = {
         i for i, task in enumerate(sheet.tasks) if i == 0 or sheet.levels[sheet.tasks[i - 1]] != sheet.levels[task]
     }
     raw = {cell.stats.task for cell in sheet.cells if cell.stats.measure == "test"}
-    classes = [f"{_class(sheet.levels[task])}{' first' if i in first else ''}" for i, task in enumerate(sheet.tasks)]
+    classes = [
+        f"{level_class(sheet.levels[task])}{' first' if i in first else ''}" for i, task in enumerate(sheet.tasks)
+    ]
 
     def line(head: str, values: Sequence[str], row: str = "") -> str:
         cells = (f'<td class="{classes[i]}" data-column="{i}"{value}</td>' for i, value in enumerate(values))
@@ -200,8 +111,8 @@ def _table(number: int, sheet: _Sheet, start: int) -> str:
     levels = Counter(sheet.levels[task] for task in sheet.tasks)
     ordered = dict.fromkeys(sheet.levels[task] for task in sheet.tasks)
     bands = [
-        f'<th scope="colgroup" colspan="{levels[level]}" class="band first {_class(level)}" '
-        f'data-level="{_text(level)}">{_text(_class_name(level))}</th>'
+        f'<th scope="colgroup" colspan="{levels[level]}" class="band first {level_class(level)}" '
+        f'data-level="{_text(level)}">{_text(class_name(level))}</th>'
         for level in ordered
     ]
     heads = [
@@ -219,7 +130,7 @@ def _table(number: int, sheet: _Sheet, start: int) -> str:
     floors = []
     for floor in FLOORS:
         found = [means.get((task, floor)) for task in sheet.tasks]
-        values = [_UNMEASURED if _number(v) is None else f'><div class="cell">{_two_digits(v)}</div>' for v in found]
+        values = [_UNMEASURED if finite(v) is None else f'><div class="cell">{_two_digits(v)}</div>' for v in found]
         floors.append(line(f"floor: {floor.replace('_', ' ')}", values))
     columns = "".join(f'<colgroup span="{levels[level]}"></colgroup>' for level in ordered)
     return (
@@ -249,32 +160,6 @@ def _cell(cell: Cell, number: int) -> str:
         f' style="--heat:{heat}"><button type="button" class="cell" data-cell="{number}" aria-haspopup="dialog">'
         f"{value}</button>"
     )
-
-
-def _pictures(labels: Sequence[str], folder: Path) -> dict[str, list[str]]:
-    """The figures of each protocol; the headline figures of all go first where there is no room for every one."""
-    from harness.figures import folder_name  # with matplotlib
-
-    left = _FIGURE_BYTES
-    found: dict[str, list[str]] = {}
-    for name, title in _FIGURES.items():
-        for label in labels:
-            stem = folder / folder_name(label) / name
-            kinds = {"svg+xml": stem.with_suffix(".svg"), "png": stem.with_suffix(".png")}
-            there = {kind: path.read_bytes() for kind, path in kinds.items() if path.exists()}
-            if not there:
-                continue
-            kind = min(there, key=lambda kind: len(there[kind]))
-            content = base64.b64encode(there[kind]).decode()
-            shown = (
-                f"<figcaption>{title}: too large for this page; it is in figures/{folder_name(label)}/.</figcaption>"
-            )
-            if len(content) <= left:
-                left -= len(content)
-                alt = _text(f"{title}; {label}")
-                shown = f'<img src="data:image/{kind};base64,{content}" alt="{alt}" loading="lazy">'
-            found.setdefault(label, []).append(f"<figure>{shown}</figure>\n")
-    return found
 
 
 def _provenance(records: pd.DataFrame, csv: str) -> str:
@@ -309,18 +194,9 @@ def _counted(values: pd.Series) -> Iterator[tuple[str, int]]:
 
 def _box(level: str) -> str:
     return (
-        f'<label class="{_class(level)}"><input type="checkbox" value="{_text(level)}" checked>'
-        f'<span class="badge">{_text(_class_name(level))}</span></label>\n'
+        f'<label class="{level_class(level)}"><input type="checkbox" value="{_text(level)}" checked>'
+        f'<span class="badge">{_text(class_name(level))}</span></label>\n'
     )
-
-
-def _class(level: str) -> str:
-    """Of style; a plugin's own class looks like none."""
-    return level if level in LEVELS else "none"
-
-
-def _class_name(level: str) -> str:
-    return {**CLASSES, "none": "outside"}.get(level, level)
 
 
 def _named(label: str) -> str:
@@ -336,7 +212,3 @@ def _text(text: str) -> str:
 
 def _two_digits(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}"  # never -0.00
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)

@@ -1,4 +1,5 @@
 """Everything that is published, from results/records.csv and curves.csv alone: tables, figures, the page, the README's.
+The page also shows the tables and figures that scripts/othello.py left.
 
     python scripts/publish.py [--results FOLDER]            brings the records up to date with the runs, writes it all
     python scripts/publish.py --check                       writes nothing; 1 if a committed file is not what comes out
@@ -40,6 +41,9 @@ def again(results: Path, scratch: Path) -> Path:
     """All of it made anew from the records alone, elsewhere."""
     for name in ("records.csv", "curves.csv"):
         shutil.copy(results / name, scratch)
+    for name in ("tables", "figures"):  # of what the page shows besides
+        if (results / "othello" / name).is_dir():
+            shutil.copytree(results / "othello" / name, scratch / "othello" / name)
     made(scratch)
     return scratch
 
