@@ -1,6 +1,7 @@
 """A training step of every model in one run, beside that of `lstm_block`: what a short string costs untuned.
 
-    python scripts/step_benchmark.py [--length 40] [--batch 32] [--width 64] [--repeats 7] [--models NAME ..] [--json]
+    python scripts/step_benchmark.py [--length 40] [--batch 32] [--width 64] [--repeats 7] [--models NAME ..]
+                                     [--json] [--out FILE]      the same JSON, with its provenance, to a file
 
 Whole steps of the harness (strings, forward, backward, clipping, AdamW) on parity, on one thread in process time; the
 models take turns, so that a machine whose speed drifts slows all alike, and medians are quoted with the 20th and 80th
@@ -12,12 +13,14 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from harness.config import Eval, Run, Train
-from harness.machine import processor
+from harness.files import write_atomically
+from harness.machine import processor, provenance
 from harness.pack import Pack
 from harness.parts import plain, replaced
 from harness.registry import all_models, find_model, find_task
@@ -50,7 +53,10 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--models", nargs="+", default=[], help="default: all")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--out", type=Path, help="write JSON")
     options = parser.parse_args()
+    if options.out and not options.out.parent.is_dir():
+        parser.error(f"--out names a file in a folder that is there, not {options.out}")
     size = {"length": options.length, "batch": options.batch, "width": options.width}
     names = dict.fromkeys([BESIDE, *(options.models or sorted(all_models()))])
     with pinned(1):
@@ -72,8 +78,11 @@ def main() -> int:
         for column, name in enumerate(packs)
     ]
     slow = [row["model"] for row in rows if row["ratio"] > LIMIT and not row["loop"]]
+    told = {"processor": processor(), **size, "repeats": options.repeats, "rows": rows, "slow": slow}
+    if options.out:
+        write_atomically(options.out, f"{json.dumps({**told, 'provenance': provenance()}, indent=1)}\n".encode())
     if options.json:
-        print(json.dumps({"processor": processor(), "torch": torch.__version__, **size, "rows": rows, "slow": slow}))
+        print(json.dumps({**told, "torch": torch.__version__}))
         return 1 if slow else 0
     print(f"a step on {processor()}, one thread, {size}, medians of {options.repeats}")
     for row in sorted(rows, key=lambda row: row["ratio"]):

@@ -43,3 +43,15 @@ def test_only_what_is_no_loop_may_be_too_slow(
 
 def test_the_loops_are_models() -> None:
     assert set(step_benchmark.LOOPS) <= set(all_models())
+
+
+def test_the_file_says_where_it_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "steps.json"
+    _, told = said(["--models", "rnn", "--out", str(file)], monkeypatch, capsys)
+    kept = json.loads(file.read_text())
+    assert kept["rows"] == told["rows"] and kept["provenance"]["command"][0] == "step_benchmark.py"
+    with pytest.raises(SystemExit) as ended:
+        said(["--models", "rnn", "--out", str(tmp_path / "no" / "steps.json")], monkeypatch, capsys)
+    assert ended.value.code == 2 and "names a file in a folder that is there" in capsys.readouterr().err
