@@ -3,13 +3,10 @@
     z, [v, B, C], dt = W_in x        v, B, C = silu(conv([v, B, C]))        dt = softplus(dt + b)        per head:
     h_t = exp(dt_t A) h_{t-1} + dt_t B_t v_t^T        y_t = C_t h_t + D v_t        out = W_out rmsnorm(y silu(z))
 
-Dao and Gu 2024 (2405.21060), with one group: all heads share B and C. Over a chunk of 64 positions from the state h_0
-
-    y_t = sum_{s <= t} exp(l_t - l_s) (C_t . B_s) dt_s v_s + exp(l_t) C_t h_0        l_t = sum_{s <= t} dt_s A
-
-so the memory is linear in the length. A is uniform in -16 .. -1 at the start, dt log-uniform in 1e-3 .. 1e-1, D = 1; as
-in the authors' code A is learned through its logarithm, A and D are not decayed, the gate comes before the norm, and
-W_out is divided by the root of the number of blocks.
+Dao and Gu 2024 (2405.21060), with one group: all heads share B and C. The chunks are those of `_ssd`. A is uniform in
+-16 .. -1 at the start, dt log-uniform in 1e-3 .. 1e-1, D = 1; as in the authors' code A is learned through its
+logarithm, A and D are not decayed, the gate comes before the norm, and W_out is divided by the root of the number of
+blocks.
 """
 
 from dataclasses import dataclass
@@ -21,9 +18,8 @@ from torch import Tensor, nn
 from models._convolution import ShortConvolution
 from models._residual import Layer, Residual, scale_down
 from models._selective_scan import at_least_fp32, initial_dt_bias
+from models._ssd import ssd_chunks, ssd_step
 from models.base import Block, Context, ModelConfig, State, register, require
-
-CHUNK = 64
 
 
 class SSD(Layer):
@@ -77,46 +73,12 @@ class SSD(Layer):
                 h_BHNK = v_BLHK.new_zeros(()).expand(z_BLE.shape[0], heads, states, width // heads)
             # exp(-100) is nothing; sums of less would cost the later decays of their chunk their digits.
             log_a_BLH = (-dt_BLH * self.A_log.to(dtype).exp()).clamp(min=-100)
-            y_BLHK, h_BHNK = scan(dt_BLH[..., None] * v_BLHK, log_a_BLH, B_BLN, C_BLN, h_BHNK.to(dtype))
-        y_BLE = rearrange(y_BLHK + self.D[:, None] * v_BLHK, "b l h k -> b l (h k)")
+            u_BLHRK = (dt_BLH[..., None] * v_BLHK)[..., None, :]
+            B_BLHRN, C_BLHRN = B_BLN[:, :, None, None], C_BLN[:, :, None, None]
+            y_BLHRK, h_BHNK = scan(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK.to(dtype))
+        y_BLE = rearrange(y_BLHRK.squeeze(-2) + self.D[:, None] * v_BLHK, "b l h k -> b l (h k)")
         gated_BLE = y_BLE * nn.functional.silu(z_BLE)
         return self.out(self.norm(gated_BLE.to(self.norm.weight.dtype))), h_BHNK
-
-
-def ssd_step(u_BLHK: Tensor, log_a_BLH: Tensor, B_BLN: Tensor, C_BLN: Tensor, h_BHNK: Tensor) -> tuple[Tensor, Tensor]:
-    """The recurrence over a length of one, for inputs u = dt v."""
-    u_BHK, log_a_BH, B_BN, C_BN = (z.squeeze(1) for z in (u_BLHK, log_a_BLH, B_BLN, C_BLN))
-    h_BHNK = log_a_BH.exp()[..., None, None] * h_BHNK + B_BN[:, None, :, None] * u_BHK[:, :, None]
-    return rearrange(C_BN[:, None, None] @ h_BHNK, "b h 1 k -> b 1 h k"), h_BHNK
-
-
-def ssd_chunks(
-    u_BLHK: Tensor, log_a_BLH: Tensor, B_BLN: Tensor, C_BLN: Tensor, h_BHNK: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The same over any length: all y [B, L, H, K] and the last state."""
-    length = u_BLHK.shape[1]
-    size = -(-length // -(-length // CHUNK))  # as few chunks as there can be, of one size
-    padding = -length % size  # behind the end, where u = 0 and log a = 0 leave the state as it is
-    u_BCHTK = rearrange(nn.functional.pad(u_BLHK, (0, 0, 0, 0, 0, padding)), "b (c t) h k -> b c h t k", t=size)
-    log_a_BCHT = rearrange(nn.functional.pad(log_a_BLH, (0, 0, 0, padding)), "b (c t) h -> b c h t", t=size)
-    B_BCTN, C_BCTN = (
-        rearrange(nn.functional.pad(z, (0, 0, 0, padding)), "b (c t) n -> b c t n", t=size) for z in (B_BLN, C_BLN)
-    )
-
-    l_BCHT = log_a_BCHT.cumsum(-1)
-    # Masked before the exponential: above the diagonal the differences are positive and would overflow.
-    past_TS = torch.ones(size, size, dtype=torch.bool, device=u_BLHK.device).tril()
-    decay_BCHTS = (l_BCHT[..., None] - l_BCHT[..., None, :]).masked_fill(~past_TS, float("-inf")).exp()
-    y_BCHTK = ((C_BCTN @ B_BCTN.mT)[:, :, None] * decay_BCHTS) @ u_BCHTK
-
-    to_end_BCHT = (l_BCHT[..., -1:] - l_BCHT).exp()
-    added_BCHNK = B_BCTN.mT[:, :, None] @ (to_end_BCHT[..., None] * u_BCHTK)
-    starts = []
-    for a_BH, added_BHNK in zip(l_BCHT[..., -1].exp().unbind(1), added_BCHNK.unbind(1), strict=True):
-        starts.append(h_BHNK)
-        h_BHNK = a_BH[..., None, None] * h_BHNK + added_BHNK
-    y_BCHTK = y_BCHTK + l_BCHT.exp()[..., None] * (C_BCTN[:, :, None] @ torch.stack(starts, 1))
-    return rearrange(y_BCHTK, "b c h t k -> b (c t) h k")[:, :length], h_BHNK
 
 
 @register

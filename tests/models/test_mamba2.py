@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from harness.optim import declared
+from models._ssd import ssd_chunks, ssd_step
 from models.base import Context
-from models.mamba2 import SSD, Mamba2Config, ssd_chunks, ssd_step
+from models.mamba2 import SSD, Mamba2Config
 
 torch.set_num_threads(1)
 
@@ -20,8 +21,8 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
 
 
 def scan_inputs(batch: int, length: int) -> list[Tensor]:
-    """u, log a, B, C and h, for 2 heads of dimension 4 with 3 states."""
-    shapes = [(batch, length, 2, 4), (batch, length, 2), (batch, length, 3), (batch, length, 3), (batch, 2, 3, 4)]
+    """u, log a, B, C and h, for 2 heads of dimension 4 with 3 states, which share B and C, of rank 1."""
+    shapes = [(batch, length, 2, 1, 4), (batch, length, 2), *2 * [(batch, length, 1, 1, 3)], (batch, 2, 3, 4)]
     u, log_a, *others = (torch.randn(shape, dtype=torch.float64) for shape in shapes)
     return [z.requires_grad_() for z in (u, -log_a.exp(), *others)]
 
@@ -38,10 +39,11 @@ def by_hand(u: list, log_a: list, B: list, C: list, h: list) -> tuple[list, list
 @pytest.mark.parametrize("length", LENGTHS)
 def test_chunks_equal_the_recurrence_on_plain_floats(length: int) -> None:
     u, log_a, B, C, h = inputs = scan_inputs(2, length)
-    y_BLHK, h_BHNK = ssd_chunks(*inputs)
+    y_BLHRK, h_BHNK = ssd_chunks(*inputs)
     for b, k in ((b, k) for b in range(2) for k in range(2)):
-        y, after = by_hand(u[b, :, k].tolist(), log_a[b, :, k].tolist(), B[b].tolist(), C[b].tolist(), h[b, k].tolist())
-        close(y_BLHK[b, :, k], torch.tensor(y, dtype=torch.float64), 1e-11)
+        each = (u[b, :, k, 0], log_a[b, :, k], B[b, :, 0, 0], C[b, :, 0, 0], h[b, k])
+        y, after = by_hand(*(z.tolist() for z in each))
+        close(y_BLHRK[b, :, k, 0], torch.tensor(y, dtype=torch.float64), 1e-11)
         close(h_BHNK[b, k], torch.tensor(after, dtype=torch.float64), 1e-11)
 
 
