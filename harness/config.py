@@ -285,7 +285,7 @@ class Exec:
     compile: Literal["auto", "on", "off"] = "auto"
     """Whether torch.compile fuses what it can of a step; auto: on CUDA, for runs long enough to be worth it."""
     wandb: Literal["off", "online", "offline"] = "off"
-    """Whether runs are copied to Weights & Biases while they train (harness/tracking.py)."""
+    """Whether runs are copied to Weights & Biases while they train (harness/mirror.py)."""
     wandb_group: str = ""
     """Name of the sweep there; `ladder sweep` puts its script's."""
     checkpoint_every: int = 1000

@@ -11,6 +11,7 @@ from tyro.conf import Positional
 
 from harness import status, tracking
 from harness.files import default_results
+from harness.mirror import line
 from harness.options import name_first, parse
 from harness.records import RunFolder, find_run
 
@@ -79,7 +80,7 @@ def _sync(words: list[str]) -> int:
     except Exception as error:  # wandb's, of any class
         if isinstance(error, ValueError):
             raise
-        print(f"ladder: {done} of {len(folders)} runs copied, then {tracking.line(error)}", file=sys.stderr)
+        print(f"ladder: {done} of {len(folders)} runs copied, then {line(error)}", file=sys.stderr)
         return 1
     return 0
 
@@ -106,7 +107,7 @@ def _report(words: list[str]) -> int:
         )
         print(report.save(draft=options.draft).url)
     except Exception as error:  # wandb's, of any class
-        print(f"ladder: no report: {tracking.line(error)}", file=sys.stderr)
+        print(f"ladder: no report: {line(error)}", file=sys.stderr)
         return 1
     return 0
 

@@ -23,12 +23,12 @@ from harness.config import Exec, Run
 from harness.distributed import agreed, checkpoints_of_first, from_first, is_first, joined, make_pack, processes
 from harness.machine import avoid_faulty_tiles, find_device, keep_freed_memory, numerics, provenance
 from harness.member import Member
+from harness.mirror import mirrored
 from harness.outcome import labels
 from harness.progress import Progress
 from harness.records import Busy, RunFolder
 from harness.signals import Asked, Preempted, listening
 from harness.steps import capturable, stepper
-from harness.tracking import mirrored
 from models._kernels import demand
 
 

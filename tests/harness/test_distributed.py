@@ -1,197 +1,28 @@
 """One run in two processes is the run in one: gradients, steps, scores, records; and no process waits for a dead one.
 
-The processes are this file, started twice as a script with the variables that torchrun sets, over gloo on the CPU.
+The processes are tests/pair_of_processes.py, started once; all tests that read what they found are in this file.
 """
 
-import hashlib
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pair_of_processes
 import pytest
 import torch
-from torch import Tensor
+from pair_of_processes import CPU, cells, settings_in, stopping_run, worked
 
-import harness.train
 from harness import checkpoint
 from harness.build import build_model
-from harness.config import Eval, Exec, Run, Train
 from harness.data import TrainingStream
-from harness.distributed import joined, launched_rank, make_evaluator, make_pack
-from harness.machine import avoid_faulty_tiles
-from harness.pack import Pack
-from harness.records import Busy, RunFolder
-from harness.registry import discover, find_model, find_task
-from harness.signals import Preempted
-from harness.train import RunFailed, execute
+from harness.records import RunFolder
+from harness.train import execute
 from models.base import Context
-from models.lstm import LSTMBlock, LSTMConfig
 
-Joined = Callable[[Run, Exec], AbstractContextManager[Exec]]
-CPU, ROOT = torch.device("cpu"), Path(__file__).parents[2]
-EXACT = Train(steps=24, batch=6, lengths=(3, 12), lr=1e-2, precision="fp64", warmup=0.1)
-SCORE = Eval(
-    lengths=(5, 12), test=40, validation=24, every=8, bins=(5, 12), extrapolate=(14,), extrapolation=6, batch=8
-)
-
-
-def cells() -> dict[str, Run]:
-    """Answers of unequal number, dropout, a loss that couples the rows, a length and a curriculum for whole steps."""
-    task = find_task("bucket_sort")()
-    plain = {name: Run(task=task, model=find_model(name).tiny(), train=EXACT, eval=SCORE) for name in ("lstm", "moe")}
-    dropped = replace(find_model("transformer").tiny(), dropout=0.3)
-    shared = replace(EXACT, lengths_per="batch", curriculum=(6, 12))
-    return plain | {
-        "transformer": replace(plain["lstm"], model=dropped),
-        "curriculum": replace(plain["lstm"], train=shared, seed=3),
-    }
-
-
-def first_gradient(pack: Pack) -> dict[str, Any]:
-    """Of step 0, with what the loss is made of."""
-    batch = pack.draw(pack.step_number, pack.run.train.longest(0))
-    gradient_RP, loss_R, metrics = pack.gradients(pack.step_number, batch)
-    named = {name: float(value) for name, value in metrics.items()}
-    return {"gradient": gradient_RP, "loss": float(loss_R), "metrics": named, "scored": int(batch.scored_BL.sum())}
-
-
-def ten_steps(pack: Pack) -> dict[str, Any]:
-    for step in range(10):
-        pack.advance(pack.run.train.longest(step))
-    seen = pack.seen()[0]
-    digest = hashlib.sha256(pack.weight_RP.numpy().tobytes()).hexdigest()
-    return {"weight": pack.weight_RP.clone(), "digest": digest, "loss": seen.loss, "norm": seen.norm}
-
-
-def worked(run: Run) -> dict[str, Any]:
-    pack = make_pack([run], device=CPU, backend="auto")
-    found = {"first": first_gradient(pack), "ten": ten_steps(pack)}
-    scorer = make_evaluator(run, pack.models[0], device=CPU, backend="auto")
-    scores = {"test": scorer.test(), "trained": scorer.in_distribution(), **scorer.extrapolation()}
-    return found | {"scores": {name: score.plain() for name, score in scores.items()}}
-
-
-@dataclass(frozen=True, kw_only=True)
-class HalfBrokenConfig(LSTMConfig):
-    """NaN in the fifth step, in the second process alone."""
-
-    name = "half_broken"
-
-    def block(self, layer: int) -> LSTMBlock:
-        return _HalfBroken(self)
-
-
-class _HalfBroken(LSTMBlock):
-    def __init__(self, config: HalfBrokenConfig) -> None:
-        super().__init__(config)
-        self.calls = 0
-
-    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        self.calls += self.training
-        broken = self.calls == 5 and launched_rank() == 1
-        return super().forward(x_BLD, ctx) * (float("nan") if broken else 1.0)
-
-
-def stopping_run() -> Run:
-    train = Train(steps=400, batch=16, lengths=(3, 4), lr=3e-2, precision="fp64", stop_after=2)
-    score = Eval(lengths=(3, 4), test=32, validation=32, every=10, bins=(3, 4), extrapolate=(), batch=8)
-    return Run(task=find_task("even_pairs")(), model=LSTMConfig(d_model=16), train=train, eval=score, seed=1)
-
-
-def settings_in(results: Path) -> Exec:
-    return Exec(device="cpu", results=results, log_every=4, checkpoint_every=7)
-
-
-@contextmanager
-def at_step(step: int, act: Callable[[], object]) -> Iterator[None]:
-    """The second process does something as it comes to a step."""
-    advance = Pack.advance
-
-    def acting(pack: Pack, longest: int) -> None:
-        if launched_rank() == 1 and int(pack.step_number) == step:
-            act()
-        advance(pack, longest)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Pack, "advance", acting)
-        yield
-
-
-def whole(folder: Path, joined: Joined) -> dict[str, Any]:
-    """What a healthy pair does: arithmetic, and runs to their end by every road."""
-    runs = cells()
-    with joined(runs["lstm"], Exec(device="cpu")):
-        found: dict[str, Any] = {name: worked(run) for name, run in runs.items()}
-    run = runs["transformer"]
-    found["done"] = execute(run, settings_in(folder / "whole"))
-    found["again"] = execute(run, settings_in(folder / "whole"))
-    try:
-        with at_step(9, lambda: os.kill(os.getpid(), signal.SIGTERM)):
-            execute(run, settings_in(folder / "parts"))
-    except Preempted as stop:
-        found["code"] = stop.code
-    found["parts"] = execute(run, settings_in(folder / "parts"))
-    found["stopped"] = execute(stopping_run(), settings_in(folder / "stopped"))
-    broken = replace(run, model=HalfBrokenConfig(d_model=8))
-    found["diverged"] = execute(broken, settings_in(folder / "diverged"))
-    held = RunFolder(folder / "busy", run.run_id)
-    try:
-        if launched_rank() == 0:
-            with held.locked():
-                execute(run, settings_in(folder / "busy"))
-        else:
-            execute(run, settings_in(folder / "busy"))
-    except Busy as busy:
-        found["busy"] = str(busy)
-    found["left"] = [path.name for path in Path(os.environ["TMPDIR"]).iterdir()]
-    return found
-
-
-def faults(folder: Path) -> dict[str, Any]:
-    """The second process falls silent, then breaks, then is killed."""
-    found: dict[str, Any] = {}
-    run = cells()["lstm"]
-    given_up = folder / "given_up"
-
-    def sleep() -> None:
-        while not given_up.exists():
-            time.sleep(0.05)
-
-    acts = {"silent": sleep, "broken": lambda: 1 / 0, "killed": lambda: os.kill(os.getpid(), signal.SIGKILL)}
-    for name, act in acts.items():
-        start = time.monotonic()
-        try:
-            with at_step(3, act):
-                execute(run, settings_in(folder / name))
-        except RunFailed as failed:
-            found[name] = str(failed), time.monotonic() - start
-        if launched_rank() == 0:
-            given_up.touch()
-    return found
-
-
-def main(folder: Path) -> None:
-    """What each of the two processes does: the work of a healthy pair, then the faults, of which the last kills one."""
-    torch.set_num_threads(1)
-    avoid_faulty_tiles()
-    discover()
-
-    def joined_here(run: Run, settings: Exec) -> AbstractContextManager[Exec]:
-        patience = timedelta(seconds=5 if settings.results.name == "silent" else 60)
-        return joined(run, settings, init_method=f"file://{folder / 'store'}", patience=patience)
-
-    harness.train.joined = joined_here
-    torch.save(whole(folder, joined_here), folder / f"whole{launched_rank()}.pt")
-    torch.save(faults(folder), folder / f"faults{launched_rank()}.pt")
+ROOT = Path(__file__).parents[2]
 
 
 class Pair(NamedTuple):
@@ -202,7 +33,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Two processes of this file, as torchrun would start them, and what each of them found."""
+    """Two processes, as torchrun would start them, and what each of them found."""
     folder = tmp_path_factory.mktemp("pair")
     shared = {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
     started, ended = [], []
@@ -210,7 +41,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
         temporary = folder / f"temporary{rank}"
         temporary.mkdir()
         environment = os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank, "TMPDIR": str(temporary)}
-        command = [sys.executable, __file__, str(folder)]
+        command = [sys.executable, "-P", pair_of_processes.__file__, str(folder)]
         started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
     try:
         for process in started:
@@ -349,39 +180,3 @@ def test_nobody_waits_for_a_process_that_is_gone(pair: Pair) -> None:
         assert failure["error"].startswith("PeerLost")
     assert "process 1 of 2 failed" in said_second
     assert "ZeroDivisionError" in said_second
-
-
-def test_torchrun_trains_one_run(tmp_path: Path) -> None:
-    words = "run bucket_sort moe --model.d-model 16 --train.steps 4 --train.batch 6 --train.lengths 3 12 --eval.test 16"
-    words += " --eval.validation 16 --eval.lengths 5 12 --eval.extrapolate --exec.device cpu --json"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    environment = os.environ | {"LADDER_RESULTS": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, "harness.cli", *words.split()], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)  # of one process: two would be no JSON
-    assert (result["status"], result["steps"], result["numerics"]["processes"]) == ("done", 4, 2)
-
-
-@pytest.mark.parametrize(
-    ("train", "settings", "message"),
-    [
-        ({"batch": 7}, {}, "train.batch=7 does not divide among 2 processes"),
-        ({}, {"compile": "on"}, "exec.compile=on is for one process, not for 2"),
-        ({}, {"capture": "on"}, "exec.capture=on is for one process, not for 2"),
-    ],
-)
-def test_what_several_processes_cannot_do_is_refused(
-    train: dict[str, Any], settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
-        monkeypatch.setenv(name, value)
-    run = replace(cells()["lstm"], train=replace(EXACT, **train))
-    with pytest.raises(ValueError, match=message):
-        execute(run, replace(settings_in(tmp_path / "results"), **settings), quiet=True)
-    assert not (tmp_path / "results").exists()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

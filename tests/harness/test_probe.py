@@ -1,86 +1,28 @@
 """Probes: what they find where the board is, what they do not where it is not, and who they are compared with."""
 
 import json
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from oracles_othello import Game
-from torch import Tensor, nn
+from hand_made_boards import of_hand
+from othello_runs import BOARD, tiny
+from othello_runs import refused as refused
 
 from harness import cli
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Train
 from harness.probe import load_probe, probe, probe_run
-from harness.probe_fit import KINDS, History, Kind, ProbeSettings, Stream, fit
-from harness.probe_streams import Strings, Trained, labels_of, load_trained, stream_positions, streams_of, strings_of
-from harness.probe_table import Reading, labels_of_others, majority, paired
+from harness.probe_fit import KINDS, Kind, ProbeSettings, Stream, fit
+from harness.probe_streams import Trained, labels_of, load_trained, stream_positions, streams_of, strings_of
+from harness.probe_table import majority
 from harness.records import RunFolder
-from harness.train import execute
-from models.base import Block, Context, ModelConfig
-from models.lstm_block import LSTMBlockConfig
 from tasks.dyck import Dyck
-from tasks.othello import Othello
 from tasks.parity import Parity
 from tasks.set import DistinctSymbols
 
 SMALL = ProbeSettings(games_train=40, games_validation=15, games_test=20, epochs=2, batch=128, hidden=8)
-BOARD = Othello(size=6)
-WHOLE = {"lengths": (60, 60)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class HandMadeConfig(ModelConfig):
-    """A stream with the board in black and white in it, or with nothing but which position it is."""
-
-    name, family, year, paper = "hand_made", "test", 2026, "none"
-    d_model: int = 36 * 3
-    holds: str = "board"
-
-    def block(self, layer: int) -> Block:
-        raise NotImplementedError
-
-    def build(self, vocab_size: int) -> "HandMade":
-        return HandMade(self)
-
-
-class HandMade(nn.Module):
-    num_layers = 1
-
-    def __init__(self, config: HandMadeConfig) -> None:
-        super().__init__()
-        self.config, self.weight = config, nn.Parameter(torch.ones(()))
-
-    def forward(self, tokens_BL: Tensor, ctx: Context) -> Tensor:
-        batch, length = tokens_BL.shape
-        if self.config.holds == "nothing":
-            x_BLD = torch.eye(length, self.config.d_model).expand(batch, -1, -1)
-        else:
-            x_BLD = nn.functional.one_hot(BOARD.state(tokens_BL), 3).flatten(2).float() + 5
-        if self.config.holds != "no stream":
-            ctx.visit(0, torch.zeros_like(x_BLD))
-        return self.weight * ctx.visit(1, x_BLD)
-
-
-def of_hand(holds: str) -> Trained:
-    run = Run(task=BOARD, model=HandMadeConfig(holds=holds), train=Train(**WHOLE), eval=Eval(**WHOLE, bins=(60,)))
-    return Trained(run, run.model.build(33).eval(), 1)
-
-
-def tiny(results: Path, **parts: object) -> RunFolder:
-    """A run of one step, done."""
-    run = Run(
-        task=BOARD,
-        model=LSTMBlockConfig(d_model=16, num_blocks=2),
-        train=Train(steps=1, batch=2, **WHOLE),
-        eval=Eval(test=2, validation=2, bins=(60,), extrapolate=(), **WHOLE),
-    )
-    run = replace(run, **parts)
-    execute(run, Exec(results=results, device="cpu"), quiet=True)
-    return RunFolder(results, run.run_id)
 
 
 @pytest.fixture(scope="module")
@@ -93,36 +35,6 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def row_of(result: dict, **wanted: object) -> dict:
     (row,) = (row for row in result["rows"] if all(row[key] == value for key, value in wanted.items()))
     return row
-
-
-def some_strings(count: int = 30) -> Strings:
-    return strings_of(of_hand("board").run, "probe/test", count=count, lengths=(60, 60))
-
-
-def test_labels_are_those_of_a_slow_board_at_every_move() -> None:
-    strings, places = some_strings(80), list(BOARD.squares)
-    position_of = list(zip(strings.string_N.tolist(), strings.position_N.tolist(), strict=True))
-    seen, passes = 0, 0
-    for game, tokens_L in enumerate(strings.batch.tokens_BL.tolist()):
-        slow = Game(6)
-        for position, token in enumerate(filter(None, tokens_L)):
-            slow.play(BOARD.vocab[token])
-            row = position_of.index((game, position))
-            assert strings.labels["mine_theirs"][row].tolist() == slow.labels(slow.viewer), (game, position)
-            assert strings.labels["black_white"][row].tolist() == slow.labels("B")
-            seen += 1
-        passes += slow.passes
-    assert seen == len(position_of) and passes > 3
-    assert places == list(slow.places)
-
-
-def test_the_splits_are_three() -> None:
-    run = of_hand("board").run
-    splits = [strings_of(run, f"probe/{name}", count=50, lengths=(60, 60)) for name in ("train", "validation", "test")]
-    games = [set(map(tuple, split.batch.tokens_BL.tolist())) for split in splits]
-    assert not games[0] & games[1] and not games[0] & games[2] and not games[1] & games[2]
-    again = strings_of(replace(run, seed=7), "probe/test", count=50, lengths=(60, 60))
-    assert torch.equal(again.batch.tokens_BL, splits[2].batch.tokens_BL)  # the same for every run
 
 
 def accuracy(trained: Trained, layer: int, kind: Kind, *, games: int, settings: ProbeSettings) -> tuple[float, float]:
@@ -174,83 +86,6 @@ def test_a_random_network_reads_no_less_than_the_commonest_labels(done: RunFolde
         settings = ProbeSettings(epochs=3, batch=128)
         found, commonest = accuracy(load_trained(done), layer, "linear", games=300, settings=settings)
         assert found > commonest, layer
-
-
-def test_accuracies_and_majority_by_hand() -> None:
-    train, test = some_strings(30), strings_of(of_hand("board").run, "probe/train", count=20, lengths=(60, 60))
-    said_NS = majority(train, "mine_theirs", test, num_classes=3)
-    rows = list(zip(test.string_N.tolist(), test.position_N.tolist(), said_NS.tolist(), strict=True))
-    labels = test.labels["mine_theirs"].tolist()
-    for (_, position, said), cell in product(rows[::17], (0, 7, 14, 35)):
-        counts = Counter(train.labels["mine_theirs"][train.position_N == position][:, cell].tolist())
-        assert counts[said[cell]] == max(counts.values())
-    right = [[a == b for a, b in zip(row[2], label, strict=True)] for row, label in zip(rows, labels, strict=True)]
-    found = Reading(said_NS, test.labels["mine_theirs"], test, is_board=True).accuracies()
-    flat = [value for row in right for value in row]
-    stones = [value for row, label in zip(right, labels, strict=True) for value, c in zip(row, label, strict=True) if c]
-    assert found["cell"] == pytest.approx(sum(flat) / len(flat))
-    assert found["board"] == pytest.approx(sum(map(all, right)) / len(right))
-    assert found["occupied"] == pytest.approx(sum(stones) / len(stones))
-    games, positions = {}, {}
-    for (game, position, _), row in zip(rows, right, strict=True):
-        games.setdefault(game, []).extend(row)
-        positions.setdefault(position, []).extend(row)
-    means = torch.tensor([sum(values) / len(values) for values in games.values()], dtype=torch.float64)
-    assert found["cell_sd_games"] == pytest.approx(float(means.std()))
-    assert found["by_position"] == pytest.approx([sum(v) / len(v) for _, v in sorted(positions.items())])
-    assert found["by_cell"][7] == pytest.approx(sum(row[7] for row in right) / len(right))
-
-
-def test_paired_differences_by_hand() -> None:
-    found = paired(torch.tensor([3.0, 5.0, 4.0]), torch.tensor([1.0, 1.0, 1.0]))  # differences 2, 4, 3
-    assert (found["mean"], found["sd"]) == (3.0, 1.0) and found["se"] == pytest.approx(3**-0.5)
-    assert found["mean_over_sd"] == 3.0 and found["mean_over_se"] == pytest.approx(3 * 3**0.5)
-    assert paired(torch.ones(4), torch.zeros(4))["mean_over_sd"] is None
-
-
-def test_shuffled_labels_are_those_of_other_games_at_the_same_move() -> None:
-    strings = some_strings(40)
-    others_NS, labels_NS = labels_of_others(strings, "mine_theirs", seed=0), strings.labels["mine_theirs"]
-    for position in (0, 9, 30):
-        rows_N = strings.position_N == position
-        found, there = (sorted(map(tuple, x[rows_N].tolist())) for x in (others_NS, labels_NS))
-        assert found == there
-    assert float((others_NS != labels_NS).any(1).double().mean()) > 0.9
-    assert not torch.equal(labels_of_others(strings, "mine_theirs", seed=1), others_NS)
-
-
-def test_history_by_hand() -> None:
-    tokens_BL = torch.tensor([[2, 1, 3, 0], [1, 1, 0, 0]])
-    history = History(tokens_BL, torch.tensor([0, 0, 1]), torch.tensor([0, 2, 1]), vocab=4)
-    x_ND, position_N = history.rows(torch.arange(3))
-    assert position_N.tolist() == [0, 2, 1]
-    told = [[(place // 3, place % 3 + 1) for place in row.nonzero()[:, 0].tolist()] for row in x_ND]
-    assert told == [[(0, 2)], [(0, 3), (1, 1), (2, 2)], [(0, 1), (1, 1)]]  # (how long ago, which symbol)
-
-
-@pytest.mark.parametrize("kind", ["linear", "two_layer"])
-def test_a_probe_is_fitted_to_what_can_be_separated(kind: str) -> None:
-    x_ND = torch.randn(600, 5, generator=torch.Generator().manual_seed(0)) * torch.tensor([1, 4, 1, 1, 1]) + 100
-    labels_NS = torch.stack([(x_ND[:, 0] > 100).long(), (x_ND[:, 1] > 100).long() + (x_ND[:, 1] > 104).long()], 1)
-    inputs, position_N = Stream(x_ND, torch.arange(600) % 4, width=4), torch.arange(600) % 4
-    settings = ProbeSettings(epochs=40, batch=50)
-    found = fit((inputs, labels_NS), (inputs, labels_NS), kind=kind, sizes=(2, 3), settings=settings)
-    assert found.validation > 0.97
-    logits_NSC = found.probe.logits(x_ND, position_N)
-    assert logits_NSC.shape == (600, 2, 3) and bool((logits_NSC[:, 0, 2] == -torch.inf).all())  # it has two classes
-    if kind == "linear":
-        bias_LCS = found.probe.tensors[1].unflatten(1, (3, 2))
-        by_hand_N = x_ND @ found.probe.directions[1, 2] + bias_LCS[position_N, 2, 1]
-        assert torch.allclose(by_hand_N, logits_NSC[:, 1, 2], atol=1e-3)
-
-
-def test_what_a_bias_for_each_position_alone_can_know() -> None:
-    position_N = torch.arange(1200) % 6
-    labels_NS = (position_N[:, None] % 3).long()
-    inputs = Stream(torch.zeros(1200, 2), position_N, width=6)
-    settings = ProbeSettings(epochs=8, batch=50, hidden=16)
-    for kind in ("linear", "two_layer"):
-        assert fit((inputs, labels_NS), (inputs, labels_NS), kind=kind, sizes=(3,), settings=settings).validation == 1
 
 
 @pytest.mark.parametrize(("task", "cells"), [(Parity(), 1), (Dyck(), 2)])
@@ -311,17 +146,6 @@ def test_twice_the_same_and_read_again(done: RunFolder) -> None:
     )
     assert against["mean"] == pytest.approx(ours - theirs, abs=1e-3)  # all games but those that end early are as long
     assert against["games"] == 20
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def say(*words: str) -> str:
-        assert cli.main(words) == 2
-        said = capsys.readouterr()
-        assert said.out == "" and said.err.count("\n") == 1
-        return said.err
-
-    return say
 
 
 def test_what_cannot_be_probed(refused: Callable[..., str], tmp_path: Path, done: RunFolder) -> None:

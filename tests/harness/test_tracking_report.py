@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from records_by_hand import filled, folder_of, result_of, runs
 
-from harness import tracking
+from harness import mirror, tracking
 from harness.records import RunFolder
 from harness.tracking_commands import wandb as wandb_command
 
@@ -204,11 +204,11 @@ def test_a_server_that_answers_nonsense_is_one_line(
     folder = folder_of(tmp_path, run)
     for name, value in surroundings(server, tmp_path).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(tracking, "_trouble", [])
-    with tracking.mirrored([(run, {})], tmp_path, mode="online"):
+    monkeypatch.setattr(mirror, "_trouble", [])
+    with mirror.mirrored([(run, {})], tmp_path, mode="online"):
         folder.log(step=1, loss=0.5)
         start = time.monotonic()
-    assert time.monotonic() - start < tracking.PATIENCE
+    assert time.monotonic() - start < mirror.PATIENCE
     (said,) = capfd.readouterr().err.splitlines()
     assert said.startswith("W&B is left alone from here on: ")
 
