@@ -22,6 +22,9 @@ LEGAL = 0.95
 BEYOND = 3.0
 """By so many standard deviations over games the linear probe must beat the random network and the majority."""
 
+MEASURED = ("config.json", "result.json", probe.FILE, intervene.FILE, worldmodel.FILE)
+"""Files of a run from which its line is made."""
+
 _PROBES = (
     *(("model", kind) for kind in ("linear", "two_layer")),
     *(("random_network", kind) for kind in ("linear", "two_layer")),
@@ -55,6 +58,10 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
         "size": run.task.size,
         "parameters": result["parameters"],
         "steps": result["steps"],
+        "commit": result["provenance"]["commit"],
+        "dirty": result["provenance"]["dirty"],
+        "device": result["numerics"]["device"],
+        "torch": result["provenance"]["packages"]["torch"],
         "is_result": is_result(size=run.task.size, legal=test["accuracy"]),
         "legal": test["accuracy"],
         "loss": test["loss"],
@@ -110,7 +117,9 @@ def page_table(rows: Sequence[dict[str, Any]]) -> str:
     body = "\n".join(
         f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>' for name, *cells in lines
     )
-    said = "\n".join(f"<li>{html.escape(line.strip(), quote=True)}</li>" for line in verdicts(rows))
+    made = [f"{row['model']} at commit {row['commit']}, torch {row['torch']}, {row['device']}" for row in rows]
+    told = "\n".join(verdicts(rows)).replace("\n  ", "; ").split("\n")
+    said = "\n".join(f"<li>{html.escape(line, quote=True)}</li>" for line in [*told, *made])
     return (
         f'<div class="scroll" tabindex="0"><table class="plain boards"><thead><tr>{heads}</tr></thead>\n'
         f'<tbody>{body}</tbody></table></div>\n<ul class="settings">{said}</ul>\n'
@@ -154,6 +163,15 @@ def write(rows: Sequence[dict[str, Any]], stem: Path) -> str:
     write_atomically(stem.with_name(f"{stem.name}.md"), text.encode())
     write_atomically(stem.with_name(f"{stem.name}.html"), page_table(rows).encode())
     return text
+
+
+def keep(folders: Sequence[RunFolder], out: Path) -> None:
+    """Copies of what the table is made from, with its provenance, which are small enough to be committed."""
+    for folder in folders:
+        copies = out / folder.path.name
+        copies.mkdir(parents=True, exist_ok=True)
+        for name in MEASURED:
+            write_atomically(copies / name, (folder.path / name).read_bytes())
 
 
 def _number(name: str) -> Callable[[dict[str, Any]], str]:

@@ -13,8 +13,8 @@ from harness.files import read_json
 from harness.page_pictures import Album
 
 PICTURES = "pictures.json"
-_ROOM = 1_800_000  # bytes of pictures, all studies together, as they are embedded
-_LARGE = "game_every_ply"  # has what room the others leave
+_ROOM = 2_900_000  # bytes of pictures, all studies together, as they are embedded
+_LAST = ("flip", "erase", "game_every_ply")  # have what room the others leave, in this order
 
 
 def studies(folder: Path) -> list[str]:
@@ -32,11 +32,11 @@ def sections(folder: Path) -> list[str]:
 def _section(folder: Path, study: str, album: Album) -> str:
     drawn = folder / "figures" / study
     pictures = [(drawn / each["picture"], each["title"]) for each in read_json(drawn / PICTURES)]
-    shown = {}
-    for stem, title in sorted(pictures, key=lambda picture: picture[0].name == _LARGE):
-        where = f"othello/{stem.parent.relative_to(folder)}"
-        shown[stem] = album.figure(stem, title, about=f"Othello, {study}", where=where)
-    figures = "".join(shown[stem] for stem, _ in pictures)
+    shown = {stem: album.image(stem, f"{title}; Othello, {study}") for stem, title in sorted(pictures, key=_turn)}
+    figures = "".join(f"<figure>{shown[stem]}</figure>\n" for stem, _ in pictures if shown[stem])
+    left = [f"{stem.relative_to(drawn)}.png" for stem, _ in pictures if shown[stem] is None]
+    more = html.escape(f"Too large for this page, in othello/figures/{study}: {', '.join(left)}.", quote=True)
+    note = f'<p class="settings">{more}</p>' if left else ""
     table = folder / "tables" / f"{study}.html"
     name = html.escape(study, quote=True)
     return (
@@ -45,5 +45,10 @@ def _section(folder: Path, study: str, album: Album) -> str:
         "<p>Models that have seen nothing but moves. A probe reads the board out of their stream; an edit writes a"
         " different one into it, and the moves that follow are held to the rules.</p>\n"
         f"{table.read_text() if table.exists() else ''}\n"
-        f'<div class="figures boards">{figures}</div></section>'
+        f'<div class="figures boards">{figures}</div>{note}</section>'
     )
+
+
+def _turn(picture: tuple[Path, str]) -> int:
+    name = picture[0].name
+    return 1 + _LAST.index(name) if name in _LAST else 0

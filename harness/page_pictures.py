@@ -22,8 +22,8 @@ class Album:
     def __init__(self, room: int = ROOM) -> None:
         self.left = room
 
-    def figure(self, stem: Path, title: str, *, about: str, where: str) -> str:
-        """HTML of a figure given without its ending, "" if there is none; `about` is what the title does not say."""
+    def image(self, stem: Path, alt: str) -> str | None:
+        """HTML of a picture given without its ending: "" if there is none, None if there is no room."""
         kinds = {"svg+xml": stem.with_name(f"{stem.name}.svg"), "png": stem.with_name(f"{stem.name}.png")}
         there = {kind: path.read_bytes() for kind, path in kinds.items() if path.exists()}
         if not there:
@@ -31,12 +31,9 @@ class Album:
         kind = min(there, key=lambda kind: len(there[kind]))
         content = base64.b64encode(there[kind]).decode()
         if len(content) > self.left:
-            shown = f"<figcaption>{_text(title)}: too large for this page; it is in {_text(where)}/.</figcaption>"
-        else:
-            self.left -= len(content)
-            alt = _text(f"{title}; {about}")
-            shown = f'<img src="data:image/{kind};base64,{content}" alt="{alt}" loading="lazy">'
-        return f"<figure>{shown}</figure>\n"
+            return None
+        self.left -= len(content)
+        return f'<img src="data:image/{kind};base64,{content}" alt="{_text(alt)}" loading="lazy">'
 
 
 def of_protocols(labels: Sequence[str], folder: Path) -> dict[str, list[str]]:
@@ -49,8 +46,12 @@ def of_protocols(labels: Sequence[str], folder: Path) -> dict[str, list[str]]:
     for name, title in _TITLES.items():
         for label in labels:
             own = folder_name(label)
-            found[label].append(album.figure(folder / own / name, title, about=label, where=f"figures/{own}"))
-    return {label: [figure for figure in figures if figure] for label, figures in found.items()}
+            image = album.image(folder / own / name, f"{title}; {label}")
+            if image is None:
+                image = f"<figcaption>{title}: too large for this page; it is in figures/{own}/.</figcaption>"
+            if image:
+                found[label].append(f"<figure>{image}</figure>\n")
+    return found
 
 
 def _text(text: str) -> str:

@@ -2,8 +2,8 @@
 
     scripts/othello.py [--budget smoke|cpu|full] [--models NAME ..] [--results FOLDER] [--processes N]
 
-smoke takes a minute and shows that everything runs; cpu takes at most half an hour of two cores, on 6x6; full has the
-published size, on a GPU. What is done is not done again, so a study that was stopped goes on where it was.
+smoke shows that everything runs; cpu takes some twenty minutes of two cores, on 6x6; full has the published size, on a
+GPU. What is done is not done again, so a study that was stopped goes on where it was.
 """
 
 import argparse
@@ -54,6 +54,7 @@ def main() -> int:
         work(runs, budget, settings)  # what a helper dropped
         folders = [RunFolder(options.results, run.run_id) for run in runs]
         rows = [othello_table.row_of(folder) for folder in folders]
+        othello_table.keep(folders, options.results / "measured" / options.budget)
         pictures = board_figures.write(folders, options.results / "figures" / options.budget)
     print(othello_table.write(rows, options.results / "tables" / options.budget))
     print(f"{len(pictures)} pictures; {time.monotonic() - start:.0f} s; written under {options.results}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,6 +25,7 @@ from harness.worldmodel import WorldModelSettings
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "othello"
 TINY = replace(
     BUDGETS["smoke"],
     probe=ProbeSettings(games_train=20, games_validation=10, games_test=10, epochs=1, hidden=4),
@@ -82,6 +84,7 @@ def row(**changes: Any) -> dict[str, Any]:
     for name in ("null", "error", "error_se", "random", "wrong_square", "perfect_null"):
         values[f"edit_{name}"] = 2.5
     own = {"model": "lstm", "size": 6, "parameters": 1000, "steps": 10, "is_result": True, "legal": 0.9, "layer": 2}
+    own |= {"commit": "abc", "torch": "2.13", "device": "cpu"}
     over = {"sd_over_random_network": 4.0, "sd_over_majority": 9.0, "sd_over_history": -1.0, "edit_layer": 1}
     return {**values, **own, **over, "model_linear": 0.8, "history_linear": 0.85, **changes}
 
@@ -101,12 +104,26 @@ def test_what_is_claimed_and_what_is_not() -> None:
     text = othello_table.table([row(), row(model="gru", is_result=False)])
     assert "| 0.900 | 0.900 (not a result) |" in text
     assert len({line.count("|") for line in text.splitlines()}) == 1
+    page = othello_table.page_table([row(), row(model="<script>")])
+    assert "<script>" not in page and "<td>&lt;script&gt;</td>" not in page and "&lt;script&gt;</th>" in page
+    assert "by 3; it reads 0.8000" in page and "lstm at commit abc, torch 2.13, cpu" in page
 
 
 def test_eight_by_eight_is_a_result_from_95_percent_on() -> None:
     assert othello_table.LEGAL == 0.95
     assert othello_table.is_result(size=8, legal=0.95) and not othello_table.is_result(size=8, legal=0.949)
     assert othello_table.is_result(size=6, legal=0.1)
+
+
+@pytest.mark.parametrize("study", sorted(path.name for path in RESULTS.glob("measured/*")))
+def test_the_committed_table_is_what_the_committed_measurements_make(study: str, tmp_path: Path) -> None:
+    listed = list(pd.read_csv(RESULTS / "tables" / f"{study}.csv")["run_id"])
+    for run_id in listed:
+        shutil.copytree(RESULTS / "measured" / study / run_id, tmp_path / "runs" / run_id)
+    othello_table.write([othello_table.row_of(RunFolder(tmp_path, run_id)) for run_id in listed], tmp_path / study)
+    for kind in ("csv", "md", "html"):
+        made, committed = tmp_path / f"{study}.{kind}", RESULTS / "tables" / f"{study}.{kind}"
+        assert made.read_bytes() == committed.read_bytes(), kind
 
 
 @pytest.mark.slow

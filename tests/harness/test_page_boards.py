@@ -39,8 +39,8 @@ def test_every_ply_has_the_room_that_the_others_leave(tmp_path: Path, monkeypatc
     study(tmp_path, "cpu", {"lstm/game_every_ply": 120, "lstm/game": 90, "gru/game": 120})
     (text,) = page_boards.sections(tmp_path)
     assert text.count("<img") == 2
-    assert "too large for this page; it is in othello/figures/cpu/lstm/." in text
-    assert text.index("game_every_ply") < text.index("lstm/game &lt;")  # in its place all the same
+    assert text.count("<figure>") == 2
+    assert '<p class="settings">Too large for this page, in othello/figures/cpu: lstm/game_every_ply.png.</p>' in text
 
 
 def test_without_a_study_there_is_nothing(tmp_path: Path) -> None:
