@@ -51,8 +51,8 @@ def _chunked(
     q_BHNTK, log_decay_BHNT1 = (in_chunks(x, tokens) for x in (q_BHLK, log_decay_BHL[..., None]))
     k_BHNCK, v_BHNCV, beta_BHNC1 = (in_chunks(x, tokens * steps) for x in (k_BHMK, v_BHMV, beta_BHM[..., None]))
     # The steps of a token share its decays, as its own come before the first.
-    decay_BHNTT, from_start_BHNT1 = _decays(log_decay_BHNT1), torch.exp(log_decay_BHNT1.cumsum(3))
-    decay_BHNTC, from_start_BHNC1 = _for_steps(decay_BHNTT, steps, 4), _for_steps(from_start_BHNT1, steps, 3)
+    decay_BHNTC, from_start_BHNT1 = _decays(log_decay_BHNT1, steps), torch.exp(log_decay_BHNT1.cumsum(3))
+    from_start_BHNC1 = _for_steps(from_start_BHNT1, steps, 3)
 
     # Read below the diagonal alone, with ones on it.
     bk_BHNCK = beta_BHNC1 * k_BHNCK
@@ -76,13 +76,14 @@ def _chunked(
     return y_BHNTV.flatten(2, 3)[:, :, :length], state_BHKV
 
 
-def _decays(log_decay_BHNT1: Tensor) -> Tensor:
-    """D, its logarithms summed by a product with ones, which with its gradient is faster than a cumsum of [T, T]."""
+def _decays(log_decay_BHNT1: Tensor, steps: int) -> Tensor:
+    """D [T, C], its logarithms summed by a product with ones, which with its gradient is faster than a cumsum."""
     tokens = log_decay_BHNT1.shape[3]
     one_TT = torch.ones(tokens, tokens, device=log_decay_BHNT1.device, dtype=log_decay_BHNT1.dtype).tril()
+    own_TC, before_TC = (_for_steps(mask_TT, steps, 1) for mask_TT in (one_TT, one_TT.tril(-1)))
     # exp(-1000) is 0, and an infinite logarithm times 0 would be nan.
-    log_BHNTT = one_TT @ (log_decay_BHNT1.clamp(min=-1000) * one_TT.tril(-1))
-    return torch.tril(torch.exp(log_BHNTT))
+    log_BHNTC = one_TT @ (log_decay_BHNT1.clamp(min=-1000) * before_TC)
+    return torch.exp(log_BHNTC) * own_TC
 
 
 def in_chunks(x_BHLK: Tensor, chunk: int) -> Tensor:
