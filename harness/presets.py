@@ -132,8 +132,8 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "mamba3": Protocol(
         source="2603.15569: longest lengths 40 to 160 in stages of 10,000 steps, tested at 256 (here 255..256, since "
-        "not every task has both); the four stages, betas, warm-up and final rate, which are not published, ours, as is "
-        "one width where the paper takes the better of 32 and 64",
+        "not every task has both); the four stages, betas, warm-up and final rate, which are not published, ours, as "
+        "is one width where the paper takes the better of 32 and 64",
         rates=(1e-4, 1.9e-4, 3.7e-4, 7.2e-4, 1.4e-3, 2.7e-3, 5.2e-3, 1e-2),
         seeds=3,
         table=("parity", "mod_arithmetic", "mod_arithmetic_brackets"),
