@@ -156,6 +156,8 @@ def _curves(
         if "low" in rows:
             ax.fill_between(rows["length"], rows["low"], rows["high"], color=looked[model].color, alpha=0.12, lw=0)
     bands = " Bands: 20th to 80th percentile." if "low" in data else ""
+    if bands and report.get("sittings", 1) > 1:
+        bands = " Bands: lowest 20th to highest 80th percentile of the sittings."
     return _finished(fig, data, report, looked, title, said + bands)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from harness.registry import all_models, find_model
 from harness.table_formats import markdown
 from harness.throughput import FORMAT, Row, report_of
 from harness.throughput_fit import agreement
+from harness.throughput_join import joined
 from harness.throughput_measure import Meter
 from harness.throughput_sizes import Grid
 from harness.throughput_table import sheets, write
@@ -37,7 +38,8 @@ class ThroughputOptions:
     results: Path = field(default_factory=default_results)
     """The folder of records.csv, for accuracy against throughput."""
     report: tuple[Path, ...] = ()
-    """Measure nothing: make tables and figures from these report.json of one machine and grid."""
+    """Measure nothing: make tables and figures from these report.json of one machine and grid. Those of other models
+    follow each other, further sittings of the same models are pooled: percentiles then span them all."""
     against: Path | None = None
     """A report.json of the same grid, to be compared with: how many points' percentiles overlap."""
     json: bool = False
@@ -105,20 +107,6 @@ def read_report(path: Path) -> Row:
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise ValueError(f"{path} is no report of `ladder throughput`")
     return report
-
-
-def joined(reports: Sequence[Row]) -> Row:
-    """One report of several, whose models follow each other; the first's ceilings stand for all."""
-    first = reports[0]
-    for other in reports[1:]:
-        for key in ("device", "torch", "clock", "grid"):
-            if other[key] != first[key]:
-                raise ValueError(f"reports of different {key} do not go together: {first[key]} and {other[key]}")
-    models = [{row["model"] for row in report["rows"]} for report in reports]
-    if sum(map(len, models)) > len(set.union(*models)):
-        raise ValueError("reports that measured the same model do not go together")
-    whole = {key: [row for report in reports for row in report[key]] for key in ("rows", "peers")}
-    return first | whole | {"seconds": round(sum(report["seconds"] for report in reports), 1)}
 
 
 def compared(report: Row, other: Row) -> str:

@@ -86,7 +86,10 @@ def _sheet(
     report, grid = found.report, found.grid
     where = f"{report['device']}, torch {report['torch']}"
     how = f"{grid['threads']} thread{'s' * (grid['threads'] > 1)}, " if report["clock"] != "CUDA events" else ""
-    of = f"{where}, {how}{report['clock']}; medians of {grid['repeats']}, below them the 20th and 80th percentile."
+    sittings = report.get("sittings", 1)
+    pooled = f" in each of up to {sittings} sittings, whose median stands" if sittings > 1 else ""
+    spread = "the lowest 20th and the highest 80th" if sittings > 1 else "the 20th and 80th"
+    of = f"{where}, {how}{report['clock']}; medians of {grid['repeats']}{pooled}, below them {spread} percentile."
     return Sheet(title, (lead, of), "model", tuple(columns), tuple(lines), tuple(_refusals(found, match)))
 
 

@@ -2,8 +2,8 @@
 
     scripts/othello.py [--budget smoke|cpu|full] [--models NAME ..] [--results FOLDER] [--processes N]
 
-smoke shows that everything runs; cpu takes some twenty minutes of two cores, on 6x6; full has the published size, on a
-GPU. What is done is not done again, so a study that was stopped goes on where it was.
+smoke takes a minute and shows that everything runs; cpu takes some twenty minutes of two cores, on 6x6; full has the
+published size, on a GPU. What is done is not done again, so a study that was stopped goes on where it was.
 """
 
 import argparse

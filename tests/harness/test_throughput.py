@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from harness import cli, throughput, throughput_measure
+from harness.table_formats import markdown
 from harness.throughput import COLUMNS, Bench, Prefill, Row, matched, model_rows, report_of
-from harness.throughput_commands import compared, finish, joined, read_report
+from harness.throughput_commands import compared, finish, read_report
 from harness.throughput_entries import digits
+from harness.throughput_join import joined
 from harness.throughput_measure import Meter
 from harness.throughput_sizes import Grid, Point, Way
 from harness.throughput_table import Found, sheets, write
@@ -250,10 +252,46 @@ def test_reports_of_one_grid_are_joined(report: Row) -> None:
     halves = [{**report, "rows": rows_of(report, model=name), "seconds": 1.5} for name in ("lstm", "encoder")]
     whole = joined(halves)
     assert whole["rows"] == halves[0]["rows"] + halves[1]["rows"] and whole["seconds"] == 3.0
-    with pytest.raises(ValueError, match="measured the same model"):
-        joined([report, halves[0]])
     with pytest.raises(ValueError, match="reports of different device do not go together"):
         joined([halves[0], {**halves[1], "device": "another"}])
+
+
+def test_sittings_are_pooled() -> None:
+    """By hand: the median of the medians, the widest percentiles, rates that follow; an OOM yields to a number."""
+    place = {"model": "lstm", "match": "parameters", "way": "auto", "precision": "fp32", "length": 64, "batch": 1}
+    head = {"device": "d", "torch": "t", "clock": "c", "grid": {}, "peers": [], "seconds": 1.0}
+    head |= {"provenance": {"commit": "abc"}}
+    sittings = []
+    for ms, low, high in ((10.0, 9.0, 12.0), (30.0, 29.0, 33.0), (20.0, 8.0, 21.0)):
+        spread = {"ms": ms, "ms_p20": low, "ms_p80": high, "wall_ms": ms + 1}
+        parts = {f"forward_{name}": value / 2 for name, value in spread.items()}
+        train = place | {
+            "what": "train",
+            **spread,
+            **parts,
+            "tokens_per_s": 640 / ms,
+            "gb_per_s": 30 / ms,
+            "repeats": 30,
+        }
+        decode = place | {"what": "decode", "not_run": "OOM"}
+        sittings.append({**head, "rows": [train, decode]})
+    sittings[1]["rows"][1] = place | {"what": "decode", "ms": 2.0, "ms_p20": 1.0, "ms_p80": 3.0, "repeats": 30}
+    whole = joined(sittings)
+    train, decode = whole["rows"]
+    assert (train["ms"], train["ms_p20"], train["ms_p80"], train["wall_ms"]) == (20, 8, 33, 21)
+    assert (train["forward_ms"], train["forward_ms_p20"], train["forward_ms_p80"]) == (10, 4, 16.5)
+    assert train["tokens_per_s"] == pytest.approx(32) and train["gb_per_s"] == pytest.approx(1.5)
+    assert train["repeats"] == 90 and whole["sittings"] == 3 and whole["seconds"] == 3.0
+    assert decode == sittings[1]["rows"][1]
+    assert joined(sittings[:1])["rows"] == sittings[0]["rows"] and joined(sittings[:1])["sittings"] == 1
+    with pytest.raises(ValueError, match="reports of different commits"):
+        joined([sittings[0], {**sittings[1], "provenance": {"commit": "def"}}])
+
+
+def test_the_table_says_how_often_it_was_measured(report: Row) -> None:
+    assert "sittings" not in markdown(sheets(report))
+    said = markdown(sheets(joined([report, report])))
+    assert "in each of up to 2 sittings, whose median stands, below them the lowest 20th and the highest 80th" in said
 
 
 def test_matched_models_have_as_many_parameters_or_bytes() -> None:
