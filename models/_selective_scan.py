@@ -28,10 +28,15 @@ CACHED = 2**19  # elements of a chunk's states that still run at the speed of a 
 Gradients = tuple[Tensor | None, ...]
 
 
-def initial_dt_bias(count: int, *, smallest: float = 1e-3, largest: float = 0.1) -> Tensor:
-    """What softplus turns into steps dt that are log-uniform between two bounds (Gu and Dao 2023, section 3.6)."""
-    dt = torch.empty(count).uniform_(math.log(smallest), math.log(largest)).exp()
-    return dt + torch.log(-torch.expm1(-dt))
+def initial_dt_bias(
+    count: int, *, smallest: float = 1e-3, largest: float = 0.1, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """What softplus turns into steps dt that are log-uniform between two bounds (Gu and Dao 2023, section 3.6).
+
+    Of another `dtype` than fp32 it is that of the arithmetic alone: CPUs differ in the last bit of an fp32 logarithm.
+    """
+    dt = torch.empty(count, dtype=dtype).uniform_(math.log(smallest), math.log(largest)).exp()
+    return (dt + torch.log(-torch.expm1(-dt))).float()
 
 
 def at_least_fp32(dtype: torch.dtype) -> torch.dtype:

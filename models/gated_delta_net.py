@@ -12,7 +12,6 @@ A starts uniform in 0 .. 16 and softplus(d) log-uniform in 1e-3 .. 1e-1, as in t
 its logarithm. All else starts as in `delta_net`.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +23,7 @@ from models._delta import of_length_1
 from models._feed_forward import SwiGLU, swiglu_width
 from models._gated_delta import gated_delta_rule
 from models._residual import Layer, Residual, scale_down
+from models._selective_scan import initial_dt_bias
 from models.base import Block, Context, State, register
 from models.delta_net import NORM_EPS, DeltaNetConfig
 
@@ -83,8 +83,7 @@ class GatedDeltaRule(Layer):
 def initial_decay(num_heads: int) -> tuple[Tensor, Tensor]:
     """log A and d; in float64, as CPUs differ in the last bit of a logarithm in fp32."""
     A_H = torch.empty(num_heads, dtype=torch.float64).uniform_(0, 16)
-    dt_H = torch.empty(num_heads, dtype=torch.float64).uniform_(math.log(1e-3), math.log(0.1)).exp()
-    return A_H.log().float(), (dt_H + torch.log(-torch.expm1(-dt_H))).float()
+    return A_H.log().float(), initial_dt_bias(num_heads, dtype=torch.float64)
 
 
 @register

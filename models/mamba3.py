@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from models._feed_forward import SwiGLU, swiglu_width
 from models._residual import OneForm, Residual, scale_down
-from models._selective_scan import at_least_fp32
+from models._selective_scan import at_least_fp32, initial_dt_bias
 from models._ssd import ssd_chunks, ssd_step
 from models.base import Block, Context, ModelConfig, State, register, require
 
@@ -51,7 +51,9 @@ class TrapezoidalSSM(OneForm):
         per_head = (self.heads, self.heads, self.heads)
         self.parts = [width, width, *2 * [self.rank * self.states], *per_head, config.num_angles]
         self.project = nn.Linear(config.d_model, sum(self.parts), bias=False)
-        self.dt_bias = nn.Parameter(initial_dt_bias(self.heads, smallest=config.dt_min, largest=config.dt_max))
+        self.dt_bias = nn.Parameter(
+            initial_dt_bias(self.heads, smallest=config.dt_min, largest=config.dt_max, dtype=torch.float64)
+        )
         self.B_norm, self.C_norm = (nn.RMSNorm(self.states, eps=NORM_EPS) for _ in "BC")
         self.B_bias_HRN, self.C_bias_HRN = (nn.Parameter(torch.ones(self.heads, self.rank, self.states)) for _ in "BC")
         self.D = nn.Parameter(torch.ones(self.heads))
@@ -125,12 +127,6 @@ def turned_back(e_BLHRN: Tensor, angle_BLHA: Tensor) -> Tensor:
     )
     turned = (a_BLHRA * cos_BLHRA + b_BLHRA * sin_BLHRA, b_BLHRA * cos_BLHRA - a_BLHRA * sin_BLHRA)
     return torch.cat([*turned, rest_BLHRN.expand(*turned[0].shape[:-1], -1)], -1)
-
-
-def initial_dt_bias(num_heads: int, *, smallest: float, largest: float) -> Tensor:
-    """What softplus turns into steps; in float64, as CPUs differ in the last bit of a logarithm in fp32."""
-    dt_H = torch.empty(num_heads, dtype=torch.float64).uniform_(math.log(smallest), math.log(largest)).exp()
-    return (dt_H + torch.log(-torch.expm1(-dt_H))).float()
 
 
 @register
