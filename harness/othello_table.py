@@ -4,8 +4,8 @@ A number of the whole board, 8x8, is called a result only where the model's like
 The raw history, a stronger baseline than a random network, is told whichever way it falls.
 """
 
-import html
 from collections.abc import Callable, Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -112,14 +112,14 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def page_table(rows: Sequence[dict[str, Any]]) -> str:
     """The same with the verdicts as HTML for the page."""
-    head, *lines = ([html.escape(cell, quote=True) for cell in cells] for cells in _cells(rows))
+    head, *lines = ([escape(cell) for cell in cells] for cells in _cells(rows))
     heads = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     body = "\n".join(
         f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>' for name, *cells in lines
     )
     made = [f"{row['model']} at commit {row['commit']}, torch {row['torch']}, {row['device']}" for row in rows]
     told = "\n".join(verdicts(rows)).replace("\n  ", "; ").split("\n")
-    said = "\n".join(f"<li>{html.escape(line, quote=True)}</li>" for line in [*told, *made])
+    said = "\n".join(f"<li>{escape(line)}</li>" for line in [*told, *made])
     return (
         f'<div class="scroll" tabindex="0"><table class="plain boards"><thead><tr>{heads}</tr></thead>\n'
         f'<tbody>{body}</tbody></table></div>\n<ul class="settings">{said}</ul>\n'

@@ -7,11 +7,11 @@ records reaches HTML escaped, and scripts as JSON without `<`. The same records 
 
 import base64
 import hashlib
-import html
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 
 import pandas as pd
@@ -61,7 +61,7 @@ def page(
     if boards is not None:
         places |= {f"othello-{study}": f"Othello, {study}" for study in page_boards.studies(boards)}
         sections += page_boards.sections(boards)
-    links = "".join(f'<li><a href="#{_text(place)}">{_text(label)}</a></li>' for place, label in places.items())
+    links = "".join(f'<li><a href="#{escape(place)}">{escape(label)}</a></li>' for place, label in places.items())
     parts = {
         "css": (_ASSETS / "page.css").read_text(),
         "script": script,
@@ -79,15 +79,15 @@ def page(
 def _section(number: int, sheet: Sheet, start: int, pictures: Sequence[str], records: pd.DataFrame) -> str:
     name, _, changes = sheet.label.partition(" ")
     source = PROTOCOLS[name].source if name in PROTOCOLS else ""
-    about = [_text(source[:1].upper() + source[1:])] if source else []
-    about += [f"Deviates from it in <bdi>{_text(changes)}</bdi>"] if changes else []
+    about = [escape(source[:1].upper() + source[1:])] if source else []
+    about += [f"Deviates from it in <bdi>{escape(changes)}</bdi>"] if changes else []
     about += [f"Runs: {len(records):,}. Learning rates tried: {', '.join(map(str, sorted(records['lr'].unique())))}"]
     quick = '<p class="warning">Quick: a smoke run, not a result.</p>' if name == "quick" else ""
     figures = f'<div class="figures">{"".join(pictures)}</div>' if pictures else ""
     nothing = '<p class="nothing" hidden>Nothing of this protocol passes the filter.</p>'
     return (
         f'<section class="block" id="protocol-{number}" aria-labelledby="title-{number}">'
-        f'<h2 id="title-{number}"><bdi>{_text(sheet.label)}</bdi></h2>{quick}'
+        f'<h2 id="title-{number}"><bdi>{escape(sheet.label)}</bdi></h2>{quick}'
         f'<p class="settings">{". ".join(about)}.</p>\n'
         f'<div class="scroll" tabindex="0" role="region" aria-labelledby="title-{number}">'
         f"{_table(number, sheet, start)}</div>{nothing}\n{figures}</section>"
@@ -112,7 +112,7 @@ def _table(number: int, sheet: Sheet, start: int) -> str:
     ordered = dict.fromkeys(sheet.levels[task] for task in sheet.tasks)
     bands = [
         f'<th scope="colgroup" colspan="{levels[level]}" class="band first {level_class(level)}" '
-        f'data-level="{_text(level)}">{_text(class_name(level))}</th>'
+        f'data-level="{escape(level)}">{escape(class_name(level))}</th>'
         for level in ordered
     ]
     heads = [
@@ -135,7 +135,7 @@ def _table(number: int, sheet: Sheet, start: int) -> str:
     columns = "".join(f'<colgroup span="{levels[level]}"></colgroup>' for level in ordered)
     return (
         f'<table class="grid" data-protocol="{number}"><caption class="hidden-text">Scaled test accuracy under '
-        f"{_text(sheet.label)}: models by tasks</caption><colgroup></colgroup>{columns}<thead>"
+        f"{escape(sheet.label)}: models by tasks</caption><colgroup></colgroup>{columns}<thead>"
         '<tr><th scope="col" rowspan="2" class="corner" aria-sort="ascending"><button type="button"><span>Model</span>'
         f"</button></th>{''.join(bands)}</tr>\n<tr>{''.join(heads)}</tr></thead>\n"
         f'<tbody>{"".join(body)}</tbody><tbody class="floors">{"".join(floors)}</tbody></table>'
@@ -182,8 +182,8 @@ def _provenance(records: pd.DataFrame, csv: str) -> str:
             "Fast paths": "; ".join(f"{paths} ({count:,})" for paths, count in _counted(own["backends"]) if paths),
             "Source": PROTOCOLS[name].source if (name := str(label).partition(" ")[0]) in PROTOCOLS else "",
         }
-        rows = "".join(f"<dt>{key}</dt><dd><bdi>{_text(value)}</bdi></dd>" for key, value in facts.items() if value)
-        parts.append(f'<div class="who"><h3><bdi>{_text(str(label))}</bdi></h3><dl>{rows}</dl></div>')
+        rows = "".join(f"<dt>{key}</dt><dd><bdi>{escape(value)}</bdi></dd>" for key, value in facts.items() if value)
+        parts.append(f'<div class="who"><h3><bdi>{escape(str(label))}</bdi></h3><dl>{rows}</dl></div>')
     return "\n".join(parts)
 
 
@@ -194,20 +194,16 @@ def _counted(values: pd.Series) -> Iterator[tuple[str, int]]:
 
 def _box(level: str) -> str:
     return (
-        f'<label class="{level_class(level)}"><input type="checkbox" value="{_text(level)}" checked>'
-        f'<span class="badge">{_text(class_name(level))}</span></label>\n'
+        f'<label class="{level_class(level)}"><input type="checkbox" value="{escape(level)}" checked>'
+        f'<span class="badge">{escape(class_name(level))}</span></label>\n'
     )
 
 
 def _named(label: str) -> str:
     """A label with its settings small below its name, which may break after an underscore."""
     name, bracket, changes = label.partition(" (")
-    settings = f" <small>({_text(changes).replace('=', '=<wbr>')}</small>" if bracket else ""
-    return f"<bdi>{_text(name).replace('_', '_<wbr>')}{settings}</bdi>"
-
-
-def _text(text: str) -> str:
-    return html.escape(text, quote=True)
+    settings = f" <small>({escape(changes).replace('=', '=<wbr>')}</small>" if bracket else ""
+    return f"<bdi>{escape(name).replace('_', '_<wbr>')}{settings}</bdi>"
 
 
 def _two_digits(value: float) -> str:

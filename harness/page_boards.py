@@ -6,7 +6,7 @@
 Both are as the study left them: the page measures nothing and draws nothing.
 """
 
-import html
+from html import escape
 from pathlib import Path
 
 from harness.files import read_json
@@ -35,10 +35,10 @@ def _section(folder: Path, study: str, album: Album) -> str:
     shown = {stem: album.image(stem, f"{title}; Othello, {study}") for stem, title in sorted(pictures, key=_turn)}
     figures = "".join(f"<figure>{shown[stem]}</figure>\n" for stem, _ in pictures if shown[stem])
     left = [f"{stem.relative_to(drawn)}.png" for stem, _ in pictures if shown[stem] is None]
-    more = html.escape(f"Too large for this page, in othello/figures/{study}: {', '.join(left)}.", quote=True)
+    more = escape(f"Too large for this page, in othello/figures/{study}: {', '.join(left)}.")
     note = f'<p class="settings">{more}</p>' if left else ""
     table = folder / "tables" / f"{study}.html"
-    name = html.escape(study, quote=True)
+    name = escape(study)
     return (
         f'<section class="block" id="othello-{name}" aria-labelledby="othello-title-{name}">'
         f'<h2 id="othello-title-{name}">Othello, the board in the head: <bdi>{name}</bdi></h2>'

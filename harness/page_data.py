@@ -36,7 +36,7 @@ class Sheet:
 
 
 def script_data(records: pd.DataFrame, sheets: Sequence[Sheet], curves: pd.DataFrame | None) -> dict[str, Any]:
-    """What the script reads: records.csv as it is, and what is decided here rather than there."""
+    """All of it; cells and curves name their runs by the lines of the records."""
     rows: dict[tuple[str, str, str], list[int]] = {}
     for i, names in enumerate(zip(records["protocol"], records["task"], records["model"], strict=True)):
         rows.setdefault(names, []).append(i)

@@ -1,8 +1,8 @@
 """Pictures inside the page: the smaller of a figure's two files as data while there is room, else where it is."""
 
 import base64
-import html
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 ROOM = 2_200_000  # bytes of figures in a page, as they are embedded
@@ -33,7 +33,7 @@ class Album:
         if len(content) > self.left:
             return None
         self.left -= len(content)
-        return f'<img src="data:image/{kind};base64,{content}" alt="{_text(alt)}" loading="lazy">'
+        return f'<img src="data:image/{kind};base64,{content}" alt="{escape(alt)}" loading="lazy">'
 
 
 def of_protocols(labels: Sequence[str], folder: Path) -> dict[str, list[str]]:
@@ -52,7 +52,3 @@ def of_protocols(labels: Sequence[str], folder: Path) -> dict[str, list[str]]:
             if image:
                 found[label].append(f"<figure>{image}</figure>\n")
     return found
-
-
-def _text(text: str) -> str:
-    return html.escape(text, quote=True)
