@@ -62,4 +62,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ValueError as mistake:
+        print(f"othello.py: {mistake}", file=sys.stderr)
+        sys.exit(2)

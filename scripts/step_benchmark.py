@@ -59,6 +59,13 @@ def main() -> int:
         parser.error(f"--out names a file in a folder that is there, not {options.out}")
     size = {"length": options.length, "batch": options.batch, "width": options.width}
     names = dict.fromkeys([BESIDE, *(options.models or sorted(all_models()))])
+    try:
+        for name in names:
+            find_model(name)
+    except ValueError as mistake:
+        parser.error(str(mistake))
+    if min(options.length, options.batch, options.width, options.repeats) < 1:
+        parser.error("--length, --batch, --width and --repeats are at least 1")
     with pinned(1):
         packs = {name: pack_of(name, **size) for name in names}
         turns = [

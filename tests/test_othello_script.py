@@ -126,6 +126,20 @@ def test_the_committed_table_is_what_the_committed_measurements_make(study: str,
         assert made.read_bytes() == committed.read_bytes(), kind
 
 
+def test_a_mistake_is_a_line(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "othello.py"),
+        "--models",
+        "lstn",
+        "--results",
+        str(tmp_path / "no"),
+    ]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("othello.py: ") and done.stderr.count("\n") == 1
+    assert "did you mean lstm" in done.stderr and not (tmp_path / "no").exists()
+
+
 @pytest.mark.slow
 def test_the_script(tmp_path: Path) -> None:
     """The whole of it in two processes, and again with nothing to do."""

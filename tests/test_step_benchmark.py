@@ -55,3 +55,14 @@ def test_the_file_says_where_it_comes_from(
     with pytest.raises(SystemExit) as ended:
         said(["--models", "rnn", "--out", str(tmp_path / "no" / "steps.json")], monkeypatch, capsys)
     assert ended.value.code == 2 and "names a file in a folder that is there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"), [(["--models", "lstn"], "did you mean lstm"), (["--repeats", "0"], "are at least 1")]
+)
+def test_mistakes_are_a_line(
+    words: list[str], wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        said(words, monkeypatch, capsys)
+    assert ended.value.code == 2 and wrong in capsys.readouterr().err

@@ -11,13 +11,15 @@ import torch
 from records_by_hand import record
 from torch import nn
 
-from harness import checkpoint
+from harness import checkpoint, probe, worldmodel
 from harness.build import build_model, load, restored, untrained
 from harness.config import Eval, Exec, Run, Train
 from harness.evaluate import Evaluator
 from harness.optim import declared
 from harness.outcome import labels
 from harness.pack import Pack, loss_of
+from harness.probe_fit import ProbeSettings
+from harness.probe_streams import Strings, Trained
 from harness.quantise import is_matrix, read_rounded, rounded
 from harness.records import RunFolder
 from harness.registry import all_models, find_model, find_task
@@ -105,6 +107,27 @@ def test_an_untrained_network_is_read_as_the_trained_one_is() -> None:
     found, wanted = untrained(run, CPU, seed=7), build_model(replace(run, seed=7), CPU)
     read_rounded(wanted, 2)
     assert all(map(torch.equal, found.parameters(), wanted.parameters()))
+
+
+def test_the_baselines_of_a_rounded_run_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What probes and world-model metrics call a random network is read with few bits, as the run's own model is."""
+    run = replace(run_of("lstm", train=replace(EXACT, qat=2)), task=find_task("parity")())
+    trained, wanted = Trained(run, build_model(run, CPU).eval(), 0), untrained(run, CPU, seed=1)
+    asked: list[nn.Module] = []
+    read = probe.stream_positions
+
+    def noted(run: Run, model: nn.Module, strings: Strings) -> object:
+        asked.append(model)
+        return read(run, model, strings)
+
+    monkeypatch.setattr(probe, "stream_positions", noted)
+    probe.probe(trained, ProbeSettings(games_train=8, games_validation=4, games_test=4, epochs=1, hidden=2))
+    monkeypatch.setattr(worldmodel, "metrics", lambda run, model, settings: asked.append(model))
+    worldmodel.world_model(trained)
+    others = [model for model in asked if model is not trained.model]
+    assert len(others) == 4  # of three splits, and of the metrics
+    assert all(map(torch.equal, others[0].parameters(), wanted.parameters()))
+    assert all(map(torch.equal, others[-1].parameters(), wanted.parameters()))
 
 
 def test_what_is_not_a_matrix() -> None:
