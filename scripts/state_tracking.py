@@ -22,8 +22,8 @@ RANGES = [
 
 
 def runs(budget: Budget = "cpu") -> list[Run]:
-    if budget == "cpu":
-        return study_runs(budget, tasks=[REGULAR[0], GROUPS[-1]], models=["lstm", *RANGES[2:], "transformer"])
+    if budget == "cpu":  # 1,000 steps reach no S5: S3 is the group that they tell models apart by
+        return study_runs(budget, tasks=[REGULAR[0], GROUPS[0]], models=["lstm", *RANGES[2:], "transformer"])
     models = ["lstm", ("xlstm", {"ratio": "0:1"}), "gru", "s4", *RANGES, "transformer"]
     return study_runs(budget, tasks=[*REGULAR, *GROUPS], models=models, full="slice")
 
