@@ -15,7 +15,7 @@ def seeded() -> Iterator[None]:
         yield
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
+def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 

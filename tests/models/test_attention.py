@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from models._attention import FUSED_FROM, Attention, attend, explicit_attention
@@ -21,10 +22,6 @@ torch.set_num_threads(1)
 VOCAB = 11
 LONG = FUSED_FROM + 3
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def random_heads(length: int, *, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:

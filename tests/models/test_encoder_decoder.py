@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from harness.conformance import check
@@ -15,10 +16,6 @@ torch.set_num_threads(1)
 
 VOCAB, WIDTH, HEADS = 11, 12, 3
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def make(**settings: int) -> Backbone:

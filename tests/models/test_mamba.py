@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
@@ -21,10 +22,6 @@ torch.set_num_threads(1)
 LENGTHS = (1, 2, 15, 16, 17, 63, 64, 65, 130)
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
 SIGNS = [False, True]
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def scan_inputs(batch: int, length: int, *, channels: int = 5, states: int = 3) -> list[Tensor]:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from harness.optim import declared
@@ -14,10 +15,6 @@ from models.mamba2 import SSD, Mamba2Config
 torch.set_num_threads(1)
 
 LENGTHS = (1, 2, 17, 63, 64, 65, 128, 130)
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def scan_inputs(batch: int, length: int) -> list[Tensor]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor
 
 from models._mlstm import Carried, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
@@ -15,10 +16,6 @@ LENGTHS = (1, 2, 17, 63, 64, 65, 130)
 DOUBLE = torch.float64
 
 Read = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # q, k, v, i, f
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def drawn(length: int, *, dtype: torch.dtype = DOUBLE, gates: float = 2.0) -> Read:

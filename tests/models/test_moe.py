@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from models.base import Context
@@ -15,10 +16,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 WIDTH, INNER, NUM_EXPERTS = 8, 6, 5
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def make(*, top_k: int = 2, num_experts: int = NUM_EXPERTS, width: int = WIDTH, balance: float = 0.3) -> Experts:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from layers import close
 
 from models.base import Backend, Context
 from models.encoder import EncoderConfig
@@ -15,10 +15,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

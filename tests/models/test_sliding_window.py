@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from layers import close
+from torch import nn
 
 from harness.conformance import check
 from models._attention import SMALLEST_BLOCK, attend, banded_attention, explicit_attention
@@ -15,10 +16,6 @@ from models.transformer import TransformerConfig
 torch.set_num_threads(1)
 
 VOCAB = 11
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("num_blocks", [1, 3])

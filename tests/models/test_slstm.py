@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor
 
 from models._slstm import Carried, Weights, fused_slstm_scan, slstm_scan, slstm_start, slstm_step
@@ -17,10 +18,6 @@ DOUBLE = torch.float64
 
 Scan = Callable[[Tensor, Carried, Weights], tuple[Tensor, Carried]]
 Start = Callable[[Tensor, Weights], Carried]
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def weighted_sum(tensors: Sequence[Tensor]) -> Tensor:

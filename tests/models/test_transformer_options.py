@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from harness.conformance import check
@@ -24,10 +25,6 @@ torch.set_num_threads(1)
 
 VOCAB = 11
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def seen_by(here: int, *, sees: Sees, window: int, valid: int, prompt: int, length: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from layers import close
 from torch import Tensor, nn
 
 from models import _mlstm_rows, xlstm
@@ -13,10 +14,6 @@ from models.xlstm import MLSTM, SLSTM, XLSTMConfig
 torch.set_num_threads(1)
 
 VOCAB = 11
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-11) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def kinds(ratio: str, num_blocks: int) -> str:
