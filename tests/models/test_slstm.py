@@ -151,8 +151,9 @@ def test_replicas_stack(scan: Scan, shared: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("scan", SCANS.values(), ids=SCANS)
-def test_a_state_carries_over_a_split(scan: Scan) -> None:
-    x_BLHJ, weights = drawn(33)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_state_carries_over_a_split_and_is_left_as_it_was(scan: Scan, batch: int) -> None:
+    x_BLHJ, weights = drawn(33, batch=batch, heads=batch)
     whole_BLHK, end = scan(x_BLHJ, first(x_BLHJ, weights), weights)
     head_BLHK, state = scan(x_BLHJ[:, :16], first(x_BLHJ, weights), weights)
     before = [part.clone() for part in state]
