@@ -17,12 +17,13 @@ from pathlib import Path
 import pandas as pd
 
 from harness import curves as learning_curves
-from harness import page_boards, page_pictures
+from harness import page_bits, page_boards, page_pictures
 from harness.collect import collect
 from harness.figure_data import FLOORS, Cell, cells_of, heat_map, rank
 from harness.files import write_atomically
 from harness.page_data import Sheet, class_name, finite, level_class, script_data
 from harness.presets import PROTOCOLS
+from harness.table_bits import bits_of
 
 _ASSETS = Path(__file__).with_name("page_assets")
 
@@ -47,7 +48,8 @@ def page(
     records = records.sort_values("run_id", ignore_index=True)
     labels = sorted(records["protocol"].unique())
     sheets = [Sheet.of(label, cells_of(records[records["protocol"] == label])) for label in labels]
-    pictures = page_pictures.of_protocols(labels, figures) if figures is not None else {}
+    whole = [label for label in labels if not bits_of(label)]  # rounded ones have a section of their own
+    pictures = page_pictures.of_protocols(whole, figures) if figures is not None else {}
     script, data = (_ASSETS / "page.js").read_text(), script_data(records, sheets, curves)
     classes = sorted(
         {level for sheet in sheets for level in sheet.levels.values()}, key=lambda name: (rank(name), name)
@@ -58,6 +60,9 @@ def page(
         for i, sheet in enumerate(sheets)
     ]
     places = {f"protocol-{i}": label for i, label in enumerate(labels)}
+    if rounded := page_bits.section(records):
+        places["bits"] = "Bits of the weights"
+        sections.append(rounded)
     if boards is not None:
         places |= {f"othello-{study}": f"Othello, {study}" for study in page_boards.studies(boards)}
         sections += page_boards.sections(boards)

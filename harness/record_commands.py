@@ -174,7 +174,7 @@ class TableOptions:
 
     results: Path = field(default_factory=default_results)
     """The folder of runs/ and records.csv."""
-    kind: Literal["accuracy", "hard", "lengths", "state_tracking", "learning", "cost", "text"] | None = None
+    kind: Literal["accuracy", "hard", "lengths", "state_tracking", "learning", "cost", "bits", "text"] | None = None
     """What it shows; accuracy unless said otherwise."""
     format: Literal["markdown", "csv", "latex", "html"] | None = None
     """How it is written; markdown unless said otherwise."""

@@ -22,6 +22,8 @@ from harness.cells import cells, headline
 
 Measure = Literal["test_scaled", "test"]
 
+SOLVED = 0.9  # a run that scores so much has the task
+
 
 @dataclass(frozen=True)
 class Share:
@@ -90,7 +92,7 @@ class CellStats:
         return self.scores + (0.0,) * (self.diverged + self.failed)
 
 
-def cell_stats(records: pd.DataFrame, *, threshold: float = 0.9, confidence: float = 0.95) -> list[CellStats]:
+def cell_stats(records: pd.DataFrame, *, threshold: float = SOLVED, confidence: float = 0.95) -> list[CellStats]:
     """The statistics of every cell of the records, in the tables' order and at the tables' rates."""
     records = headline(records)
     runs = records.groupby(["protocol", "task", "model"])

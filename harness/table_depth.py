@@ -15,8 +15,8 @@ from harness.config import Run
 from harness.outcome import labels
 from harness.protocols import preset_run
 from harness.sheets import DASH, Column, Entry, Line, Sheet, warning_of
+from harness.stats import SOLVED
 from harness.table_formats import markdown
-from harness.table_kinds import SOLVED
 
 
 def depths(runs: Sequence[Run], records: pd.DataFrame) -> tuple[str, pd.DataFrame]:

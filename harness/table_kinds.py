@@ -4,6 +4,7 @@
     hard             the tasks that nobody solves         cost       what models take, by the device they ran on
     state_tracking   the tasks that ask for a state, with the share of runs that solve them
     learning         steps, tokens and seconds to 95 and 99 per cent
+    bits             accuracy by the bits of the weights, where some were rounded (harness/table_bits.py)
     text             perplexities, where there is a text (harness/table_text.py)
 
 Accuracies are at the rate chosen on validation, at the last step. What stands in bold, harness/claims.py allows.
@@ -22,24 +23,28 @@ from harness.claims import verdict
 from harness.files import write_atomically
 from harness.published import Paper, published
 from harness.sheets import Cell, Entry, Sheet, accuracy_sheet, plain_entry
-from harness.stats import CellStats, cell_stats
+from harness.stats import SOLVED, CellStats, cell_stats
 from harness.table_against import against_data, against_sheet
+from harness.table_bits import bits, bits_of, unrounded
 from harness.table_cost import cost
 from harness.table_learning import learning
 from harness.table_lengths import lengths
 from harness.table_text import text
 
-Kind = Literal["accuracy", "hard", "lengths", "state_tracking", "learning", "cost", "text"]
+Kind = Literal["accuracy", "hard", "lengths", "state_tracking", "learning", "cost", "bits", "text"]
 Format = Literal["markdown", "csv", "latex", "html"]
 
-KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "text")  # of any suite
+KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind not in ("bits", "text"))  # of any suite
 ENDINGS: dict[Format, str] = {"markdown": "md", "csv": "csv", "latex": "tex", "html": "html"}
 HARD = ("odds_first", "repetition", "reverse_string", "set", "stack_manipulation")  # of the xLSTM paper
 STATE_TRACKING = ("cycle_nav", "even_pairs", "flip_flop", "mod_arithmetic", "parity", "random_dfa", "regular")
 STATE_TRACKING += ("word_problem",)
 TASKS: dict[Kind, tuple[str, ...]] = {"hard": HARD, "state_tracking": STATE_TRACKING, "text": ("text",)}
+_WHY_NOT: dict[Kind, str] = {
+    "learning": "no finished run tells when it got where",
+    "bits": "no run is of rounded weights (--train.qat)",
+}
 COMPARED: tuple[Kind, ...] = ("accuracy", "hard", "state_tracking")
-SOLVED = 0.9
 
 _FORMATS: dict[Format, Callable[[Sequence[Sheet]], str]] = {
     "markdown": table_formats.markdown,
@@ -68,11 +73,11 @@ def table(records: pd.DataFrame, kind: Kind, *, against: Paper | None = None) ->
         records = records[[str(task).split()[0] in wanted for task in records["task"]]]
     if records.empty:
         raise ValueError(f"nothing to show in a table of {kind}: no record is of {', '.join(wanted or ('any task',))}")
-    made = [_one_protocol(group, kind, against=against) for _, group in records.groupby("protocol", sort=True)]
+    together = records["protocol"].map(unrounded) if kind == "bits" else records["protocol"]
+    made = [_one_protocol(group, kind, against=against) for _, group in records.groupby(together, sort=True)]
     sheets = tuple(sheet for one in made for sheet in one.sheets)
     if not sheets:
-        why = "no finished run tells when it got where" if kind == "learning" else "no run has finished"
-        raise ValueError(f"nothing to show in a table of {kind}: {why}")
+        raise ValueError(f"nothing to show in a table of {kind}: {_WHY_NOT.get(kind, 'no run has finished')}")
     return Made(sheets, _together([one.data for one in made if len(one.data)]))
 
 
@@ -92,9 +97,10 @@ def write_all(results: Path, *, against: Paper | None = None) -> tuple[list[Path
     tables.write(results)
     records = tables.stored(results / "records.csv")
     paths, why_not = [folder / "accuracy.csv", folder / "accuracy.md"], []
-    of_text: tuple[Kind, ...] = ("text",) if any(task.split()[0] == "text" for task in records["task"]) else ()
+    some: list[Kind] = ["bits"] if records["protocol"].map(bits_of).any() else []
+    some += ["text"] if any(task.split()[0] == "text" for task in records["task"]) else []
     for paper in (None, against) if against else (None,):
-        for kind in COMPARED if paper else (*KINDS, *of_text):
+        for kind in COMPARED if paper else (*KINDS, *some):
             try:
                 made = table(records, kind, against=paper)
             except ValueError as nothing:
@@ -115,6 +121,8 @@ def _one_protocol(records: pd.DataFrame, kind: Kind, *, against: Paper | None) -
         return Made(*learning(records))
     if kind == "cost":
         return Made(*cost(records))
+    if kind == "bits":
+        return Made(*bits(records))
     if kind == "text":
         return Made(*text(records))
     frame, stats = cells(records), cell_stats(records, threshold=SOLVED)

@@ -5,18 +5,14 @@
 Every cell of the study of state tracking (scripts/state_tracking.py) that has a chance, trained and scored with rounded
 weight matrices (harness/quantise.py); activations and states are whole, so this asks for what the weights must carry.
 An entry is the mean scaled accuracy over seeds at the rate chosen on validation for this many bits; behind the
-semicolon, how many of its seeds reached .9.
+semicolon, how many of its runs reached .9.
 """
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 from harness import Run
-from harness.collect import collect
-from harness.files import write_atomically
-from harness.study import Budget, main, study_runs
-from harness.table_bits import BITS, by_bits
+from harness.study import Budget, main, published_tables, study_runs
+from harness.table_bits import BITS
 
 PARITY, CYCLE = ("parity", {"supervision": "dense"}), ("cycle_nav", {"supervision": "dense"})
 GROUPS = [("word_problem", {"group": group}) for group in ("S3", "A5", "S5")]
@@ -31,13 +27,5 @@ def runs(budget: Budget = "cpu") -> list[Run]:
     return sorted((run for of_bits in listed for run in of_bits), key=lambda run: run.seed)
 
 
-def table(listed: Sequence[Run], results: Path) -> str:
-    text, data = by_bits(listed, collect(results))
-    (results / "tables").mkdir(exist_ok=True)
-    write_atomically(results / "tables" / "four_bits.csv", data.to_csv(index=False, lineterminator="\n").encode())
-    write_atomically(results / "tables" / "four_bits.md", text.encode())
-    return text
-
-
 if __name__ == "__main__":
-    sys.exit(main(__file__, runs, table))
+    sys.exit(main(__file__, runs, published_tables("bits")))

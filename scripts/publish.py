@@ -23,7 +23,7 @@ from harness.collect import collect
 from harness.files import default_results, write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
-STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth")
+STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits")
 DRAWN = {".png", ".svg"}
 
 

@@ -1,4 +1,5 @@
-"""Put tables of results/records.csv into the README, between their markers: of quick, and of what two cores carry.
+"""Put tables of results/records.csv into the README, between their markers: of quick, and of what two cores carry of
+the xLSTM paper's rows and columns.
 
 python scripts/readme_table.py
 """
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 from harness import tables
+from harness.published import published
 
 ROOT = Path(__file__).parents[1]
 PROTOCOLS = ("quick", "xlstm_cpu")
@@ -15,8 +17,10 @@ PROTOCOLS = ("quick", "xlstm_cpu")
 def with_table(readme: str) -> str:
     """The README with the tables of the committed records."""
     cells = tables.cells(tables.stored(ROOT / "results" / "records.csv"))
+    paper = published("xlstm")
+    of_paper = cells["task"].isin(paper.tasks) & cells["model"].isin(paper.models)
     for protocol in PROTOCOLS:
-        own = cells[cells["protocol"] == protocol]
+        own = cells[(cells["protocol"] == protocol) & (of_paper | (protocol != "xlstm_cpu"))]
         opening, closing = f"<!-- {protocol} -->\n", f"<!-- /{protocol} -->\n"
         before, rest = readme.split(opening)
         readme = f"{before}{opening}\n{tables.markdown(own)}\n{closing}{rest.split(closing)[1]}"

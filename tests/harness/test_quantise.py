@@ -5,10 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from records_by_hand import record
 from torch import nn
 
 from harness import checkpoint, probe, worldmodel
@@ -24,7 +22,6 @@ from harness.quantise import is_matrix, read_rounded, rounded
 from harness.records import RunFolder
 from harness.registry import all_models, find_model, find_task
 from harness.signals import Preempted
-from harness.table_bits import by_bits
 from harness.train import Loop, execute, execute_together
 from tasks.base import Batch
 
@@ -239,21 +236,3 @@ def test_the_bits_are_part_of_the_run_and_of_its_label() -> None:
         replace(EXACT, qat=3)
     with pytest.raises(AssertionError, match="scalars of training"):
         Pack([plain, few], device=CPU, backend="auto")
-
-
-def test_the_table_of_bits() -> None:
-    """Each number of bits at the rate chosen for it, and what is missing shown as such."""
-    runs = [
-        replace(run_of("lstm", train=replace(EXACT, qat=bits, lr=rate)), seed=seed)
-        for bits, rate, seed in ((0, 1e-2, 0), (0, 1e-2, 1), (4, 1e-2, 0), (4, 1e-3, 0), (2, 1e-2, 0))
-    ]
-    shown = [(0.95, 0.9), (0.85, 0.9), (0.99, 0.2), (0.5, 0.6)]
-    rows = [
-        record(**labels(run), test_scaled=scaled, validation=validation)
-        for run, (scaled, validation) in zip(runs, shown, strict=False)
-    ]
-    text, data = by_bits(runs, pd.DataFrame(rows))
-    (line,) = [line for line in text.splitlines() if line.startswith("| lstm")]
-    assert line.split(" | ")[1:] == ["0.90 ± 0.07 (2); 1/2", "-", "0.50 (1); 0/1", "- |"]
-    assert data["bits"].tolist() == [0, 4, 2] and data["reached"].tolist()[:2] == [1, 0]
-    assert "qat" not in text
