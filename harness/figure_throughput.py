@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness import figure_data
+from harness.figure_families import MANY, Draw, panels
 from harness.figure_style import (
     FAINT,
     INK,
     LARGE,
     MUTED,
-    NORMAL,
     WIDTH,
     Look,
     at,
@@ -145,44 +145,53 @@ def draw_decode(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> 
 def _curves(
     data: pd.DataFrame, report: Row, looked: Mapping[str, Look], title: str, axes: tuple[str, str], said: str
 ) -> Figure:
-    fig = Figure(figsize=(WIDTH, _TALL))
-    ax = _axes(fig, *axes)
-    log_axis(ax, data["length"], which="x")
     ends = data[["value", *({"low", "high"} & set(data))]]
-    log_axis(ax, ends.stack(), which="y")
-    for model, rows in data.groupby("model"):
-        rows = rows.sort_values("length")
-        ax.plot(rows["length"], rows["value"], **looked[model]._asdict(), mec="white", mew=0.3, markersize=4)
-        if "low" in rows:
-            ax.fill_between(rows["length"], rows["low"], rows["high"], color=looked[model].color, alpha=0.12, lw=0)
+
+    def prepare(ax: Axes) -> None:
+        log_axis(ax, data["length"], which="x")
+        log_axis(ax, ends.stack(), which="y")
+
+    def draw(ax: Axes, data: pd.DataFrame, looked: Mapping[str, Look]) -> None:
+        for model, rows in data.groupby("model"):
+            rows, look = rows.sort_values("length"), looked[model]
+            is_faint = not look.marker
+            size = {"lw": 0.6} if is_faint else {"mec": "white", "mew": 0.3, "markersize": 4}
+            ax.plot(rows["length"], rows["value"], **look._asdict(), **size)
+            if "low" in rows and not is_faint:
+                ax.fill_between(rows["length"], rows["low"], rows["high"], color=look.color, alpha=0.12, lw=0)
+
     bands = " Bands: 20th to 80th percentile." if "low" in data else ""
     if bands and report.get("sittings", 1) > 1:
         bands = " Bands: lowest 20th to highest 80th percentile of the sittings."
-    return _finished(fig, data, report, looked, title, said + bands)
+    return _drawn(data, report, looked, draw, prepare, axes, title, said + bands)
 
 
 def draw_roofline(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> Figure:
     tops = report["ceilings"][report["grid"]["precisions"][0]]
     product, copy = tops["product_gflop_per_s"], tops["copy_gb_per_s"]
-    fig = Figure(figsize=(WIDTH, _TALL))
-    ax = _axes(fig, "operations a byte", "GFLOP/s")
-    log_axis(ax, [*data["intensity"], product / copy * 2], which="x")
-    log_axis(ax, [*data["gflop_per_s"], product], which="y")
-    low, high = ax.get_xlim()
-    ax.plot([low, product / copy, high], [low * copy, product, product], color=INK, lw=1)
-    ax.text(high, product * 1.05, f"product: {product:,.0f} GFLOP/s", ha="right", va="bottom", size=NORMAL)
-    start = max(low, ax.get_ylim()[0] / copy) * 1.3
-    ax.annotate(f"copy: {copy:,.1f} GB/s", (start, start * copy), (8, -3), textcoords="offset points", va="top")
-    for row in data.to_dict("records"):
-        look, hollow = looked[row["model"]], row["what"] == "decode"
-        face = {"mfc": "none", "mec": look.color} if hollow else {"mfc": look.color, "mec": "white", "mew": 0.3}
-        ax.plot(row["intensity"], row["gflop_per_s"], ls="", marker=look.marker, markersize=5, **face)
+
+    def prepare(ax: Axes) -> None:
+        log_axis(ax, [*data["intensity"], product / copy * 2], which="x")
+        log_axis(ax, [*data["gflop_per_s"], product], which="y")
+        low, high = ax.get_xlim()
+        ax.plot([low, product / copy, high], [low * copy, product, product], color=INK, lw=1)
+
+    def draw(ax: Axes, data: pd.DataFrame, looked: Mapping[str, Look]) -> None:
+        for row in data.to_dict("records"):
+            look = looked[row["model"]]
+            face = (
+                {"mfc": "none", "mec": look.color} if row["what"] == "decode" else {"mfc": look.color, "mec": "white"}
+            )
+            size = {"marker": look.marker, "markersize": 5} if look.marker else {"marker": "o", "markersize": 2.5}
+            ax.plot(row["intensity"], row["gflop_per_s"], ls="", mew=0.6, **size, **face)
+
     said = (
         f"Filled: training at length {report['grid']['at']:,}; hollow: decoding there, in a batch of 1. Operations by "
         "formula, bytes the least there can be (both in the table), so what reads more stands further left in truth. "
-        "The roof was measured on the spot, in the same run."
+        f"The roof was measured on the spot, in the same run: copying at {copy:,.1f} GB/s, a product of matrices at "
+        f"{product:,.0f} GFLOP/s."
     )
-    return _finished(fig, data, report, looked, "Roofline", said)
+    return _drawn(data, report, looked, draw, prepare, ("operations a byte", "GFLOP/s"), "Roofline", said)
 
 
 def draw_accuracy(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> Figure:
@@ -206,6 +215,27 @@ def draw_accuracy(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -
     return _finished(fig, data, report, looked, "Accuracy against throughput", said)
 
 
+def _drawn(
+    data: pd.DataFrame,
+    report: Row,
+    looked: Mapping[str, Look],
+    draw: Draw,
+    prepare: Callable[[Axes], None],
+    axes: tuple[str, str],
+    title: str,
+    said: str,
+) -> Figure:
+    """On one pair of axes, or of many models a panel for every family."""
+    if len(set(data["model"])) >= MANY:
+        fig, top = panels(data, draw, prepare, axes)
+        return _titled(fig, report, title, f"{said} Grey: the other models.", top)
+    fig = Figure(figsize=(WIDTH, _TALL))
+    ax = _axes(fig, *axes)
+    prepare(ax)
+    draw(ax, data, looked)
+    return _finished(fig, data, report, looked, title, said)
+
+
 def _axes(fig: Figure, across: str, up: str) -> Axes:
     ax = at(fig, _LEFT, 0, _WIDE, _TALL)
     ax.grid(color=FAINT, lw=0.4)
@@ -218,16 +248,20 @@ def _axes(fig: Figure, across: str, up: str) -> Axes:
 def _finished(
     fig: Figure, data: pd.DataFrame, report: Row, looked: Mapping[str, Look], title: str, said: str
 ) -> Figure:
-    """With its title, its key and what is said of it."""
+    """With its key, its title and what is said of it."""
     models = sorted(set(data["model"]))
     names = labels(models, width=44)
     keys = [Line2D([], [], **looked[model]._asdict(), markersize=4.5) for model in models]
     top = _TALL + 0.5
     top += legend(fig, top, keys, [names[model] for model in models])
+    return _titled(fig, report, title, said, top + 0.05)
+
+
+def _titled(fig: Figure, report: Row, title: str, said: str, top: float) -> Figure:
     words(fig, 0, -0.5, title, size=LARGE).set_fontweight("bold")
     clock = f"torch {report['torch']}, {report['clock']}"
     words(fig, 0, -0.28, f"{labels([report['device']], width=70)[report['device']]}, {clock}", color=MUTED)
-    caption(fig, top + 0.05, said)
+    caption(fig, top, said)
     return fig
 
 

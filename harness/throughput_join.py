@@ -20,6 +20,11 @@ _RATES = ("tokens_per_s", "gflop_per_s", "gb_per_s")
 def joined(reports: Sequence[Row]) -> Row:
     """The first's ceilings and provenance stand for all; `sittings` counts how often the most measured point was."""
     first = reports[0]
+    if len(reports) == 1:
+        return first
+    for report in reports:
+        if report.get("sittings", 1) > 1:
+            raise ValueError(f"a report is of {report['sittings']} sittings already: pool those, not what they made")
     for other in reports[1:]:
         for key in ("device", "torch", "clock", "grid"):
             if other[key] != first[key]:

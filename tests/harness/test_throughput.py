@@ -283,7 +283,9 @@ def test_sittings_are_pooled() -> None:
     assert train["tokens_per_s"] == pytest.approx(32) and train["gb_per_s"] == pytest.approx(1.5)
     assert train["repeats"] == 90 and whole["sittings"] == 3 and whole["seconds"] == 3.0
     assert decode == sittings[1]["rows"][1]
-    assert joined(sittings[:1])["rows"] == sittings[0]["rows"] and joined(sittings[:1])["sittings"] == 1
+    assert joined(sittings[:1]) is sittings[0] and joined([whole]) is whole
+    with pytest.raises(ValueError, match="a report is of 3 sittings already"):
+        joined([whole, sittings[0]])
     with pytest.raises(ValueError, match="reports of different commits"):
         joined([sittings[0], {**sittings[1], "provenance": {"commit": "def"}}])
 
