@@ -53,14 +53,14 @@ class _Rows(torch.autograd.Function):
         inner = weights.skip_E.shape[0]
         y_BLD = torch.empty_like(x_BLD)
         wide_XBLE = x_BLD.new_empty(6, batch, length, inner)
-        square_XBHLL = x_BLD.new_empty(2, batch, heads, length, length)
+        square_XHBLL = x_BLD.new_empty(2, heads, batch, length, length)
         small_XBHL = x_BLD.new_empty(4, batch, heads, length)
         top_BHL = x_BLD.new_empty(batch, heads, length, dtype=torch.int64)
         between_LX, never_X = _between(x_BLD)
         for at in _pieces(x_BLD, inner):
-            kept = (wide_XBLE[:, at], square_XBHLL[:, at], small_XBHL[:, at], top_BHL[at])
+            kept = (wide_XBLE[:, at], square_XHBLL[:, :, at], small_XBHL[:, at], top_BHL[at])
             _forward_rows(x_BLD[at], y_BLD[at], weights, *kept, between_LX, never_X)
-        return y_BLD, wide_XBLE, square_XBHLL, small_XBHL, top_BHL
+        return y_BLD, wide_XBLE, square_XHBLL, small_XBHL, top_BHL
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -71,14 +71,14 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, gy_BLD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        x_BLD, *rest, wide_XBLE, square_XBHLL, small_XBHL, top_BHL = ctx.saved_tensors
+        x_BLD, *rest, wide_XBLE, square_XHBLL, small_XBHL, top_BHL = ctx.saved_tensors
         weights = RowWeights(*rest)
         sums = RowWeights(*(torch.zeros_like(weight, memory_format=torch.contiguous_format) for weight in weights))
         gx_BLD = torch.empty_like(x_BLD)
         between_LX, _ = _between(x_BLD)
         with torch.autocast(x_BLD.device.type, enabled=False):
             for at in _pieces(x_BLD, weights.skip_E.shape[0]):
-                kept = (wide_XBLE[:, at], square_XBHLL[:, at], small_XBHL[:, at], top_BHL[at])
+                kept = (wide_XBLE[:, at], square_XHBLL[:, :, at], small_XBHL[:, at], top_BHL[at])
                 _back_rows(gy_BLD[at], x_BLD[at], gx_BLD[at], weights, sums, *kept, between_LX)
         return gx_BLD, *sums, None
 
@@ -112,7 +112,7 @@ def _forward_rows(
     y_BLD: Tensor,
     weights: RowWeights,
     wide_XBLE: Tensor,
-    square_XBHLL: Tensor,
+    square_XHBLL: Tensor,
     small_XBHL: Tensor,
     top_BHL: Tensor,
     between_LX: Tensor,
@@ -137,12 +137,12 @@ def _forward_rows(
     torch.sigmoid(-f_BHL, out=slope_BHL)
     log_f_BHL = logsigmoid(f_BHL) * LOG2_E  # log D and m are in base 2: exp2 is a CPU's faster one
     log_D_TX = torch.addmm(never_X, log_f_BHL.flatten(0, 1), between_LX)
-    log_D_BHLL = log_D_TX.view_as(square_XBHLL[0]).add_((i_BHL * LOG2_E)[..., None, :])
+    log_D_BHLL = log_D_TX.view(*i_BHL.shape, -1).add_((i_BHL * LOG2_E)[..., None, :])
     m_BHL, top = log_D_BHLL.max(-1)
     top_BHL.copy_(top)
     D_BHLL = log_D_BHLL.sub_(m_BHL[..., None]).exp2_()
 
-    P_BHLL, scaled_D_BHLL = square_XBHLL
+    P_BHLL, scaled_D_BHLL = square_XHBLL.transpose(1, 2)
     for q, k, P in zip(_heads(q_BLE, P_BHLL), _heads(c_BLE, P_BHLL), P_BHLL.unbind(1), strict=True):
         torch.bmm(q, k.mT, out=P)
     P_BHLL.mul_(D_BHLL)
@@ -156,9 +156,9 @@ def _forward_rows(
     P_BHLL.mul_(inverse_BHL[..., None])
     torch.mul(D_BHLL, inverse_BHL[..., None], out=scaled_D_BHLL)
     for P, v, h in zip(P_BHLL.unbind(1), _heads(v_BLE, P_BHLL), _heads(h_BLE, P_BHLL), strict=True):
-        torch.bmm(P, v, out=h)
+        _multiply(P, v, h)
 
-    h_BLHV = h_BLE.view(*x_BLD.shape[:2], square_XBHLL.shape[2], -1)
+    h_BLHV = h_BLE.view(*x_BLD.shape[:2], P_BHLL.shape[1], -1)
     rstd_BLH1 = small_XBHL[3].mT[..., None]
     h_BLHV.sub_(h_BLHV.mean(-1, keepdim=True))
     mean_square = torch.linalg.vector_norm(h_BLHV, dim=-1, keepdim=True).square_() / h_BLHV.shape[-1]
@@ -175,7 +175,7 @@ def _back_rows(
     weights: RowWeights,
     sums: RowWeights,
     wide_XBLE: Tensor,
-    square_XBHLL: Tensor,
+    square_XHBLL: Tensor,
     small_XBHL: Tensor,
     top_BHL: Tensor,
     between_LX: Tensor,
@@ -183,7 +183,7 @@ def _back_rows(
     """The gradient of x, and what these rows add to those of the weights."""
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
     slope_BHL, sign_BHL, share_BHL, rstd_BHL = small_XBHL
-    P_BHLL, scaled_D_BHLL = square_XBHLL
+    P_BHLL, scaled_D_BHLL = square_XHBLL.transpose(1, 2)
     room_BLE, a_BLE, g_BLE, c_BLE, gh_BLE, gq_BLE = torch.empty_like(wide_XBLE)
     gz_BLE, gc_BLE, gu_BLE = a_BLE, g_BLE, gh_BLE  # of what is no longer needed, to stay in the cache
     x_TD, gy_TD = x_BLD.flatten(0, 1), gy_BLD.flatten(0, 1)
@@ -204,22 +204,22 @@ def _back_rows(
     along_BLH1 = torch.mul(gh_BLHV, h_BLHV, out=room_BLHV).mean(-1, keepdim=True)
     gh_BLHV.sub_(gh_BLHV.mean(-1, keepdim=True)).addcmul_(h_BLHV, along_BLH1, value=-1).mul_(rstd_BHL.mT[..., None])
 
-    gP_BHLL, gv_BLE = torch.empty_like(P_BHLL), room_BLE
+    gP_BHLL, gv_BLE = torch.empty_like(square_XHBLL[0]).transpose(0, 1), room_BLE
     heads = [_heads(y, P_BHLL) for y in (gh_BLE, v_BLE, gv_BLE)]
     for gh, v, gv, P, gP in zip(*heads, P_BHLL.unbind(1), gP_BHLL.unbind(1), strict=True):
         torch.bmm(gh, v.mT, out=gP)
-        torch.bmm(P.mT, gh, out=gv)
+        _multiply(P.mT, gh, gv)
     total_BHL = (gP_BHLL * P_BHLL).sum(-1)
     gP_BHLL.sub_((total_BHL * sign_BHL)[..., None])
-    g_log_D_BHLL = P_BHLL * gP_BHLL
+    g_log_D_BHLL = torch.mul(P_BHLL, gP_BHLL, out=P_BHLL.new_empty(P_BHLL.shape))
     g_log_D_BHLL.scatter_add_(-1, top_BHL[..., None], -(total_BHL * share_BHL)[..., None])
     gi_BHL = g_log_D_BHLL.sum(-2)
     gf_BHL = (g_log_D_BHLL.flatten(0, 1).flatten(1) @ between_LX.mT).view_as(slope_BHL).mul_(slope_BHL)
     gS_BHLL = gP_BHLL.mul_(scaled_D_BHLL)
     heads = [_heads(y, P_BHLL) for y in (q_BLE, c_BLE, gq_BLE, gc_BLE)]
     for q, c, gq, gc, gS in zip(*heads, gS_BHLL.unbind(1), strict=True):
-        torch.bmm(gS, c, out=gq)
-        gc.baddbmm_(gS.mT, q)
+        _multiply(gS, c, gq)
+        _multiply(gS.mT, q, gc, add=True)
 
     u_NTJ, gu_NTJ, gv_NTJ = map(_grouped, (u_BLE, gu_BLE, gv_BLE))
     c_NTJ, gc_NTJ, gq_NTJ = map(_grouped, (c_BLE, gc_BLE, gq_BLE))
@@ -249,6 +249,16 @@ def _back_rows(
 def _heads(x_BLE: Tensor, square_BHLL: Tensor) -> tuple[Tensor, ...]:
     """Each head's channels, [B, L, K]: as products of their own they need no copy."""
     return x_BLE.view(*x_BLE.shape[:2], square_BHLL.shape[1], -1).unbind(2)
+
+
+def _multiply(one: Tensor, other: Tensor, out: Tensor, *, add: bool = False) -> None:
+    """A product a row, by way of a copy where its place is not in one piece: there torch would make a call a row."""
+    if out.is_contiguous():
+        out.baddbmm_(one, other, beta=float(add))
+    elif add:
+        out += torch.bmm(one, other)
+    else:
+        out.copy_(torch.bmm(one, other))
 
 
 def _grouped(x_BLE: Tensor) -> Tensor:
