@@ -31,13 +31,18 @@ def joined(reports: Sequence[Row]) -> Row:
                 raise ValueError(f"reports of different {key} do not go together: {first[key]} and {other[key]}")
         if other["provenance"]["commit"] != first["provenance"]["commit"]:
             raise ValueError("reports of different commits do not go together")
-    points: dict[tuple[Any, ...], list[Row]] = {}
-    for report in reports:
-        for row in report["rows"]:
-            points.setdefault(tuple(row.get(key) for key in _PLACE), []).append(row)
-    whole = {"rows": [_pooled(rows) for rows in points.values()], "peers": [row for r in reports for row in r["peers"]]}
+    points = _by_place([row for report in reports for row in report["rows"]], _PLACE)
+    peers = _by_place([row for report in reports for row in report["peers"]], ("peer", "shape"))
+    whole = {"rows": [_pooled(rows) for rows in points.values()], "peers": [_beside(rows) for rows in peers.values()]}
     sittings = max(len(rows) for rows in points.values())
     return first | whole | {"sittings": sittings, "seconds": round(sum(report["seconds"] for report in reports), 1)}
+
+
+def _by_place(rows: Sequence[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row.get(name) for name in names), []).append(row)
+    return found
 
 
 def _pooled(rows: Sequence[Row]) -> Row:
@@ -46,15 +51,30 @@ def _pooled(rows: Sequence[Row]) -> Row:
     one = dict(measured[0])
     if len(measured) == 1 or one.get("ms") is None:
         return one
-    for stem in _STEMS:
-        if one.get(f"{stem}ms") is not None:
-            one |= {f"{stem}{end}": of([row[f"{stem}{end}"] for row in measured]) for end, of in _POOLS.items()}
-            if one.get(f"{stem}wall_ms") is not None:
-                one[f"{stem}wall_ms"] = median(row[f"{stem}wall_ms"] for row in measured)
+    one |= _times(measured, _STEMS)
     for name in _RATES:
         if one.get(name) is not None:
             one[name] *= measured[0]["ms"] / one["ms"]
     return one | {"repeats": sum(row["repeats"] for row in measured)}
+
+
+def _beside(rows: Sequence[Row]) -> Row:
+    """One package beside ours. Since they took turns, the ratio of each sitting stands, and of several the median."""
+    measured = [row for row in rows if row.get("ratio") is not None] or list(rows)
+    ratios = {
+        name: median(row[name] for row in measured) for name in ("ratio", "reference_ratio") if name in measured[0]
+    }
+    return measured[0] | _times(measured, ("ours_", "reference_", "theirs_")) | ratios
+
+
+def _times(rows: Sequence[Row], stems: Sequence[str]) -> Row:
+    found: Row = {}
+    for stem in stems:
+        if rows[0].get(f"{stem}ms") is not None:
+            found |= {f"{stem}{end}": of([row[f"{stem}{end}"] for row in rows]) for end, of in _POOLS.items()}
+            if rows[0].get(f"{stem}wall_ms") is not None:
+                found[f"{stem}wall_ms"] = median(row[f"{stem}wall_ms"] for row in rows)
+    return found
 
 
 _POOLS = {"ms": median, "ms_p20": min, "ms_p80": max}

@@ -252,8 +252,13 @@ def _peers(report: Row) -> Sheet:
         times = [timed(row, f"{name}_") for name in _TURNS]
         ratios = [number(row, key, form=".2f") for key in ("ratio", "reference_ratio")]
         lines.append(Line(row["peer"], (Entry((row["shape"],)), *times, *ratios, Entry((f"{row['goal']:g}",)))))
-    lead = "Forward and backward of blocks alone, turn by turn in one process; ratios are of the medians."
-    of = f"{report['device']}, torch {report['torch']}, {report['clock']}; medians with 20th and 80th percentile."
+    pooled = report.get("sittings", 1) > 1
+    ratios_of = "the median of what the sittings had" if pooled else "of the medians"
+    spread = (
+        "medians of the sittings' with the lowest 20th and the highest 80th" if pooled else "medians with 20th and 80th"
+    )
+    lead = f"Forward and backward of blocks alone, turn by turn in one process; ratios are {ratios_of}."
+    of = f"{report['device']}, torch {report['torch']}, {report['clock']}; {spread} percentile."
     return Sheet("Peers", (lead, of), "package", tuple(columns), tuple(lines))
 
 

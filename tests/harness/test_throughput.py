@@ -290,6 +290,22 @@ def test_sittings_are_pooled() -> None:
         joined([sittings[0], {**sittings[1], "provenance": {"commit": "def"}}])
 
 
+def test_packages_beside_ours_are_pooled_too() -> None:
+    head = {"device": "d", "torch": "t", "clock": "c", "grid": {}, "rows": [{"model": "m"}], "seconds": 1.0}
+    head |= {"provenance": {"commit": "abc"}}
+    place, sittings = {"peer": "theirs", "shape": "4 x 8", "goal": 5.0}, []
+    for ours, theirs in ((1.0, 6.0), (2.0, 8.0), (4.0, 20.0)):
+        times = {"ours_ms": ours, "ours_ms_p20": ours - 0.5, "ours_ms_p80": ours + 0.5, "ours_wall_ms": ours}
+        times |= {"theirs_ms": theirs, "theirs_ms_p20": theirs - 1, "theirs_ms_p80": theirs + 1, "theirs_wall_ms": 9.0}
+        missing = {"peer": "a kernel", "shape": "1 x 1", "goal": 0.97, "not_run": "no CUDA device"}
+        sittings.append({**head, "peers": [place | times | {"ratio": theirs / ours}, missing]})
+    half = {**head, "peers": []}  # the other models, measured apart
+    row, missing = joined([sittings[0], half, *sittings[1:]])["peers"]
+    assert (row["ours_ms"], row["ours_ms_p20"], row["ours_ms_p80"], row["ours_wall_ms"]) == (2, 0.5, 4.5, 2)
+    assert (row["theirs_ms"], row["theirs_ms_p20"], row["theirs_ms_p80"], row["ratio"]) == (8, 5, 21, 5)
+    assert missing["not_run"] == "no CUDA device" and row["goal"] == 5.0
+
+
 def test_the_table_says_how_often_it_was_measured(report: Row) -> None:
     assert "sittings" not in markdown(sheets(report))
     said = markdown(sheets(joined([report, report])))
