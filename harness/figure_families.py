@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.figure_style import FAINT, SMALL, WIDTH, Look, at, in_rows, labels, looks, words
+from harness.figure_style import FAINT, SMALL, WIDTH, Look, at, in_rows, key, labels, looks, words
 from harness.registry import all_models
 
 MANY = 9  # models from which on a figure has panels
@@ -20,6 +20,8 @@ MANY = 9  # models from which on a figure has panels
 _ACROSS, _LEFT, _BETWEEN = 3, 0.55, 0.22  # inches, as below
 _WIDE, _TALL = (WIDTH - 0.6 - 2 * _BETWEEN) / 3, 1.5
 _NAME, _LINE, _UNDER = 0.2, 0.13, 0.2
+_KEY = {"ncols": 2, "borderpad": 0, "handlelength": 1.6, "handletextpad": 0.4, "columnspacing": 0.8}
+_KEY |= {"labelspacing": 0.25, "fontsize": SMALL - 1}
 
 Draw = Callable[[Axes, pd.DataFrame, dict[str, Look]], None]
 
@@ -39,8 +41,8 @@ def panels(
 ) -> tuple[Figure, float]:
     """`draw` for every family, first for the others in grey, on axes that `prepare` makes alike; and where they end."""
     rows = in_rows(list(families(data["model"]).items()), _ACROSS)
-    keys = [max(math.ceil(len(models) / 2) for _, models in row) * _LINE for row in rows]
-    heights = [_NAME + key + _TALL + _UNDER for key in keys]
+    tall = [max(math.ceil(len(models) / 2) for _, models in row) * _LINE for row in rows]
+    heights = [_NAME + names + _TALL + _UNDER for names in tall]
     fig = Figure(figsize=(WIDTH, sum(heights)))
     for down, row in enumerate(rows):
         top = sum(heights[:down])
@@ -48,8 +50,9 @@ def panels(
             left = _LEFT + across * (_WIDE + _BETWEEN)
             looked = looks(models)
             words(fig, left, top, family or "other").set_fontweight("bold")
-            _key(fig, left, top + _NAME - 0.04, looked)
-            ax = at(fig, left, top + _NAME + keys[down], _WIDE, _TALL)
+            lines = [Line2D([], [], **look._asdict(), markersize=3.6, mew=0) for look in looked.values()]
+            key(fig, left, top + _NAME - 0.04, lines, list(labels(looked, width=19).values()), **_KEY)
+            ax = at(fig, left, top + _NAME + tall[down], _WIDE, _TALL)
             ax.grid(color=FAINT, lw=0.3)
             ax.set_axisbelow(True)
             prepare(ax)
@@ -61,25 +64,3 @@ def panels(
             ax.set_ylabel(axes[1] if is_first else "", labelpad=3)
             ax.set_xlabel(axes[0] if is_lowest else "", labelpad=3)
     return fig, sum(heights) + 0.2
-
-
-def _key(fig: Figure, left: float, top: float, looked: dict[str, Look]) -> None:
-    """Two columns of names, each behind its line."""
-    whole, tall = fig.get_size_inches()
-    names = labels(looked, width=19)
-    box = fig.legend(
-        [Line2D([], [], **look._asdict(), markersize=3.6, mew=0) for look in looked.values()],
-        ["x"] * len(looked),
-        loc="upper left",
-        bbox_to_anchor=(left / whole, 1 - top / tall),
-        ncols=2,
-        borderaxespad=0,
-        borderpad=0,
-        handlelength=1.6,
-        handletextpad=0.4,
-        columnspacing=0.8,
-        labelspacing=0.25,
-        fontsize=SMALL - 1,
-    )
-    for text, model in zip(box.get_texts(), looked, strict=True):
-        text.set_text(names[model])

@@ -159,20 +159,19 @@ def legend(fig: Figure, top: float, handles: Sequence[Line2D], names: Sequence[s
     """A key over the figure's width; the height it takes. Names go in last, so that none is taken for an option."""
     longest = max(map(len, names))
     columns = max(1, min(len(names), int(WIDTH / (0.42 + 0.062 * longest))))
-    tall = fig.get_size_inches()[1]
-    box = fig.legend(
-        handles,
-        ["x"] * len(names),
-        loc="upper left",
-        bbox_to_anchor=(0, 1 - top / tall),
-        ncols=columns,
-        borderaxespad=0,
-        handlelength=2.6,
-        columnspacing=1.4,
-    )
+    key(fig, 0, top, handles, names, ncols=columns, handlelength=2.6, columnspacing=1.4)
+    return 0.03 + 0.155 * math.ceil(len(names) / columns)
+
+
+def key(
+    fig: Figure, left: float, top: float, handles: Sequence[Line2D], names: Sequence[str], **look: float | str
+) -> None:
+    """A key by inches from the figure's upper left corner."""
+    whole, tall = fig.get_size_inches()
+    place = (left / whole, 1 - top / tall)
+    box = fig.legend(handles, ["x"] * len(names), loc="upper left", bbox_to_anchor=place, borderaxespad=0, **look)
     for text, name in zip(box.get_texts(), names, strict=True):
         text.set_text(name)
-    return 0.03 + 0.155 * math.ceil(len(names) / columns)
 
 
 def short(number: float, _: object = None) -> str:
