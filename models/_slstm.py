@@ -71,8 +71,8 @@ class _FusedScan(torch.autograd.Function):
 
     Small batches pay for the number of calls, so a step makes as few as it can: 10 forward, 14 backward. Measured on
     one thread at K = 16, H = 4, process time, forward and backward, against the same with a product for each of W and R
-    and the stabilised weight by two log-sigmoids: 0.80 of its time for B = 16, L = 40, .77 for 4 and 128, .96 for 256
-    and 40.
+    and the stabilised weight by two log-sigmoids: 0.80 of its time for B = 16, L = 40, .77 for 4 and 128, .96 to 1 for
+    256 and 40.
     """
 
     @staticmethod

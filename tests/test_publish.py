@@ -22,6 +22,10 @@ def test_regenerating_changes_no_byte(fresh: Path) -> None:
     assert publish.differences(ROOT / "results", fresh) == [], "run scripts/publish.py"
 
 
+def test_the_page_is_small_enough_to_send() -> None:
+    assert (ROOT / "results" / "page.html").stat().st_size < 5_000_000
+
+
 def test_a_changed_cell_and_a_stray_figure_are_found(fresh: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(fresh, tmp_path / "copy"))
     assert publish.differences(copy, fresh) == []

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from records_by_hand import frame, record
 
+from harness.figures import folder_name
 from harness.outcome import labels
 from harness.page import page
 from harness.protocols import preset_run
@@ -78,3 +79,12 @@ def test_the_page_shows_it_where_something_was_rounded() -> None:
         and "<bdi>&lt;b&gt;</bdi>" in shown
         and shown.count("<td>0.80 (1); 0/1</td>") == 2 * 2
     )
+
+
+def test_the_page_leaves_the_pictures_of_rounded_protocols_where_they_are(tmp_path: Path) -> None:
+    rounded = f"{PLAIN} (train.qat=8)"
+    for protocol in (PLAIN, rounded):
+        (tmp_path / folder_name(protocol)).mkdir()
+        (tmp_path / folder_name(protocol) / "heat_map.png").write_bytes(b"a picture")
+    text = page(frame(record(protocol=PLAIN), record(protocol=rounded)), figures=tmp_path)
+    assert text.count("<img ") == 1 and f'; {PLAIN}"' in text and f'; {rounded}"' not in text
