@@ -191,7 +191,6 @@ def machine() -> dict[str, Any]:
         "kernels": {
             k.name: f"missing: {k.missing}" if k.missing else f"ready, for {shown(k.serves)}"
             for k in _kernels.available()
-            for k in _kernels.available()
         },
         "versions": {"python": made["python"], **made["packages"], "commit": made["commit"], "dirty": made["dirty"]},
         "plugins": {str(number): problem for number, problem in enumerate(problems(), start=1)} or {"problems": "none"},
