@@ -137,8 +137,8 @@ class Grid:
 def ways_of(name: str, grid: Grid, device: torch.device) -> list[Way]:
     """The ways to run a model here; the first is what a user gets."""
     cuda = device.type == "cuda"
-    own = [kernel.name for kernel in available() if name in kernel.serves and not kernel.missing]
-    kernels = [kernel for kernel in own if cuda and kernel in KernelName.__args__]
+    own = [kernel for kernel in available() if name in kernel.serves and not kernel.missing and kernel.device == "cuda"]
+    kernels = [kernel.name for kernel in own if cuda and kernel.name in KernelName.__args__]
     found = []
     for precision in grid.precisions:
         for backend in ("auto", "reference", *kernels):

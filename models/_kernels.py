@@ -7,12 +7,14 @@ that takes one adds its name to `ctx.backends`, which goes into the run's record
 import importlib
 import shutil
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from models import _native
 from models._scan import Activation
+from models._slstm import from_input
 from models.base import Backend, Context, KernelName, require
 
 
@@ -21,6 +23,7 @@ class Kernel(NamedTuple):
     serves: tuple[str, ...]  # models
     missing: str  # why it cannot run here; empty if it can
     stacks: bool = False  # has a vmap rule
+    device: Literal["cpu", "cuda", "any"] = "cuda"  # that it runs on
 
 
 def fused_lstm(
@@ -98,14 +101,14 @@ def triton_lstm_scan(
 
 
 def triton_slstm_scan(
-    x_BLHJ: Tensor, state: tuple[Tensor, Tensor, Tensor], weights: tuple[Tensor, Tensor, Tensor]
+    read: tuple[Tensor, ...], state: tuple[Tensor, Tensor, Tensor], weights: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     """`slstm_scan` through our own Triton kernel, which stacks."""
-    return importlib.import_module("models._triton_slstm").triton_slstm_scan(x_BLHJ, state, weights)
+    return importlib.import_module("models._triton_slstm").triton_slstm_scan(read, state, weights)
 
 
 def xlstm_slstm_scan(
-    x_BLHJ: Tensor, state: tuple[Tensor, Tensor, Tensor], weights: tuple[Tensor, Tensor, Tensor]
+    read: tuple[Tensor, ...], state: tuple[Tensor, Tensor, Tensor], weights: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     """`slstm_scan` through the CUDA extension of the xlstm package, which nvcc compiles for each size at run time.
 
@@ -114,12 +117,12 @@ def xlstm_slstm_scan(
     """
     W_HGJ, R_HGK, b_HG = weights
     h_BHK, y_BHK, a_BHK = state
-    batch, _, heads, _ = x_BLHJ.shape
+    batch, _, heads, _ = read[0].shape
     inner = R_HGK.shape[-1]
     begun_BHK = a_BHK > -torch.inf
     carried = (h_BHK, y_BHK, torch.ones_like(y_BHK), a_BHK)
     states_4BD = torch.stack([torch.where(begun_BHK, z_BHK, 0).flatten(1) for z_BHK in carried])
-    gates_LBG = torch.einsum("blhj,hgj->lbhg", x_BLHJ, W_HGJ).flatten(2)
+    gates_LBG = from_input(read, W_HGJ).transpose(0, 1).flatten(2)
     scan = _xlstm_function(batch, heads, inner)
     all_4LBD = scan.apply(True, gates_LBG.contiguous(), states_4BD, R_HGK.mT.contiguous(), b_HG.flatten())
     h_BLHK = all_4LBD[0, 1:].transpose(0, 1).unflatten(2, (heads, inner))
@@ -164,8 +167,10 @@ def mlstm_scan(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_
 def usable(name: KernelName, x: Tensor, ctx: Context) -> bool:
     """Whether a block takes this kernel for `x`: it can run here, on this device, and was not asked not to."""
     kernel = _kernel(name)
-    if not x.is_cuda or ctx.backend not in ("auto", name) or kernel.missing:
+    if ctx.backend not in ("auto", name) or x.device.type != kernel.device or kernel.missing:
         return False
+    if name.startswith("native"):  # compilers that trace cannot follow it
+        return x.dtype in _native.REAL and not torch.compiler.is_compiling()
     if name.startswith("triton"):  # they compute in fp32 and hold a row of a state of at most so many
         return x.dtype != torch.float64 and x.shape[-1] <= 256
     return kernel.stacks or not ctx.stacked
@@ -183,7 +188,8 @@ def demand(backend: Backend, *, model: str, device: torch.device, stacked: bool 
     kernel = _kernel(backend)
     require(kernel.stacks or not stacked, f"the backend {backend} does not stack: leave exec.pack at 1")
     require(not kernel.missing, f"the backend {backend} cannot run here: {kernel.missing}")
-    require(device.type == "cuda", f"the backend {backend} needs a CUDA device, not {device}")
+    needs = {"cpu": "a CPU", "cuda": "a CUDA device", "any": ""}[kernel.device]
+    require(kernel.device in (device.type, "any"), f"the backend {backend} needs {needs}, not {device}")
     require(model in kernel.serves, f"the backend {backend} serves {', '.join(kernel.serves)}, not {model}")
 
 
@@ -192,12 +198,14 @@ def available() -> list[Kernel]:
     attention = ("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm")
     convolving = ("mamba", "mamba2", "xlstm", "gated_delta_net", "gated_delta_product")
     return [
-        Kernel("torch.lstm", ("lstm", "lstm_block"), ""),
-        Kernel("torch.rnn", ("rnn",), ""),
-        Kernel("torch.gru", ("gru",), ""),
-        Kernel("torch.sdpa", attention, ""),
-        Kernel("fused_mlstm", ("xlstm",), ""),
-        Kernel("fused_slstm", ("xlstm",), ""),
+        Kernel("torch.lstm", ("lstm", "lstm_block"), "", device="any"),
+        Kernel("torch.rnn", ("rnn",), "", device="any"),
+        Kernel("torch.gru", ("gru",), "", device="any"),
+        Kernel("torch.sdpa", attention, "", device="any"),
+        Kernel("fused_mlstm", ("xlstm",), "", stacks=True, device="cpu"),
+        Kernel("fused_slstm", ("xlstm",), "", stacks=True, device="any"),
+        Kernel("native_mlstm", ("xlstm",), _native.missing(), stacks=True, device="cpu"),
+        Kernel("native_slstm", ("xlstm",), _native.missing(), stacks=True, device="cpu"),
         Kernel("mamba_ssm", ("mamba",), cuda or _import_error("mamba_ssm.ops.selective_scan_interface")),
         Kernel("triton_lstm", ("lstm", "lstm_block"), cuda or _import_error("models._triton_lstm"), stacks=True),
         Kernel("triton_slstm", ("xlstm",), cuda or _import_error("models._triton_slstm"), stacks=True),

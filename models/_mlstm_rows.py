@@ -6,6 +6,8 @@ passes over memory. With the backward pass by hand, in pieces of rows that stay 
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +19,6 @@ from models._convolution import convolve, convolve_back
 from models._mlstm import EPS, LARGEST
 
 WIDE_BLOCK = 32  # channels of a block of the block-diagonal maps
-CACHED = 2**18  # elements of a piece's [B, L, E]: more leave the cache, fewer cost more calls (2^16: 99 ms for 75)
 NORM_EPS = 1e-5
 LOG2_E = math.log2(math.e)
 
@@ -38,9 +39,19 @@ class RowWeights(NamedTuple):
     down_DE: Tensor
 
 
-def mlstm_rows(x_BLD: Tensor, weights: RowWeights, *, heads: int) -> Tensor:
+@dataclass(frozen=True)
+class Form:
+    """A way to compute a piece of rows, there and back."""
+
+    forward: Callable[..., None]
+    back: Callable[..., None]
+    prepare: Callable[[Tensor], tuple[Tensor, ...]]  # from the input to what both take last
+    cached: int  # elements of a piece's [B, L, E]: more leave the cache, fewer cost more calls
+
+
+def mlstm_rows(x_BLD: Tensor, weights: RowWeights, *, heads: int, form: Form) -> Tensor:
     """The layer of models/xlstm.py over a short input on a CPU, from what its norm gives to what it adds."""
-    return _Rows.apply(x_BLD, *weights, heads)[0]
+    return _Rows.apply(x_BLD, *weights, heads, form)[0]
 
 
 class _Rows(torch.autograd.Function):
@@ -48,7 +59,8 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     def forward(x_BLD: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-        weights, heads = RowWeights(*rest[:-1]), rest[-1]
+        *weights, heads, form = rest
+        weights = RowWeights(*(weight.contiguous() for weight in weights))
         batch, length, _ = x_BLD.shape
         inner = weights.skip_E.shape[0]
         y_BLD = torch.empty_like(x_BLD)
@@ -56,31 +68,32 @@ class _Rows(torch.autograd.Function):
         square_XHBLL = x_BLD.new_empty(2, heads, batch, length, length)
         small_XBHL = x_BLD.new_empty(4, batch, heads, length)
         top_BHL = x_BLD.new_empty(batch, heads, length, dtype=torch.int64)
-        between_LX, never_X = _between(x_BLD)
-        for at in _pieces(x_BLD, inner):
+        prepared = form.prepare(x_BLD)
+        for at in _pieces(x_BLD, inner, form):
             kept = (wide_XBLE[:, at], square_XHBLL[:, :, at], small_XBHL[:, at], top_BHL[at])
-            _forward_rows(x_BLD[at], y_BLD[at], weights, *kept, between_LX, never_X)
+            form.forward(x_BLD[at], y_BLD[at], weights, *kept, *prepared)
         return y_BLD, wide_XBLE, square_XHBLL, small_XBHL, top_BHL
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:-1], *output[1:])
+        *tensors, _, ctx.form = inputs
+        ctx.save_for_backward(*tensors, *output[1:])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, gy_BLD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         x_BLD, *rest, wide_XBLE, square_XHBLL, small_XBHL, top_BHL = ctx.saved_tensors
-        weights = RowWeights(*rest)
+        weights, gy_BLD = RowWeights(*(weight.contiguous() for weight in rest)), gy_BLD.contiguous()
         sums = RowWeights(*(torch.zeros_like(weight, memory_format=torch.contiguous_format) for weight in weights))
         gx_BLD = torch.empty_like(x_BLD)
-        between_LX, _ = _between(x_BLD)
+        prepared = ctx.form.prepare(x_BLD)
         with torch.autocast(x_BLD.device.type, enabled=False):
-            for at in _pieces(x_BLD, weights.skip_E.shape[0]):
+            for at in _pieces(x_BLD, weights.skip_E.shape[0], ctx.form):
                 kept = (wide_XBLE[:, at], square_XHBLL[:, :, at], small_XBHL[:, at], top_BHL[at])
-                _back_rows(gy_BLD[at], x_BLD[at], gx_BLD[at], weights, sums, *kept, between_LX)
-        return gx_BLD, *sums, None
+                ctx.form.back(gy_BLD[at], x_BLD[at], gx_BLD[at], weights, sums, *kept, *prepared)
+        return gx_BLD, *sums, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple]:
@@ -92,9 +105,9 @@ class _Rows(torch.autograd.Function):
         return (torch.stack([output[0] for output in outputs]), *outputs[0][1:]), (0, None, None, None, None)
 
 
-def _pieces(x_BLD: Tensor, inner: int) -> list[slice]:
+def _pieces(x_BLD: Tensor, inner: int, form: Form) -> list[slice]:
     batch, length, _ = x_BLD.shape
-    rows = max(1, CACHED // (length * inner))
+    rows = max(1, form.cached // (length * inner))
     return [slice(start, start + rows) for start in range(0, batch, rows)]
 
 
@@ -128,8 +141,8 @@ def _forward_rows(
     torch.mm(x_TD, of_z_ED.mT, out=z_TE)
     convolve(u_BLE, weights.conv_WE, weights.conv_bias_E, p_BLE)
     torch.ops.aten.silu.out(p_BLE, out=c_BLE)
-    torch.bmm(_grouped(c_BLE), weights.query_key_NJJ, out=_grouped(q_BLE))
-    torch.bmm(_grouped(u_BLE), weights.value_NJJ, out=_grouped(v_BLE))
+    torch.bmm(grouped(c_BLE), weights.query_key_NJJ, out=grouped(q_BLE))
+    torch.bmm(grouped(u_BLE), weights.value_NJJ, out=grouped(v_BLE))
 
     gates_TG = torch.addmm(weights.gates_bias_G, c_TE, weights.gates_c_GE.mT).addmm_(u_TE, weights.gates_u_GE.mT)
     i_BHL, f_BHL = gates_TG.unflatten(0, x_BLD.shape[:2]).mT.chunk(2, dim=1)
@@ -143,7 +156,9 @@ def _forward_rows(
     D_BHLL = log_D_BHLL.sub_(m_BHL[..., None]).exp2_()
 
     P_BHLL, scaled_D_BHLL = square_XHBLL.transpose(1, 2)
-    for q, k, P in zip(_heads(q_BLE, P_BHLL), _heads(c_BLE, P_BHLL), P_BHLL.unbind(1), strict=True):
+    for q, k, P in zip(
+        in_heads(q_BLE, P_BHLL.shape[1]), in_heads(c_BLE, P_BHLL.shape[1]), P_BHLL.unbind(1), strict=True
+    ):
         torch.bmm(q, k.mT, out=P)
     P_BHLL.mul_(D_BHLL)
     n_BHL = P_BHLL.sum(-1)
@@ -155,8 +170,10 @@ def _forward_rows(
     torch.mul(inverse_BHL, EPS, out=share_BHL)
     P_BHLL.mul_(inverse_BHL[..., None])
     torch.mul(D_BHLL, inverse_BHL[..., None], out=scaled_D_BHLL)
-    for P, v, h in zip(P_BHLL.unbind(1), _heads(v_BLE, P_BHLL), _heads(h_BLE, P_BHLL), strict=True):
-        _multiply(P, v, h)
+    for P, v, h in zip(
+        P_BHLL.unbind(1), in_heads(v_BLE, P_BHLL.shape[1]), in_heads(h_BLE, P_BHLL.shape[1]), strict=True
+    ):
+        multiply(P, v, h)
 
     h_BLHV = h_BLE.view(*x_BLD.shape[:2], P_BHLL.shape[1], -1)
     rstd_BLH1 = small_XBHL[3].mT[..., None]
@@ -179,6 +196,7 @@ def _back_rows(
     small_XBHL: Tensor,
     top_BHL: Tensor,
     between_LX: Tensor,
+    _: Tensor,
 ) -> None:
     """The gradient of x, and what these rows add to those of the weights."""
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
@@ -205,10 +223,10 @@ def _back_rows(
     gh_BLHV.sub_(gh_BLHV.mean(-1, keepdim=True)).addcmul_(h_BLHV, along_BLH1, value=-1).mul_(rstd_BHL.mT[..., None])
 
     gP_BHLL, gv_BLE = torch.empty_like(square_XHBLL[0]).transpose(0, 1), room_BLE
-    heads = [_heads(y, P_BHLL) for y in (gh_BLE, v_BLE, gv_BLE)]
+    heads = [in_heads(y, P_BHLL.shape[1]) for y in (gh_BLE, v_BLE, gv_BLE)]
     for gh, v, gv, P, gP in zip(*heads, P_BHLL.unbind(1), gP_BHLL.unbind(1), strict=True):
         torch.bmm(gh, v.mT, out=gP)
-        _multiply(P.mT, gh, gv)
+        multiply(P.mT, gh, gv)
     total_BHL = (gP_BHLL * P_BHLL).sum(-1)
     gP_BHLL.sub_((total_BHL * sign_BHL)[..., None])
     g_log_D_BHLL = torch.mul(P_BHLL, gP_BHLL, out=P_BHLL.new_empty(P_BHLL.shape))
@@ -216,13 +234,13 @@ def _back_rows(
     gi_BHL = g_log_D_BHLL.sum(-2)
     gf_BHL = (g_log_D_BHLL.flatten(0, 1).flatten(1) @ between_LX.mT).view_as(slope_BHL).mul_(slope_BHL)
     gS_BHLL = gP_BHLL.mul_(scaled_D_BHLL)
-    heads = [_heads(y, P_BHLL) for y in (q_BLE, c_BLE, gq_BLE, gc_BLE)]
+    heads = [in_heads(y, P_BHLL.shape[1]) for y in (q_BLE, c_BLE, gq_BLE, gc_BLE)]
     for q, c, gq, gc, gS in zip(*heads, gS_BHLL.unbind(1), strict=True):
-        _multiply(gS, c, gq)
-        _multiply(gS.mT, q, gc, add=True)
+        multiply(gS, c, gq)
+        multiply(gS.mT, q, gc, add=True)
 
-    u_NTJ, gu_NTJ, gv_NTJ = map(_grouped, (u_BLE, gu_BLE, gv_BLE))
-    c_NTJ, gc_NTJ, gq_NTJ = map(_grouped, (c_BLE, gc_BLE, gq_BLE))
+    u_NTJ, gu_NTJ, gv_NTJ = map(grouped, (u_BLE, gu_BLE, gv_BLE))
+    c_NTJ, gc_NTJ, gq_NTJ = map(grouped, (c_BLE, gc_BLE, gq_BLE))
     torch.bmm(gv_NTJ, weights.value_NJJ.mT, out=gu_NTJ)
     gc_NTJ.baddbmm_(gq_NTJ, weights.query_key_NJJ.mT)
     sums.value_NJJ.baddbmm_(u_NTJ.mT, gv_NTJ)
@@ -246,12 +264,12 @@ def _back_rows(
     gof_z_ED.addmm_(gz_TE.mT, x_TD)
 
 
-def _heads(x_BLE: Tensor, square_BHLL: Tensor) -> tuple[Tensor, ...]:
+def in_heads(x_BLE: Tensor, heads: int) -> tuple[Tensor, ...]:
     """Each head's channels, [B, L, K]: as products of their own they need no copy."""
-    return x_BLE.view(*x_BLE.shape[:2], square_BHLL.shape[1], -1).unbind(2)
+    return x_BLE.view(*x_BLE.shape[:2], heads, -1).unbind(2)
 
 
-def _multiply(one: Tensor, other: Tensor, out: Tensor, *, add: bool = False) -> None:
+def multiply(one: Tensor, other: Tensor, out: Tensor, *, add: bool = False) -> None:
     """A product a row, by way of a copy where its place is not in one piece: there torch would make a call a row."""
     if out.is_contiguous():
         out.baddbmm_(one, other, beta=float(add))
@@ -261,6 +279,9 @@ def _multiply(one: Tensor, other: Tensor, out: Tensor, *, add: bool = False) -> 
         out.copy_(torch.bmm(one, other))
 
 
-def _grouped(x_BLE: Tensor) -> Tensor:
+def grouped(x_BLE: Tensor) -> Tensor:
     """Blocks of channels first, [N, B L, 32]."""
     return x_BLE.view(-1, x_BLE.shape[-1] // WIDE_BLOCK, WIDE_BLOCK).transpose(0, 1)
+
+
+PLAIN = Form(forward=_forward_rows, back=_back_rows, prepare=_between, cached=2**18)  # with 2^16 99 ms for 75

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, softplus
 
+Read = tuple[Tensor, ...]  # what the gates read, [B, (L,) H, J]: one for all, or one for i and f and one for z and o
 Carried = tuple[Tensor, Tensor, Tensor]  # h, y and a, each [B, H, K]
 Weights = tuple[Tensor, Tensor, Tensor]  # W [H, G, J], R [H, G, K] and b [H, G]
-
 
 _THRESHOLD = 40.0  # from where log(1 + e^x) = x in float64 too
 
@@ -32,33 +32,40 @@ def slstm_start(batch: int, heads: int, inner: int, *, device: torch.device, dty
     return h_BHK, y_BHK, a_BHK - torch.inf
 
 
-def per_head(x_BHJ: Tensor, weight_HGJ: Tensor) -> Tensor:
-    return torch.einsum("bhj,hgj->bhg", x_BHJ, weight_HGJ)
+def from_input(read: Read, W_HGJ: Tensor) -> Tensor:
+    """W x for all gates, [B, (L,) H, G]."""
+    parts = zip(read, W_HGJ.chunk(len(read), dim=1), strict=True)
+    return torch.cat([torch.einsum("...hj,hgj->...hg", x, W) for x, W in parts], -1)
 
 
-def slstm_step(x_BHJ: Tensor, state: Carried, weights: Weights) -> Carried:
+def slstm_step(read: Read, state: Carried, weights: Weights) -> Carried:
     """One step; the new state's h is the output."""
     W_HGJ, R_HGK, b_HG = weights
     h_BHK, y_BHK, a_BHK = state
-    gates_BHG = per_head(x_BHJ, W_HGJ) + per_head(h_BHK, R_HGK) + b_HG
+    gates_BHG = from_input(read, W_HGJ) + torch.einsum("bhk,hgk->bhg", h_BHK, R_HGK) + b_HG
     i_BHK, f_BHK, z_BHK, o_BHK = gates_BHG.chunk(4, dim=-1)
     u_BHK = i_BHK - logsigmoid(f_BHK) - a_BHK
     y_BHK = torch.lerp(y_BHK, torch.tanh(z_BHK), torch.sigmoid(u_BHK))
     return torch.sigmoid(o_BHK) * y_BHK, y_BHK, i_BHK - logsigmoid(u_BHK)
 
 
-def slstm_scan(x_BLHJ: Tensor, state: Carried, weights: Weights) -> tuple[Tensor, Carried]:
+def slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Tensor, Carried]:
     """`slstm_step` over a sequence: all h [B, L, H, K], and the state after the last."""
     outputs = []
-    for x_BHJ in x_BLHJ.unbind(1):
-        state = slstm_step(x_BHJ, state, weights)
+    for read_now in zip(*(x_BLHJ.unbind(1) for x_BLHJ in read), strict=True):
+        state = slstm_step(read_now, state, weights)
         outputs.append(state[0])
     return torch.stack(outputs, 1), state
 
 
-def fused_slstm_scan(x_BLHJ: Tensor, state: Carried, weights: Weights) -> tuple[Tensor, Carried]:
+def fused_slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Tensor, Carried]:
     """`slstm_scan` with the backward pass by hand, so that no step leaves a graph; it stacks under vmap too."""
-    h_BLHK, y_BHK, a_BHK, _, _ = _FusedScan.apply(x_BLHJ, *state, *weights)
+    W_HGJ, R_HGK, b_HG = weights
+    if len(read) == 2:  # as one, of which either half is multiplied by zeros
+        of_if, of_zo = W_HGJ.chunk(2, dim=1)
+        zero = torch.zeros_like(of_if)
+        W_HGJ = torch.cat([torch.cat([of_if, zero], 2), torch.cat([zero, of_zo], 2)], 1)
+    h_BLHK, y_BHK, a_BHK, _, _ = _FusedScan.apply(torch.cat(read, -1), *state, W_HGJ, R_HGK, b_HG)
     return h_BLHK, (h_BLHK[:, -1], y_BHK, a_BHK)
 
 

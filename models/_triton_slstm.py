@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from models._slstm import Carried, Weights
+from models._slstm import Carried, Read, Weights, from_input
 from models._triton import (
     ROWS,
     Precision,
@@ -39,7 +39,7 @@ from models._triton import (
 
 
 def triton_slstm_scan(
-    x_BLHJ: Tensor, state: Carried, weights: Weights, *, precision: Precision = "ieee"
+    read: Read, state: Carried, weights: Weights, *, precision: Precision = "ieee"
 ) -> tuple[Tensor, Carried]:
     """`slstm_scan` in fp32 or bf16: all h and the last in the precision of the products, y and a in their own.
 
@@ -47,11 +47,11 @@ def triton_slstm_scan(
     with "tf32" the result would differ from the reference's from the third decimal on.
     """
     (h_BHK, *held), (W_HGJ, R_HGK, b_HG) = state, weights
-    dtype, kept = common_dtype(x_BLHJ), torch.is_grad_enabled()
+    dtype, kept = common_dtype(read[0]), torch.is_grad_enabled()
     assert all(x.dtype in (torch.float32, torch.bfloat16) for x in (*held, b_HG)), "float64 is the reference's"
-    x_BLHJ, h_BHK, W_HGJ, R_HGK = (x.to(dtype) for x in (x_BLHJ, h_BHK, W_HGJ, R_HGK))
-    with torch.autocast(x_BLHJ.device.type, enabled=False):
-        gates_BLHG = torch.einsum("blhj,hgj->blhg", x_BLHJ, W_HGJ)
+    h_BHK, W_HGJ, R_HGK, *read = (x.to(dtype) for x in (h_BHK, W_HGJ, R_HGK, *read))
+    with torch.autocast(h_BHK.device.type, enabled=False):
+        gates_BLHG = from_input(tuple(read), W_HGJ)
     inputs_R = (x.unsqueeze(0) for x in (gates_BLHG, h_BHK, *held, R_HGK, b_HG))
     h_RBLHK, y_RBHK, a_RBHK, *_ = _Scan.apply(*inputs_R, kept, precision)
     h_BLHK = h_RBLHK.squeeze(0)  # an index would cost the backward pass a copy

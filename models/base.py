@@ -35,7 +35,17 @@ if TYPE_CHECKING:
 State = Any  # a tensor, or tuples, lists and dicts of states: whatever a block carries from one token to the next
 
 KernelName = Literal[
-    "mamba_ssm", "causal_conv1d", "mlstm_kernels", "xlstm_slstm", "triton_lstm", "triton_slstm", "triton_scan"
+    "mamba_ssm",
+    "causal_conv1d",
+    "mlstm_kernels",
+    "xlstm_slstm",
+    "triton_lstm",
+    "triton_slstm",
+    "triton_scan",
+    "fused_mlstm",
+    "fused_slstm",
+    "native_mlstm",
+    "native_slstm",
 ]
 Backend = Literal["auto", "reference", KernelName]
 Norm = Literal["rms", "layer", "none"]

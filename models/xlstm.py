@@ -29,9 +29,11 @@ from torch import Tensor, nn
 from models import _kernels
 from models._convolution import ShortConvolution
 from models._mlstm import SHORT, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
-from models._mlstm_rows import WIDE_BLOCK, RowWeights, mlstm_rows
+from models._mlstm_rows import PLAIN, WIDE_BLOCK, RowWeights, mlstm_rows
+from models._native_mlstm import NATIVE
+from models._native_slstm import native_slstm_scan
 from models._residual import Layer, Residual
-from models._slstm import Carried, Weights, fused_slstm_scan, slstm_scan, slstm_start, slstm_step
+from models._slstm import Carried, Read, Weights, fused_slstm_scan, slstm_scan, slstm_start, slstm_step
 from models.base import Block, Context, ModelConfig, Norm, State, register, require
 
 QKV_BLOCK = 4  # width of a block of W_q, W_k and W_v
@@ -88,8 +90,10 @@ class MLSTM(Layer):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         fast = _kernels.usable("mlstm_kernels", x_BLD, ctx)
         if not fast and self._by_rows(x_BLD, ctx):
-            ctx.backends.add("fused_mlstm")
-            return mlstm_rows(x_BLD, self._row_weights(), heads=self.num_heads)
+            native = _kernels.usable("native_mlstm", x_BLD, ctx)
+            ctx.backends.add("native_mlstm" if native else "fused_mlstm")
+            form = NATIVE if native else PLAIN
+            return mlstm_rows(x_BLD, self._row_weights(), heads=self.num_heads, form=form)
         if fast or x_BLD.shape[1] <= SHORT:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
             c_BLE = nn.functional.silu(self.conv(u_BLE, ctx))
@@ -210,7 +214,7 @@ class SLSTM(Layer):
             c_BD, past_BWD = self.conv.step(x_BD, past_BWD)
         read = self._read(x_BD, c_BD)
         with torch.autocast(x_BD.device.type, enabled=False):
-            memory = slstm_step(read, memory, self._weights(read.dtype))
+            memory = slstm_step(read, memory, self._weights(read[0].dtype))
         return self.norm(memory[0].flatten(1)), (past_BWD, *memory)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
@@ -223,38 +227,37 @@ class SLSTM(Layer):
 
     def _scan(self, x_BLD: Tensor, c_BLD: Tensor | None, memory: Carried, ctx: Context) -> tuple[Tensor, Carried]:
         read = self._read(x_BLD, c_BLD)
-        scan = self._scan_for(read, ctx)
+        scan = self._scan_for(read[0], ctx)
         with torch.autocast(x_BLD.device.type, enabled=False):
-            h_BLHK, memory = scan(read, memory, self._weights(read.dtype))
+            h_BLHK, memory = scan(read, memory, self._weights(read[0].dtype))
         return self.norm(h_BLHK.flatten(2)), memory
 
-    def _scan_for(self, read: Tensor, ctx: Context) -> Callable[..., tuple[Tensor, Carried]]:
+    def _scan_for(self, x_BLHK: Tensor, ctx: Context) -> Callable[..., tuple[Tensor, Carried]]:
         """The fastest form there is for these tensors."""
         if ctx.backend == "reference":
             return slstm_scan
         by_name = ctx.backend == "xlstm_slstm"  # never by itself: it compiles for minutes
-        if by_name and _kernels.usable("xlstm_slstm", read, ctx):
+        if by_name and _kernels.usable("xlstm_slstm", x_BLHK, ctx):
             ctx.backends.add("xlstm_slstm")
             return _kernels.xlstm_slstm_scan
-        if _kernels.usable("triton_slstm", read, ctx):
+        if _kernels.usable("triton_slstm", x_BLHK, ctx):
             ctx.backends.add("triton_slstm")
             return _kernels.triton_slstm_scan
+        if _kernels.usable("native_slstm", x_BLHK, ctx):
+            ctx.backends.add("native_slstm")
+            return native_slstm_scan
         ctx.backends.add("fused_slstm")
         return fused_slstm_scan
 
-    def _read(self, x: Tensor, c: Tensor | None) -> Tensor:
-        """What a head's gates read, [B, (L,) H, J]: its channels, and before them those of the convolution if any."""
-        heads = [y.unflatten(-1, (self.num_heads, -1)) for y in ([x] if c is None else [nn.functional.silu(c), x])]
-        read = heads[0] if c is None else torch.cat(heads, -1)
-        return read.to(torch.promote_types(torch.promote_types(x.dtype, torch.float32), self.bias.dtype))
+    def _read(self, x: Tensor, c: Tensor | None) -> Read:
+        """By heads: the layer's input, and before it, for i and f, what the convolution makes of it if there is one."""
+        dtype = torch.promote_types(torch.promote_types(x.dtype, torch.float32), self.bias.dtype)
+        parts = [x] if c is None else [nn.functional.silu(c), x]
+        return tuple(part.unflatten(-1, (self.num_heads, -1)).to(dtype) for part in parts)
 
     def _weights(self, dtype: torch.dtype) -> Weights:
-        W_HGJ = self.weight_HGK
-        if self.conv is not None:  # i and f read the convolution, z and o what came in
-            of_if, of_zo = W_HGJ.chunk(2, dim=1)
-            zero = torch.zeros_like(of_if)
-            W_HGJ = torch.cat([torch.cat([of_if, zero], 2), torch.cat([zero, of_zo], 2)], 1)
-        return W_HGJ.to(dtype), self.recurrent_HGK.to(dtype), self.bias.unflatten(0, (self.num_heads, -1)).to(dtype)
+        bias_HG = self.bias.unflatten(0, (self.num_heads, -1))
+        return self.weight_HGK.to(dtype), self.recurrent_HGK.to(dtype), bias_HG.to(dtype)
 
 
 class GatedGELU(Layer):

@@ -111,7 +111,7 @@ def scan(case: Case, *inputs: Tensor, fused: bool) -> tuple[Tensor, ...]:
     if case.cell == "lstm":
         return (module("lstm").triton_lstm_scan if fused else lstm_scan)(*inputs)
     x_BLHJ, *rest = inputs
-    h_BLHK, state = (module("slstm").triton_slstm_scan if fused else slstm_scan)(x_BLHJ, tuple(rest[:3]), rest[3:])
+    h_BLHK, state = (module("slstm").triton_slstm_scan if fused else slstm_scan)((x_BLHJ,), tuple(rest[:3]), rest[3:])
     return h_BLHK, *state
 
 

@@ -129,8 +129,8 @@ def test_states_are_translated_to_those_of_xlstms_extension(begun: bool, monkeyp
     x, *weights = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     state = slstm_start(3, 2, 16, device=CPU, dtype=x.dtype)
     if begun:
-        state = slstm_scan(x + 1, state, tuple(weights))[1]
-    ours, theirs = (scan(x, state, tuple(weights)) for scan in (slstm_scan, _kernels.xlstm_slstm_scan))
+        state = slstm_scan((x + 1,), state, tuple(weights))[1]
+    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _kernels.xlstm_slstm_scan))
     for one, other in zip((ours[0], *ours[1]), (theirs[0], *theirs[1]), strict=True):
         assert torch.allclose(one, other, rtol=1e-12, atol=1e-13)
 
@@ -144,8 +144,8 @@ def test_xlstms_extension_equals_the_scan(length: int, begun: bool) -> None:
     x, *weights = leaves((3, length, heads, inner), (heads, 4 * inner, inner), (heads, 4 * inner, inner), (heads, 64))
     state = slstm_start(3, heads, inner, device=x.device, dtype=x.dtype)
     if begun:
-        state = slstm_scan(x.detach() + 1, state, tuple(w.detach() for w in weights))[1]
-    ours, theirs = (scan(x, state, tuple(weights)) for scan in (slstm_scan, _kernels.xlstm_slstm_scan))
+        state = slstm_scan((x.detach() + 1,), state, tuple(w.detach() for w in weights))[1]
+    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _kernels.xlstm_slstm_scan))
     agree(ours[0], theirs[0], [x, *weights], tolerance=1e-4)
     for one, other in zip(ours[1], theirs[1], strict=True):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)

@@ -1,11 +1,13 @@
 """xLSTM's blocks: where each kind stands, its layers by their docstring, initial weights, refused settings."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from layers import close
 from torch import Tensor, nn
 
-from models import _mlstm_rows, xlstm
+from models import _native, xlstm
 from models._mlstm import mlstm_chunks, mlstm_start
 from models._slstm import slstm_scan, slstm_start
 from models.base import Backend, Context
@@ -14,6 +16,8 @@ from models.xlstm import MLSTM, SLSTM, XLSTMConfig
 torch.set_num_threads(1)
 
 VOCAB = 11
+FAST = "fused" if _native.missing() else "native"
+BY_HAND = ["fused_mlstm"] if _native.missing() else ["fused_mlstm", "native_mlstm"]
 
 
 def kinds(ratio: str, num_blocks: int) -> str:
@@ -106,14 +110,16 @@ def gradients(layer: nn.Module, x_BLD: Tensor, direction_BLD: Tensor, backend: B
     return y_BLD, *found
 
 
+@pytest.mark.parametrize("backend", BY_HAND)
 @pytest.mark.parametrize("length", [1, 2, 39, 64])
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("shift", [0.0, -300.0, 300.0])
 def test_rows_by_hand_equal_the_plain_form(
-    heads: int, length: int, shift: float, monkeypatch: pytest.MonkeyPatch
+    heads: int, length: int, shift: float, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In pieces of two rows and a last one; with gates as they come, all closed (e^-m at its bound), and wide open."""
-    monkeypatch.setattr(_mlstm_rows, "CACHED", 2 * 64 * length)
+    for name in ("PLAIN", "NATIVE"):
+        monkeypatch.setattr(xlstm, name, replace(getattr(xlstm, name), cached=2 * 64 * length))
     layer = shaken(MLSTM(XLSTMConfig(d_model=32, num_heads=heads, ratio="1:0")))
     with torch.no_grad():
         layer.gates.bias += shift
@@ -121,17 +127,18 @@ def test_rows_by_hand_equal_the_plain_form(
     x_BLD.requires_grad_()
     expected = gradients(layer, x_BLD, direction_BLD, "reference")
     assert all(part.abs().max() > 0 for part in expected[:2]), "nothing to compare"
-    for one, other in zip(gradients(layer, x_BLD, direction_BLD, "auto"), expected, strict=True):
+    for one, other in zip(gradients(layer, x_BLD, direction_BLD, backend), expected, strict=True):
         close(one, other, 1e-9)
 
 
-def test_rows_by_hand_stack_under_vmap() -> None:
+@pytest.mark.parametrize("backend", BY_HAND)
+def test_rows_by_hand_stack_under_vmap(backend: Backend) -> None:
     layers = [shaken(MLSTM(XLSTMConfig(d_model=32, num_heads=2, ratio="1:0"))) for _ in range(3)]
     weights, _ = torch.func.stack_module_state(layers)
     x_BLD, direction_BLD = torch.randn(2, 2, 7, 32, dtype=torch.float64)
 
     def one(weight: dict[str, Tensor]) -> Tensor:
-        return torch.func.functional_call(layers[0], weight, (x_BLD, Context(stacked=True)))
+        return torch.func.functional_call(layers[0], weight, (x_BLD, Context(stacked=True, backend=backend)))
 
     y_RBLD = torch.vmap(one)(weights)
     found = dict(zip(weights, torch.autograd.grad((y_RBLD * direction_BLD).sum(), list(weights.values())), strict=True))
@@ -149,7 +156,7 @@ def test_rows_by_hand_need_heads_of_whole_blocks(
 ) -> None:
     """Heads of 6 channels share blocks of 4."""
     calls = []
-    monkeypatch.setattr(xlstm, "mlstm_rows", lambda x_BLD, weights, heads: calls.append(heads) or x_BLD)
+    monkeypatch.setattr(xlstm, "mlstm_rows", lambda x_BLD, weights, heads, form: calls.append(heads) or x_BLD)
     layer = MLSTM(XLSTMConfig(d_model=width, num_heads=heads, ratio="1:0"))
     x_BLD = torch.randn(2, 5, width)
     layer(x_BLD, Context())
@@ -180,7 +187,7 @@ def test_the_slstm_layer_follows_its_docstring(conv: str) -> None:
     ]
     ready = (torch.eye(32, dtype=torch.float64).expand(2, -1, -1), layer.recurrent_HGK, layer.bias.view(2, -1))
     state = slstm_start(3, 2, 8, device=x_BLD.device, dtype=x_BLD.dtype)
-    h, _ = slstm_scan(torch.cat(gates, -1), state, ready)
+    h, _ = slstm_scan((torch.cat(gates, -1),), state, ready)
     close(layer(x_BLD, Context()), layer_norm(h.flatten(2), 2, layer.norm.weight))
 
 
@@ -251,9 +258,11 @@ def test_initial_weights() -> None:
 @pytest.mark.parametrize(
     ("ratio", "backend", "expected"),
     [
-        ("0:1", "auto", {"fused_slstm"}),
+        ("0:1", "auto", {f"{FAST}_slstm"}),
+        ("0:1", "fused_slstm", {"fused_slstm"}),
         ("0:1", "reference", set()),
-        ("1:0", "auto", {"fused_mlstm"}),
+        ("1:0", "auto", {f"{FAST}_mlstm"}),
+        ("1:0", "fused_mlstm", {"fused_mlstm"}),
         ("1:0", "reference", set()),
     ],
 )

@@ -1,0 +1,64 @@
+// What the kernels share: the number they compute with, and its elementary functions as straight lines of arithmetic,
+// which compilers turn into vector instructions. REAL is float or double.
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef REAL real;
+
+#define SIMD _Pragma("omp simd")
+
+static inline real largest(real a, real b) { return a > b ? a : b; }
+
+// e^x for x <= 0, in float to 2 units in the last place; below e^-87 it stays where it is, and NaN stays NaN.
+static inline float exp_below_float(float asked) {
+  const float x = asked < -87.0f ? -87.0f : asked;
+  const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the last bits are the nearest integer
+  const float n = shifted - 12582912.0f;
+  const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+  float y = 1.98412698e-4f;
+  y = y * r + 1.38888889e-3f;
+  y = y * r + 8.33333333e-3f;
+  y = y * r + 4.16666667e-2f;
+  y = y * r + 1.66666667e-1f;
+  y = y * r + 0.5f;
+  y = y * r + 1.0f;
+  y = y * r + 1.0f;
+  uint32_t bits, power;
+  memcpy(&bits, &y, 4);
+  memcpy(&power, &shifted, 4);
+  bits += power << 23;
+  memcpy(&y, &bits, 4);
+  return asked == asked ? y : asked;
+}
+
+// log(1 + e) for e in [0, 1]: 2 atanh(e / (2 + e)).
+static inline float log1p_float(float e) {
+  const float s = e / (2.0f + e), q = s * s;
+  float y = 1.0f / 15;
+  y = y * q + 1.0f / 13;
+  y = y * q + 1.0f / 11;
+  y = y * q + 1.0f / 9;
+  y = y * q + 1.0f / 7;
+  y = y * q + 1.0f / 5;
+  y = y * q + 1.0f / 3;
+  y = y * q + 1.0f;
+  return 2.0f * s * y;
+}
+
+static inline real exp_below(real x) { return sizeof(real) == 4 ? (real)exp_below_float((float)x) : (real)exp(x); }
+
+static inline real log1p_of(real e) { return sizeof(real) == 4 ? (real)log1p_float((float)e) : (real)log1p(e); }
+
+// s(x), given e^-|x|.
+static inline real sigmoid_from(real x, real e) {
+  const real s = 1 / (1 + e);
+  return x >= 0 ? s : e * s;
+}
+
+static inline real sigmoid(real x) { return sigmoid_from(x, exp_below(-(real)fabs(x))); }
+
+// log(1 + e^x), given e^-|x|.
+static inline real softplus_from(real x, real e) { return largest(x, 0) + log1p_of(e); }

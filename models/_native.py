@@ -1,0 +1,97 @@
+"""Kernels in C for a CPU: compiled by the machine's own compiler when first asked for, and kept for later processes.
+
+`kernel("slstm_forward", torch.float32)` takes tensors, which it sees as addresses alone: the caller vouches for their
+type, size and order in memory. The sources beside this file are compiled once for float and once for double, for the
+very processor they are to run on: what is kept goes by the hash of the sources, the flags and what the compiler says of
+itself and of the processor. Without a compiler the models compute the same in plain torch.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+HERE = Path(__file__).parent
+SOURCES = sorted(HERE.glob("_native_*.c"))
+FLAGS = (
+    *("-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
+    *("-ffp-contract=fast", "-shared", "-fPIC"),
+)
+REAL = {torch.float32: "float", torch.float64: "double"}
+PATIENCE_S = 120
+
+
+@functools.lru_cache(maxsize=1)
+def missing() -> str:
+    """Why there are no such kernels here; empty if there are."""
+    try:
+        _library(torch.float32)
+    except (OSError, subprocess.SubprocessError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""
+
+
+@functools.lru_cache
+def kernel(name: str, dtype: torch.dtype) -> Callable[..., None]:
+    """A function of tensors (None: a null pointer) and, last, of any number of integers, which C sees as a struct."""
+    function = getattr(_library(dtype), name)
+    function.restype = None
+
+    def call(*tensors: Tensor | None, sizes: ctypes.Array) -> None:
+        function(*(None if x is None else ctypes.c_void_p(x.data_ptr()) for x in tensors), sizes)
+
+    return call
+
+
+def integers(*values: int) -> ctypes.Array:
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+@functools.lru_cache
+def _library(dtype: torch.dtype) -> ctypes.CDLL:
+    command = [*_compiler(), *FLAGS, f"-DREAL={REAL[dtype]}"]
+    parts = [*(path.read_text() for path in sorted(HERE.glob("_native*.[ch]"))), *command]
+    parts.append(_run([*command, "-dM", "-E", "-x", "c", os.devnull]))  # every macro: its version and its target
+    kept = _folder() / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=kept.parent) as room:
+            made = Path(room) / kept.name
+            _run([*command, *map(str, SOURCES), "-lm", "-o", str(made)])
+            made.replace(kept)  # whole at once, whoever else is compiling it
+    return ctypes.CDLL(str(kept))
+
+
+def _compiler() -> list[str]:
+    asked = shlex.split(os.environ.get("CC", ""))
+    found = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    if not asked and found is None:
+        raise RuntimeError("no C compiler on the PATH")
+    return asked or [found]
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed: {(done.stderr.strip() or f'exit {done.returncode}').splitlines()[0]}")
+    return done.stdout
+
+
+def _folder() -> Path:
+    """Where compiled kernels are kept: with the user's caches, or for this process alone where nothing can be."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chomsky-ladder"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # no home, or one that is not ours
+        folder = None
+    if folder is None or not os.access(folder, os.W_OK | os.X_OK):
+        folder = Path(tempfile.mkdtemp(prefix="chomsky-ladder-"))
+    return folder

@@ -1,0 +1,167 @@
+"""Kernels in C: compiled once, in any home, by whoever comes first; without a compiler the models do without."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from layers import close
+
+from models import _kernels, _native
+from models._native_slstm import native_slstm_scan
+from models._slstm import slstm_scan, slstm_start
+from models.base import Backend, Context
+from models.xlstm import XLSTMConfig
+
+torch.set_num_threads(1)
+
+NAMES = ("native_mlstm", "native_slstm")
+needs_a_compiler = pytest.mark.skipif(bool(_native.missing()), reason=_native.missing())
+
+
+@pytest.fixture
+def afresh() -> Iterator[None]:
+    """As in a process that has not compiled anything yet."""
+    caches = (_native.missing, _native.kernel, _native._library, _kernels._kernel)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+def taken(ratio: str, backend: Backend = "auto") -> set[str]:
+    ctx = Context(backend=backend)
+    XLSTMConfig(d_model=16, num_blocks=2, ratio=ratio).build(5)(torch.zeros(1, 3, dtype=torch.int64), ctx)
+    return ctx.backends
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [("", "no C compiler on the PATH"), ("no-such-compiler", "no-such-compiler"), ("false --really", "false failed")],
+)
+def test_without_a_compiler_that_works(
+    compiler: str, said: str, afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", compiler)
+    monkeypatch.setattr(_native.shutil, "which", lambda name: None)
+    assert said in _native.missing() and "\n" not in _native.missing()
+    assert taken("1:1") == {"fused_mlstm", "fused_slstm"}
+    for name in NAMES:
+        with pytest.raises(ValueError, match=f"the backend {name} cannot run here: .*{said}"):
+            _kernels.demand(name, model="xlstm", device=torch.device("cpu"))
+
+
+def test_a_compiler_that_fails_is_quoted(afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "cc"
+    script.write_text('#!/bin/sh\necho "cc: error: unrecognised option" >&2\nexit 1\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", str(script))
+    assert _native.missing() == f"RuntimeError: {script} failed: cc: error: unrecognised option"
+
+
+@needs_a_compiler
+def test_what_is_compiled_is_kept(afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not" / "there"))
+    assert not _native.missing()
+    (kept,) = (tmp_path / "not" / "there" / "chomsky-ladder").iterdir()
+    before = kept.stat()
+    _native._library.cache_clear()
+    _native.missing.cache_clear()
+    assert not _native.missing() and kept.stat() == before
+    monkeypatch.setattr(_native, "FLAGS", (*_native.FLAGS, "-DANOTHER"))
+    _native._library.cache_clear()
+    _native._library(torch.float32)
+    assert len(list(kept.parent.iterdir())) == 2, "other flags make another library"
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("home", ["a file", "none"])
+def test_a_home_that_keeps_nothing(home: str, afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    if home == "none":
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert not _native.missing()
+    assert "native_slstm" in taken("0:1")
+
+
+@needs_a_compiler
+def test_processes_that_compile_at_once(tmp_path: Path) -> None:
+    code = "import torch; from models import _native; assert not _native.missing(); _native.kernel('slstm_forward', "
+    code += "torch.float64)"
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(Path(_native.__file__).parents[1])}
+    started = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(3)]
+    assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
+    assert len(list((tmp_path / "chomsky-ladder").iterdir())) == 2, "one library for float and one for double"
+
+
+@needs_a_compiler
+def test_tracing_compilers_and_other_precisions_go_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        assert _kernels.usable(name, torch.zeros(2), Context())
+        assert not _kernels.usable(name, torch.zeros(2, dtype=torch.bfloat16), Context())
+        assert not _kernels.usable(name, torch.zeros(2, device="meta"), Context())
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert not any(_kernels.usable(name, torch.zeros(2), Context()) for name in NAMES)
+
+
+@needs_a_compiler
+def test_a_kernel_by_name_is_the_only_one_taken() -> None:
+    assert taken("1:1") == set(NAMES)
+    assert taken("1:1", "native_slstm") == {"fused_mlstm", "native_slstm"}
+    assert taken("1:1", "fused_slstm") == {"fused_mlstm", "fused_slstm"}
+    with pytest.raises(ValueError, match="the backend native_slstm needs a CPU, not cuda"):
+        _kernels.demand("native_slstm", model="xlstm", device=torch.device("cuda"))
+
+
+@needs_a_compiler
+def test_single_precision_is_as_good_as_torchs() -> None:
+    """Against the same in float64; gates of all sizes, so that every range of e^x and log(1 + x) is met."""
+    torch.manual_seed(0)
+    x, W = torch.randn(8, 50, 3, 5, dtype=torch.float64), torch.randn(3, 28, 5, dtype=torch.float64)
+    R, b = torch.randn(3, 28, 7, dtype=torch.float64), 8 * torch.randn(3, 28, dtype=torch.float64)
+    found = {}
+    for name, scan, dtype in (
+        ("exact", slstm_scan, torch.float64),
+        ("torch", slstm_scan, torch.float32),
+        ("ours", native_slstm_scan, torch.float32),
+    ):
+        inputs = [part.to(dtype).requires_grad_() for part in (x, W, R, b)]
+        start = slstm_start(8, 3, 7, device=x.device, dtype=dtype)
+        h_BLHK, _ = scan((inputs[0],), start, tuple(inputs[1:]))
+        found[name] = [h_BLHK, *torch.autograd.grad(h_BLHK.square().sum(), inputs)]
+    for exact, theirs, ours in zip(*found.values(), strict=True):
+        assert (ours - exact).abs().max() < 3 * (theirs - exact).abs().max()
+        assert (ours - exact).abs().mean() < 2 * (theirs - exact).abs().mean()
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("ratio", ["1:0", "0:1"])
+def test_single_precision_of_the_model(ratio: str) -> None:
+    model = XLSTMConfig(d_model=32, num_blocks=2, ratio=ratio).build(5)
+    tokens_BL = torch.randint(5, (4, 60))
+    exact = model.double()(tokens_BL, Context(backend="reference"))
+    close(model.float()(tokens_BL, Context()).double(), exact, 1e-4)
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("ratio", ["1:0", "0:1"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_no_number_stays_none(ratio: str, dtype: torch.dtype) -> None:
+    """From its position on, and, as in plain torch, before it where weights of 0 multiply it; not in other strings."""
+    layer = XLSTMConfig(d_model=32, num_blocks=1, ratio=ratio).block(0).layers[0].to(dtype)
+    x_BLD = torch.randn(3, 20, 32, dtype=dtype)
+    whole = layer(x_BLD, Context(backend="reference"))
+    x_BLD[1, 7] = torch.nan
+    y_BLD = layer(x_BLD, Context())
+    assert bool(y_BLD[1, 7:].isnan().all())
+    close(y_BLD[0], whole[0], 1e-4)
+    if ratio == "0:1":
+        close(y_BLD[1, :7], whole[1, :7], 1e-4)
