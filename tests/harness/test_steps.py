@@ -1,5 +1,8 @@
 """How steps are taken: what is refused, what is recorded, and that a compiled or captured step is the plain one."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +67,7 @@ def test_what_cannot_be_compiled_stays_plain(refuses: str, monkeypatch: pytest.M
     stepper(pack, Exec(device="cpu", compile="on")).advance(0, 6, lambda done: None)
     stepper(expected, Exec(device="cpu")).advance(0, 6, lambda done: None)
     assert pack.seen() == expected.seen()
-    parts = {"draw", "losses", "update"}
+    parts = {"losses", "update"}
     noted = {name.removeprefix("compiled.") for name in pack.backends if name.startswith("compiled.")}
     assert noted == parts - {refuses}
     assert all(calls.count(part) == (1 if part == refuses else 5) for part in parts)  # the first step is plain
@@ -168,6 +171,18 @@ def test_compiled_steps_are_plain_steps(model: str, seeds: int) -> None:
     assert any(name.startswith("compiled") for name in pack.backends)
     for one, other in zip(pack.seen(), expected.seen(), strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_compiled_steps_of_the_usual_size(tmp_path: Path) -> None:
+    """In a process of its own: compiled by way of C++, the strings of such a batch once ended the process."""
+    command = ["run", "parity", "lstm", "--train.steps", "3", "--train.lengths", "3", "40", "--train.batch", "64"]
+    command += ["--eval.lengths", "40", "41", "--eval.test", "8", "--eval.validation", "8", "--eval.extrapolate"]
+    command += ["--exec.compile", "on", "--exec.device", "cpu", "--exec.results", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", "harness.cli", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (result,) = tmp_path.glob("runs/*/result.json")
+    assert "compiled.update" in json.loads(result.read_text())["backends"]
 
 
 @pytest.mark.gpu
