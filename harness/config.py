@@ -281,7 +281,7 @@ class Exec:
     pack: int = 0
     """Runs of a sweep trained as one; 0: one on a CPU, on CUDA as many as its memory holds, up to 27."""
     capture: Literal["auto", "on", "off"] = "auto"
-    """Whether steps are replayed from a CUDA graph; auto: on CUDA."""
+    """Whether steps and validations are replayed from CUDA graphs; auto: on CUDA."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Whether torch.compile fuses what it can of a step; auto: on CUDA, for runs long enough to be worth it."""
     wandb: Literal["off", "online", "offline"] = "off"

@@ -183,9 +183,12 @@ def make_pack(runs: Sequence[Run], *, device: torch.device, backend: Backend) ->
     return (Pack if processes() == 1 else ShardedPack)(runs, device=device, backend=backend)
 
 
-def make_evaluator(run: Run, model: nn.Module, *, device: torch.device, backend: Backend) -> Evaluator:
+def make_evaluator(
+    run: Run, model: nn.Module, *, device: torch.device, backend: Backend, replayed: bool = False
+) -> Evaluator:
     """What scores a model, alone or every process its share."""
-    return (Evaluator if processes() == 1 else SharedEvaluator)(run, model, device=device, backend=backend)
+    kind = Evaluator if processes() == 1 else SharedEvaluator
+    return kind(run, model, device=device, backend=backend, replayed=replayed)
 
 
 class _Total(torch.autograd.Function):

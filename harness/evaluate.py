@@ -17,6 +17,7 @@ from harness.config import Run, without_training_targets
 from harness.data import evaluation_batches
 from harness.frozen import open_frozen
 from harness.generate import fed_back
+from harness.replays import Replays
 from models.base import Backend, Context
 from tasks.base import Batch, Task
 
@@ -81,10 +82,13 @@ class Answers(NamedTuple):
 
 
 class Evaluator:
-    """Scores one model on any split of one run's strings."""
+    """Scores one model on any split of one run's strings; `replayed`, from CUDA graphs where answers are parallel."""
 
-    def __init__(self, run: Run, model: nn.Module, *, device: torch.device, backend: Backend) -> None:
+    def __init__(
+        self, run: Run, model: nn.Module, *, device: torch.device, backend: Backend, replayed: bool = False
+    ) -> None:
         self.run, self.model, self.device, self.backend = run, model, device, backend
+        self._replays = Replays(self._parallel, device) if replayed else None
         self.task: Task = without_training_targets(run.task)
         self.backends: set[str] = set()
 
@@ -151,9 +155,10 @@ class Evaluator:
         was_training = self.model.training
         self.model.eval()
         for batch, rows_B, lengths_B in batches:
-            with autocast(self.run, self.device):
-                teacher = getattr(self.task, "decode", "parallel") == "teacher"
-                logits_BLV, batch = self._fed_back(batch) if teacher else (self._parallel(batch), batch)
+            if getattr(self.task, "decode", "parallel") == "teacher":
+                logits_BLV, batch = self._fed_back(batch)
+            else:
+                logits_BLV = (self._replays or self._parallel)(batch)
             said_BL = logits_BLV.argmax(-1)
             log_p_BL = logits_BLV.double().log_softmax(-1).gather(2, batch.targets_BL[..., None])[..., 0]
             allowed_BLV = self.task.allowed(batch.tokens_BL)
@@ -164,10 +169,13 @@ class Evaluator:
             nats_BL = torch.where(batch.scored_BL, -log_p_BL, 0.0)
             yield Answers(batch, rows_B, lengths_B, said_BL, right_BL & batch.scored_BL, nats_BL)
         self.model.train(was_training)
+        if self._replays is not None and self._replays.used:
+            self.backends.add("replayed.scores")
 
     def _parallel(self, batch: Batch) -> Tensor:
         ctx = context(batch, backend=self.backend)
-        logits_BLV = self.model(batch.tokens_BL, ctx)
+        with autocast(self.run, self.device, cached=self._replays is None):
+            logits_BLV = self.model(batch.tokens_BL, ctx)
         self.backends |= ctx.backends
         return logits_BLV
 
@@ -175,7 +183,8 @@ class Evaluator:
         """Token by token: the prompt as it is, then whatever the model said last."""
         tokens_BL, scored_BL = batch.tokens_BL, batch.scored_BL
         free_BL = torch.cat([torch.zeros_like(scored_BL[:, :1]), scored_BL[:, :-1]], 1)  # behind a slot is its answer
-        logits_BLV, heard_BL = fed_back(self.model, tokens_BL, free_BL, backend=self.backend)
+        with autocast(self.run, self.device):
+            logits_BLV, heard_BL = fed_back(self.model, tokens_BL, free_BL, backend=self.backend)
         return logits_BLV, batch._replace(tokens_BL=heard_BL)
 
 
@@ -185,8 +194,10 @@ def context(batch: Batch, *, backend: Backend) -> Context:
     return Context(valid_BL=valid_BL, prompt_B=batch.prompt_B, backend=backend)
 
 
-def autocast(run: Run, device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=run.train.precision == "bf16")
+def autocast(run: Run, device: torch.device, *, cached: bool = True) -> torch.autocast:
+    """A weight is cast once for all its uses if `cached`, which a replay must not find: it would never change."""
+    enabled = run.train.precision == "bf16"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=cached)
 
 
 def scaled(accuracy: float, chance: float) -> float:

@@ -20,6 +20,7 @@ from harness.optim import rate_at
 from harness.outcome import labels, summary
 from harness.pack import Pack, Seen
 from harness.records import RunFolder
+from harness.steps import captures
 from models.backbone import count_parameters
 
 
@@ -56,7 +57,10 @@ class Member:
         """Become row `row` of a pack, at the step it starts from."""
         content = self.start
         self.model: nn.Module = pack.models[row]
-        self.evaluator = make_evaluator(self.run, self.model, device=pack.device, backend=settings.backend)
+        replayed = captures(settings, pack.device)
+        self.evaluator = make_evaluator(
+            self.run, self.model, device=pack.device, backend=settings.backend, replayed=replayed
+        )
         self.numerics = numerics
         if content is None:
             self.folder.cut_metrics(0)

@@ -22,7 +22,7 @@ from harness.evaluate import Evaluator
 from harness.machine import find_device
 from harness.pack import Pack, pack_key
 from harness.records import RunFolder, plan_file
-from harness.steps import UNROLLED, WARM_UP, capturable, stepper
+from harness.steps import UNROLLED, WARM_UP, capturable, captures, stepper
 from harness.train import pinned
 from models._kernels import demand, stacks
 
@@ -122,9 +122,14 @@ def _measured(group: Sequence[Run], settings: Exec, device: torch.device) -> _Co
     a_step = (_now(device) - warmed) / sampled
     few = min(score.batch, score.validation)
     scorer = Evaluator(
-        replace(group[0], eval=replace(score, validation=few)), pack.models[0], device=device, backend=settings.backend
+        replace(group[0], eval=replace(score, validation=few)),
+        pack.models[0],
+        device=device,
+        backend=settings.backend,
+        replayed=captures(settings, device),
     )
-    scorer.validation()  # the first call of a shape finds and allocates
+    for _ in range(2):  # the first call of a shape finds and allocates, the second records
+        scorer.validation()
     start_scoring = _now(device)
     scorer.validation()
     a_string = (_now(device) - start_scoring) / few

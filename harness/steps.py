@@ -152,11 +152,15 @@ def capturable(settings: Exec, device: torch.device) -> None:
         raise ValueError(f"exec.capture=on needs a CUDA device, not {device}")
 
 
+def captures(settings: Exec, device: torch.device) -> bool:
+    """Whether steps and scores are replays of CUDA graphs."""
+    return settings.capture == "on" or (settings.capture == "auto" and device.type == "cuda")
+
+
 def stepper(pack: Pack, settings: Exec) -> Stepper:
     """Whatever `exec.capture` and `exec.compile` ask for, where this device has it."""
     cuda = pack.device.type == "cuda"
     compiling = settings.compile == "on" or (
         settings.compile == "auto" and cuda and pack.run.train.steps >= WORTH_COMPILING
     )
-    captured = settings.capture == "on" or (settings.capture == "auto" and cuda)
-    return (GraphSteps if captured else PlainSteps)(pack, compiling=compiling)
+    return (GraphSteps if captures(settings, pack.device) else PlainSteps)(pack, compiling=compiling)

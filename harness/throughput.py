@@ -26,9 +26,10 @@ from torch import Tensor, nn
 from harness import conformance
 from harness.machine import processor, provenance
 from harness.registry import find_model
+from harness.replays import captured
 from harness.sizing import active_parameters, sized
 from harness.throughput_flops import counted, work_of
-from harness.throughput_measure import Meter, captured, ceilings, little_garbage, ran_out, release
+from harness.throughput_measure import Meter, ceilings, little_garbage, ran_out, release
 from harness.throughput_memory import bounded, peak_of
 from harness.throughput_sizes import Grid, Match, Point, state_sized, ways_of
 from models._kernels import available

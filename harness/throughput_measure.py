@@ -12,22 +12,22 @@ hundreds. Running out of memory is a result like any other: `ran_out` tells it f
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from harness.replays import WARM_UP, Act
+
 REPEATS = 30
-WARM_UP = 3  # calls before a capture: libraries allocate in the first ones
 BLOCK_MS = 5.0  # the least that a block of short calls takes
 _LONGEST_BLOCK = 256
 _COPIED = {"cpu": 1 << 28, "cuda": 1 << 31}  # bytes
 _PRODUCT = {"cpu": 2048, "cuda": 8192}  # rows and columns
 _CEILING_ROUNDS = 6
 
-Act = Callable[[], Any]
 Stamp = tuple[float, float]  # ms of the process, ms of the wall
 
 
@@ -154,20 +154,6 @@ class Meter:
 
 def _stamp() -> Stamp:
     return time.process_time() * 1e3, time.perf_counter() * 1e3
-
-
-def captured(act: Act, device: torch.device) -> Act:
-    """The act as a replay of a CUDA graph; what it reads and writes must stay where it is."""
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            act()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        act()
-    return graph.replay
 
 
 def ran_out(error: BaseException) -> bool:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from harness import throughput_measure
-from harness.throughput_measure import Meter, captured, ceilings, ran_out
+from harness.replays import captured
+from harness.throughput_measure import Meter, ceilings, ran_out
 from harness.throughput_memory import bounded, free_bytes, peak_of
 
 CPU = torch.device("cpu")
