@@ -196,7 +196,7 @@ def demand(backend: Backend, *, model: str, device: torch.device, stacked: bool 
 def available() -> list[Kernel]:
     cuda = "" if torch.cuda.is_available() else "no CUDA device"
     attention = ("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm")
-    convolving = ("mamba", "mamba2", "xlstm", "gated_delta_net", "gated_delta_product")
+    convolving = ("mamba", "mamba2", "xlstm", "gated_delta_net", "gated_delta_product", "min_gru", "min_lstm")
     return [
         Kernel("torch.lstm", ("lstm", "lstm_block"), "", device="any"),
         Kernel("torch.rnn", ("rnn",), "", device="any"),
@@ -204,6 +204,9 @@ def available() -> list[Kernel]:
         Kernel("torch.sdpa", attention, "", device="any"),
         Kernel("fused_mlstm", ("xlstm",), "", stacks=True, device="cpu"),
         Kernel("fused_slstm", ("xlstm",), "", stacks=True, device="any"),
+        Kernel("fused_scan", ("mamba",), "", stacks=True, device="any"),
+        Kernel("native_scan", ("mamba",), _native.missing(), stacks=True, device="cpu"),
+        Kernel("native_conv", convolving, _native.missing(), stacks=True, device="cpu"),
         Kernel("native_mlstm", ("xlstm",), _native.missing(), stacks=True, device="cpu"),
         Kernel("native_slstm", ("xlstm",), _native.missing(), stacks=True, device="cpu"),
         Kernel("mamba_ssm", ("mamba",), cuda or _import_error("mamba_ssm.ops.selective_scan_interface")),

@@ -12,9 +12,9 @@ typedef REAL real;
 
 static inline real largest(real a, real b) { return a > b ? a : b; }
 
-// e^x for x <= 0, in float to 2 units in the last place; below e^-87 it stays where it is, and NaN stays NaN.
-static inline float exp_below_float(float asked) {
-  const float x = asked < -87.0f ? -87.0f : asked;
+// e^x in float to 2 units in the last place; beyond e^-87 and e^88 it stays where it is, and NaN stays NaN.
+static inline float exp_float(float asked) {
+  const float above = asked < -87.0f ? -87.0f : asked, x = above > 88.0f ? 88.0f : above;
   const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the last bits are the nearest integer
   const float n = shifted - 12582912.0f;
   const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
@@ -48,7 +48,7 @@ static inline float log1p_float(float e) {
   return 2.0f * s * y;
 }
 
-static inline real exp_below(real x) { return sizeof(real) == 4 ? (real)exp_below_float((float)x) : (real)exp(x); }
+static inline real exp_of(real x) { return sizeof(real) == 4 ? (real)exp_float((float)x) : (real)exp(x); }
 
 static inline real log1p_of(real e) { return sizeof(real) == 4 ? (real)log1p_float((float)e) : (real)log1p(e); }
 
@@ -58,7 +58,7 @@ static inline real sigmoid_from(real x, real e) {
   return x >= 0 ? s : e * s;
 }
 
-static inline real sigmoid(real x) { return sigmoid_from(x, exp_below(-(real)fabs(x))); }
+static inline real sigmoid(real x) { return sigmoid_from(x, exp_of(-(real)fabs(x))); }
 
 // log(1 + e^x), given e^-|x|.
 static inline real softplus_from(real x, real e) { return largest(x, 0) + log1p_of(e); }

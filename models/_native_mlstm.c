@@ -107,7 +107,7 @@ void mlstm_weights(const real *restrict gates, real *restrict P, real *restrict 
       for (int64_t t = 0; t < length; t++) {
         const int64_t now = (b * heads + head) * length + t;
         const int64_t row = head * at->square_by_head + (b * length + t) * length;
-        const real e = exp_below(-(real)fabs(f[t])), log_f = -softplus_from(-f[t], e);
+        const real e = exp_of(-(real)fabs(f[t])), log_f = -softplus_from(-f[t], e);
         slope[now] = sigmoid_from(-f[t], e);
         SIMD for (int64_t s = 0; s < t; s++) log_D[s] += log_f;
         log_D[t] = i[t];
@@ -118,7 +118,7 @@ void mlstm_weights(const real *restrict gates, real *restrict P, real *restrict 
         top[now] = first;
         real n = 0;
         _Pragma("omp simd reduction(+ : n)") for (int64_t s = 0; s <= t; s++) {
-          D[s] = exp_below(log_D[s] - m);
+          D[s] = exp_of(log_D[s] - m);
           P[row + s] *= D[s];
           n += P[row + s];
         }

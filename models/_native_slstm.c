@@ -38,8 +38,8 @@ void slstm_forward(const real *restrict gates, const real *restrict bias, real *
       SIMD for (int64_t k = 0; k < inner; k++) {
         const real i = gate_i[k] + bias_i[k], f = gate_i[inner + k] + bias_i[inner + k];
         const real z = gate_z[k] + bias_i[2 * inner + k], o = gate_z[inner + k] + bias_i[3 * inner + k];
-        const real e_f = exp_below(-(real)fabs(f));
-        const real m = a_row[k] - softplus_from(-f, e_f), u = i - m, e_u = exp_below(-(real)fabs(u));
+        const real e_f = exp_of(-(real)fabs(f));
+        const real m = a_row[k] - softplus_from(-f, e_f), u = i - m, e_u = exp_of(-(real)fabs(u));
         const real w = sigmoid_from(u, e_u), tanh_z = 2 * sigmoid(2 * z) - 1, s_o = sigmoid(o);
         const real y_k = y_row[k] + w * (tanh_z - y_row[k]);
         a_row[k] = largest(i, m) + log1p_of(e_u);

@@ -44,6 +44,9 @@ KernelName = Literal[
     "triton_scan",
     "fused_mlstm",
     "fused_slstm",
+    "fused_scan",
+    "native_scan",
+    "native_conv",
     "native_mlstm",
     "native_slstm",
 ]

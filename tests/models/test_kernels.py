@@ -12,7 +12,6 @@ from models._mlstm import mlstm_chunks, mlstm_start
 from models._selective_scan import selective_scan
 from models._slstm import slstm_scan, slstm_start
 from models.base import Context
-from models.mamba import MambaConfig
 
 CPU = torch.device("cpu")
 
@@ -49,12 +48,18 @@ def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "ladder: the backend mamba_ssm cannot run here: no CUDA device\n"
 
 
-def test_no_kernel_is_taken_on_a_cpu() -> None:
+def test_no_kernel_for_cuda_is_taken_on_a_cpu() -> None:
     for name in ("mamba_ssm", "causal_conv1d", "mlstm_kernels"):
         assert not _kernels.usable(name, torch.zeros(2), Context())
-    ctx = Context()
-    MambaConfig.tiny().build(7)(torch.ones(2, 9, dtype=torch.int64), ctx)
-    assert not ctx.backends
+
+
+@pytest.mark.parametrize("name", sorted({*all_models()} - {"hybrid"}))  # which takes what its parts take
+def test_what_a_model_takes_is_known_to_serve_it(name: str) -> None:
+    model, ctx = all_models()[name][0].tiny().build(7), Context()
+    model(torch.ones(2, 9, dtype=torch.int64), ctx)
+    by_name = {kernel.name: kernel for kernel in _kernels.available()}
+    for taken in ctx.backends & by_name.keys():
+        assert name in by_name[taken].serves and not by_name[taken].missing
 
 
 def leaves(*shapes: tuple[int, ...]) -> list[torch.Tensor]:

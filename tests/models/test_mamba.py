@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from harness.optim import declared
-from models import _selective_scan
+from models import _native, _selective_scan
 from models._convolution import ShortConvolution
+from models._native_scan import native_selective_scan
 from models._selective_scan import initial_dt_bias, scan_chunks, scan_loop, selective_scan
 from models.base import Backend, Context
 from models.mamba import MambaConfig, SelectiveSSM
@@ -20,7 +21,9 @@ from models.mamba import MambaConfig, SelectiveSSM
 torch.set_num_threads(1)
 
 LENGTHS = (1, 2, 15, 16, 17, 63, 64, 65, 130)
-BACKENDS: tuple[Backend, ...] = ("auto", "reference")
+BACKENDS: tuple[Backend, ...] = ("auto", "fused_scan", "reference")
+SCANS = (scan_loop, scan_chunks) if _native.missing() else (scan_loop, scan_chunks, native_selective_scan)
+every_fast_scan = pytest.mark.parametrize("scan", SCANS[1:])
 SIGNS = [False, True]
 
 
@@ -77,14 +80,33 @@ def test_chunks_have_the_loops_outputs_and_gradients(
     x, dt, A, B, C, _, h = scan_inputs(3, length)
     inputs = [x, dt, A.mT, B, C, h]
     results = []
-    for scan in (scan_loop, scan_chunks):
+    for scan in SCANS:
         outputs = scan(*inputs, signed)
         results.append((*outputs, *torch.autograd.grad(weighted(outputs), (x, dt, A, B, C, h))))
+    for expected, *others in zip(*results, strict=True):
+        for other in others:
+            close(other, expected, 1e-11)
+
+
+@every_fast_scan
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
+@pytest.mark.parametrize("reached", [(0,), (1,), (0, 1)])
+def test_scans_by_hand_past_their_chunks_and_in_any_order_of_memory(
+    scan: Callable, reached: tuple[int, ...], length: int
+) -> None:
+    """With a gradient from y, from the last state or from both, and with tensors that are not in one piece."""
+    x, dt, A, B, C, _, h = scan_inputs(2, length)
+    turned = [z.detach().mT.contiguous().mT.requires_grad_() for z in (x, dt, A, B, C, h)]
+    results = []
+    for form in (scan_loop, scan):
+        outputs = form(*turned[:2], turned[2].mT, *turned[3:], False)
+        loss = weighted(tuple(outputs[number].mT for number in reached))
+        results.append((*outputs, *torch.autograd.grad(loss, turned, allow_unused=True, materialize_grads=True)))
     for one, other in zip(*results, strict=True):
-        close(one, other, 1e-11)
+        close(one, other, 1e-10)
 
 
-@pytest.mark.parametrize("scan", [scan_loop, scan_chunks])
+@pytest.mark.parametrize("scan", SCANS)
 @pytest.mark.parametrize("signed", SIGNS)
 def test_gradients_equal_finite_differences(scan: Callable, signed: bool) -> None:
     x, dt, A, B, C, _, h = scan_inputs(1, 18, channels=2, states=2)
@@ -133,11 +155,10 @@ def test_vmap_over_any_axis_and_over_some_inputs() -> None:
     inputs = [x, dt, A.mT, B, C, h]
     axes = (2, 0, None, 1, None, 3)
     stacked = [z if axis is None else torch.stack([z, -z.abs()], axis) for z, axis in zip(inputs, axes, strict=True)]
-    results = [
-        torch.vmap(lambda *z, scan=scan: scan(*z, True), in_dims=axes)(*stacked) for scan in (scan_loop, scan_chunks)
-    ]
-    for one, other in zip(*results, strict=True):
-        close(one, other)
+    results = [torch.vmap(lambda *z, scan=scan: scan(*z, True), in_dims=axes)(*stacked) for scan in SCANS]
+    for expected, *others in zip(*results, strict=True):
+        for other in others:
+            close(other, expected)
 
 
 class Largest(torch.utils._python_dispatch.TorchDispatchMode):
@@ -212,14 +233,15 @@ def test_bf16_autocast_leaves_the_scan_alone() -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_convolution_is_torchs(bias: bool, width: int) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_convolution_is_torchs(backend: Backend, bias: bool, width: int) -> None:
     own = ShortConvolution(6, width=width, bias=bias).double()
     theirs = nn.Conv1d(6, 6, width, groups=6, padding=width - 1, bias=bias).double()
     theirs.load_state_dict({name: z.view_as(theirs.get_parameter(name)) for name, z in own.state_dict().items()})
     for length in (1, 2, 3, 17):
         x_BLE = torch.randn(3, length, 6, dtype=torch.float64, requires_grad=True)
         expected_BLE = theirs(x_BLE.mT)[..., :length].mT
-        found_BLE = own(x_BLE)
+        found_BLE = own(x_BLE, Context(backend=backend))
         close(found_BLE, expected_BLE)
         found = torch.autograd.grad(weighted((found_BLE,)), (x_BLE, *own.parameters()))
         expected = torch.autograd.grad(weighted((expected_BLE,)), (x_BLE, *theirs.parameters()))
@@ -236,7 +258,8 @@ def test_the_convolution_is_torchs(bias: bool, width: int) -> None:
 
 
 @pytest.mark.parametrize("stacked", ["weights", "inputs", "both"])
-def test_the_convolution_stacks_under_vmap(stacked: str) -> None:
+@pytest.mark.parametrize("by_hand", ["auto", "fused_scan"])
+def test_the_convolution_stacks_under_vmap(by_hand: Backend, stacked: str) -> None:
     own = ShortConvolution(6).double()
     in_dims = (0 if stacked != "weights" else None, 0 if stacked != "inputs" else None, None)
     x = torch.randn((3, 2, 5, 6)[in_dims[0] is None :], dtype=torch.float64, requires_grad=True)
@@ -248,7 +271,7 @@ def test_the_convolution_stacks_under_vmap(stacked: str) -> None:
         return functional_call(own, named, (x_BLE, Context(backend=backend)))
 
     found, expected = (
-        torch.vmap(partial(one, backend=backend), in_dims)(x, weight, bias_E) for backend in ("auto", "reference")
+        torch.vmap(partial(one, backend=backend), in_dims)(x, weight, bias_E) for backend in (by_hand, "reference")
     )
     close(found, expected)
     both = (torch.autograd.grad(weighted((y,)), (x, weight, bias_E)) for y in (found, expected))
