@@ -24,6 +24,7 @@ import torch
 
 from harness.config import Exec
 from models._kernels import available
+from models._native import identity
 
 CODE = ("harness", "models", "tasks", "scripts", "pyproject.toml")
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
@@ -64,6 +65,7 @@ def numerics(
         "steps": capture,
         "onednn": os.environ.get(_ONEDNN, ""),
         "kernels": [kernel.name for kernel in available() if not kernel.missing],
+        "compiled": identity(),
     }
 
 

@@ -4,7 +4,7 @@
 
 As W shifted multiply-adds, with the time axis where it is. From the start they run in place and without padding, with
 the backward pass by hand: forward and backward of 4 taps over [256, 39, 128] take 20 ms on one core, through autograd
-from a padded input 40; in C (models/_native_conv.py) 4 where those in place took 14. The state is the last W - 1 inputs.
+from a padded input 40; in C (models/_native_conv.py) 4 where those in place took 14. The state: the last W - 1 inputs.
 """
 
 from typing import Any

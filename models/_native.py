@@ -56,6 +56,11 @@ def integers(*values: int) -> ctypes.Array:
     return (ctypes.c_int64 * len(values))(*values)
 
 
+def identity() -> str:
+    """What the kernels' last bits depend on besides their inputs; empty where there are none."""
+    return "" if missing() else Path(_library(torch.float32)._name).stem
+
+
 @functools.lru_cache
 def _library(dtype: torch.dtype) -> ctypes.CDLL:
     command = [*_compiler(), *FLAGS, f"-DREAL={REAL[dtype]}"]

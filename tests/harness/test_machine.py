@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 def test_numerics_are_what_may_move_the_last_bits() -> None:
     tree = machine.numerics(Exec(), CPU)
-    of_the_machine = {"device", "instructions", "threads", "torch", "onednn", "tf32", "kernels"}
+    of_the_machine = {"device", "instructions", "threads", "torch", "onednn", "tf32", "kernels", "compiled"}
     assert set(tree) == of_the_machine | {"backend", "pack", "processes", "steps"}
     assert {"torch.lstm", "torch.sdpa"} <= set(tree["kernels"])
     assert all(type(value) in (str, int, list) for value in tree.values()), "a checkpoint holds no other type"

@@ -50,7 +50,7 @@ def test_without_a_compiler_that_works(
     monkeypatch.setenv("CC", compiler)
     monkeypatch.setattr(_native.shutil, "which", lambda name: None)
     assert said in _native.missing() and "\n" not in _native.missing()
-    assert taken("1:1") == {"fused_mlstm", "fused_slstm"}
+    assert taken("1:1") == {"fused_mlstm", "fused_slstm"} and not _native.identity()
     for name in NAMES:
         with pytest.raises(ValueError, match=f"the backend {name} cannot run here: .*{said}"):
             _kernels.demand(name, model="xlstm", device=torch.device("cpu"))
@@ -68,6 +68,7 @@ def test_a_compiler_that_fails_is_quoted(afresh: None, monkeypatch: pytest.Monke
 def test_what_is_compiled_is_kept(afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not" / "there"))
     assert not _native.missing()
+    assert _native.identity()
     (kept,) = (tmp_path / "not" / "there" / "chomsky-ladder").iterdir()
     before = kept.stat()
     _native._library.cache_clear()
@@ -77,6 +78,7 @@ def test_what_is_compiled_is_kept(afresh: None, monkeypatch: pytest.MonkeyPatch,
     _native._library.cache_clear()
     _native._library(torch.float32)
     assert len(list(kept.parent.iterdir())) == 2, "other flags make another library"
+    assert _native.identity() != kept.stem
 
 
 @needs_a_compiler
