@@ -100,29 +100,35 @@ void mlstm_read_back(const real *restrict u, const real *restrict p, const real 
 void mlstm_weights(const real *restrict gates, real *restrict P, real *restrict scaled_D, real *restrict slope,
                    real *restrict sign, real *restrict share, int64_t *restrict top, const Sizes *at) {
   const int64_t length = at->length, heads = at->heads;
-  real *restrict log_D = malloc(2 * length * sizeof(real)), *restrict D = log_D + length;
+  real *restrict log_D = malloc(3 * length * sizeof(real)), *restrict D = log_D + length, *restrict log_f = D + length;
   for (int64_t b = 0; b < at->batch; b++) {
     for (int64_t head = 0; head < heads; head++) {
       const real *restrict i = gates + (b * 2 * heads + head) * length, *restrict f = i + heads * length;
+      real m = -INFINITY;  // log D where it is largest: there its sums are m's
+      int64_t largest_at = 0;
+      SIMD for (int64_t t = 0; t < length; t++) {
+        const real e = exp_of(-(real)fabs(f[t]));
+        log_f[t] = -softplus_from(-f[t], e);
+        slope[(b * heads + head) * length + t] = sigmoid_from(-f[t], e);
+      }
       for (int64_t t = 0; t < length; t++) {
         const int64_t now = (b * heads + head) * length + t;
         const int64_t row = head * at->square_by_head + (b * length + t) * length;
-        const real e = exp_of(-(real)fabs(f[t])), log_f = -softplus_from(-f[t], e);
-        slope[now] = sigmoid_from(-f[t], e);
-        SIMD for (int64_t s = 0; s < t; s++) log_D[s] += log_f;
+        SIMD for (int64_t s = 0; s < t; s++) log_D[s] += log_f[t];
         log_D[t] = i[t];
-        real m = log_D[0];
-        _Pragma("omp simd reduction(max : m)") for (int64_t s = 0; s <= t; s++) m = log_D[s] > m ? log_D[s] : m;
-        int64_t first = 0;
-        while (first < t && log_D[first] != m) first++;
-        top[now] = first;
+        m += log_f[t];
+        if (!(m > i[t])) {
+          m = i[t];
+          largest_at = t;
+        }
+        top[now] = largest_at;
         real n = 0;
         _Pragma("omp simd reduction(+ : n)") for (int64_t s = 0; s <= t; s++) {
           D[s] = exp_of(log_D[s] - m);
           P[row + s] *= D[s];
           n += P[row + s];
         }
-        const real size = (real)fabs(n), floor = (real)exp(-m < LARGEST ? -m : LARGEST);
+        const real size = (real)fabs(n), floor = exp_of(-m < LARGEST ? -m : LARGEST);
         const real inverse = 1 / (largest(size, floor) + EPS);
         sign[now] = size > floor ? (n > 0 ? (real)1 : (real)-1) : (real)0;
         share[now] = inverse * EPS;
