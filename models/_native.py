@@ -6,6 +6,7 @@ very processor they are to run on: what is kept goes by the hash of the sources,
 itself and of the processor. Without a compiler the models compute the same in plain torch.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -14,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -66,13 +67,14 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
     command = [*_compiler(), *FLAGS, f"-DREAL={REAL[dtype]}"]
     parts = [*(path.read_text() for path in sorted(HERE.glob("_native*.[ch]"))), *command]
     parts.append(_run([*command, "-dM", "-E", "-x", "c", os.devnull]))  # every macro: its version and its target
-    kept = _folder() / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
-    if not kept.exists():
-        with tempfile.TemporaryDirectory(dir=kept.parent) as room:
-            made = Path(room) / kept.name
-            _run([*command, *map(str, SOURCES), "-lm", "-o", str(made)])
-            made.replace(kept)  # whole at once, whoever else is compiling it
-    return ctypes.CDLL(str(kept))
+    name = f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
+    with _folder() as folder:
+        if not (folder / name).exists():
+            with tempfile.TemporaryDirectory(dir=folder) as room:
+                made = Path(room) / name
+                _run([*command, *map(str, SOURCES), "-lm", "-o", str(made)])
+                made.replace(folder / name)  # whole at once, whoever else is compiling it
+        return ctypes.CDLL(str(folder / name))
 
 
 def _compiler() -> list[str]:
@@ -90,13 +92,17 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def _folder() -> Path:
-    """Where compiled kernels are kept: with the user's caches, or for this process alone where nothing can be."""
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Where compiled kernels are kept: with the user's caches, or nowhere for longer than it takes to load them."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chomsky-ladder"
         folder.mkdir(parents=True, exist_ok=True)
+        keeps = os.access(folder, os.W_OK | os.X_OK)
     except (OSError, RuntimeError):  # no home, or one that is not ours
-        folder = None
-    if folder is None or not os.access(folder, os.W_OK | os.X_OK):
-        folder = Path(tempfile.mkdtemp(prefix="chomsky-ladder-"))
-    return folder
+        keeps = False
+    if keeps:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="chomsky-ladder-") as room:
+        yield Path(room)

@@ -56,11 +56,8 @@ class _Scan(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_h_BLHK: Tensor | None, *d_state: Tensor | None) -> tuple[Tensor, ...]:
         W_HGJ, R_HGK, v_LHPBV, kept_LHBS = ctx.saved_tensors
-        (length, heads, batch, _), parts, (width, inner) = (
-            kept_LHBS.shape,
-            v_LHPBV.shape[2],
-            (W_HGJ.shape[-1], R_HGK.shape[-1]),
-        )
+        (length, heads, batch, _), parts = kept_LHBS.shape, v_LHPBV.shape[2]
+        width, inner = W_HGJ.shape[-1], R_HGK.shape[-1]
         if d_h_BLHK is None:
             d_h_BLHK = kept_LHBS.new_zeros(batch, length, heads, inner)
         d_h_BLHK = d_h_BLHK.contiguous()
