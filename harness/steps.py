@@ -16,10 +16,10 @@ import torch
 
 from harness.config import Exec
 from harness.pack import Pack
+from harness.replays import WARM_UP
 from harness.signals import Asked
 
 Tick = Callable[[int], None]  # told how many steps are done
-WARM_UP = 3  # plain steps before a capture: libraries allocate in the first ones
 UNROLLED = 10  # steps in a graph
 WORTH_COMPILING = 2000  # steps; compiling takes half a minute
 

@@ -13,7 +13,7 @@ import torch
 
 from models._kernels import available
 from models.backbone import state_bytes
-from models.base import Backend, KernelName, ModelConfig, require
+from models.base import Backend, ModelConfig, require
 
 Precision = Literal["fp32", "bf16"]
 What = Literal["train", "prefill", "decode"]
@@ -137,8 +137,8 @@ class Grid:
 def ways_of(name: str, grid: Grid, device: torch.device) -> list[Way]:
     """The ways to run a model here; the first is what a user gets."""
     cuda = device.type == "cuda"
-    own = [kernel for kernel in available() if name in kernel.serves and not kernel.missing and kernel.device == "cuda"]
-    kernels = [kernel.name for kernel in own if cuda and kernel.name in KernelName.__args__]
+    own = [kernel for kernel in available() if name in kernel.serves and not kernel.missing]
+    kernels = [kernel.name for kernel in own if cuda and kernel.device == "cuda"]
     found = []
     for precision in grid.precisions:
         for backend in ("auto", "reference", *kernels):

@@ -15,6 +15,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from models import _kernels
 from models._native_conv import NativeConvolution
+from models._replicas import fold_replicas
 from models.base import Context
 
 
@@ -111,8 +112,5 @@ class _FromStart(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        folded = [
-            (z.expand(info.batch_size, *z.shape) if axis is None else z.movedim(axis, 0)).flatten(0, 1)
-            for z, axis in zip(inputs, in_dims, strict=True)
-        ]
+        folded = fold_replicas(inputs, in_dims, info.batch_size)
         return _FromStart.apply(*folded).unflatten(0, (info.batch_size, -1)), 0

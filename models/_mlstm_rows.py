@@ -39,6 +39,18 @@ class RowWeights(NamedTuple):
     down_DE: Tensor
 
 
+class Kept(NamedTuple):
+    """Of some rows, what the way back reads."""
+
+    wide_XBLE: Tensor
+    square_XHBLL: Tensor
+    small_XBHL: Tensor
+    top_BHL: Tensor
+
+    def rows(self, at: slice) -> "Kept":
+        return Kept(self.wide_XBLE[:, at], self.square_XHBLL[:, :, at], self.small_XBHL[:, at], self.top_BHL[at])
+
+
 @dataclass(frozen=True)
 class Form:
     """A way to compute a piece of rows, there and back."""
@@ -64,15 +76,16 @@ class _Rows(torch.autograd.Function):
         batch, length, _ = x_BLD.shape
         inner = weights.skip_E.shape[0]
         y_BLD = torch.empty_like(x_BLD)
-        wide_XBLE = x_BLD.new_empty(6, batch, length, inner)
-        square_XHBLL = x_BLD.new_empty(2, heads, batch, length, length)
-        small_XBHL = x_BLD.new_empty(4, batch, heads, length)
-        top_BHL = x_BLD.new_empty(batch, heads, length, dtype=torch.int64)
+        kept = Kept(
+            wide_XBLE=x_BLD.new_empty(6, batch, length, inner),
+            square_XHBLL=x_BLD.new_empty(2, heads, batch, length, length),
+            small_XBHL=x_BLD.new_empty(4, batch, heads, length),
+            top_BHL=x_BLD.new_empty(batch, heads, length, dtype=torch.int64),
+        )
         prepared = form.prepare(x_BLD)
         for at in _pieces(x_BLD, inner, form):
-            kept = (wide_XBLE[:, at], square_XHBLL[:, :, at], small_XBHL[:, at], top_BHL[at])
-            form.forward(x_BLD[at], y_BLD[at], weights, *kept, *prepared)
-        return y_BLD, wide_XBLE, square_XHBLL, small_XBHL, top_BHL
+            form.forward(x_BLD[at], y_BLD[at], weights, kept.rows(at), *prepared)
+        return y_BLD, *kept
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -84,15 +97,16 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, gy_BLD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        x_BLD, *rest, wide_XBLE, square_XHBLL, small_XBHL, top_BHL = ctx.saved_tensors
-        weights, gy_BLD = RowWeights(*(weight.contiguous() for weight in rest)), gy_BLD.contiguous()
+        x_BLD, *rest = ctx.saved_tensors
+        count = len(RowWeights._fields)
+        weights, kept = RowWeights(*(weight.contiguous() for weight in rest[:count])), Kept(*rest[count:])
+        gy_BLD = gy_BLD.contiguous()
         sums = RowWeights(*(torch.zeros_like(weight, memory_format=torch.contiguous_format) for weight in weights))
         gx_BLD = torch.empty_like(x_BLD)
         prepared = ctx.form.prepare(x_BLD)
         with torch.autocast(x_BLD.device.type, enabled=False):
             for at in _pieces(x_BLD, weights.skip_E.shape[0], ctx.form):
-                kept = (wide_XBLE[:, at], square_XHBLL[:, :, at], small_XBHL[:, at], top_BHL[at])
-                ctx.form.back(gy_BLD[at], x_BLD[at], gx_BLD[at], weights, sums, *kept, *prepared)
+                ctx.form.back(gy_BLD[at], x_BLD[at], gx_BLD[at], weights, sums, kept.rows(at), *prepared)
         return gx_BLD, *sums, None, None
 
     @staticmethod
@@ -124,14 +138,12 @@ def _forward_rows(
     x_BLD: Tensor,
     y_BLD: Tensor,
     weights: RowWeights,
-    wide_XBLE: Tensor,
-    square_XHBLL: Tensor,
-    small_XBHL: Tensor,
-    top_BHL: Tensor,
+    kept: Kept,
     between_LX: Tensor,
     never_X: Tensor,
 ) -> None:
     """Fill in y and what is kept for `_back_rows`."""
+    wide_XBLE, square_XHBLL, small_XBHL, top_BHL = kept
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
     c_BLE = torch.empty_like(u_BLE)
     u_TE, c_TE, z_TE = (y.flatten(0, 1) for y in (u_BLE, c_BLE, z_BLE))
@@ -191,14 +203,12 @@ def _back_rows(
     gx_BLD: Tensor,
     weights: RowWeights,
     sums: RowWeights,
-    wide_XBLE: Tensor,
-    square_XHBLL: Tensor,
-    small_XBHL: Tensor,
-    top_BHL: Tensor,
+    kept: Kept,
     between_LX: Tensor,
     _: Tensor,
 ) -> None:
     """The gradient of x, and what these rows add to those of the weights."""
+    wide_XBLE, square_XHBLL, small_XBHL, top_BHL = kept
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
     slope_BHL, sign_BHL, share_BHL, rstd_BHL = small_XBHL
     P_BHLL, scaled_D_BHLL = square_XHBLL.transpose(1, 2)

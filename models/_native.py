@@ -36,7 +36,7 @@ def missing() -> str:
     """Why there are no such kernels here; empty if there are."""
     try:
         _library(torch.float32)
-    except (OSError, subprocess.SubprocessError, RuntimeError) as error:
+    except (OSError, subprocess.SubprocessError, RuntimeError, ValueError) as error:  # ValueError: quotes in CC
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return ""
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from models._native import integers, kernel
+from models._replicas import fold_replicas
 
 
 class NativeConvolution(torch.autograd.Function):
@@ -35,10 +36,7 @@ class NativeConvolution(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        folded = [
-            (z.expand(info.batch_size, *z.shape) if axis is None else z.movedim(axis, 0)).flatten(0, 1)
-            for z, axis in zip(inputs, in_dims, strict=True)
-        ]
+        folded = fold_replicas(inputs, in_dims, info.batch_size)
         return NativeConvolution.apply(*folded).unflatten(0, (info.batch_size, -1)), 0
 
 

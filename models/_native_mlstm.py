@@ -6,19 +6,12 @@ models/_native_mlstm.c has what stands between the products.
 import torch
 from torch import Tensor
 
-from models._mlstm_rows import Form, RowWeights, grouped, in_heads, multiply
+from models._mlstm_rows import Form, Kept, RowWeights, grouped, in_heads, multiply
 from models._native import integers, kernel
 
 
-def _forward_rows(
-    x_BLD: Tensor,
-    y_BLD: Tensor,
-    weights: RowWeights,
-    wide_XBLE: Tensor,
-    square_XHBLL: Tensor,
-    small_XBHL: Tensor,
-    top_BHL: Tensor,
-) -> None:
+def _forward_rows(x_BLD: Tensor, y_BLD: Tensor, weights: RowWeights, kept: Kept) -> None:
+    wide_XBLE, square_XHBLL, small_XBHL, top_BHL = kept
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
     c_BLE, sizes = torch.empty_like(u_BLE), _sizes(u_BLE, square_XHBLL, weights)
     x_TD, of_u_ED, of_z_ED = x_BLD.flatten(0, 1), *weights.up_XD.chunk(2)
@@ -43,16 +36,9 @@ def _forward_rows(
 
 
 def _back_rows(
-    gy_BLD: Tensor,
-    x_BLD: Tensor,
-    gx_BLD: Tensor,
-    weights: RowWeights,
-    sums: RowWeights,
-    wide_XBLE: Tensor,
-    square_XHBLL: Tensor,
-    small_XBHL: Tensor,
-    top_BHL: Tensor,
+    gy_BLD: Tensor, x_BLD: Tensor, gx_BLD: Tensor, weights: RowWeights, sums: RowWeights, kept: Kept
 ) -> None:
+    wide_XBLE, square_XHBLL, small_XBHL, top_BHL = kept
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
     *of_weights, rstd_BHL = small_XBHL
     room_BLE, c_BLE, gz_BLE, gc_BLE, gh_BLE, gq_BLE = torch.empty_like(wide_XBLE)

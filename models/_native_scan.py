@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from models._native import integers, kernel
+from models._replicas import fold_replicas, unfold_replicas
 
 CHUNK = 64
 
@@ -65,13 +66,8 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple]:
         *tensors, signed = inputs
-        size = info.batch_size
-        folded = [
-            (x.expand(size, *x.shape) if axis is None else x.movedim(axis, 0)).flatten(0, 1)
-            for x, axis in zip(tensors, in_dims, strict=False)
-        ]
-        outputs = _Scan.apply(*folded, signed)
-        return tuple(x.unflatten(0, (size, -1)) for x in outputs), (0, 0, 0)
+        outputs = _Scan.apply(*fold_replicas(tensors, in_dims[:-1], info.batch_size), signed)
+        return unfold_replicas(outputs, info.batch_size)
 
 
 def _sizes(u_RBLE: Tensor, A_RNE: Tensor, signed: bool) -> object:

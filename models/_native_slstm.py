@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models._native import integers, kernel
+from models._replicas import fold_replicas, unfold_replicas
 from models._slstm import Carried, Read, Weights
 
 
@@ -86,13 +87,9 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         """Replicas are so many more heads."""
-        folded = []
-        for x, dim, place in zip(inputs, in_dims, (1, 1, 1, 0, 0, 0, *[2] * (len(inputs) - 6)), strict=True):
-            x = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            folded.append(x.movedim(0, place).flatten(place, place + 1))
-        places = (2, 1, 1, 1, 1)
-        outputs = zip(_Scan.apply(*folded), places, strict=True)
-        return tuple(y.unflatten(place, (info.batch_size, -1)) for y, place in outputs), places
+        places = (1, 1, 1, 0, 0, 0, *[2] * (len(inputs) - 6))
+        folded = fold_replicas(inputs, in_dims, info.batch_size, places=places)
+        return unfold_replicas(_Scan.apply(*folded), info.batch_size, places=(2, 1, 1, 1, 1))
 
 
 def _by_parts(W_HGJ: Tensor, R_HGK: Tensor, parts: int) -> Tensor:

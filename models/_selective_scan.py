@@ -21,6 +21,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from models import _kernels
 from models._native_scan import native_selective_scan
+from models._replicas import fold_replicas, unfold_replicas
 from models.base import Context
 
 CHUNK = 8
@@ -182,13 +183,8 @@ class _Chunks(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple]:
         *tensors, signed = inputs
-        size = info.batch_size
-        folded = [
-            (z.expand(size, *z.shape) if axis is None else z.movedim(axis, 0)).flatten(0, 1)
-            for z, axis in zip(tensors, in_dims, strict=False)
-        ]
-        outputs = _Chunks.apply(*folded, signed)
-        return tuple(z.unflatten(0, (size, -1)) for z in outputs), (0, 0, 0)
+        outputs = _Chunks.apply(*fold_replicas(tensors, in_dims[:-1], info.batch_size), signed)
+        return unfold_replicas(outputs, info.batch_size)
 
 
 def _room(count: int, h_RBNE: Tensor, length: int) -> Tensor:

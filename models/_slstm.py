@@ -20,6 +20,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, softplus
 
+from models._replicas import fold_replicas, unfold_replicas
+
 Read = tuple[Tensor, ...]  # what the gates read, [B, (L,) H, J]: one for all, or one for i and f and one for z and o
 Carried = tuple[Tensor, Tensor, Tensor]  # h, y and a, each [B, H, K]
 Weights = tuple[Tensor, Tensor, Tensor]  # W [H, G, J], R [H, G, K] and b [H, G]
@@ -167,13 +169,8 @@ class _FusedScan(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         """Replicas are so many more heads."""
-        folded = []
-        for x, dim, place in zip(inputs, in_dims, (2, 1, 1, 1, 0, 0, 0), strict=True):
-            x = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            folded.append(x.movedim(0, place).flatten(place, place + 1))
-        places = (2, 1, 1, 1, 2)
-        outputs = zip(_FusedScan.apply(*folded), places, strict=True)
-        return tuple(y.unflatten(place, (info.batch_size, -1)) for y, place in outputs), places
+        folded = fold_replicas(inputs, in_dims, info.batch_size, places=(2, 1, 1, 1, 0, 0, 0))
+        return unfold_replicas(_FusedScan.apply(*folded), info.batch_size, places=(2, 1, 1, 1, 2))
 
 
 def _steps(*along: Tensor) -> Iterator[tuple[Tensor, ...]]:

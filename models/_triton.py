@@ -13,7 +13,6 @@ and keep 10 of the 23 bits of each factor, an error of about 1e-3 a product that
 "tf32x3" recovers nearly all bits from three such products. bf16 takes the tensor cores in any case.
 """
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -60,14 +59,6 @@ def common_dtype(x: Tensor) -> torch.dtype:
 
 def rows_together(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def fold_replicas(tensors: Sequence[Tensor], in_dims: Sequence[int | None], size: int) -> list[Tensor]:
-    """What vmap adds goes into the first axis."""
-    return [
-        (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
-        for x, dim in zip(tensors, in_dims, strict=True)
-    ]
 
 
 @triton.jit

@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from models._replicas import fold_replicas, unfold_replicas
 from models._triton import (
     ROWS,
     Precision,
@@ -23,7 +24,6 @@ from models._triton import (
     dot_back,
     dot_four,
     empty,
-    fold_replicas,
     load_four,
     load_matrices,
     rows_together,
@@ -110,7 +110,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         outputs = _Scan.apply(*fold_replicas(inputs[:4], in_dims[:4], info.batch_size), *inputs[4:])
-        return tuple(x.unflatten(0, (info.batch_size, -1)) for x in outputs), (0, 0, 0, 0)
+        return unfold_replicas(outputs, info.batch_size)
 
 
 @triton.jit

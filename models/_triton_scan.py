@@ -21,6 +21,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from models._replicas import fold_replicas, unfold_replicas
+
 CHUNK = 8
 PER_WARP = 512  # elements of a state that one warp holds: 16 registers a thread, and 8 states of them going back
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -106,13 +108,8 @@ class _FusedScan(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple]:
         *tensors, signed, keep = inputs
-        size = info.batch_size
-        folded = [
-            (z.expand(size, *z.shape) if axis is None else z.movedim(axis, 0)).flatten(0, 1)
-            for z, axis in zip(tensors, in_dims, strict=False)
-        ]
-        outputs = _FusedScan.apply(*folded, signed, keep)
-        return tuple(z.unflatten(0, (size, -1)) for z in outputs), (0, 0, 0)
+        outputs = _FusedScan.apply(*fold_replicas(tensors, in_dims[:-2], info.batch_size), signed, keep)
+        return unfold_replicas(outputs, info.batch_size)
 
 
 class _Tiling(NamedTuple):

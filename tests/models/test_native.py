@@ -11,9 +11,13 @@ import torch
 from layers import close
 
 from models import _kernels, _native
+from models._mlstm import SHORT
+from models._native_scan import CHUNK
 from models._native_slstm import native_slstm_scan
 from models._slstm import slstm_scan, slstm_start
-from models.base import Backend, Context
+from models.base import Backend, Context, ModelConfig
+from models.mamba import MambaConfig
+from models.min_gru import MinGRUConfig
 from models.xlstm import XLSTMConfig
 
 torch.set_num_threads(1)
@@ -41,7 +45,12 @@ def taken(ratio: str, backend: Backend = "auto") -> set[str]:
 
 @pytest.mark.parametrize(
     ("compiler", "said"),
-    [("", "no C compiler on the PATH"), ("no-such-compiler", "no-such-compiler"), ("false --really", "false failed")],
+    [
+        ("", "no C compiler on the PATH"),
+        ("no-such-compiler", "no-such-compiler"),
+        ("false --really", "false failed"),
+        ('cc "-O2', "No closing quotation"),
+    ],
 )
 def test_without_a_compiler_that_works(
     compiler: str, said: str, afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -144,13 +153,40 @@ def test_single_precision_is_as_good_as_torchs() -> None:
         assert (ours - exact).abs().mean() < 2 * (theirs - exact).abs().mean()
 
 
+MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
+    "xlstm[1:0]": (XLSTMConfig(d_model=20, num_heads=2, num_blocks=2, ratio="1:0"), {"native_mlstm"}),
+    "xlstm[0:1]": (XLSTMConfig(d_model=22, num_heads=2, num_blocks=2, ratio="0:1"), {"native_slstm"}),
+    "xlstm[0:1] convolved": (
+        XLSTMConfig(d_model=22, num_heads=2, num_blocks=2, ratio="0:1", conv="causal4"),
+        {"native_slstm", "native_conv"},
+    ),
+    "mamba": (MambaConfig(d_model=11, num_blocks=2), {"native_scan", "native_conv"}),
+    "mamba signed": (MambaConfig(d_model=11, num_blocks=2, eigenvalues="signed"), {"native_scan", "native_conv"}),
+    "min_gru": (MinGRUConfig(d_model=13, num_blocks=2), {"native_conv"}),
+}
+
+
 @needs_a_compiler
-@pytest.mark.parametrize("ratio", ["1:0", "0:1"])
-def test_single_precision_of_the_model(ratio: str) -> None:
-    model = XLSTMConfig(d_model=32, num_blocks=2, ratio=ratio).build(5)
-    tokens_BL = torch.randint(5, (4, 60))
-    exact = model.double()(tokens_BL, Context(backend="reference"))
-    close(model.float()(tokens_BL, Context()).double(), exact, 1e-4)
+@pytest.mark.parametrize("name", MODELS)
+def test_models_in_single_precision_are_as_good_as_torchs(name: str) -> None:
+    """Outputs and the gradients of all weights; the widths fill no vector, and the scan has more than one chunk."""
+    config, kernels = MODELS[name]
+    torch.manual_seed(0)
+    length = SHORT - 3 if kernels == {"native_mlstm"} else CHUNK + 6
+    model, tokens_BL = config.build(5), torch.randint(5, (3, length))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    found = []
+    for dtype, backend in ((torch.float64, "reference"), (torch.float32, "reference"), (torch.float32, "auto")):
+        ctx = Context(backend=backend)
+        logits_BLV = model.to(dtype)(tokens_BL, ctx)
+        loss = (logits_BLV * torch.linspace(-1, 1, logits_BLV.numel(), dtype=dtype).view_as(logits_BLV)).sum()
+        found.append([logits_BLV, *torch.autograd.grad(loss, list(model.parameters()))])
+    assert ctx.backends == kernels
+    for exact, theirs, ours in zip(*found, strict=True):
+        allowed = 4 * (theirs - exact).abs().max() + 1e-6 * exact.abs().max()
+        assert (ours - exact).abs().max() <= allowed
 
 
 @needs_a_compiler
