@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harness.build import load
-    from harness.config import Eval, Exec, Run, Train
+    from harness.config import Eval, Run, Train
+    from harness.exec import Exec
     from harness.protocols import grid, preset_run
     from harness.sizing import sized
     from harness.sweeps import sweep
@@ -20,7 +21,8 @@ __all__ = ["Eval", "Exec", "Run", "Train", "execute", "grid", "load", "preset_ru
 
 _HOMES = {
     "build": ("load",),
-    "config": ("Eval", "Exec", "Run", "Train"),
+    "config": ("Eval", "Run", "Train"),
+    "exec": ("Exec",),
     "protocols": ("grid", "preset_run"),
     "sizing": ("sized",),
     "sweeps": ("sweep",),

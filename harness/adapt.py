@@ -31,7 +31,8 @@ from torch.func import functional_call
 from harness.config import Run
 from harness.quantise import is_matrix
 from harness.records import RunFolder, find_run
-from models.base import Context, ModelConfig, State, require
+from models.base import ModelConfig
+from models.block import Context, State, require
 
 
 class Adapted(nn.Module):

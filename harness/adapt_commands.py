@@ -9,7 +9,9 @@ from typing import Any
 from harness import describe
 from harness.adapt import adapting, base_folder
 from harness.build import build_model
-from harness.config import Eval, Exec, Run, Train, default_results
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
+from harness.files import default_results
 from harness.machine import find_device
 from harness.options import parse, take, take_flag
 from harness.protocols import preset_run

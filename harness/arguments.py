@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.options import parse, take
 from harness.protocols import preset_run
 from harness.sizing import parse_count, report, sized

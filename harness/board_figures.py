@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from harness import figure_board_data as tables
 from harness import figure_boards, figure_layers
 from harness.config import Run
+from harness.figure_names import PICTURES
 from harness.figure_style import save, style
 from harness.files import write_atomically
 from harness.machine import find_device
-from harness.page_boards import PICTURES
 from harness.probe import WEIGHTS, load_probe
 from harness.probe_streams import has_board, load_trained
 from harness.protocols import model_label

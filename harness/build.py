@@ -10,7 +10,8 @@ from torch import nn
 
 from harness import checkpoint
 from harness.adapt import adapted
-from harness.config import Run, default_results
+from harness.config import Run
+from harness.files import default_results
 from harness.quantise import read_rounded
 from harness.records import RunFolder, find_run
 from models.backbone import state_bytes

@@ -15,7 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     "describe": ("harness.commands:describe_part", "a task or model: settings, an example, its size   NAME [--json]"),
     "sample": ("harness.commands:sample", "strings of a task with answers   TASK [--count N] [--length L] [--json]"),
     "export": ("harness.commands:export", "strings of a task in a file with their hash   TASK --out FILE [--count N]"),
-    "run": ("harness.commands:run", "train and score   TASK MODEL [--protocol NAME] [--help for every setting]"),
+    "run": ("harness.run_command:run", "train and score   TASK MODEL [--protocol NAME] [--help for every setting]"),
     "plan": ("harness.sweep_commands:plan_sweep", "packs of a sweep and the hours it will take   SCRIPT [--json]"),
     "sweep": (
         "harness.sweep_commands:sweep_script",
@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     ),
     "status": ("harness.record_commands:status", "what is done, runs and broke, and where   [--all] [--json]"),
     "table": (
-        "harness.record_commands:table",
+        "harness.table_commands:table",
         "tables of the records   [--kind K] [--format F] [--against xlstm] [--all]",
     ),
     "figures": (
@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     "clean": ("harness.record_commands:clean", "remove runs, or their checkpoints   [RUN_ID ..] [--failed] [--yes] .."),
     "check": ("harness.commands:check", "the conformance of a task or model, yours or ours   NAME"),
     "adapt": ("harness.adapt_commands:adapt", "a trained model to another task, by low-rank factors   RUN_ID TASK"),
-    "errors": ("harness.commands:errors", "where a trained model fails   RUN_ID [--json]"),
+    "errors": ("harness.probe_commands:errors", "where a trained model fails   RUN_ID [--json]"),
     "probe": ("harness.probe_commands:probe", "the task's state in the model's head, by layer   RUN_ID [--json]"),
     "intervene": ("harness.probe_commands:intervene", "edit the board in its head: do its moves follow?   RUN_ID"),
     "worldmodel": ("harness.worldmodel_commands:worldmodel", "whether a model tells states apart   RUN_ID [--json]"),
@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "harness.throughput_commands:throughput",
         "what models cost here: speed, memory, state   [--models M ..] [--device D] [--out FOLDER] [--report FILE]",
     ),
-    "diff": ("harness.commands:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
+    "diff": ("harness.record_commands:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
     "doctor": ("harness.commands:doctor", "what this machine has   [--json]"),
 }
 NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "wandb", "check")
@@ -103,7 +103,7 @@ def _one_thread() -> Iterator[None]:
     if "torch" not in sys.modules:
         yield
         return
-    from harness.train import pinned
+    from harness.machine import pinned
 
     with pinned(1):
         yield

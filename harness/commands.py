@@ -1,26 +1,16 @@
 """What each `ladder` command does: parse its line, ask the harness, print for a person or, with --json, a program."""
 
 import json
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from harness import conformance, describe
-from harness import errors as errors_report
-from harness.arguments import parse_run, sized_as_asked
-from harness.distributed import PeerLost, launched_rank
+from harness.arguments import sized_as_asked
 from harness.export import export as export_strings
-from harness.files import default_results
-from harness.machine import find_device
-from harness.options import name_first, parse, take, take_flag
-from harness.records import Busy, find_run, flat
+from harness.options import name_first, parse, take
 from harness.registry import find_part, find_task
-from harness.train import RunFailed, execute
-from models._kernels import demand
+from harness.say import columns, print_json
 from models.base import ModelConfig
 from tasks.base import LEVELS, Task
 
@@ -37,7 +27,7 @@ def list_parts(words: list[str]) -> int:
     options = parse(ListOptions, words, prog="ladder list")
     tree = describe.listing()
     if options.json:
-        return _print_json(tree)
+        return print_json(tree)
     low, high = describe.FLOOR_LENGTHS
     print(f"Floors: chance, best constant, content free, of default settings at lengths {low}..{high}.")
     print("In: the protocols whose published table has the task, which may set it up otherwise.\n")
@@ -53,7 +43,7 @@ def list_parts(words: list[str]) -> int:
         print(f"Models, {family}")
         for model in of_family:
             print(f"  {model['name']} ({model['year']}, {model['paper']}): {model['about']}\n      {_size(model)}")
-    _columns([(problem,) for problem in tree["problems"]], title="Problems")
+    columns([(problem,) for problem in tree["problems"]], title="Problems")
     return 0
 
 
@@ -75,12 +65,12 @@ def describe_part(words: list[str]) -> int:
         part = sized_as_asked(part, sizes, words, vocab=describe.EXAMPLE_VOCAB)
     tree = describe.described(part)
     if options.json:
-        return _print_json(tree)
+        return print_json(tree)
     print(tree.pop("doc") + "\n")
     settings = tree.pop("settings")
-    _columns([(key.replace("_", " "), describe.shown(value)) for key, value in tree.items()])
+    columns([(key.replace("_", " "), describe.shown(value)) for key, value in tree.items()])
     rows = [(f"--{kind}.{s['name'].replace('_', '-')}", json.dumps(s["value"]), s["help"]) for s in settings]
-    _columns(rows, title="settings")
+    columns(rows, title="settings")
     return 0
 
 
@@ -138,30 +128,10 @@ def export(words: list[str]) -> int:
         options.task, options.out, lengths=lengths, count=options.count, seed=options.seed, split=options.split
     )
     if options.json:
-        return _print_json(header)
+        return print_json(header)
     low, high = header["lengths"]
     print(f"{options.out}: {header['count']:,} strings of {name}, lengths {low}..{high}, sha256 {header['sha256']}")
     return 0
-
-
-def run(words: list[str]) -> int:
-    as_json, quiet = take_flag(words, "--json"), take_flag(words, "--quiet")
-    cell, settings = parse_run(words)
-    demand(settings.backend, model=cell.model.name, device=find_device(settings.device))
-    try:
-        result = execute(cell, settings, quiet=quiet)
-    except Busy as busy:
-        raise ValueError(str(busy)) from None
-    except (RunFailed, PeerLost) as failed:
-        if launched_rank() == 0:
-            print(f"ladder: {failed}", file=sys.stderr)
-        return 1
-    if launched_rank() == 0:  # of several processes one speaks
-        if as_json:
-            _print_json(result)
-        else:
-            print(describe.outcome(result, settings.results))
-    return 0 if result["status"] == "done" else 1
 
 
 @dataclass
@@ -174,55 +144,10 @@ def check(words: list[str]) -> int:
     kind, cls = find_part(name)
     options = parse(with_part(CheckOptions, kind, conformance.specimen(cls)), words, prog=f"ladder check {name}")
     outcomes = conformance.check(getattr(options, kind))
-    _columns([(outcome.verdict, outcome.check, outcome.reason) for outcome in outcomes])
+    columns([(outcome.verdict, outcome.check, outcome.reason) for outcome in outcomes])
     failed = sum(outcome.verdict == "FAIL" for outcome in outcomes)
     print(f"{name}: {failed} of {len(outcomes)} checks fail" if failed else f"{name}: conforms")
     return 1 if failed else 0
-
-
-@dataclass
-class ErrorsOptions:
-    """Where a trained model fails: accuracy by answer slot, the confusion of answers, strings it gets wrong."""
-
-    run_id: Positional[str]
-    """The run, by its id or a part that only one has."""
-    results: Path = field(default_factory=default_results)
-    """The folder of runs/."""
-    json: bool = False
-    """Print JSON."""
-
-
-def errors(words: list[str]) -> int:
-    options = parse(ErrorsOptions, words, prog="ladder errors")
-    report = errors_report.report(find_run(options.results, options.run_id))
-    if options.json:
-        return _print_json(report)
-    print(errors_report.text(report))
-    return 0
-
-
-@dataclass
-class DiffOptions:
-    """The settings in which two runs differ."""
-
-    a: Positional[str]
-    b: Positional[str]
-    results: Path = field(default_factory=default_results)
-    """The folder of runs/."""
-    json: bool = False
-    """Print JSON."""
-
-
-def diff(words: list[str]) -> int:
-    options = parse(DiffOptions, words, prog="ladder diff")
-    one, other = (flat(find_run(options.results, run_id).config()) for run_id in (options.a, options.b))
-    changed = {key: [one.get(key), other.get(key)] for key in {**one, **other} if one.get(key) != other.get(key)}
-    if options.json:
-        return _print_json(changed)
-    _columns([(key, json.dumps(a), json.dumps(b)) for key, (a, b) in changed.items()])
-    if not changed:
-        print("the same run")
-    return 0
 
 
 @dataclass
@@ -237,9 +162,9 @@ def doctor(words: list[str]) -> int:
     options = parse(DoctorOptions, words, prog="ladder doctor")
     tree = describe.machine()
     if options.json:
-        return _print_json(tree)
+        return print_json(tree)
     for title, rows in tree.items():
-        _columns([(str(key), describe.shown(value)) for key, value in rows.items()], title=title)
+        columns([(str(key), describe.shown(value)) for key, value in rows.items()], title=title)
     return 0
 
 
@@ -248,11 +173,6 @@ def with_part(options: type, kind: str, part: Task | ModelConfig) -> type:
     both = make_dataclass(options.__name__, [(kind, type(part), part)], bases=(options,))
     both.__doc__ = options.__doc__
     return both
-
-
-def _print_json(tree: Any) -> int:
-    print(json.dumps(tree, indent=1))
-    return 0
 
 
 def _size(model: dict[str, Any]) -> str:
@@ -266,14 +186,3 @@ def _size(model: dict[str, Any]) -> str:
         *(f"{name}: {missing or 'ready'}" for name, missing in model["kernels"].items()),
     ]
     return "   ".join(parts)
-
-
-def _columns(rows: Iterable[Sequence[str]], *, title: str = "") -> None:
-    """Rows as aligned columns under a title, the last column free; nothing where there are none."""
-    rows = list(rows)
-    if rows and title:
-        print(title)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)] if rows else []
-    for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
-        print("  " + "  ".join([*cells, row[-1]]).rstrip())

@@ -11,7 +11,8 @@ from harness.conform import Skip, equal, same
 from harness.optim import declared
 from harness.parts import checked, from_plain, plain
 from models.backbone import state_bytes
-from models.base import Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Context
 
 VOCAB = 11
 LENGTHS = (1, 2, 7, 33)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from harness import conform_model, conform_task
 from harness.config import without_training_targets
 from harness.conform import Skip
-from harness.train import pinned
+from harness.machine import pinned
 from models.base import ModelConfig
 from tasks.base import Task
 

@@ -38,13 +38,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from harness.config import Exec, Run
+from harness.config import Run
 from harness.data import TrainingStream
 from harness.evaluate import Answers, Evaluator, Score
+from harness.exec import Exec
 from harness.machine import find_device
 from harness.pack import Pack
 from harness.signals import Asked
-from models.base import Backend, Context, require
+from models.block import Backend, Context, require
 from tasks.base import Batch
 
 PATIENCE = timedelta(minutes=10)  # with a rank that says nothing: the first may be writing a checkpoint meanwhile

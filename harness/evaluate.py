@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from harness.config import Run, without_training_targets
 from harness.data import evaluation_batches
+from harness.forward import autocast, context
 from harness.frozen import open_frozen
 from harness.generate import fed_back
 from harness.replays import Replays
-from models.base import Backend, Context
+from models.block import Backend
 from tasks.base import Batch, Task
 
 
@@ -186,18 +187,6 @@ class Evaluator:
         with autocast(self.run, self.device):
             logits_BLV, heard_BL = fed_back(self.model, tokens_BL, free_BL, backend=self.backend)
         return logits_BLV, batch._replace(tokens_BL=heard_BL)
-
-
-def context(batch: Batch, *, backend: Backend) -> Context:
-    position_L = torch.arange(batch.tokens_BL.shape[1], device=batch.tokens_BL.device)
-    valid_BL = position_L < batch.length_B[:, None]
-    return Context(valid_BL=valid_BL, prompt_B=batch.prompt_B, backend=backend)
-
-
-def autocast(run: Run, device: torch.device, *, cached: bool = True) -> torch.autocast:
-    """A weight is cast once for all its uses if `cached`, which a replay must not find: it would never change."""
-    enabled = run.train.precision == "bf16"
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=cached)
 
 
 def scaled(accuracy: float, chance: float) -> float:

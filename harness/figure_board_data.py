@@ -12,14 +12,14 @@ from typing import Any
 import pandas as pd
 import torch
 
-from harness.evaluate import autocast
 from harness.files import read_json
+from harness.forward import autocast
 from harness.probe import FILE as PROBE
 from harness.probe import SPLITS, Probes
 from harness.probe_fit import Kind
 from harness.probe_streams import Trained, streams_of
 from harness.records import RunFolder
-from models.base import Context
+from models.block import Context
 from tasks.base import PAD, Task
 from tasks.draw import Draw
 

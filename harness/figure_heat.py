@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from harness.figure_data import FLOORS, rank
 from harness.figure_style import MUTED, SMALL, WIDTH, at, caption, class_look, head, in_rows, labels, on
+from harness.view import FLOORS, rank
 
 _COLUMNS = 10  # tasks side by side
 _LEFT, _ROW, _GAP = 1.5, 0.31, 0.07  # inches: the models' names, a row's height, between classes

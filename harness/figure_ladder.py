@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
-from harness.figure_data import CLASSES, HELD
+from harness.figure_data import HELD
 from harness.figure_style import (
     CLASS_COLOURS,
     CLASS_TINTS,
@@ -21,6 +21,7 @@ from harness.figure_style import (
     labels,
     on,
 )
+from harness.view import CLASSES
 
 _ROW = 14  # ladders side by side
 _SIDE, _RUNG = 1.15, 0.52  # inches: the classes' names, the height of a class

@@ -11,7 +11,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from harness.figure_data import rank
 from harness.figure_style import (
     FAINT,
     MUTED,
@@ -27,6 +26,7 @@ from harness.figure_style import (
     log_axis,
     short,
 )
+from harness.view import rank
 
 _ACROSS = 3
 _LEFT, _BETWEEN, _STRIP, _TALL, _UNDER = 0.5, 0.3, 0.3, 1.25, 0.42  # inches

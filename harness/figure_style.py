@@ -22,8 +22,8 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from harness.figure_data import CLASSES, LEVELS
 from harness.files import write_atomically
+from harness.view import CLASSES, LEVELS
 
 WIDTH = 7.2  # inches: a page's text, so that sizes in points are what is printed
 SMALL, NORMAL, LARGE = 7.0, 7.5, 10.0  # points

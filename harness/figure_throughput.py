@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness import figure_data
+from harness import figure_data, view
 from harness.figure_families import MANY, Draw, panels
 from harness.figure_style import (
     FAINT,
@@ -104,7 +104,7 @@ def accuracy(found: Found, records: pd.DataFrame | None) -> pd.DataFrame:
         return best
     grid = found.grid
     for _, group in records.groupby("protocol", sort=True):
-        scores = figure_data.cost(figure_data.cells_of(group))
+        scores = figure_data.cost(view.cells_of(group))
         rows = []
         for score in scores[scores["runs"] > 0].to_dict("records"):
             row = found.row(score["model"], "train", length=grid["at"], batch=grid["tokens"] // grid["at"])

@@ -7,8 +7,6 @@
 One folder a protocol: figures never mix two. What has nothing to show is not written, and a line says so.
 """
 
-import hashlib
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,9 +14,10 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness import figure_cost, figure_data, figure_heat, figure_ladder, figure_panels
-from harness.figure_data import Cell
+from harness import figure_cost, figure_data, figure_heat, figure_ladder, figure_panels, view
+from harness.figure_names import folder_name
 from harness.figure_style import looks, save, style
+from harness.view import Cell
 
 
 def say(line: str) -> None:
@@ -41,26 +40,18 @@ def write(
         tell("no records, so no figures")
     paths = []
     for label in found if protocol is None else [protocol]:
-        cells = figure_data.cells_of(records[records["protocol"] == label])
+        cells = view.cells_of(records[records["protocol"] == label])
         with style():
             own = folder / folder_name(label)
             paths += _write_one(cells, own, curves=curves, tell=lambda line, label=label: tell(f"{label}: {line}"))
     return paths
 
 
-def folder_name(protocol: str) -> str:
-    """The protocol's label where it is a plain word, else what is readable of it and a hash of the whole."""
-    if re.fullmatch(r"[a-z0-9_]+", protocol):
-        return protocol
-    plain = re.sub(r"[^a-z0-9_]+", "-", protocol.lower())[:40].strip("-")
-    return f"{plain}-{hashlib.sha256(protocol.encode()).hexdigest()[:8]}"
-
-
 def _write_one(
     cells: Sequence[Cell], folder: Path, *, curves: pd.DataFrame | None, tell: Callable[[str], None]
 ) -> list[Path]:
     looked = looks({cell.stats.model for cell in cells})
-    tested = figure_data.tested_lengths(cells)
+    tested = view.tested_lengths(cells)
     paths = []
 
     def figure(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure], *, why_not: str) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.base import Backend, Context, State, require
+from models.block import Backend, Context, State, require
 from tasks.draw import Draw
 
 Choose = Callable[[Tensor, int], Tensor]  # the next tokens [B] from logits [B, V], the how-manieth is made

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.config import Exec
+from harness.exec import Exec
 from harness.files import write_atomically
 from harness.intervene_cases import EDITS, Cases, Edit, cases_of
 from harness.intervene_push import Push, Pushed, Pusher, mean_of, wrong_moves
@@ -31,7 +31,7 @@ from harness.probe_streams import Trained, cells_of, has_board, load_trained, vi
 from harness.probe_table import paired
 from harness.progress import Progress
 from harness.records import RunFolder
-from models.base import require
+from models.block import require
 
 FILE = "intervene.json"
 MEASURES = ("error", "random", "wrong_square")

@@ -15,11 +15,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from harness.evaluate import autocast
+from harness.forward import autocast
 from harness.intervene_cases import Cases, Change
 from harness.probe import Probes
 from harness.probe_streams import Trained, stream_positions, strings_of
-from models.base import Context
+from models.block import Context
 from tasks.base import PAD
 from tasks.draw import Draw
 

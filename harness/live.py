@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TextIO
 
-from harness.engines import Fate, Job
+from harness.engine_base import Fate, Job
 from harness.records import RunFolder
 
 _TERMINAL_EVERY, _LOG_EVERY = 0.5, 30.0

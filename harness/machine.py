@@ -17,12 +17,14 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from harness.config import Exec
+from harness.exec import Exec
 from models._kernels import available
 from models._native import identity
 
@@ -162,3 +164,16 @@ def _cpuinfo(key: str) -> str:
     except OSError:
         pass
     return ""
+
+
+@contextmanager
+def pinned(threads: int) -> Iterator[None]:
+    """The thread count of a run, put back afterwards; the process keeps the memory it has once taken."""
+    keep_freed_memory()
+    avoid_faulty_tiles()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

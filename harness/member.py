@@ -12,13 +12,15 @@ from torch import nn
 from harness import checkpoint
 from harness.adapt import adaptation, base_folder, begin
 from harness.build import restored, weigh_state
-from harness.config import Exec, Run
+from harness.config import Run
 from harness.data import tokens_per_step
 from harness.distributed import make_evaluator
+from harness.exec import Exec
 from harness.machine import fingerprint, provenance
 from harness.optim import rate_at
-from harness.outcome import labels, summary
+from harness.outcome import summary
 from harness.pack import Pack, Seen
+from harness.protocols import labels
 from harness.records import RunFolder
 from harness.steps import captures
 from models.backbone import count_parameters

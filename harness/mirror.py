@@ -44,7 +44,7 @@ class Card:
 
     @classmethod
     def of(cls, run: "Run", provenance: dict[str, Any], *, group: str = "") -> "Card":
-        from harness.outcome import labels  # with torch
+        from harness.protocols import labels  # with torch
 
         return cls._made(run.run_id, run.plain(), labels(run), provenance, family=run.model.family, group=group)
 
@@ -52,7 +52,7 @@ class Card:
     def read(cls, folder: RunFolder, *, group: str = "") -> "Card":
         """The card of a run whose code may be another by now: without a family then, or labels if it has no end."""
         from harness.config import Run  # with torch
-        from harness.outcome import labels
+        from harness.protocols import labels
 
         tree, end = folder.config(), end_of(folder) or {}
         try:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness import intervene, probe, worldmodel
-from harness.config import Exec, Run
+from harness.config import Run
+from harness.exec import Exec
 from harness.files import read_json
 from harness.intervene import InterveneSettings
 from harness.parts import plain, replaced

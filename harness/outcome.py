@@ -5,7 +5,6 @@ from typing import Any
 
 from harness.config import Run, without_training_targets
 from harness.evaluate import Score, scaled
-from harness.protocols import model_label, protocol_label, task_label
 from tasks.base import Task
 
 
@@ -34,17 +33,4 @@ def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
         "bins": bins,
         "content_free_bins": floors,
         "counts": score.plain(),
-    }
-
-
-def labels(run: Run) -> dict[str, Any]:
-    """What a table needs to know of a run, so that it needs nothing but the record."""
-    return {
-        "run_id": run.run_id,
-        "protocol": protocol_label(run),
-        "task": task_label(run),
-        "level": run.task.level,
-        "model": model_label(run),
-        "lr": run.train.lr,
-        "seed": run.seed,
     }

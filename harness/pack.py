@@ -7,7 +7,7 @@ vmap. Whatever a step decides, such as to hold a replica whose loss is no longer
 the host may look as seldom as it likes and a step captures into a CUDA graph.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,10 +19,10 @@ from torch.func import functional_call
 from harness.build import build_model
 from harness.config import Run
 from harness.data import TrainingStream
-from harness.evaluate import autocast, context
+from harness.forward import autocast, context, loss_of
 from harness.optim import AdamW, declared
 from harness.quantise import is_matrix, write_rounded
-from models.base import Backend, Context
+from models.block import Backend, Context
 from tasks.base import Batch
 
 _ALIGNED = 64  # weights of each tensor start at multiples of it: a kernel that reads 16 bytes at a time may do so
@@ -44,14 +44,6 @@ class Seen(NamedTuple):
     norm: float
     loss_sum: float  # since the last `forget`
     metrics: dict[str, float]
-
-
-def loss_of(model: Callable[[Tensor, Context], Tensor], batch: Batch, ctx: Context) -> Tensor:
-    """Cross entropy, averaged over scored tokens, plus what the blocks added."""
-    logits_BLV = model(batch.tokens_BL, ctx)
-    targets_BL = torch.where(batch.scored_BL, batch.targets_BL, -100)
-    loss = nn.functional.cross_entropy(logits_BLV.flatten(0, 1), targets_BL.flatten(), ignore_index=-100)
-    return loss + sum(value for values in ctx.losses.values() for value in values)
 
 
 class Pack:

@@ -19,11 +19,12 @@ import pandas as pd
 from harness import curves as learning_curves
 from harness import page_bits, page_boards, page_pictures
 from harness.collect import collect
-from harness.figure_data import FLOORS, Cell, cells_of, heat_map, rank
+from harness.figure_data import heat_map
 from harness.files import write_atomically
 from harness.page_data import Sheet, class_name, finite, level_class, script_data
 from harness.presets import PROTOCOLS
 from harness.table_bits import bits_of
+from harness.view import FLOORS, Cell, cells_of, rank
 
 _ASSETS = Path(__file__).with_name("page_assets")
 

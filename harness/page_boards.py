@@ -9,10 +9,10 @@ Both are as the study left them: the page measures nothing and draws nothing.
 from html import escape
 from pathlib import Path
 
+from harness.figure_names import PICTURES
 from harness.files import read_json
 from harness.page_pictures import Album
 
-PICTURES = "pictures.json"
 _ROOM = 2_600_000  # bytes of pictures, all studies together, as they are embedded
 _LAST = ("flip", "erase", "game_every_ply")  # have what room the others leave, in this order
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.figure_data import CLASSES, LEVELS, Cell, rank, training_lengths
-from harness.page_commands import reproduce
+from harness.labels import reproduce
+from harness.view import CLASSES, LEVELS, Cell, rank, training_lengths
 
 _CURVE_NUMBERS = 100_000  # over all curves of a page
 

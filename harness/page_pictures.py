@@ -40,7 +40,7 @@ def of_protocols(labels: Sequence[str], folder: Path) -> dict[str, list[str]]:
     """The figures of each protocol; the headline figures of all go first where there is no room for every one."""
     if not folder.is_dir():
         return {}
-    from harness.figures import folder_name  # with matplotlib
+    from harness.figure_names import folder_name  # with matplotlib
 
     album, found = Album(), {label: [] for label in labels}
     for name, title in _TITLES.items():

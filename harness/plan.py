@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from harness import checkpoint
-from harness.config import Exec, Run
+from harness.config import Run
 from harness.evaluate import Evaluator
-from harness.machine import find_device
+from harness.exec import Exec
+from harness.machine import find_device, pinned
 from harness.pack import Pack, pack_key
 from harness.records import RunFolder, plan_file
 from harness.steps import UNROLLED, WARM_UP, capturable, captures, stepper
-from harness.train import pinned
 from models._kernels import demand, stacks
 
 LARGEST_PACK = 27  # three rates of nine seeds

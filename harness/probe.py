@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from harness.build import untrained
-from harness.config import Exec
+from harness.exec import Exec
 from harness.files import write_atomically
 from harness.machine import avoid_faulty_tiles, find_device, keep_freed_memory, numerics, provenance
 from harness.parts import plain

@@ -1,19 +1,20 @@
 """`ladder probe` and `ladder intervene`: what a trained model holds in its head, and whether it uses it."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tyro.conf import Positional
 
+from harness import errors as errors_report
 from harness.files import default_results
 from harness.intervene import InterveneSettings, intervene_run
 from harness.options import parse
 from harness.probe import probe_run
 from harness.probe_fit import ProbeSettings
 from harness.records import Busy, find_run
+from harness.say import aligned, number, print_json
 
 _KINDS = {"linear": "linear", "two_layer": "two layers", "none": ""}
 
@@ -60,41 +61,23 @@ def probe_text(result: dict[str, Any]) -> str:
     for view in result["views"]:
         rows = [row for row in result["rows"] if row["view"] == view and (row["chosen"] or row["source"] == "model")]
         lines += ["", view.replace("_", "/")]
-        lines += _aligned(["", "probe", "layer", "cell", "sd", "board", "occupied"], map(_row, rows))
+        lines += aligned(["", "probe", "layer", "cell", "sd", "board", "occupied"], map(_row, rows))
     lines += ["", "the chosen layer against each baseline, paired over games"]
     heads = ["", "probe", "against", "mean", "sd", "se", "mean/sd", "mean/se"]
-    return "\n".join([*lines, *_aligned(heads, map(_comparison, result["comparisons"]))])
+    return "\n".join([*lines, *aligned(heads, map(_comparison, result["comparisons"]))])
 
 
 def _row(row: dict[str, Any]) -> list[str]:
     layer = "" if row["layer"] is None else f"{row['layer']}{' *' if row['chosen'] else ''}"
     values = (row["cell"], row["cell_sd_games"], row["board"], row["occupied"])
-    return [row["source"].replace("_", " "), _KINDS[row["probe"]], layer, *map(_number, values)]
+    return [row["source"].replace("_", " "), _KINDS[row["probe"]], layer, *map(number, values)]
 
 
 def _comparison(row: dict[str, Any]) -> list[str]:
     values = (row["mean"], row["sd"], row["se"])
     ratios = ("" if row[key] is None else f"{row[key]:.1f}" for key in ("mean_over_sd", "mean_over_se"))
     names = (row["view"].replace("_", "/"), _KINDS[row["probe"]], row["against"].replace("_", " "))
-    return [*names, *map(_number, values), *ratios]
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
-
-
-def _aligned(heads: Sequence[str], rows: Any) -> list[str]:
-    """Columns under their heads, names to the left and numbers to the right."""
-    table = [list(heads), *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
-    lines = []
-    for row in table:
-        cells = [
-            f"{cell:>{width}}" if head not in ("", "probe", "against", "layer") else f"{cell:{width}}"
-            for head, cell, width in zip(heads, row, widths, strict=True)
-        ]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return lines
+    return [*names, *map(number, values), *ratios]
 
 
 @dataclass
@@ -147,7 +130,7 @@ def intervene_text(result: dict[str, Any]) -> str:
             mark = " *" if row["layer"] == edit["best"]["layer"] else ""
             means = [f"{row[kind]['mean']:.3f}" for kind in kinds]
             rows.append([f"{row['layer']}{mark}", f"{row['strength']:g}", *means])
-        lines += _aligned(heads, rows)
+        lines += aligned(heads, rows)
         for row in edit["comparisons"]:
             lines.append(f"  {row['what']}: {row['mean']:.3f} +- {row['se']:.3f} (s.e.)")
         carried = edit["carried"]
@@ -160,5 +143,26 @@ def intervene_text(result: dict[str, Any]) -> str:
             [str(row["moves"]), f"{row['cases']:,}", *(f"{row[kind]['mean']:.3f}" for kind in kinds)]
             for row in carried["after"]
         ]
-        lines += _aligned(["moves later", "boards", "unedited", "edited", "random"], rows)
+        lines += aligned(["moves later", "boards", "unedited", "edited", "random"], rows)
     return "\n".join(lines)
+
+
+@dataclass
+class ErrorsOptions:
+    """Where a trained model fails: accuracy by answer slot, the confusion of answers, strings it gets wrong."""
+
+    run_id: Positional[str]
+    """The run, by its id or a part that only one has."""
+    results: Path = field(default_factory=default_results)
+    """The folder of runs/."""
+    json: bool = False
+    """Print JSON."""
+
+
+def errors(words: list[str]) -> int:
+    options = parse(ErrorsOptions, words, prog="ladder errors")
+    report = errors_report.report(find_run(options.results, options.run_id))
+    if options.json:
+        return print_json(report)
+    print(errors_report.text(report))
+    return 0

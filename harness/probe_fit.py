@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from harness.parts import check_types
-from models.base import require
+from models.block import require
 from tasks.base import PAD
 from tasks.draw import Draw
 

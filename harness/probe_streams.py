@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from harness.build import restored
 from harness.config import Run, without_training_targets
 from harness.data import evaluation_lengths
-from harness.evaluate import autocast, context
+from harness.forward import autocast, context
 from harness.records import RunFolder
-from models.base import Context
+from models.block import Context
 from tasks.base import PAD, Batch, Task
 from tasks.draw import Draw
 

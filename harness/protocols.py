@@ -120,3 +120,16 @@ def _versioned(part: Task | ModelConfig) -> str:
 
 def _labelled(name: str, changes: list[str]) -> str:
     return f"{name} ({', '.join(changes)})" if changes else name
+
+
+def labels(run: Run) -> dict[str, Any]:
+    """What a table needs to know of a run, so that it needs nothing but the record."""
+    return {
+        "run_id": run.run_id,
+        "protocol": protocol_label(run),
+        "task": task_label(run),
+        "level": run.task.level,
+        "model": model_label(run),
+        "lr": run.train.lr,
+        "seed": run.seed,
+    }

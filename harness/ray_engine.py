@@ -5,12 +5,11 @@ submitted. A worker gets the runs as plain trees, loads what defines them, and w
 every machine must share; only what became of the runs comes back.
 """
 
-import inspect
 import io
 import math
 import sys
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -18,13 +17,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from harness.config import Exec, Run
-from harness.engines import Ended, Event, Fate, Job, Said, Started, fate_of, train
+from harness.config import Run
+from harness.engine_base import Ended, Event, Fate, Job, Said, Started, fate_of, train
+from harness.exec import Exec
 from harness.machine import provenance
-from harness.outcome import labels
+from harness.protocols import labels
 from harness.records import RunFolder
 from harness.registry import load_plugin
 from harness.signals import Preempted, listening
+from harness.sources import sources
 
 RETRIES = 3  # of a pack whose worker was killed
 _PATIENCE = 120.0  # seconds that workers asked to stop are given for their checkpoints
@@ -154,31 +155,6 @@ def _work(
 
 _working = False  # this process is one of Ray's workers
 _load = lru_cache(maxsize=None)(load_plugin)  # once in a worker, which takes many packs
-
-
-def sources(runs: Iterable[Run]) -> tuple[str, ...]:
-    """The modules and files that define those tasks and models of the runs that no other process would find."""
-    found = {}
-    for cls in dict.fromkeys(type(part) for run in runs for part in (run.task, run.model)):
-        if cls.__module__.split(".")[0] in ("models", "tasks"):
-            continue
-        try:
-            file = inspect.getfile(cls)
-        except (OSError, TypeError):
-            raise ValueError(
-                f"{cls.name} was typed into a session: put it in a file, where Ray's workers find it"
-            ) from None
-        found[_importable(cls.__module__, file) or str(Path(file).resolve())] = None
-    return tuple(found)
-
-
-def _importable(module: str, file: str) -> str:
-    """The module's name if importing it in another process gives that file; one in `sys.modules` proves nothing."""
-    top = module.partition(".")[0]
-    found = filter(None, (finder.find_spec(top, None) for finder in sys.meta_path))
-    origin = next((spec.origin for spec in found), None)
-    loaded = getattr(sys.modules.get(top), "__file__", file)
-    return module if origin is not None and origin == loaded else ""
 
 
 def _lost(job: Job, settings: Exec, said: str) -> list[Fate]:

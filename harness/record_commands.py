@@ -2,10 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from tyro.conf import Positional
 
@@ -13,6 +12,8 @@ from harness import clean as cleaning
 from harness import status as statuses
 from harness.files import default_results
 from harness.options import parse
+from harness.records import find_run, flat
+from harness.say import columns, count_of, counts_of, duration, print_json, short, size
 from harness.status import STATES, RunStatus
 
 _FEW = 20  # runs that are listed one by one without being asked for
@@ -49,11 +50,15 @@ def status(words: list[str]) -> int:
         }
         print(json.dumps(tree, indent=1))
         return 0
-    print(f"{options.results}: {_count(len(runs), 'run')}: {_counts(statuses.counts(runs))}" if runs else "no folders")
+    print(
+        f"{options.results}: {count_of(len(runs), 'run')}: {counts_of(statuses.counts(runs))}" if runs else "no folders"
+    )
     if elsewhere:
-        print(f"{_count(elsewhere, 'more run')} in records.csv alone")
+        print(f"{count_of(elsewhere, 'more run')} in records.csv alone")
     if len(runs) > _FEW:
-        _columns([(task, model, _counts(found)) for (task, model), found in cells.items()], title="\nby task and model")
+        columns(
+            [(task, model, counts_of(found)) for (task, model), found in cells.items()], title="\nby task and model"
+        )
     for state in (*STATES[1:], STATES[0]):
         _list_state(state, [run for run in shown if run.state == state], most=len(runs) if options.all else _FEW)
     return 0
@@ -70,7 +75,7 @@ def _list_state(state: str, runs: Sequence[RunStatus], *, most: int) -> None:
         )
         for run in runs[:most]
     ]
-    _columns(rows, title=f"\n{_TITLES.get(state, state)}")
+    columns(rows, title=f"\n{_TITLES.get(state, state)}")
     if len(runs) > most:
         print(f"  .. and {len(runs) - most:,} more (--all)")
 
@@ -108,9 +113,9 @@ def clean(words: list[str]) -> int:
     if not targets:
         print("nothing to remove")
         return 0
-    _columns([(target.run.run_id, target.run.state, size(target.bytes)) for target in targets])
+    columns([(target.run.run_id, target.run.state, size(target.bytes)) for target in targets])
     of_what = "the checkpoints of " if what == "checkpoints" else ""
-    total = f"{of_what}{_count(len(targets), 'run')}, {size(sum(target.bytes for target in targets))}"
+    total = f"{of_what}{count_of(len(targets), 'run')}, {size(sum(target.bytes for target in targets))}"
     if not options.yes:
         if not sys.stdin.isatty():
             raise ValueError(f"would remove {total}: confirm with --yes where nobody can be asked")
@@ -122,7 +127,7 @@ def clean(words: list[str]) -> int:
     for run_id, why in kept.items():
         print(f"ladder: {run_id} was kept: {why}", file=sys.stderr)
     freed = sum(target.bytes for target in targets if target.run.run_id not in kept)
-    print(f"removed {of_what}{_count(len(targets) - len(kept), 'run')}, {size(freed)}")
+    print(f"removed {of_what}{count_of(len(targets) - len(kept), 'run')}, {size(freed)}")
     return 1 if kept else 0
 
 
@@ -150,98 +155,39 @@ def merge(words: list[str]) -> int:
         raise ValueError("ladder merge needs the FOLDER to take runs from")
     merged = merging.merge(options.folders, options.results, dry_run=options.dry_run)
     would = "would take" if options.dry_run else "took"
-    print(f"{would} {_count(len(merged.taken), 'run')} and {_count(len(merged.lines), 'line')} of records.csv")
+    print(f"{would} {count_of(len(merged.taken), 'run')} and {count_of(len(merged.lines), 'line')} of records.csv")
     print(f"{len(merged.same):,} were here with the same numbers, {len(merged.unfinished):,} are unfinished there")
     for conflict in merged.conflicts:
         print(f"\n{conflict.run_id} has other numbers in {conflict.folder}; kept as it is here")
-        rows = [(key, _short(a), _short(b)) for key, (a, b) in conflict.fields.items()]
-        _columns([("", "here", "there"), *rows[:_FEW]])
+        rows = [(key, short(a), short(b)) for key, (a, b) in conflict.fields.items()]
+        columns([("", "here", "there"), *rows[:_FEW]])
         if len(rows) > _FEW:
             print(f"  .. and {len(rows) - _FEW:,} more fields")
-        _columns([(key, _short(conflict.here[key]), _short(conflict.there[key])) for key in conflict.here], title="by")
+        columns([(key, short(conflict.here[key]), short(conflict.there[key])) for key in conflict.here], title="by")
     for run_id, why in merged.refused.items():
         print(f"ladder: {run_id} was not taken: {why}", file=sys.stderr)
     return 1 if merged.conflicts or merged.refused else 0
 
 
 @dataclass
-class TableOptions:
-    """Tables from records.csv, which is brought up to date with the runs beside it.
+class DiffOptions:
+    """The settings in which two runs differ."""
 
-    Without options it writes tables/accuracy.csv and .md and prints the markdown; with --kind, --format or --against it
-    prints that table and writes none; with --all it writes every kind in every format under tables/.
-    """
-
+    a: Positional[str]
+    b: Positional[str]
     results: Path = field(default_factory=default_results)
-    """The folder of runs/ and records.csv."""
-    kind: Literal["accuracy", "hard", "lengths", "state_tracking", "learning", "cost", "bits", "text"] | None = None
-    """What it shows; accuracy unless said otherwise."""
-    format: Literal["markdown", "csv", "latex", "html"] | None = None
-    """How it is written; markdown unless said otherwise."""
-    against: Literal["xlstm"] | None = None
-    """A paper whose values stand beside ours."""
-    all: bool = False
-    """Write every kind in every format; with --against those tables too."""
+    """The folder of runs/."""
+    json: bool = False
+    """Print JSON."""
 
 
-def table(words: list[str]) -> int:
-    options = parse(TableOptions, words, prog="ladder table")
-    if options.all and (options.kind or options.format):
-        raise ValueError("--all is every --kind in every --format: leave those out")
-    from harness import tables  # with pandas
-
-    if not (options.all or options.kind or options.format or options.against):
-        print(tables.write(options.results), end="")
-        return 0
-    from harness import table_kinds
-
-    if not options.all:
-        made = table_kinds.table(tables.collect(options.results), options.kind or "accuracy", against=options.against)
-        print(made.text(options.format or "markdown"), end="")
-        return 0
-    paths, why_not = table_kinds.write_all(options.results, against=options.against)
-    print("\n".join(map(str, paths)))
-    for reason in why_not:
-        print(f"ladder: {reason}", file=sys.stderr)
+def diff(words: list[str]) -> int:
+    options = parse(DiffOptions, words, prog="ladder diff")
+    one, other = (flat(find_run(options.results, run_id).config()) for run_id in (options.a, options.b))
+    changed = {key: [one.get(key), other.get(key)] for key in {**one, **other} if one.get(key) != other.get(key)}
+    if options.json:
+        return print_json(changed)
+    columns([(key, json.dumps(a), json.dumps(b)) for key, (a, b) in changed.items()])
+    if not changed:
+        print("the same run")
     return 0
-
-
-def duration(seconds: float) -> str:
-    minutes, left = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{left:02d}s" if minutes else f"{left}s"
-
-
-def size(count: float) -> str:
-    """Bytes, in the unit that suits them."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.1f} GB"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _counts(found: dict[statuses.State, int]) -> str:
-    return ", ".join(f"{number:,} {state}" for state, number in found.items())
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def _columns(rows: Iterable[Sequence[str]], *, title: str = "") -> None:
-    """Rows as aligned columns under a title, the last column free; nothing where there are none."""
-    rows = list(rows)
-    if not rows:
-        return
-    if title:
-        print(title)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
-        print("  " + "  ".join([*cells, row[-1]]).rstrip())

@@ -15,8 +15,9 @@ from typing import Any
 
 from harness.cells import FRESH, Row, best_rate
 from harness.collect import Record
-from harness.config import Exec, Run
-from harness.outcome import labels
+from harness.config import Run
+from harness.exec import Exec
+from harness.protocols import labels
 from harness.records import RunFolder
 from harness.sweeps import Report, carry_out
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from harness.config import Exec
+from harness.exec import Exec
 from harness.pack import Pack
 from harness.replays import WARM_UP
 from harness.signals import Asked

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from harness.config import Exec, Run
+from harness.config import Run
+from harness.exec import Exec
 from harness.options import name_first, parse
 from harness.plan import Part, plan, save
-from harness.ray_engine import sources
 from harness.report_seeds import carry_out_and_report
 from harness.scripts import runs_of
+from harness.sources import sources
 from harness.sweeps import shard
 
 

@@ -19,9 +19,11 @@ from typing import Any, Literal
 import torch
 
 from harness import checkpoint
-from harness.config import Exec, Run
+from harness.config import Run
 from harness.distributed import launched
-from harness.engines import Ended, Engine, Fate, Job, Said, Started, opened
+from harness.engine_base import Ended, Engine, Fate, Job, Said, Started
+from harness.engines import opened
+from harness.exec import Exec
 from harness.live import Live, duration
 from harness.machine import find_device
 from harness.plan import LARGEST_PACK, pack_size, packs

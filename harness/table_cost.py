@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.figure_data import cells_of
 from harness.sheets import DASH, Column, Entry, Line, Sheet, warning_of
+from harness.view import cells_of
 
 
 def cost(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:

@@ -12,8 +12,7 @@ import pandas as pd
 
 from harness.cells import cells
 from harness.config import Run
-from harness.outcome import labels
-from harness.protocols import preset_run
+from harness.protocols import labels, preset_run
 from harness.sheets import DASH, Column, Entry, Line, Sheet, warning_of
 from harness.stats import SOLVED
 from harness.table_formats import markdown

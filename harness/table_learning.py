@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from harness.figure_data import Cell, cells_of
 from harness.sheets import DASH, Column, Entry, Line, Sheet, warning_of
 from harness.stats import TimesToAccuracy, time_to_accuracy, times_to_accuracy
+from harness.view import Cell, cells_of
 
 Threshold = Literal["95", "99"]
 

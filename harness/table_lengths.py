@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness import figure_data
+from harness import view
 from harness.cells import cells
 from harness.sheets import DASH, FLOORS, Column, Entry, Line, Sheet, cell_text, floor_name, spread_text, warning_of
 from harness.stats import mean_and_std
@@ -21,7 +21,7 @@ _NOT_TESTED = "Nothing may be bold: models are only tested against each other on
 
 def lengths(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
     """The sheets of one protocol, in the hierarchy's order, and a row for every number in them."""
-    found = figure_data.cells_of(records)
+    found = view.cells_of(records)
     texts = {(row["task"], row["model"]): cell_text(row) for _, row in cells(records).iterrows()}
     sheets, rows = [], []
     for task in dict.fromkeys(cell.stats.task for cell in found):
@@ -33,7 +33,7 @@ def lengths(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
     return tuple(sheets), pd.DataFrame(rows, columns=list(columns))
 
 
-def _sheet(cells_here: Sequence[figure_data.Cell], texts: dict[tuple[str, str], str]) -> Sheet:
+def _sheet(cells_here: Sequence[view.Cell], texts: dict[tuple[str, str], str]) -> Sheet:
     seen = cells_here[0].stats
     places = _places(cells_here)
     lines = []
@@ -54,7 +54,7 @@ def _sheet(cells_here: Sequence[figure_data.Cell], texts: dict[tuple[str, str], 
     return Sheet(title, (lead,), "model", columns, tuple(lines), (_NOT_TESTED,), warning_of(seen.protocol))
 
 
-def _rows(cells_here: Sequence[figure_data.Cell]) -> list[dict[str, Any]]:
+def _rows(cells_here: Sequence[view.Cell]) -> list[dict[str, Any]]:
     places, rows = _places(cells_here), []
     for cell in cells_here:
         scores = _scores(cell)
@@ -68,12 +68,12 @@ def _rows(cells_here: Sequence[figure_data.Cell]) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(cell: figure_data.Cell, place: Place, values: Sequence[float], *, n: int) -> dict[str, Any]:
+def _row(cell: view.Cell, place: Place, values: Sequence[float], *, n: int) -> dict[str, Any]:
     mean, std = mean_and_std(values)
     return {**cell.place, "floor": "", "kind": place[0], "lengths": place[1], "mean": mean, "std": std, "n": n}
 
 
-def _places(cells_here: Sequence[figure_data.Cell]) -> list[Place]:
+def _places(cells_here: Sequence[view.Cell]) -> list[Place]:
     """The columns: all that any model has, training first, then by length, all test lengths behind their bins."""
     order = {"training": 0, "test": 1, "all": 2, "further": 3}
     found = {place for cell in cells_here for place in _scores(cell)}
@@ -84,13 +84,13 @@ def _all(places: Sequence[Place]) -> str:
     return next(shown for kind, shown in places if kind == "all")
 
 
-def _scores(cell: figure_data.Cell) -> dict[Place, list[float]]:
+def _scores(cell: view.Cell) -> dict[Place, list[float]]:
     """What each seed scored, by place."""
     if not cell.runs:
         return {}
     scores: dict[Place, list[float]] = {}
     by_run = [json.loads(run["test_bins"]) for run in cell.runs]
-    trained = figure_data.training_lengths(cell.stats.protocol, by_run[0])
+    trained = view.training_lengths(cell.stats.protocol, by_run[0])
     low_high = f"{trained[0]}..{trained[1]}" if trained else "as trained"
     edges = [_ends(name) for bins in by_run for name in bins]
     tested = f"{min(low for low, _ in edges)}..{max(high for _, high in edges)}" if edges else "as tested"
@@ -105,7 +105,7 @@ def _scores(cell: figure_data.Cell) -> dict[Place, list[float]]:
     return scores
 
 
-def _floor_scores(cells_here: Sequence[figure_data.Cell], floor: str) -> dict[Place, list[float]]:
+def _floor_scores(cells_here: Sequence[view.Cell], floor: str) -> dict[Place, list[float]]:
     """Over all test lengths; by bin of the better floor alone, which is the only one that knows the length."""
     cell = _with_runs(cells_here)
     values = {("all", _all(_places(cells_here))): cell.runs[0][floor]}
@@ -115,7 +115,7 @@ def _floor_scores(cells_here: Sequence[figure_data.Cell], floor: str) -> dict[Pl
     return {place: [value] for place, value in scaled.items() if value is not None}
 
 
-def _with_runs(cells_here: Sequence[figure_data.Cell]) -> figure_data.Cell:
+def _with_runs(cells_here: Sequence[view.Cell]) -> view.Cell:
     return next(cell for cell in cells_here if cell.runs)
 
 

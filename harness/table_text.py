@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from harness.figure_data import Cell, cells_of
 from harness.published import read, sources
 from harness.sheets import DASH, Column, Entry, Line, Sheet, warning_of
 from harness.stats import mean_and_std
+from harness.view import Cell, cells_of
 
 _PAPER = "xlstm_language"
 _NAMES = {"transformer": "llama", "xlstm (ratio=1:0)": "xlstm_1_0", "xlstm (ratio=7:1)": "xlstm_7_1"}

@@ -34,7 +34,8 @@ from harness.throughput_memory import bounded, peak_of
 from harness.throughput_sizes import Grid, Match, Point, state_sized, ways_of
 from models._kernels import available
 from models.backbone import count_parameters, state_bytes
-from models.base import Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Context
 from tasks.draw import Draw
 
 FORMAT = "throughput 1"

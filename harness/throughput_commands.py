@@ -10,7 +10,7 @@ import torch
 
 from harness import collect
 from harness.files import default_results, read_json, write_atomically
-from harness.machine import find_device
+from harness.machine import find_device, pinned
 from harness.options import parse, take
 from harness.registry import all_models, find_model
 from harness.table_formats import markdown
@@ -20,7 +20,6 @@ from harness.throughput_join import joined
 from harness.throughput_measure import Meter
 from harness.throughput_sizes import Grid
 from harness.throughput_table import sheets, write
-from harness.train import pinned
 
 Peers = Callable[[Meter], Iterable[Row]]
 

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.backbone import state_bytes
-from models.base import Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Context
 
 _SHORT, _LONG = 640, 1152  # contexts whose states are compared
 _BACKWARD = 2  # times the forward pass

@@ -13,7 +13,8 @@ import torch
 
 from models._kernels import available
 from models.backbone import state_bytes
-from models.base import Backend, ModelConfig, require
+from models.base import ModelConfig
+from models.block import Backend, require
 
 Precision = Literal["fp32", "bf16"]
 What = Literal["train", "prefill", "decode"]

@@ -11,21 +11,22 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import chain
 from typing import Any
 
 import torch
 
 from harness import checkpoint
-from harness.config import Exec, Run
+from harness.config import Run
 from harness.distributed import agreed, checkpoints_of_first, from_first, is_first, joined, make_pack, processes
-from harness.machine import avoid_faulty_tiles, find_device, keep_freed_memory, numerics, provenance
+from harness.exec import Exec
+from harness.machine import find_device, numerics, pinned, provenance
 from harness.member import Member
 from harness.mirror import mirrored
-from harness.outcome import labels
 from harness.progress import Progress
+from harness.protocols import labels
 from harness.records import Busy, RunFolder
 from harness.signals import Asked, Preempted, listening
 from harness.steps import capturable, stepper
@@ -169,19 +170,6 @@ def _kind(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "disk full"
     return "error"
-
-
-@contextmanager
-def pinned(threads: int) -> Iterator[None]:
-    """The thread count of a run, put back afterwards; the process keeps the memory it has once taken."""
-    keep_freed_memory()
-    avoid_faulty_tiles()
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Loop:

@@ -26,15 +26,16 @@ from torch.nn.functional import pad
 
 from harness import worldmodel_automata, worldmodel_games
 from harness.build import untrained
-from harness.config import Exec, Run
-from harness.evaluate import autocast
+from harness.config import Run
+from harness.exec import Exec
 from harness.files import write_atomically
+from harness.forward import autocast
 from harness.machine import avoid_faulty_tiles, find_device, keep_freed_memory, numerics, provenance
 from harness.parts import check_types, plain
 from harness.probe_streams import Trained, load_trained
 from harness.records import RunFolder
 from harness.worldmodel_games import Walks
-from models.base import Context, require
+from models.block import Context, require
 from tasks.layout import Classification
 
 SCHEMA, FILE = 1, "worldmodel.json"

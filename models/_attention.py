@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from models._positions import Positions, rotate, slopes
 from models._residual import Layer
-from models.base import Context, State
+from models.block import Context, State
 
 Sees = Literal["past", "prompt", "all"]
 

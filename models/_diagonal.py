@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from models.base import Context
+from models.block import Context
 
 
 def diagonal_scan(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:

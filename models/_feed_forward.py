@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from models._residual import Layer
-from models.base import Context
+from models.block import Context
 
 FeedForward = Literal["swiglu", "relu", "gelu"]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from models._scan import lstm_step, rnn_step
-from models.base import Block, Context, State
+from models.block import Block, Context, State
 
 Core = Literal["relu", "tanh", "lstm", "feed_forward"]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn.functional import logsigmoid, silu
 
-from models._convolution import convolve, convolve_back
+from models._convolve import convolve, convolve_back
 from models._mlstm import EPS, LARGEST
 
 WIDE_BLOCK = 32  # channels of a block of the block-diagonal maps

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models.base import Block, Context, State
+from models.block import Block, Context, State
 
 Positions = Literal["rope", "none", "sinusoidal", "learnt", "alibi"]
 ADDED: tuple[Positions, ...] = ("sinusoidal", "learnt")

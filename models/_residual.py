@@ -12,8 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models.backbone import make_norm
-from models.base import Block, Context, Norm, State
+from models.block import Block, Context, Norm, State, make_norm
 
 
 class Layer(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from models._residual import OneForm, Residual
-from models.base import Context, State
+from models.block import Context, State
 
 
 def token_before(x_BLD: Tensor, last_BD: Tensor) -> Tensor:

@@ -5,28 +5,28 @@
 `ctx.taps` and `ctx.edits` read and replace the stream at any layer, in `forward` and in `step`, for every model alike.
 """
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from models.base import Context, ModelConfig, Norm, State
+from models.block import Block, Context, Norm, State, make_norm
 
 
-class Model(Protocol):
-    """What the harness knows of a model. `Backbone` is one; `ModelConfig.build` may return another."""
+class Stack(Protocol):
+    """What a config (models/base.py) says of the blocks between embedding and head."""
 
-    config: ModelConfig
-    num_layers: int
-
-    def __call__(self, tokens_BL: Tensor, ctx: Context) -> Tensor: ...
-    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State: ...
-    def step(self, tokens_B: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]: ...
-    def extend(self, tokens_BL: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]: ...
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def final_norm(self) -> Norm: ...
+    def blocks(self) -> Sequence[Block]: ...
+    def common_module(self) -> nn.Module | None: ...
 
 
 class Backbone(nn.Module):
-    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+    def __init__(self, config: Stack, vocab_size: int) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(vocab_size, config.d_model)
@@ -75,10 +75,6 @@ class Backbone(nn.Module):
         """In the weights' own precision: in bf16 the largest logits would tie, and a tie goes to the lowest token."""
         with torch.autocast(x.device.type, enabled=False):
             return self.head(self.norm(x.to(self.head.weight.dtype)))
-
-
-def make_norm(kind: Norm, width: int) -> nn.Module:
-    return {"rms": nn.RMSNorm, "layer": nn.LayerNorm, "none": nn.Identity}[kind](width)
 
 
 def count_parameters(model: nn.Module) -> int:

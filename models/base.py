@@ -22,124 +22,26 @@ N state, E experts, R replicas.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from models.backbone import Model
-
-State = Any  # a tensor, or tuples, lists and dicts of states: whatever a block carries from one token to the next
-
-KernelName = Literal[
-    "mamba_ssm",
-    "causal_conv1d",
-    "mlstm_kernels",
-    "xlstm_slstm",
-    "triton_lstm",
-    "triton_slstm",
-    "triton_scan",
-    "fused_mlstm",
-    "fused_slstm",
-    "fused_scan",
-    "native_scan",
-    "native_conv",
-    "native_mlstm",
-    "native_slstm",
-]
-Backend = Literal["auto", "reference", KernelName]
-Norm = Literal["rms", "layer", "none"]
+from models.backbone import Backbone
+from models.block import Block, Context, Norm, State, require
 
 
-class Masks(Protocol):
-    """The one thing dropout needs of a random stream."""
+class Model(Protocol):
+    """What the harness knows of a model. `Backbone` is one; `ModelConfig.build` may return another."""
 
-    def uniform(self, shape: Sequence[int]) -> Tensor: ...
+    config: "ModelConfig"
+    num_layers: int
 
-
-@dataclass(kw_only=True)
-class Context:
-    """What travels beside the stream through one forward pass; made afresh for each.
-
-    Causal blocks may ignore `valid_BL` and `prompt_B`: what stands behind a position cannot reach it anyway.
-    """
-
-    valid_BL: Tensor | None = None  # bool, positions inside the string; None: all
-    prompt_B: Tensor | None = None  # positions up to the one where the first answer is read; None: all
-    masks: Masks | None = None  # the stream of dropout; None: no dropout, as in every evaluation
-    backend: Backend = "auto"  # "reference": plain torch everywhere, which stacks under vmap; else a kernel
-    stacked: bool = False  # under vmap over replicas, where a kernel without a vmap rule may not be taken
-    common: nn.Module | None = None  # the config's `common_module()`: parameters no single block owns
-    shared: dict[str, Tensor] = field(default_factory=dict)  # what an earlier block hands to later ones
-    losses: dict[str, list[Tensor]] = field(default_factory=dict)
-    metrics: dict[str, list[Tensor]] = field(default_factory=dict)
-    backends: set[str] = field(default_factory=set)  # the fast paths that ran, for the record
-    taps: frozenset[int] = frozenset()  # layers whose stream is wanted: 0 the embedding, l the output of block l
-    tapped: dict[int, Tensor] = field(default_factory=dict)
-    edits: Mapping[int, Callable[[Tensor], Tensor]] = field(default_factory=dict)  # layer -> what replaces its stream
-
-    def add_loss(self, name: str, value: Tensor) -> None:
-        """Add a scalar, already weighted, to the training loss (an MoE's balance loss)."""
-        self.losses.setdefault(name, []).append(value)
-
-    def add_metric(self, name: str, value: Tensor) -> None:
-        """Report a scalar; the record keeps its mean over layers."""
-        self.metrics.setdefault(name, []).append(value.detach())
-
-    def mean_valid(self, x_BLX: Tensor) -> Tensor:
-        """The mean over valid positions of [B, L, ...]: the only average a loss or metric may take over them."""
-        if self.valid_BL is None:
-            return x_BLX.mean(dim=(0, 1))
-        weight_BLX = self.valid_BL.to(x_BLX.dtype).reshape(*x_BLX.shape[:2], *(1 for _ in x_BLX.shape[2:]))
-        # A product and a sum, not an einsum, which autocast would take to bf16.
-        return (x_BLX * weight_BLX).sum(dim=(0, 1)) / weight_BLX.sum()
-
-    def dropout(self, x_BLD: Tensor, rate: float) -> Tensor:
-        if self.masks is None or rate == 0:
-            return x_BLD
-        keep_BLD = self.masks.uniform(x_BLD.shape[1:]) >= rate
-        return torch.where(keep_BLD, x_BLD / (1 - rate), 0)
-
-    def visit(self, layer: int, x: Tensor) -> Tensor:
-        """The stream of a layer, after its edit if it has one, kept if it is wanted."""
-        if layer in self.edits:
-            x = self.edits[layer](x)
-        if layer in self.taps:
-            self.tapped[layer] = x
-        return x
-
-
-class Block(nn.Module):
-    """One layer of the stream: a residual one adds to it; one that replaces it (plain LSTM) returns something new."""
-
-    no_decay: frozenset[str] = frozenset()
-    """Names of this module's own parameters without weight decay. Vectors, norms and embeddings never have any.
-    This and `rate_multipliers` are read of every submodule, not of blocks alone."""
-    rate_multipliers: Mapping[str, float] = {}
-    """Name of an own parameter -> factor on its learning rate (S4's A, B, dt)."""
-
-    @abstractmethod
-    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        """The whole sequence at once. No in-place writes into fresh buffers: they break stacking under vmap."""
-
-    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
-        """The state before the first token; a cache is allocated for `max_length` tokens."""
-        raise NotImplementedError
-
-    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """One token; equal to `forward` (without dropout) token by token. Pure: the state given stays as it was."""
-        raise NotImplementedError
-
-    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """Several tokens on from a state (a prefill). A block with a parallel form that returns its state overrides."""
-        outputs = []
-        for x_BD in x_BLD.unbind(1):
-            y_BD, state = self.step(x_BD, state, ctx)
-            outputs.append(y_BD)
-        return torch.stack(outputs, 1), state
+    def __call__(self, tokens_BL: Tensor, ctx: Context) -> Tensor: ...
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State: ...
+    def step(self, tokens_B: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]: ...
+    def extend(self, tokens_BL: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,10 +90,8 @@ class ModelConfig(ABC):
         """Parameters that no single block owns; every block finds them in `ctx.common`."""
         return None
 
-    def build(self, vocab_size: int) -> "Model":
+    def build(self, vocab_size: int) -> Model:
         """The model. An architecture that is not a stack of blocks overrides this and returns its own `Model`."""
-        from models.backbone import Backbone
-
         return Backbone(self, vocab_size)
 
     @property
@@ -208,12 +108,6 @@ class ModelConfig(ABC):
     def tiny(cls) -> "ModelConfig":
         """A small instance for the conformance suite."""
         return cls(d_model=16, num_blocks=2)
-
-
-def require(condition: bool, message: str) -> None:
-    """Refuse a user's setting in one line."""
-    if not condition:
-        raise ValueError(message)
 
 
 MODELS: list[type[ModelConfig]] = []  # in the order of registration; harness/registry.py settles names and conflicts

@@ -23,7 +23,8 @@ from models._convolution import ShortConvolution
 from models._delta import delta_rule, of_length_1
 from models._feed_forward import SwiGLU, swiglu_width
 from models._residual import OneForm, Residual, scale_down
-from models.base import Block, Context, ModelConfig, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, State, require
 
 NORM_EPS = 1e-5
 

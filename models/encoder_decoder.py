@@ -23,7 +23,8 @@ from models._attention import Attention, masked_attention
 from models._feed_forward import MLP
 from models._positions import sinusoids
 from models._residual import Layer, Residual
-from models.base import Block, Context, ModelConfig, Norm, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, require
 
 
 class Encoder(Residual):

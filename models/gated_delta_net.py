@@ -24,7 +24,8 @@ from models._feed_forward import SwiGLU, swiglu_width
 from models._gated_delta import gated_delta_rule
 from models._residual import Layer, Residual, scale_down
 from models._selective_scan import initial_dt_bias
-from models.base import Block, Context, State, register
+from models.base import register
+from models.block import Block, Context, State
 from models.delta_net import NORM_EPS, DeltaNetConfig
 
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from models._decayed import decayed_past
 from models._feed_forward import SwiGLU, swiglu_width
 from models._residual import OneForm, Residual, scale_down
-from models.base import Block, Context, ModelConfig, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, State, require
 
 
 class GatedLinearAttention(OneForm):

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._kernels import fused_gru
+from models._kernel_calls import fused_gru
 from models._scan import gru_scan, gru_step
-from models.base import Block, Context, ModelConfig, Norm, register
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm
 from models.rnn import Cell, CellBlock
 
 

@@ -15,7 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models.base import MODELS, Block, Context, ModelConfig, State, register, require
+from models.base import MODELS, ModelConfig, register
+from models.block import Block, Context, State, require
 from models.lstm_block import LSTMBlockConfig
 from models.transformer import TransformerConfig
 

@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from models._convolution import ShortConvolution
 from models._feed_forward import MLP
 from models._residual import Layer, Residual, scale_down
-from models.base import Block, Context, ModelConfig, Norm, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State, require
 
 SHORT_WIDTH = 3
 

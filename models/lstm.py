@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models import _kernels
+from models import _kernel_calls, _kernels
 from models._scan import lstm_scan, lstm_step
-from models.base import Block, Context, ModelConfig, Norm, State, register
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State
 
 
 class LSTMCell(nn.Module):
@@ -45,14 +46,14 @@ class LSTMCell(nn.Module):
         triton = _kernels.usable("triton_lstm", x_BLD, ctx)
         if triton and (ctx.stacked or ctx.backend == "triton_lstm"):  # alone, the device's own LSTM is as fast
             ctx.backends.add("triton_lstm")
-            h_BLD, h_BD, c_BD = _kernels.triton_lstm_scan(x_BLD, *state, self.weight_ih, self.weight_hh, self.bias)
+            h_BLD, h_BD, c_BD = _kernel_calls.triton_lstm_scan(x_BLD, *state, self.weight_ih, self.weight_hh, self.bias)
             return h_BLD, (h_BD, c_BD)
         if ctx.backend == "reference" or ctx.stacked:
             gates_BLG = nn.functional.linear(x_BLD, self.weight_ih, self.bias)
             h_BLD, h_BD, c_BD = lstm_scan(gates_BLG, *state, self.weight_hh)
             return h_BLD, (h_BD, c_BD)
         ctx.backends.add("torch.lstm")
-        h_BLD, h_BD, c_BD = _kernels.fused_lstm(x_BLD, *state, self.weight_ih, self.weight_hh, self.bias)
+        h_BLD, h_BD, c_BD = _kernel_calls.fused_lstm(x_BLD, *state, self.weight_ih, self.weight_hh, self.bias)
         return h_BLD, (h_BD, c_BD)
 
 

@@ -15,11 +15,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models import _kernels
+from models import _kernel_calls, _kernels
 from models._convolution import ShortConvolution
 from models._residual import Layer, Residual, scale_down
-from models._selective_scan import at_least_fp32, initial_dt_bias, selective_scan
-from models.base import Block, Context, ModelConfig, State, register, require
+from models._selective import selective_scan
+from models._selective_scan import at_least_fp32, initial_dt_bias
+from models.base import ModelConfig, register
+from models.block import Block, Context, State, require
 
 
 class SelectiveSSM(Layer):
@@ -72,7 +74,7 @@ class SelectiveSSM(Layer):
         A_EN = -self.A_log.to(dt_BLE.dtype).exp()
         if h_BNE is None and not self.signed and _kernels.usable("mamba_ssm", v_BLE, ctx):
             ctx.backends.add("mamba_ssm")
-            y_BLE = _kernels.mamba_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D)
+            y_BLE = _kernel_calls.mamba_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D)
         else:
             y_BLE, h_BNE = selective_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D, h_BNE, signed=self.signed, ctx=ctx)
         return self.out(y_BLE * nn.functional.silu(z_BLE)), h_BNE

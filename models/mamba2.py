@@ -19,7 +19,8 @@ from models._convolution import ShortConvolution
 from models._residual import Layer, Residual, scale_down
 from models._selective_scan import at_least_fp32, initial_dt_bias
 from models._ssd import ssd_chunks, ssd_step
-from models.base import Block, Context, ModelConfig, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, State, require
 
 
 class SSD(Layer):

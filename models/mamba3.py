@@ -31,7 +31,8 @@ from models._feed_forward import SwiGLU, swiglu_width
 from models._residual import OneForm, Residual, scale_down
 from models._selective_scan import at_least_fp32, initial_dt_bias
 from models._ssd import ssd_chunks, ssd_step
-from models.base import Block, Context, ModelConfig, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, State, require
 
 NORM_EPS = 1e-5
 LEAST_DECAY = 1e-4

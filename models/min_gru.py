@@ -20,7 +20,8 @@ from models._convolution import ShortConvolution
 from models._diagonal import diagonal_scan
 from models._feed_forward import MLP
 from models._residual import Layer, Residual, scale_down
-from models.base import Block, Context, ModelConfig, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, State, require
 
 
 class MinimalRNN(Layer):

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from models._residual import Layer
-from models.base import Context, register, require
+from models.base import register
+from models.block import Context, require
 from models.transformer import TransformerConfig
 
 

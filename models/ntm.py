@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from models._addressing import by_content
 from models._machine import Machine
-from models.base import Block, ModelConfig, Norm, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Norm, State, require
 
 START = 1e-6
 

@@ -23,7 +23,8 @@ from models._chunked import decayed_attention
 from models._feed_forward import MLP
 from models._positions import rotate
 from models._residual import Layer, Residual, scale_down
-from models.base import Block, Context, ModelConfig, Norm, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State, require
 
 NORM_EPS = 1e-6  # as published; y starts so small that it is felt
 

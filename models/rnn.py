@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._kernels import fused_rnn
+from models._kernel_calls import fused_rnn
 from models._scan import Activation, rnn_scan, rnn_step
-from models.base import Block, Context, ModelConfig, Norm, State, register
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State
 
 
 class Cell(nn.Module):

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from models._residual import OneForm, scale_down
 from models._token_shift import ChannelMix, depth, initial_mix, orthogonal, rwkv_block, token_before
-from models.base import Block, Context, ModelConfig, Norm, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State, require
 
 NOTHING_YET = -1e30  # the largest exponent before the first token
 LARGEST_LOG_RATE = 8.0

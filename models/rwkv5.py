@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from models._decayed import decayed_past
 from models._residual import OneForm, scale_down
 from models._token_shift import ChannelMix, depth, initial_mix, orthogonal, rwkv_block, token_before
-from models.base import Block, Context, ModelConfig, Norm, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State, require
 
 LARGEST_LOG_RATE = 8.0
 NORM_EPS = 64e-5

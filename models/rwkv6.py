@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from models._token_shift import depth, initial_mix
-from models.base import register, require
+from models.base import register
+from models.block import require
 from models.rwkv5 import RWKV5Config, TimeMix
 
 

@@ -30,7 +30,8 @@ from models._delta import of_length_1
 from models._generalised_delta import generalised_delta_rule
 from models._residual import OneForm, scale_down
 from models._token_shift import depth, initial_mix, orthogonal, rwkv_block, token_before
-from models.base import Block, Context, ModelConfig, Norm, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State, require
 
 LARGEST_RATE = math.exp(-0.5)  # -log of the smallest w
 NORM_EPS = 64e-5

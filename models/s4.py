@@ -31,7 +31,8 @@ from torch import Tensor, nn
 
 from models._hippo import legs_modes
 from models._residual import Layer, Residual, scale_down
-from models.base import Block, Context, ModelConfig, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, State, require
 
 Form = Literal["dplr", "diagonal"]
 Init = Literal["legs", "lin"]

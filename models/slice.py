@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from models._residual import OneForm
-from models.base import Block, Context, ModelConfig, Norm, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State, require
 
 TIME_STEP = 1 / 40
 START_STD = 0.5

@@ -9,7 +9,8 @@ over its own block of keys and the one before.
 
 from dataclasses import dataclass
 
-from models.base import register, require
+from models.base import register
+from models.block import require
 from models.transformer import TransformerConfig
 
 

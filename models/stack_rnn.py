@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from models._machine import Machine, mixed
-from models.base import Block, Context, ModelConfig, Norm, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State, require
 
 
 class StackMachine(Machine):

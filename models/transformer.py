@@ -15,7 +15,8 @@ from models._attention import Attention
 from models._feed_forward import FeedForward, feed_forward, inner_width
 from models._positions import ADDED, Positioned, Positions
 from models._residual import Layer, Residual, scale_down
-from models.base import Block, ModelConfig, register, require
+from models.base import ModelConfig, register
+from models.block import Block, require
 
 
 @register

@@ -26,7 +26,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models import _kernels
+from models import _kernel_calls, _kernels
 from models._convolution import ShortConvolution
 from models._mlstm import SHORT, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
 from models._mlstm_rows import PLAIN, WIDE_BLOCK, RowWeights, mlstm_rows
@@ -34,7 +34,8 @@ from models._native_mlstm import NATIVE
 from models._native_slstm import native_slstm_scan
 from models._residual import Layer, Residual
 from models._slstm import Carried, Read, Weights, fused_slstm_scan, slstm_scan, slstm_start, slstm_step
-from models.base import Block, Context, ModelConfig, Norm, State, register, require
+from models.base import ModelConfig, register
+from models.block import Block, Context, Norm, State, require
 
 QKV_BLOCK = 4  # width of a block of W_q, W_k and W_v
 
@@ -101,7 +102,7 @@ class MLSTM(Layer):
             if fast:
                 ctx.backends.add("mlstm_kernels")
             with torch.autocast(x_BLD.device.type, enabled=False):
-                h_BHLV = _kernels.mlstm_scan(*read) if fast else mlstm_parallel(*read)
+                h_BHLV = _kernel_calls.mlstm_scan(*read) if fast else mlstm_parallel(*read)
             return self._out(rearrange(h_BHLV, "b h l v -> b l (h v)"), c_BLE, z_BLE)
         state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
         return self.extend(x_BLD, state, ctx)[0]
@@ -239,10 +240,10 @@ class SLSTM(Layer):
         by_name = ctx.backend == "xlstm_slstm"  # never by itself: it compiles for minutes
         if by_name and _kernels.usable("xlstm_slstm", x_BLHK, ctx):
             ctx.backends.add("xlstm_slstm")
-            return _kernels.xlstm_slstm_scan
+            return _kernel_calls.xlstm_slstm_scan
         if _kernels.usable("triton_slstm", x_BLHK, ctx):
             ctx.backends.add("triton_slstm")
-            return _kernels.triton_slstm_scan
+            return _kernel_calls.triton_slstm_scan
         if _kernels.usable("native_slstm", x_BLHK, ctx):
             ctx.backends.add("native_slstm")
             return native_slstm_scan

@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from harness.build import build_model
 from harness.config import Eval, Run, Train
 from harness.data import TrainingStream
-from harness.machine import find_device, processor
-from harness.pack import Pack, loss_of
+from harness.forward import loss_of
+from harness.machine import find_device, pinned, processor
+from harness.pack import Pack
 from harness.registry import all_models, all_tasks, find_model, find_task
 from harness.sizing import total_parameters
-from harness.train import pinned
-from models.base import Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Context
 from tasks.base import Batch, Task
 from tasks.draw import Draw
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from harness import Run
 from harness.collect import collect
 from harness.files import write_atomically
-from harness.study import Budget, main, study_runs
+from harness.study import Budget, study_runs
+from harness.study_command import main
 from harness.table_depth import depths
 
 LENGTHS: dict[Budget, list[int]] = {"smoke": [4, 8], "cpu": [4, 8, 16], "full": [4, 8, 12, 16, 20, 24]}

@@ -11,7 +11,8 @@ semicolon, how many of its runs reached .9.
 import sys
 
 from harness import Run
-from harness.study import Budget, main, published_tables, study_runs
+from harness.study import Budget, study_runs
+from harness.study_command import main, published_tables
 from harness.table_bits import BITS
 
 PARITY, CYCLE = ("parity", {"supervision": "dense"}), ("cycle_nav", {"supervision": "dense"})

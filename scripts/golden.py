@@ -19,7 +19,7 @@ from harness.data import TrainingStream
 from harness.pack import Pack
 from harness.parts import default_settings
 from harness.registry import all_models, all_tasks, find_model
-from models.base import Backend
+from models.block import Backend
 from tasks.base import Task
 from tasks.cycle_nav import CycleNav
 

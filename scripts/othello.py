@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 from harness import board_figures, othello_table
-from harness.config import Exec, default_results
-from harness.machine import find_device
+from harness.exec import Exec
+from harness.files import default_results
+from harness.machine import find_device, pinned
 from harness.othello_study import BUDGETS, runs_of, work
 from harness.records import RunFolder
-from harness.train import pinned
 
 
 def main() -> int:

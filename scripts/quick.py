@@ -17,7 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import tables
-from harness.config import Exec, Run, default_results
+from harness.config import Run
+from harness.exec import Exec
+from harness.files import default_results
 from harness.protocols import PROTOCOLS, preset_run
 from harness.sweeps import sweep
 

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.backbone import make_norm
-from models.base import Context
+from models.block import Context, make_norm
 from models.xlstm import XLSTMConfig
 
 NUM_BLOCKS, NUM_HEADS = 2, 4

@@ -11,7 +11,8 @@ a cell: how many of its seeds solve the task.
 import sys
 
 from harness import Run
-from harness.study import Budget, main, published_tables, study_runs
+from harness.study import Budget, study_runs
+from harness.study_command import main, published_tables
 
 DENSE = {"supervision": "dense"}
 REGULAR = [("parity", DENSE), ("cycle_nav", DENSE), ("mod_arithmetic", DENSE)]

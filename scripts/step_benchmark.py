@@ -20,11 +20,10 @@ import torch
 
 from harness.config import Eval, Run, Train
 from harness.files import write_atomically
-from harness.machine import processor, provenance
+from harness.machine import pinned, processor, provenance
 from harness.pack import Pack
 from harness.parts import plain, replaced
 from harness.registry import all_models, find_model, find_task
-from harness.train import pinned
 
 LOOPS = ("dnc", "ntm", "stack_rnn", "tape_rnn")  # every token reads what the last one wrote
 LIMIT = 3.0

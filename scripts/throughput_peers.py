@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from harness.throughput_measure import Act, Meter
-from models import _kernels
-from models.backbone import make_norm
-from models.base import Backend, Context, ModelConfig
+from models import _kernel_calls, _kernels
+from models.base import ModelConfig
+from models.block import Backend, Context, make_norm
 from models.mamba import MambaConfig
 from models.xlstm import XLSTMConfig
 
@@ -161,7 +161,7 @@ def _selective_scan(device: torch.device) -> dict[str, Act]:
     turned = [z.mT.contiguous() for z in (x_BLE, dt_BLE)]
     states = [z.mT.contiguous() for z in (B_BLN, C_BLN)]
     return {
-        "ours": lambda: _kernels.mamba_scan(x_BLE, dt_BLE, A_EN, B_BLN, C_BLN, D_E),
+        "ours": lambda: _kernel_calls.mamba_scan(x_BLE, dt_BLE, A_EN, B_BLN, C_BLN, D_E),
         "theirs": lambda: scan(*turned, A_EN, *states, D_E),
     }
 
@@ -173,6 +173,6 @@ def _convolution(device: torch.device) -> dict[str, Act]:
     weight_EW, bias_E = torch.rand(channels, 4, device=device), torch.rand(channels, device=device)
     turned_BEL = x_BLE.mT.contiguous()
     return {
-        "ours": lambda: _kernels.short_convolution(x_BLE, weight_EW, bias_E),
+        "ours": lambda: _kernel_calls.short_convolution(x_BLE, weight_EW, bias_E),
         "theirs": lambda: convolve(turned_BEL, weight_EW, bias_E),
     }

@@ -35,11 +35,11 @@ from public_xlstm import Sizes, ceilings, interleaved, now, public_rows, rates, 
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.config import Exec, Run
-from harness.machine import find_device, processor, provenance
+from harness.config import Run
+from harness.exec import Exec
+from harness.machine import find_device, pinned, processor, provenance
 from harness.pack import Pack
 from harness.steps import UNROLLED, WARM_UP, PlainSteps, stepper
-from harness.train import pinned
 from models.backbone import count_parameters
 
 RATIOS = ("1:0", "1:1", "0:1")

@@ -10,7 +10,8 @@ import sys
 
 from harness import Run
 from harness.presets import PROTOCOLS
-from harness.study import Budget, main, published_tables, study_runs
+from harness.study import Budget, study_runs
+from harness.study_command import main, published_tables
 
 XLSTM = [("xlstm", {"ratio": ratio}) for ratio in ("0:1", "1:0", "1:1")]
 SIX = ["lstm", "lstm_block", *XLSTM[:2], "mamba", "transformer"]

@@ -11,7 +11,8 @@ from harness.intervene_cases import Cases, Edit, cases_of
 from harness.probe import Probes
 from harness.probe_fit import ProbeSettings, Stream, fit
 from harness.probe_streams import Trained, stream_positions, strings_of
-from models.base import Block, Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Block, Context
 from models.lstm_block import LSTMBlockConfig
 from tasks._othello import Position, bit_table, rules_of, squares_of
 from tasks.othello import Othello

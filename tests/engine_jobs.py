@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.registry import find_model, find_task
 
 TRAIN = Train(steps=40, batch=4, lengths=(3, 8))

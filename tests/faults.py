@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 
 from harness import checkpoint, cli
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
 from harness.evaluate import Evaluator
+from harness.exec import Exec
 from harness.pack import Pack
 from harness.records import RunFolder
 from harness.registry import find_model, find_task

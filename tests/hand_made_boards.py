@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from harness.config import Eval, Run, Train
 from harness.probe_streams import Strings, Trained, strings_of
-from models.base import Block, Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Block, Context
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from models.base import Block, Context
+from models.block import Block, Context
 
 Weights = dict[str, np.ndarray]
 Naive = Callable[[Weights, np.ndarray], np.ndarray]  # from weights by name and one row's inputs [L, D] to its outputs

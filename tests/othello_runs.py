@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from harness import cli
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.records import RunFolder
 from harness.train import execute
 from models.lstm_block import LSTMBlockConfig

@@ -21,15 +21,16 @@ import torch
 from torch import Tensor
 
 import harness.train
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
 from harness.distributed import joined, launched_rank, make_evaluator, make_pack
+from harness.exec import Exec
 from harness.machine import avoid_faulty_tiles
 from harness.pack import Pack
 from harness.records import Busy, RunFolder
 from harness.registry import discover, find_model, find_task
 from harness.signals import Preempted
 from harness.train import RunFailed, execute
-from models.base import Context
+from models.block import Context
 from models.lstm import LSTMBlock, LSTMConfig
 
 Joined = Callable[[Run, Exec], AbstractContextManager[Exec]]

@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 
 from harness.config import Run
-from harness.outcome import labels
-from harness.protocols import preset_run
+from harness.protocols import labels, preset_run
 from harness.records import RunFolder
 from harness.tables import Record
 

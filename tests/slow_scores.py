@@ -13,7 +13,8 @@ from harness.build import build_model
 from harness.config import Eval, Run, Train
 from harness.data import evaluation_lengths
 from harness.evaluate import Evaluator, Score
-from models.base import Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Context
 from models.encoder import EncoderConfig
 from models.lstm import LSTMConfig
 from models.transformer import TransformerConfig

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from models.backbone import Backbone
-from models.base import ModelConfig, State
+from models.base import ModelConfig
+from models.block import State
 from models.encoder import EncoderConfig
 from models.lstm import LSTMConfig
 from models.lstm_block import LSTMBlockConfig

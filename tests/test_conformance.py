@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from harness.conformance import check, checks, run_check, specimen
 from harness.registry import all_models, all_tasks
-from models.base import Block, Context, ModelConfig, State
+from models.base import ModelConfig
+from models.block import Block, Context, State
 from models.lstm import LSTMConfig
 from tasks.draw import Draw
 from tasks.parity import Parity

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from harness import othello_table
-from harness.config import Exec
+from harness.exec import Exec
 from harness.intervene import InterveneSettings
 from harness.othello_study import BUDGETS, is_done, runs_of, work
 from harness.parts import replaced

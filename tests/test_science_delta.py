@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.train import execute
 from models.gated_delta_net import GatedDeltaNetConfig
 from models.gated_delta_product import GatedDeltaProductConfig

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.train import execute
 from models.mamba3 import Mamba3Config, Rotation
 from tasks.parity import Parity

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.train import execute
 from models.base import ModelConfig
 from models.rnn import RNNConfig

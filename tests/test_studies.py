@@ -12,10 +12,11 @@ import pandas as pd
 import pytest
 from records_by_hand import record
 
-from harness.outcome import labels
+from harness.protocols import labels
 from harness.published import published
 from harness.records import RunFolder
-from harness.study import main, published_tables, study_runs
+from harness.study import study_runs
+from harness.study_command import main, published_tables
 from harness.table_depth import depths
 from harness.tables import stored
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from seldom import seldom
 
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.registry import all_models
 from harness.train import execute
 from tasks.even_pairs import EvenPairs

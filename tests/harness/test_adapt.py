@@ -13,14 +13,15 @@ from harness.adapt import Adapted, adapting, begin, fits
 from harness.build import build_model, load, restored, untrained
 from harness.cli import main
 from harness.collect import collect
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
 from harness.evaluate import Evaluator
+from harness.exec import Exec
 from harness.pack import Pack
 from harness.quantise import is_matrix
 from harness.records import RunFolder
 from harness.registry import all_models, find_model, find_task
 from harness.train import Loop, RunFailed, execute, execute_together
-from models.base import Context
+from models.block import Context
 
 CPU = torch.device("cpu")
 EXACT = Train(steps=8, batch=6, lengths=(3, 12), lr=1e-2, precision="fp64", warmup=0.1)

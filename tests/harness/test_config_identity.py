@@ -11,7 +11,8 @@ import pytest
 from run_and_refusal import MODELS, RUN, TASKS, refusal, with_part
 
 from harness import config
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.parts import from_plain, plain, replaced
 from models.lstm import LSTMConfig
 from models.transformer import TransformerConfig

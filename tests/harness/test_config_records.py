@@ -9,7 +9,9 @@ import pytest
 from run_and_refusal import MODELS, RUN, TASKS, refusal
 
 from harness import config
-from harness.config import Eval, Exec, Run, Train, default_results, without_training_targets
+from harness.config import Eval, Run, Train, without_training_targets
+from harness.exec import Exec
+from harness.files import default_results
 from harness.parts import from_plain, plain, replaced
 from models.lstm import LSTMConfig
 from tasks.base import Task

@@ -8,7 +8,8 @@ import pytest
 from run_and_refusal import RUN, refusal, with_part
 from torch import Tensor
 
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.parts import from_plain, replaced
 from models.base import ModelConfig
 from models.encoder import EncoderConfig

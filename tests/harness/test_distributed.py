@@ -20,7 +20,7 @@ from harness.build import build_model
 from harness.data import TrainingStream
 from harness.records import RunFolder
 from harness.train import execute
-from models.base import Context
+from models.block import Context
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,8 +11,10 @@ import pytest
 from engine_jobs import cell, settings_at
 
 from harness import ray_engine
-from harness.config import Exec
-from harness.engines import Ended, Fate, Job, SerialEngine, Started, opened
+from harness.engine_base import Ended, Fate, Job, Started
+from harness.engine_serial import SerialEngine
+from harness.engines import opened
+from harness.exec import Exec
 from harness.ray_engine import room
 from harness.records import RunFolder
 from harness.train import execute

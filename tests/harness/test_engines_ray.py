@@ -18,10 +18,10 @@ from harness import checkpoint
 from harness.config import Run
 from harness.lock import holder
 from harness.ray_cluster import connected
-from harness.ray_engine import sources
 from harness.records import RunFolder
 from harness.registry import load_plugin
 from harness.signals import Preempted
+from harness.sources import sources
 from harness.sweeps import carry_out, sweep
 from harness.train import execute
 from models.lstm import LSTMConfig

@@ -20,7 +20,8 @@ from slow_scores import (
 from torch import nn
 
 from harness.evaluate import Answers
-from models.base import Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Context
 from tasks.base import Batch, Task
 from tasks.draw import Draw
 from tasks.layout import Classification

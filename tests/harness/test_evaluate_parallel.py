@@ -21,7 +21,8 @@ from slow_scores import (
 from torch import Tensor, nn
 
 from harness.outcome import summary
-from models.base import Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Context
 from tasks.base import Batch, Task
 from tasks.cycle_nav import CycleNav
 from tasks.draw import Draw

@@ -21,7 +21,8 @@ from faults import (
 )
 
 from harness import checkpoint, cli
-from harness.config import Exec, Run
+from harness.config import Run
+from harness.exec import Exec
 from harness.pack import Pack
 from harness.records import RunFolder
 from harness.sweeps import sweep

@@ -24,7 +24,8 @@ from faults import (
 )
 
 from harness import checkpoint
-from harness.config import Exec, Run
+from harness.config import Run
+from harness.exec import Exec
 from harness.records import RunFolder
 from harness.sweeps import sweep
 from harness.train import execute

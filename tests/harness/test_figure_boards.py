@@ -17,7 +17,8 @@ from oracles_othello import Game
 from harness import board_figures, figure_boards, figure_layers
 from harness import figure_board_data as tables
 from harness.board_figures import glance, labels_of
-from harness.config import Exec, Run
+from harness.config import Run
+from harness.exec import Exec
 from harness.figure_style import INK, save, style
 from harness.intervene import InterveneSettings, intervene_run
 from harness.othello_study import runs_of

@@ -8,18 +8,8 @@ import pytest
 from records_by_hand import frame, record
 
 from harness.config import Eval, Train
-from harness.figure_data import (
-    CLASSES,
-    LEVELS,
-    cells_of,
-    chosen_tasks,
-    cost,
-    heat_map,
-    ladder,
-    learning,
-    lengths,
-    training_lengths,
-)
+from harness.figure_data import chosen_tasks, cost, heat_map, ladder, learning, lengths
+from harness.view import CLASSES, LEVELS, cells_of, training_lengths
 from tasks.base import LEVELS as TASK_LEVELS
 
 

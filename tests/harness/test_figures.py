@@ -15,9 +15,11 @@ from matplotlib.image import imread
 from records_by_hand import frame, record
 
 from harness import figures
-from harness.figure_data import cells_of, cost, heat_map, ladder, learning, lengths
+from harness.figure_data import cost, heat_map, ladder, learning, lengths
+from harness.figure_names import folder_name
 from harness.figure_style import labels, looks
-from harness.figures import folder_name, write
+from harness.figures import write
+from harness.view import cells_of
 
 FIGURES = ("heat_map", "ladder", "lengths", "cost", "validation", "loss")
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,9 @@ import torch
 
 from harness.build import build_model
 from harness.cli import main
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
 from harness.evaluate import Evaluator
+from harness.exec import Exec
 from harness.export import export
 from harness.frozen import open_frozen
 from harness.protocols import protocol_label

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from harness.generate import beam, drawn, fed_back, greedy, row_axes, sampled, start, taken
 from harness.registry import all_models
-from models.base import Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Context
 from models.encoder import EncoderConfig
 from models.lstm import LSTMConfig
 from models.transformer import TransformerConfig

@@ -21,7 +21,7 @@ from harness.probe import Probes, load_probe, probe_run
 from harness.probe_fit import ProbeSettings
 from harness.probe_streams import Trained, load_trained
 from harness.records import RunFolder
-from models.base import Context
+from models.block import Context
 from models.encoder import EncoderConfig
 from tasks.parity import Parity
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness import live
 from harness.config import Eval, Run, Train
-from harness.engines import Fate, Job
+from harness.engine_base import Fate, Job
 from harness.live import Live, duration
 from harness.registry import find_model, find_task
 

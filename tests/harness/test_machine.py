@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness import machine
-from harness.config import Exec
+from harness.exec import Exec
 from models.lstm import LSTMConfig
 from tasks.parity import Parity
 

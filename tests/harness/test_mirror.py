@@ -25,7 +25,8 @@ from offline_copies import isolated as isolated
 from records_by_hand import folder_of, runs
 
 from harness import mirror
-from harness.config import Exec, Run
+from harness.config import Run
+from harness.exec import Exec
 from harness.mirror import mirrored
 from harness.protocols import preset_run
 from harness.records import RunFolder

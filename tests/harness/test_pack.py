@@ -11,13 +11,14 @@ from seldom import seldom
 from torch import Tensor
 
 from harness import checkpoint
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.pack import Pack, pack_key
 from harness.progress import Progress
 from harness.records import RunFolder
 from harness.registry import all_models, find_model, find_task
 from harness.train import Busy, Loop, RunFailed, execute, execute_together
-from models.base import Context
+from models.block import Context
 from models.lstm import LSTMBlock, LSTMConfig
 
 CPU = torch.device("cpu")

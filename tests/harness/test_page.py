@@ -21,12 +21,12 @@ from records_by_hand import frame, record
 
 from harness.arguments import parse_run
 from harness.config import Run
+from harness.figure_names import folder_name
 from harness.figure_style import CLASS_COLOURS, CLASS_NAMES, CLASS_TINTS
-from harness.figures import folder_name
-from harness.outcome import labels
+from harness.labels import reproduce
 from harness.page import page, write
 from harness.page_commands import page as page_command
-from harness.page_commands import reproduce
+from harness.protocols import labels
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = ("<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "\"'&lt;b{{data}}", "<!--<script>")

@@ -7,6 +7,7 @@ import pytest
 from records_by_hand import frame, record
 
 from harness import page_boards
+from harness.figure_names import PICTURES
 from harness.page import page
 
 HOSTILE = "<script>alert(1)</script>"
@@ -19,7 +20,7 @@ def study(folder: Path, name: str, pictures: dict[str, int]) -> None:
         (drawn / picture).parent.mkdir(parents=True, exist_ok=True)
         (drawn / f"{picture}.svg").write_bytes(bytes(size))
     listed = [{"title": f"{picture} {HOSTILE}", "picture": picture} for picture in pictures]
-    (drawn / page_boards.PICTURES).write_text(json.dumps(listed))
+    (drawn / PICTURES).write_text(json.dumps(listed))
     (folder / "tables").mkdir(exist_ok=True)
     (folder / "tables" / f"{name}.html").write_text(f'<table class="plain boards"><tr><td>{name}</td></tr></table>')
 

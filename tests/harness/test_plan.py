@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.pack import pack_key
 from harness.plan import LARGEST_PACK, pack_size, packs, plan, save
 from harness.records import RunFolder

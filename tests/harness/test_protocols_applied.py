@@ -19,7 +19,7 @@ from harness.protocols import (
     task_label,
 )
 from harness.registry import all_models, all_tasks, find_model, find_task
-from models.base import Context
+from models.block import Context
 from tasks.base import TASKS
 from tasks.draw import Draw
 from tasks.layout import Classification

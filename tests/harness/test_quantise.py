@@ -11,13 +11,15 @@ from torch import nn
 
 from harness import checkpoint, probe, worldmodel
 from harness.build import build_model, load, restored, untrained
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
 from harness.evaluate import Evaluator
+from harness.exec import Exec
+from harness.forward import loss_of
 from harness.optim import declared
-from harness.outcome import labels
-from harness.pack import Pack, loss_of
+from harness.pack import Pack
 from harness.probe_fit import ProbeSettings
 from harness.probe_streams import Strings, Trained
+from harness.protocols import labels
 from harness.quantise import is_matrix, read_rounded, rounded
 from harness.records import RunFolder
 from harness.registry import all_models, find_model, find_task

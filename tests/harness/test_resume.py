@@ -14,7 +14,8 @@ import torch
 from seldom import seldom
 
 from harness import checkpoint
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.pack import Pack
 from harness.records import RunFolder
 from harness.registry import all_models, find_model, find_task

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from harness import steps as how
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.pack import Pack
 from harness.registry import all_models, find_model, find_task
 from harness.steps import GraphSteps, PlainSteps, stepper

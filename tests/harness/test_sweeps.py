@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from harness import sweeps
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.plan import packs
 from harness.progress import Progress
 from harness.records import RunFolder
@@ -99,7 +100,7 @@ def test_what_no_record_can_be_made_of_stops_no_other(tmp_path: Path, monkeypatc
             raise ValueError("cannot write results to there")
         return execute_together(group, *rest, **named)
 
-    monkeypatch.setattr("harness.engines.execute_together", vanishing)
+    monkeypatch.setattr("harness.engine_base.execute_together", vanishing)
     results = sweep(runs, settings_at(tmp_path), quiet=True)
     assert [result and result["status"] for result in results] == ["done", None, "done"]
     assert lines(capsys) == [f"{runs[1].run_id} failed: ValueError: cannot write results to there"]
@@ -134,7 +135,7 @@ def test_a_run_held_elsewhere_is_looked_at_again(tmp_path: Path, monkeypatch: Pa
             lock.__exit__(None, None, None)
         return execute_together(group, *rest, **named)
 
-    monkeypatch.setattr("harness.engines.execute_together", releasing)
+    monkeypatch.setattr("harness.engine_base.execute_together", releasing)
     report = carry_out(later, settings, quiet=True)
     assert report.complete and not report.of("held")
     assert order == [3, 4, 5, 3]

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from records_by_hand import frame, record
 
-from harness.figures import folder_name
-from harness.outcome import labels
+from harness.figure_names import folder_name
 from harness.page import page
-from harness.protocols import preset_run
+from harness.protocols import labels, preset_run
 from harness.table_bits import bits_of, unrounded
 from harness.table_kinds import table, write_all
 

@@ -10,7 +10,7 @@ from records_by_hand import filled, frame, record
 
 from harness.cli import main
 from harness.published import Paper
-from harness.record_commands import TableOptions
+from harness.table_commands import TableOptions
 from harness.table_kinds import COMPARED, ENDINGS, KINDS, Format, Kind
 from harness.tables import write
 

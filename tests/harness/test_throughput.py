@@ -19,7 +19,8 @@ from harness.throughput_join import joined
 from harness.throughput_measure import Meter
 from harness.throughput_sizes import Grid, Point, Way
 from harness.throughput_table import Found, sheets, write
-from models.base import Block, Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Block, Context
 from models.encoder import EncoderConfig
 from models.lstm import LSTMConfig
 from models.transformer import TransformerConfig

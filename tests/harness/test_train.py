@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from harness.build import build_model, load
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.pack import Pack
 from harness.progress import Progress
 from harness.protocols import preset_run
@@ -18,7 +19,7 @@ from harness.records import Busy, RunFolder
 from harness.registry import all_models, find_model, find_task
 from harness.sweeps import sweep
 from harness.train import Loop, execute
-from models.base import Context
+from models.block import Context
 from models.lstm import LSTMBlock, LSTMConfig
 
 CPU = torch.device("cpu")

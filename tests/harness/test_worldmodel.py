@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from harness import cli
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
+from harness.exec import Exec
 from harness.records import RunFolder
 from harness.train import execute
 from harness.worldmodel import WorldModelSettings, metrics, reader, world_model_run
-from models.base import Context
+from models.block import Context
 from models.encoder import EncoderConfig
 from models.lstm import LSTMConfig
 from models.transformer import TransformerConfig

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from models._attention import FUSED_FROM, Attention, attend, explicit_attention
 from models._positions import rotate
 from models.backbone import Backbone
-from models.base import Backend, Context
+from models.block import Backend, Context
 from models.encoder import EncoderConfig
 from models.lstm_block import LSTMBlockConfig
 from models.moe import MoEConfig

@@ -7,8 +7,9 @@ import torch
 from small_backbones import ALL, STEPWISE, VOCAB, close, start
 from torch import nn
 
-from models.backbone import count_parameters, make_norm, state_bytes
-from models.base import Context, ModelConfig, Norm
+from models.backbone import count_parameters, state_bytes
+from models.base import ModelConfig
+from models.block import Context, Norm, make_norm
 from models.encoder import EncoderConfig
 from models.lstm import LSTMConfig
 from models.lstm_block import LSTMBlockConfig

@@ -10,7 +10,8 @@ from small_backbones import ALL, STEPWISE, VOCAB, close, start
 from torch import Tensor, nn
 
 from models.backbone import Backbone, count_parameters, state_bytes
-from models.base import Block, Context, ModelConfig, State
+from models.base import ModelConfig
+from models.block import Block, Context, State
 from models.encoder import EncoderConfig
 from models.lstm_block import LSTMBlockConfig
 from models.moe import MoEConfig

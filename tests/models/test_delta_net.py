@@ -8,7 +8,7 @@ from layers import close
 from torch import Tensor, nn
 
 from models._delta import CHUNK, delta_rule
-from models.base import Context
+from models.block import Context
 from models.delta_net import DeltaNetConfig, DeltaRule
 
 torch.set_num_threads(1)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models import _diagonal
 from models._diagonal import diagonal_scan, scan_loop
-from models.base import Context
+from models.block import Context
 
 torch.set_num_threads(1)
 

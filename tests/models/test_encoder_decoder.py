@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from harness.conformance import check
 from models.backbone import Backbone, count_parameters
-from models.base import Backend, Context
+from models.block import Backend, Context
 from models.encoder_decoder import Decoder, Encoder, EncoderDecoderConfig
 
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from harness.optim import declared
 from models._delta import delta_rule
 from models._gated_delta import LARGEST_CHUNK, gated_delta_rule
 from models.backbone import state_bytes
-from models.base import Context
+from models.block import Context
 from models.gated_delta_net import GatedDeltaNetConfig, GatedDeltaRule
 
 torch.set_num_threads(1)

@@ -8,7 +8,7 @@ from layers import close
 from torch import Tensor, nn
 
 from models._gated_delta import LARGEST_CHUNK, gated_delta_rule
-from models.base import Context
+from models.block import Context
 from models.gated_delta_net import GatedDeltaNetConfig
 from models.gated_delta_product import GatedDeltaProductConfig
 

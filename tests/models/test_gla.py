@@ -5,7 +5,7 @@ import torch
 from layers import close, gradients, lively
 from torch import Tensor, nn
 
-from models.base import Context
+from models.block import Context
 from models.gla import GatedLinearAttention, GLAConfig
 
 torch.set_num_threads(1)

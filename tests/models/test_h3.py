@@ -7,7 +7,7 @@ from layers import close, gradients, lively
 from torch import Tensor, nn
 
 from harness.optim import declared
-from models.base import Context
+from models.block import Context
 from models.h3 import H3, H3Config
 
 torch.set_num_threads(1)

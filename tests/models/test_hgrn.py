@@ -6,7 +6,7 @@ from layers import close, gradients, lively
 from torch import Tensor, nn
 
 from harness.optim import declared
-from models.base import Context
+from models.block import Context
 from models.hgrn import GatedRecurrence, HGRNConfig, LowerBounds
 
 VOCAB = 11

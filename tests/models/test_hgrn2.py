@@ -5,7 +5,7 @@ import torch
 from layers import close, gradients, lively
 from torch import Tensor
 
-from models.base import Context
+from models.block import Context
 from models.hgrn import LowerBounds
 from models.hgrn2 import ExpandedRecurrence, HGRN2Config
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from models._attention import Attention
 from models.backbone import Backbone
-from models.base import Block, Context, ModelConfig, State, register
+from models.base import ModelConfig, register
+from models.block import Block, Context, State
 from models.hybrid import HybridConfig
 from models.lstm import LSTMBlock
 from models.lstm_block import LSTMLayer

@@ -8,7 +8,7 @@ from layers import close
 from torch import Tensor, nn
 
 from harness.optim import declared
-from models.base import Context
+from models.block import Context
 from models.hyena import Hyena, HyenaConfig, LongFilters, convolved
 
 torch.set_num_threads(1)

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from harness.cli import main
 from harness.registry import all_models
-from models import _kernels
+from models import _kernel_calls, _kernels
 from models._convolution import ShortConvolution
 from models._mlstm import mlstm_chunks, mlstm_start
-from models._selective_scan import selective_scan
+from models._selective import selective_scan
 from models._slstm import slstm_scan, slstm_start
-from models.base import Context
+from models.block import Context
 
 CPU = torch.device("cpu")
 
@@ -82,7 +82,7 @@ def agree(ours: torch.Tensor, theirs: torch.Tensor, inputs: list[torch.Tensor], 
 def test_mamba_ssm_equals_the_scan(length: int) -> None:
     x, dt, A, B, C, D = leaves((3, length, 8), (3, length, 8), (8, 4), (3, length, 4), (3, length, 4), (8,))
     step, decay = torch.nn.functional.softplus(dt), -A.exp()
-    theirs = _kernels.mamba_scan(x, step, decay, B, C, D)
+    theirs = _kernel_calls.mamba_scan(x, step, decay, B, C, D)
     ours = selective_scan(x, step, decay, B, C, D, None, signed=False, ctx=Context(backend="reference"))[0]
     agree(ours, theirs, [x, dt, A, B, C, D], tolerance=1e-4)
 
@@ -93,7 +93,7 @@ def test_mamba_ssm_equals_the_scan(length: int) -> None:
 def test_causal_conv1d_equals_the_shifted_sums(length: int) -> None:
     layer = ShortConvolution(16).cuda()
     (x,) = leaves((3, length, 16))
-    theirs = _kernels.short_convolution(x, layer.weight, layer.bias)
+    theirs = _kernel_calls.short_convolution(x, layer.weight, layer.bias)
     agree(layer(x), theirs, [x, layer.weight, layer.bias], tolerance=1e-5)
 
 
@@ -104,7 +104,9 @@ def test_mlstm_kernels_equal_the_chunks(length: int) -> None:
     q, k, v, i, f = leaves(*[(2, 2, length, 64)] * 3, *[(2, 2, length)] * 2)
     start = mlstm_start(2, 2, 64, 64, device=q.device, dtype=q.dtype)
     ours = mlstm_chunks(q, k / 8, v, i, f, start)[0]
-    agree(ours, _kernels.mlstm_scan(q, k / 8, v, i, f), [q, k, v, i, f], tolerance=2e-2)  # the kernel works in bf16
+    agree(
+        ours, _kernel_calls.mlstm_scan(q, k / 8, v, i, f), [q, k, v, i, f], tolerance=2e-2
+    )  # the kernel works in bf16
 
 
 class _PublishedCell:
@@ -135,7 +137,7 @@ def test_states_are_translated_to_those_of_xlstms_extension(begun: bool, monkeyp
     state = slstm_start(3, 2, 16, device=CPU, dtype=x.dtype)
     if begun:
         state = slstm_scan((x + 1,), state, tuple(weights))[1]
-    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _kernels.xlstm_slstm_scan))
+    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _kernel_calls.xlstm_slstm_scan))
     for one, other in zip((ours[0], *ours[1]), (theirs[0], *theirs[1]), strict=True):
         assert torch.allclose(one, other, rtol=1e-12, atol=1e-13)
 
@@ -150,7 +152,7 @@ def test_xlstms_extension_equals_the_scan(length: int, begun: bool) -> None:
     state = slstm_start(3, heads, inner, device=x.device, dtype=x.dtype)
     if begun:
         state = slstm_scan((x.detach() + 1,), state, tuple(w.detach() for w in weights))[1]
-    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _kernels.xlstm_slstm_scan))
+    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _kernel_calls.xlstm_slstm_scan))
     agree(ours[0], theirs[0], [x, *weights], tolerance=1e-4)
     for one, other in zip(ours[1], theirs[1], strict=True):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)

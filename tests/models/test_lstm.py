@@ -8,7 +8,7 @@ import torch
 from layers import close
 from torch import Tensor, nn
 
-from models.base import Backend, Context
+from models.block import Backend, Context
 from models.lstm import LSTMCell, LSTMConfig
 from models.lstm_block import LSTMBlockConfig
 

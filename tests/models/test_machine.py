@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from harness.sizing import active_parameters, sized
-from models.base import Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Context
 from models.dnc import DNCConfig
 from models.ntm import NTMConfig
 from models.slice import SLiCEConfig

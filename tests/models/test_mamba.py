@@ -14,8 +14,9 @@ from harness.optim import declared
 from models import _native, _selective_scan
 from models._convolution import ShortConvolution
 from models._native_scan import native_selective_scan
-from models._selective_scan import initial_dt_bias, scan_chunks, scan_loop, selective_scan
-from models.base import Backend, Context
+from models._selective import selective_scan
+from models._selective_scan import initial_dt_bias, scan_chunks, scan_loop
+from models.block import Backend, Context
 from models.mamba import MambaConfig, SelectiveSSM
 
 torch.set_num_threads(1)

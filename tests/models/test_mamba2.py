@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from harness.optim import declared
 from models._ssd import ssd_chunks, ssd_step
-from models.base import Context
+from models.block import Context
 from models.mamba2 import SSD, Mamba2Config
 
 torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from harness import conform_model
 from harness.optim import declared
 from models.backbone import state_bytes
-from models.base import Context
+from models.block import Context
 from models.mamba3 import Mamba3Config, TrapezoidalSSM
 
 torch.set_num_threads(1)

@@ -6,7 +6,7 @@ from layers import close, gradients, lively
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from models.base import Context
+from models.block import Context
 from models.min_gru import MinGRU, MinGRUConfig, positive
 
 torch.set_num_threads(1)

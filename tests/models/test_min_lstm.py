@@ -5,7 +5,7 @@ import torch
 from layers import close, gradients, lively
 from torch import Tensor, nn
 
-from models.base import Context
+from models.block import Context
 from models.min_gru import MinGRU, MinGRUConfig
 from models.min_lstm import MinLSTM, MinLSTMConfig
 

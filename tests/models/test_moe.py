@@ -9,7 +9,7 @@ import torch
 from layers import close
 from torch import Tensor, nn
 
-from models.base import Context
+from models.block import Context
 from models.moe import Experts, MoEConfig
 
 torch.set_num_threads(1)

@@ -15,7 +15,8 @@ from models._mlstm import SHORT
 from models._native_scan import CHUNK
 from models._native_slstm import native_slstm_scan
 from models._slstm import slstm_scan, slstm_start
-from models.base import Backend, Context, ModelConfig
+from models.base import ModelConfig
+from models.block import Backend, Context
 from models.mamba import MambaConfig
 from models.min_gru import MinGRUConfig
 from models.xlstm import XLSTMConfig

@@ -8,7 +8,7 @@ import torch
 from machine_oracles import Told, Weights, assert_equal_to, controller, cosine, linear, sigmoid, softmax, softplus
 from torch import Tensor
 
-from models.base import Context
+from models.block import Context
 from models.ntm import NTMConfig, NTMMachine
 
 torch.set_num_threads(1)

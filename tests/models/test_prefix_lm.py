@@ -6,7 +6,7 @@ import pytest
 import torch
 from layers import close
 
-from models.base import Backend, Context
+from models.block import Backend, Context
 from models.encoder import EncoderConfig
 from models.prefix_lm import PrefixLMConfig
 from models.transformer import TransformerConfig

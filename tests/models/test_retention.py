@@ -8,7 +8,7 @@ from layers import close
 from torch import Tensor, nn
 
 from models._chunked import CHUNK, decayed_attention
-from models.base import Context
+from models.block import Context
 from models.retention import Retention, RetentionConfig
 
 torch.set_num_threads(1)

@@ -9,7 +9,7 @@ from layers import close
 from torch import Tensor, nn
 
 from harness.optim import declared
-from models.base import Backend, Context
+from models.block import Backend, Context
 from models.gru import GRUCell, GRUConfig
 from models.rnn import Cell, RNNCell, RNNConfig
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from harness.optim import declared
 from models._token_shift import ChannelMix, NormedEntry, token_before
-from models.base import Context
+from models.block import Context
 from models.rwkv4 import RWKV4Config, TimeMix, wkv
 
 torch.set_num_threads(1)

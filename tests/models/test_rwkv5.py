@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from harness.optim import declared
 from models._decayed import decayed_past
 from models._token_shift import NormedEntry
-from models.base import Context
+from models.block import Context
 from models.rwkv5 import RWKV5Config, TimeMix
 
 torch.set_num_threads(1)

@@ -6,7 +6,7 @@ from layers import close, gradients
 from torch import Tensor, nn
 
 from harness.optim import declared
-from models.base import Context
+from models.block import Context
 from models.rwkv5 import RWKV5Config
 from models.rwkv6 import DynamicTimeMix, RWKV6Config
 

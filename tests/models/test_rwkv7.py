@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from harness.optim import declared
 from models._generalised_delta import CHUNK, generalised_delta_rule
 from models.backbone import state_bytes
-from models.base import Context
+from models.block import Context
 from models.rwkv7 import FIRST_VALUES, PlainChannelMix, RWKV7Config, TimeMix
 
 torch.set_num_threads(1)

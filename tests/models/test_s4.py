@@ -9,7 +9,7 @@ from layers import close
 
 from harness.optim import declared
 from models._hippo import legs, legs_modes
-from models.base import Context
+from models.block import Context
 from models.s4 import S4Config, StateSpace
 
 torch.set_num_threads(1)

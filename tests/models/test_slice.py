@@ -6,7 +6,7 @@ import torch
 from machine_oracles import Weights, assert_equal_to, linear, sigmoid
 from torch import Tensor
 
-from models.base import Context
+from models.block import Context
 from models.slice import SLiCEBlock, SLiCEConfig, by_halves, in_turn
 
 torch.set_num_threads(1)

@@ -9,7 +9,7 @@ from torch import nn
 
 from harness.conformance import check
 from models._attention import SMALLEST_BLOCK, attend, banded_attention, explicit_attention
-from models.base import Context
+from models.block import Context
 from models.sliding_window import SlidingWindowConfig
 from models.transformer import TransformerConfig
 

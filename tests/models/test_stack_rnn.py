@@ -5,7 +5,7 @@ import pytest
 import torch
 from machine_oracles import Told, Weights, assert_equal_to, controller, linear, softmax
 
-from models.base import Context
+from models.block import Context
 from models.stack_rnn import StackMachine, StackRNNConfig
 
 torch.set_num_threads(1)

@@ -7,7 +7,7 @@ from machine_oracles import Told, Weights, assert_equal_to, controller, linear, 
 from torch import nn
 
 from harness.conformance import check
-from models.base import Context
+from models.block import Context
 from models.tape_rnn import TapeMachine, TapeRNNConfig
 
 torch.set_num_threads(1)

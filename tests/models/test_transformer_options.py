@@ -15,7 +15,7 @@ from harness.conformance import check
 from models._attention import Attention, Sees, attend
 from models._feed_forward import MLP
 from models._positions import Positioned, sinusoids, slopes
-from models.base import Backend, Context, State
+from models.block import Backend, Context, State
 from models.encoder import EncoderConfig
 from models.moe import MoEConfig
 from models.prefix_lm import PrefixLMConfig

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from models import _native, xlstm
 from models._mlstm import mlstm_chunks, mlstm_start
 from models._slstm import slstm_scan, slstm_start
-from models.base import Backend, Context
+from models.block import Backend, Context
 from models.xlstm import MLSTM, SLSTM, XLSTMConfig
 
 torch.set_num_threads(1)

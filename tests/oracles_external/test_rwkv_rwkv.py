@@ -10,7 +10,8 @@ from torch import Tensor, nn
 os.environ["RWKV_JIT_ON"] = os.environ["RWKV_CUDA_ON"] = os.environ["RWKV_V7_ON"] = "0"
 rwkv = pytest.importorskip("rwkv.model")
 
-from models.base import Context, ModelConfig  # noqa: E402
+from models.base import ModelConfig  # noqa: E402
+from models.block import Context  # noqa: E402
 from models.rwkv4 import RWKV4Config  # noqa: E402
 from models.rwkv5 import RWKV5Config  # noqa: E402
 from models.rwkv6 import RWKV6Config  # noqa: E402

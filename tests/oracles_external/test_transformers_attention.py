@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from models._positions import slopes
 from models.backbone import Backbone
-from models.base import Backend, Context
+from models.block import Backend, Context
 from models.encoder import EncoderConfig
 from models.moe import MoEConfig
 from models.sliding_window import SlidingWindowConfig

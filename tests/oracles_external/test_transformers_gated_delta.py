@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from models._gated_delta import gated_delta_rule
-from models.base import Context
+from models.block import Context
 from models.gated_delta_net import GatedDeltaNetConfig, GatedDeltaRule
 
 qwen = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")

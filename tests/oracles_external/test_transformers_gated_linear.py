@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models._diagonal import diagonal_scan
-from models.base import Context
+from models.block import Context
 from models.gla import write_then_read
 
 kimi = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")

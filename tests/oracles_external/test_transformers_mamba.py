@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.base import Backend, Context
+from models.block import Backend, Context
 from models.mamba import MambaConfig
 from models.mamba2 import Mamba2Config
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 transformers = pytest.importorskip("transformers")
 
-from models.base import Context  # noqa: E402
+from models.block import Context  # noqa: E402
 from models.rwkv4 import RWKV4Config  # noqa: E402
 
 VOCAB, WIDTH, INNER, BLOCKS = 11, 16, 40, 3

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.base import Context
+from models.block import Context
 from models.xlstm import XLSTMConfig
 
 xlstm = pytest.importorskip("xlstm")

@@ -10,8 +10,9 @@ import pytest
 import torch
 from oracles_othello import Game
 
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
 from harness.conformance import check
+from harness.exec import Exec
 from harness.train import execute
 from models.mamba import MambaConfig
 from tasks.base import PAD, Batch

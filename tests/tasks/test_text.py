@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from harness.config import Eval, Exec, Run, Train
+from harness.config import Eval, Run, Train
 from harness.evaluate import Evaluator
+from harness.exec import Exec
 from harness.train import execute
-from models.base import Context
+from models.block import Context
 from models.lstm import LSTMConfig
 from tasks._text_files import FIRST_WORD, PARTS, open_text
 from tasks.base import PAD, Batch

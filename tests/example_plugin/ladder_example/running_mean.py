@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import Block, Context, ModelConfig, State, register
+from models.base import ModelConfig, register
+from models.block import Block, Context, State
 
 
 class RunningMean(Block):

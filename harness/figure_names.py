@@ -1,0 +1,14 @@
+"""Where figures lie: names that both their writers and their readers know."""
+
+import hashlib
+import re
+
+PICTURES = "pictures.json"
+
+
+def folder_name(protocol: str) -> str:
+    """The protocol's label where it is a plain word, else what is readable of it and a hash of the whole."""
+    if re.fullmatch(r"[a-z0-9_]+", protocol):
+        return protocol
+    plain = re.sub(r"[^a-z0-9_]+", "-", protocol.lower())[:40].strip("-")
+    return f"{plain}-{hashlib.sha256(protocol.encode()).hexdigest()[:8]}"
