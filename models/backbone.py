@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from models.block import Block, Context, Norm, State, make_norm
+from chomsky_ladder.models.block import Block, Context, Norm, State, make_norm
 
 
 class Stack(Protocol):

@@ -28,8 +28,8 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from models.backbone import Backbone
-from models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.backbone import Backbone
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
 
 
 class Model(Protocol):
@@ -110,7 +110,9 @@ class ModelConfig(ABC):
         return cls(d_model=16, num_blocks=2)
 
 
-MODELS: list[type[ModelConfig]] = []  # in the order of registration; harness/registry.py settles names and conflicts
+MODELS: list[
+    type[ModelConfig]
+] = []  # in the order of registration; harness/config/registry.py settles names and conflicts
 
 AnyConfig = TypeVar("AnyConfig", bound=type[ModelConfig])
 

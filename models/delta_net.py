@@ -19,12 +19,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._convolution import ShortConvolution
-from models._delta import delta_rule, of_length_1
-from models._feed_forward import SwiGLU, swiglu_width
-from models._residual import OneForm, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, Context, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.scans.delta import delta_rule, of_length_1
 
 NORM_EPS = 1e-5
 

@@ -7,8 +7,8 @@ on what stands behind it, so there is no step and no teacher-forced decoding.
 
 from dataclasses import dataclass
 
-from models.base import register
-from models.transformer import TransformerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.transformer import TransformerConfig
 
 
 @register

@@ -19,12 +19,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._attention import Attention, masked_attention
-from models._feed_forward import MLP
-from models._positions import sinusoids
-from models._residual import Layer, Residual
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, require
+from chomsky_ladder.models.layers.attention import Attention, masked_attention
+from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.positions import sinusoids
+from chomsky_ladder.models.layers.residual import Layer, Residual
 
 
 class Encoder(Residual):

@@ -18,15 +18,15 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._convolution import ShortConvolution
-from models._delta import of_length_1
-from models._feed_forward import SwiGLU, swiglu_width
-from models._gated_delta import gated_delta_rule
-from models._residual import Layer, Residual, scale_down
-from models._selective_scan import initial_dt_bias
-from models.base import register
-from models.block import Block, Context, State
-from models.delta_net import NORM_EPS, DeltaNetConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Block, Context, State
+from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.scans.delta import of_length_1
+from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
+from chomsky_ladder.models.scans.selective import initial_dt_bias
 
 
 class GatedDeltaRule(Layer):

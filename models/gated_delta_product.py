@@ -10,9 +10,9 @@ short convolution. For n = 1 it is `gated_delta_net`, whose rule it uses on a se
 
 from dataclasses import dataclass
 
-from models.base import register
-from models.block import require
-from models.gated_delta_net import GatedDeltaNetConfig, GatedDeltaRule
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import require
+from chomsky_ladder.models.gated_delta_net import GatedDeltaNetConfig, GatedDeltaRule
 
 
 @register

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._kernel_calls import fused_gru
-from models._scan import gru_scan, gru_step
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm
-from models.rnn import Cell, CellBlock
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm
+from chomsky_ladder.models.kernels.calls import fused_gru
+from chomsky_ladder.models.rnn import Cell, CellBlock
+from chomsky_ladder.models.scans.recurrences import gru_scan, gru_step
 
 
 class GRUCell(Cell):

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._feed_forward import MLP
-from models._residual import Layer, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State, require
-from models.hyena import convolved
-from models.s4 import S4Config, StateSpace
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.hyena import convolved
+from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.s4 import S4Config, StateSpace
 
 
 class DiagonalSpace(StateSpace):

@@ -22,11 +22,11 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._diagonal import diagonal_scan
-from models._feed_forward import SwiGLU, swiglu_width
-from models._residual import OneForm, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, Context, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.scans.diagonal import diagonal_scan
 
 
 class LowerBounds(nn.Module):

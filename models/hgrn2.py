@@ -15,12 +15,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._feed_forward import SwiGLU, swiglu_width
-from models._residual import OneForm, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, Context, State, require
-from models.gla import in_heads, write_then_read
-from models.hgrn import LowerBounds, shut
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.gla import in_heads, write_then_read
+from chomsky_ladder.models.hgrn import LowerBounds, shut
+from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 
 
 class ExpandedRecurrence(OneForm):

@@ -15,10 +15,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models.base import MODELS, ModelConfig, register
-from models.block import Block, Context, State, require
-from models.lstm_block import LSTMBlockConfig
-from models.transformer import TransformerConfig
+from chomsky_ladder.models.base import MODELS, ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.lstm_block import LSTMBlockConfig
+from chomsky_ladder.models.transformer import TransformerConfig
 
 GROWTHS = ("constant", "length")
 COSTS = ("linear", "n log n", "quadratic")

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._convolution import ShortConvolution
-from models._feed_forward import MLP
-from models._residual import Layer, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 
 SHORT_WIDTH = 3
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models import _kernel_calls, _kernels
-from models._scan import lstm_scan, lstm_step
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State
+from chomsky_ladder.models.kernels import calls as _kernel_calls
+from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.scans.recurrences import lstm_scan, lstm_step
 
 
 class LSTMCell(nn.Module):

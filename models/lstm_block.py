@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._feed_forward import SwiGLU, swiglu_width
-from models._residual import Layer, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, Context, State, require
-from models.lstm import LSTMCell
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.lstm import LSTMCell
 
 
 class LSTMLayer(Layer):

@@ -15,13 +15,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models import _kernel_calls, _kernels
-from models._convolution import ShortConvolution
-from models._residual import Layer, Residual, scale_down
-from models._selective import selective_scan
-from models._selective_scan import at_least_fp32, initial_dt_bias
-from models.base import ModelConfig, register
-from models.block import Block, Context, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.kernels import calls as _kernel_calls
+from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.layers.selective import selective_scan
+from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
 
 
 class SelectiveSSM(Layer):

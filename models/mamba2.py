@@ -15,12 +15,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._convolution import ShortConvolution
-from models._residual import Layer, Residual, scale_down
-from models._selective_scan import at_least_fp32, initial_dt_bias
-from models._ssd import ssd_chunks, ssd_step
-from models.base import ModelConfig, register
-from models.block import Block, Context, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
+from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
 
 
 class SSD(Layer):

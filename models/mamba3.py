@@ -27,12 +27,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._feed_forward import SwiGLU, swiglu_width
-from models._residual import OneForm, Residual, scale_down
-from models._selective_scan import at_least_fp32, initial_dt_bias
-from models._ssd import ssd_chunks, ssd_step
-from models.base import ModelConfig, register
-from models.block import Block, Context, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
+from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
 
 NORM_EPS = 1e-5
 LEAST_DECAY = 1e-4

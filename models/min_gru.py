@@ -16,12 +16,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models._convolution import ShortConvolution
-from models._diagonal import diagonal_scan
-from models._feed_forward import MLP
-from models._residual import Layer, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, Context, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.scans.diagonal import diagonal_scan
 
 
 class MinimalRNN(Layer):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from models.base import register
-from models.min_gru import MinGRUConfig, MinimalRNN
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.min_gru import MinGRUConfig, MinimalRNN
 
 
 class MinLSTM(MinimalRNN):

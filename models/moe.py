@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._residual import Layer
-from models.base import register
-from models.block import Context, require
-from models.transformer import TransformerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, require
+from chomsky_ladder.models.layers.residual import Layer
+from chomsky_ladder.models.transformer import TransformerConfig
 
 
 class Experts(Layer):

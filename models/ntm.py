@@ -18,10 +18,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models._addressing import by_content
-from models._machine import Machine
-from models.base import ModelConfig, register
-from models.block import Block, Norm, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Norm, State, require
+from chomsky_ladder.models.layers.addressing import by_content
+from chomsky_ladder.models.layers.machine import Machine
 
 START = 1e-6
 

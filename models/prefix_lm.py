@@ -9,8 +9,8 @@ so there is no step.
 
 from dataclasses import dataclass
 
-from models.base import register
-from models.transformer import TransformerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.transformer import TransformerConfig
 
 
 @register

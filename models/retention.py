@@ -19,12 +19,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._chunked import decayed_attention
-from models._feed_forward import MLP
-from models._positions import rotate
-from models._residual import Layer, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.positions import rotate
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.scans.chunked import decayed_attention
 
 NORM_EPS = 1e-6  # as published; y starts so small that it is felt
 

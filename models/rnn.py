@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._kernel_calls import fused_rnn
-from models._scan import Activation, rnn_scan, rnn_step
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State
+from chomsky_ladder.models.kernels.calls import fused_rnn
+from chomsky_ladder.models.scans.recurrences import Activation, rnn_scan, rnn_step
 
 
 class Cell(nn.Module):

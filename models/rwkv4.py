@@ -21,10 +21,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._residual import OneForm, scale_down
-from models._token_shift import ChannelMix, depth, initial_mix, orthogonal, rwkv_block, token_before
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.residual import OneForm, scale_down
+from chomsky_ladder.models.layers.token_shift import (
+    ChannelMix,
+    depth,
+    initial_mix,
+    orthogonal,
+    rwkv_block,
+    token_before,
+)
 
 NOTHING_YET = -1e30  # the largest exponent before the first token
 LARGEST_LOG_RATE = 8.0

@@ -19,11 +19,18 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._decayed import decayed_past
-from models._residual import OneForm, scale_down
-from models._token_shift import ChannelMix, depth, initial_mix, orthogonal, rwkv_block, token_before
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.residual import OneForm, scale_down
+from chomsky_ladder.models.layers.token_shift import (
+    ChannelMix,
+    depth,
+    initial_mix,
+    orthogonal,
+    rwkv_block,
+    token_before,
+)
+from chomsky_ladder.models.scans.decayed import decayed_past
 
 LARGEST_LOG_RATE = 8.0
 NORM_EPS = 64e-5

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models._token_shift import depth, initial_mix
-from models.base import register
-from models.block import require
-from models.rwkv5 import RWKV5Config, TimeMix
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import require
+from chomsky_ladder.models.layers.token_shift import depth, initial_mix
+from chomsky_ladder.models.rwkv5 import RWKV5Config, TimeMix
 
 
 class DynamicTimeMix(TimeMix):

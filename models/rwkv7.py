@@ -26,12 +26,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models._delta import of_length_1
-from models._generalised_delta import generalised_delta_rule
-from models._residual import OneForm, scale_down
-from models._token_shift import depth, initial_mix, orthogonal, rwkv_block, token_before
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.residual import OneForm, scale_down
+from chomsky_ladder.models.layers.token_shift import depth, initial_mix, orthogonal, rwkv_block, token_before
+from chomsky_ladder.models.scans.delta import of_length_1
+from chomsky_ladder.models.scans.generalised_delta import generalised_delta_rule
 
 LARGEST_RATE = math.exp(-0.5)  # -log of the smallest w
 NORM_EPS = 64e-5

@@ -29,10 +29,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models._hippo import legs_modes
-from models._residual import Layer, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, Context, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.scans.hippo import legs_modes
 
 Form = Literal["dplr", "diagonal"]
 Init = Literal["legs", "lin"]

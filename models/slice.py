@@ -21,9 +21,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models._residual import OneForm
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.residual import OneForm
 
 TIME_STEP = 1 / 40
 START_STD = 0.5

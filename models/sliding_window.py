@@ -9,9 +9,9 @@ over its own block of keys and the one before.
 
 from dataclasses import dataclass
 
-from models.base import register
-from models.block import require
-from models.transformer import TransformerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import require
+from chomsky_ladder.models.transformer import TransformerConfig
 
 
 @register

@@ -21,9 +21,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models._machine import Machine, mixed
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.machine import Machine, mixed
 
 
 class TapeMachine(Machine):

@@ -11,12 +11,12 @@ depth (Radford et al. 2019). Settings give the other members of the family: the 
 from dataclasses import dataclass
 from typing import Literal
 
-from models._attention import Attention
-from models._feed_forward import FeedForward, feed_forward, inner_width
-from models._positions import ADDED, Positioned, Positions
-from models._residual import Layer, Residual, scale_down
-from models.base import ModelConfig, register
-from models.block import Block, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, require
+from chomsky_ladder.models.layers.attention import Attention
+from chomsky_ladder.models.layers.feed_forward import FeedForward, feed_forward, inner_width
+from chomsky_ladder.models.layers.positions import ADDED, Positioned, Positions
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 
 
 @register

@@ -4,10 +4,10 @@
             x = x + W_down ((norm(h) + skip * c) * silu(z))
     sLSTM:  x = x + norm(h)        x = x + W_3 (gelu(W_1 norm(x)) * W_2 norm(x))
 
-Beck et al. 2024 (2405.04517); h of q, k, v and of norm(x) in models/_mlstm.py and models/_slstm.py. Layers, widths
-(inner ones are rounded up to a multiple of 64), eps and initial values are those of the authors' package, xlstm 2.0.6:
-W_q, W_k and W_v are block-diagonal in blocks of 4, the sLSTM's matrices in heads, and the norm of h is over each head's
-channels. Its LayerNorms in front of the layers have no bias; torch's here have, from 0.
+Beck et al. 2024 (2405.04517); h of q, k, v and of norm(x) in models/scans/mlstm.py and models/scans/slstm.py. Layers,
+widths (inner ones are rounded up to a multiple of 64), eps and initial values are those of the authors' package, xlstm
+2.0.6: W_q, W_k and W_v are block-diagonal in blocks of 4, the sLSTM's matrices in heads, and the norm of h is over each
+head's channels. Its LayerNorms in front of the layers have no bias; torch's here have, from 0.
 
 Two defaults of the sLSTM are not the package's, which has a convolution of 4 before i and f (the paper: optional) and
 R = 0 at the start: here none and uniform, its other choice, so that a stack of sLSTM blocks sees neighbouring tokens
@@ -26,16 +26,25 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from models import _kernel_calls, _kernels
-from models._convolution import ShortConvolution
-from models._mlstm import SHORT, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
-from models._mlstm_rows import PLAIN, WIDE_BLOCK, RowWeights, mlstm_rows
-from models._native_mlstm import NATIVE
-from models._native_slstm import native_slstm_scan
-from models._residual import Layer, Residual
-from models._slstm import Carried, Read, Weights, fused_slstm_scan, slstm_scan, slstm_start, slstm_step
-from models.base import ModelConfig, register
-from models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.kernels import calls as _kernel_calls
+from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.kernels.native_mlstm import NATIVE
+from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.residual import Layer, Residual
+from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
+from chomsky_ladder.models.scans.mlstm_rows import PLAIN, WIDE_BLOCK, RowWeights, mlstm_rows
+from chomsky_ladder.models.scans.slstm import (
+    Carried,
+    Read,
+    Weights,
+    fused_slstm_scan,
+    slstm_scan,
+    slstm_start,
+    slstm_step,
+)
 
 QKV_BLOCK = 4  # width of a block of W_q, W_k and W_v
 

@@ -19,18 +19,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from harness.build import build_model
-from harness.config import Eval, Run, Train
-from harness.data import TrainingStream
-from harness.forward import loss_of
-from harness.machine import find_device, pinned, processor
-from harness.pack import Pack
-from harness.registry import all_models, all_tasks, find_model, find_task
-from harness.sizing import total_parameters
-from models.base import ModelConfig
-from models.block import Context
-from tasks.base import Batch, Task
-from tasks.draw import Draw
+from chomsky_ladder.harness.config.registry import all_models, all_tasks, find_model, find_task
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.config.sizing import total_parameters
+from chomsky_ladder.harness.train.build import build_model
+from chomsky_ladder.harness.train.data import TrainingStream
+from chomsky_ladder.harness.train.forward import loss_of
+from chomsky_ladder.harness.train.machine import find_device, pinned, processor
+from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.tasks.base import Batch, Task
+from chomsky_ladder.tasks.draw import Draw
 
 WARM_UP = 5
 

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import Run
-from harness.collect import collect
-from harness.files import write_atomically
-from harness.study import Budget, study_runs
-from harness.study_command import main
-from harness.table_depth import depths
+from chomsky_ladder import Run
+from chomsky_ladder.harness.cli.study import main
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.record import collect
+from chomsky_ladder.harness.sweep.study import Budget, study_runs
+from chomsky_ladder.harness.tables.depth import depths
 
 LENGTHS: dict[Budget, list[int]] = {"smoke": [4, 8], "cpu": [4, 8, 16], "full": [4, 8, 12, 16, 20, 24]}
 DEEPEST: dict[Budget, int] = {"smoke": 2, "cpu": 3, "full": 4}

@@ -22,10 +22,10 @@ from statistics import median
 
 import torch
 
-from harness import Eval, Exec, Run, Train, sweep
-from harness.ray_cluster import connected
-from models.lstm import LSTMConfig
-from tasks.parity import Parity
+from chomsky_ladder import Eval, Exec, Run, Train, sweep
+from chomsky_ladder.harness.sweep.engines.ray_cluster import connected
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.tasks.parity import Parity
 
 CORES = len(os.sched_getaffinity(0))
 WORKERS = {"serial": 1, "ray": CORES}

@@ -3,17 +3,17 @@
     python scripts/four_bits.py --budget smoke|cpu|full [--engine ray] [--exec.results FOLDER]
 
 Every cell of the study of state tracking (scripts/state_tracking.py) that has a chance, trained and scored with rounded
-weight matrices (harness/quantise.py); activations and states are whole, so this asks for what the weights must carry.
-An entry is the mean scaled accuracy over seeds at the rate chosen on validation for this many bits; behind the
+weight matrices (harness/train/quantise.py); activations and states are whole, so this asks for what the weights must
+carry. An entry is the mean scaled accuracy over seeds at the rate chosen on validation for this many bits; behind the
 semicolon, how many of its runs reached .9.
 """
 
 import sys
 
-from harness import Run
-from harness.study import Budget, study_runs
-from harness.study_command import main, published_tables
-from harness.table_bits import BITS
+from chomsky_ladder import Run
+from chomsky_ladder.harness.cli.study import main, published_tables
+from chomsky_ladder.harness.sweep.study import Budget, study_runs
+from chomsky_ladder.harness.tables.bits import BITS
 
 PARITY, CYCLE = ("parity", {"supervision": "dense"}), ("cycle_nav", {"supervision": "dense"})
 GROUPS = [("word_problem", {"group": group}) for group in ("S3", "A5", "S5")]

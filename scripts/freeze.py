@@ -1,6 +1,6 @@
 """Freeze a suite: tasks with their versions and every setting, lengths and protocol, under a name nothing can move.
 
-    python scripts/freeze.py NAME          writes harness/suites/NAME.json, and never over one that is there
+    python scripts/freeze.py NAME          writes harness/config/suites/NAME.json, and never over one that is there
 
 The suite is the protocol of that name from then on (`ladder run parity lstm --protocol ladder-v1`). It spells out every
 setting, so that no later default reaches it; it holds the hash of each task's first test strings, which a test makes
@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.config import Eval, Train
-from harness.parts import plain, replaced
-from harness.presets import PROTOCOLS
-from harness.registry import find_task
-from harness.suite import FOLDER, strings_hash
+from chomsky_ladder.harness.config.parts import plain, replaced
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.registry import find_task
+from chomsky_ladder.harness.config.run import Eval, Train
+from chomsky_ladder.harness.train.suite import FOLDER, strings_hash
 
 TASKS = (
     *("parity", "even_pairs", "cycle_nav", "mod_arithmetic", "mod_arithmetic_brackets", "solve_equation"),

@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from harness.config import SCHEMA, Eval, Run, Train
-from harness.data import TrainingStream
-from harness.pack import Pack
-from harness.parts import default_settings
-from harness.registry import all_models, all_tasks, find_model
-from models.block import Backend
-from tasks.base import Task
-from tasks.cycle_nav import CycleNav
+from chomsky_ladder.harness.config.parts import default_settings
+from chomsky_ladder.harness.config.registry import all_models, all_tasks, find_model
+from chomsky_ladder.harness.config.run import SCHEMA, Eval, Run, Train
+from chomsky_ladder.harness.train.data import TrainingStream
+from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.models.block import Backend
+from chomsky_ladder.tasks.base import Task
+from chomsky_ladder.tasks.cycle_nav import CycleNav
 
 FOLDER = Path(__file__).parents[1] / "tests" / "golden"
 STEPS = 5

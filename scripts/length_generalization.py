@@ -9,9 +9,9 @@ window), by decay (S4, Mamba, retention), by nothing so far (LSTM, sLSTM, DeltaN
 
 import sys
 
-from harness import Run
-from harness.study import Budget, study_runs
-from harness.study_command import main, published_tables
+from chomsky_ladder import Run
+from chomsky_ladder.harness.cli.study import main, published_tables
+from chomsky_ladder.harness.sweep.study import Budget, study_runs
 
 TASKS = ["parity", "cycle_nav", "majority", "reverse_string", "bucket_sort"]
 MODELS = ["lstm", ("xlstm", {"ratio": "0:1"}), ("delta_net", {"eigenvalues": "signed"}), "mamba", "s4", "retention"]

@@ -13,12 +13,13 @@ import sys
 import time
 from pathlib import Path
 
-from harness import board_figures, othello_table
-from harness.exec import Exec
-from harness.files import default_results
-from harness.machine import find_device, pinned
-from harness.othello_study import BUDGETS, runs_of, work
-from harness.records import RunFolder
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.inside import figures as board_figures
+from chomsky_ladder.harness.inside import table as othello_table
+from chomsky_ladder.harness.inside.study import BUDGETS, runs_of, work
+from chomsky_ladder.harness.store.files import default_results
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.train.machine import find_device, pinned
 
 
 def main() -> int:

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasks._othello import UNIFORM, play, playable_of, random_games, rules_of, token_table
-from tasks.draw import Draw, NumpyDraw
+from chomsky_ladder.tasks._othello import UNIFORM, play, playable_of, random_games, rules_of, token_table
+from chomsky_ladder.tasks.draw import Draw, NumpyDraw
 
 LIST_GAMES = 20
 
 
 def by_list(size: int) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from oracles_othello import Game
+    from support.oracles_othello import Game
 
     chooser = random.Random(0)
     for _ in range(LIST_GAMES):

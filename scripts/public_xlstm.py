@@ -10,7 +10,7 @@ every step. The sLSTM has a convolution of 4, and recurrent matrices of 0 at the
 Simplified here, each in the package's favour: no learning-rate schedule, torchmetrics or progress bar in the loop. The
 sLSTM runs the backend "vanilla", the only one without the CUDA extension, in the precision of the run; the experiment
 trains under bf16 autocast on a GPU with that extension, so on CUDA the sLSTM's rows are of a slower way than the public
-one. The process keeps freed memory, as the harness has it (harness.machine), which the package gains from too.
+one. The process keeps freed memory, as the harness has it (harness/train/machine.py), which the package gains from too.
 
 Cropped is the same with every batch cut to its longest string, as a rule at 39 positions, which a batch here has too:
 what is left is the step without the padding. At the end of this file are the clock and the ceilings of both scripts.
@@ -26,10 +26,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from harness.config import Eval, Run, Train
-from harness.pack import Pack
-from harness.registry import find_model, find_task
-from models.backbone import count_parameters
+from chomsky_ladder.harness.config.registry import find_model, find_task
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.models.backbone import count_parameters
 
 COPIED = {"cpu": 1 << 28, "cuda": 1 << 31}  # bytes
 PRODUCT = {"cpu": 2048, "cuda": 8192}  # rows and columns

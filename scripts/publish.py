@@ -18,9 +18,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import curves, figures, page, table_kinds
-from harness.collect import collect
-from harness.files import default_results, write_atomically
+from chomsky_ladder.harness.figures import write as figures
+from chomsky_ladder.harness.page import html as page
+from chomsky_ladder.harness.store import curves
+from chomsky_ladder.harness.store.files import default_results, write_atomically
+from chomsky_ladder.harness.store.record import collect
+from chomsky_ladder.harness.tables import kinds as table_kinds
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits")

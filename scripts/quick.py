@@ -16,12 +16,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from harness import tables
-from harness.config import Run
-from harness.exec import Exec
-from harness.files import default_results
-from harness.protocols import PROTOCOLS, preset_run
-from harness.sweeps import sweep
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.protocols import PROTOCOLS, preset_run
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.files import default_results
+from chomsky_ladder.harness.sweep.sweep import sweep
+from chomsky_ladder.harness.tables import files as tables
 
 MODELS = ("lstm", "lstm_block", "transformer")
 TASKS = ("parity", "even_pairs", "cycle_nav", "bucket_sort")

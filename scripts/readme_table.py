@@ -7,8 +7,8 @@ python scripts/readme_table.py
 import sys
 from pathlib import Path
 
-from harness import tables
-from harness.published import published
+from chomsky_ladder.harness.tables import files as tables
+from chomsky_ladder.harness.tables.published import published
 
 ROOT = Path(__file__).parents[1]
 PROTOCOLS = ("quick", "xlstm_cpu")

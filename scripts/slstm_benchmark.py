@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.block import Context, make_norm
-from models.xlstm import XLSTMConfig
+from chomsky_ladder.models.block import Context, make_norm
+from chomsky_ladder.models.xlstm import XLSTMConfig
 
 NUM_BLOCKS, NUM_HEADS = 2, 4
 

@@ -10,9 +10,9 @@ a cell: how many of its seeds solve the task.
 
 import sys
 
-from harness import Run
-from harness.study import Budget, study_runs
-from harness.study_command import main, published_tables
+from chomsky_ladder import Run
+from chomsky_ladder.harness.cli.study import main, published_tables
+from chomsky_ladder.harness.sweep.study import Budget, study_runs
 
 DENSE = {"supervision": "dense"}
 REGULAR = [("parity", DENSE), ("cycle_nav", DENSE), ("mod_arithmetic", DENSE)]

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from harness.config import Eval, Run, Train
-from harness.files import write_atomically
-from harness.machine import pinned, processor, provenance
-from harness.pack import Pack
-from harness.parts import plain, replaced
-from harness.registry import all_models, find_model, find_task
+from chomsky_ladder.harness.config.parts import plain, replaced
+from chomsky_ladder.harness.config.registry import all_models, find_model, find_task
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.train.machine import pinned, processor, provenance
+from chomsky_ladder.harness.train.pack import Pack
 
 LOOPS = ("dnc", "ntm", "stack_rnn", "tape_rnn")  # every token reads what the last one wrote
 LIMIT = 3.0

@@ -2,17 +2,17 @@
 
     python scripts/throughput.py [--no-peers] [any option of `ladder throughput`]
 
-The same as `ladder throughput` (harness/throughput.py says what is measured, harness/throughput_measure.py how), and
-the rows of throughput_peers.py. On a CPU at the default sizes: one process of one thread. A first run is compared with
-a second by `--against FIRST/report.json`.
+The same as `ladder throughput` (harness/throughput/bench.py says what is measured, harness/throughput/measure.py how),
+and the rows of throughput_peers.py. On a CPU at the default sizes: one process of one thread. A first run is compared
+with a second by `--against FIRST/report.json`.
 """
 
 import sys
 
 from throughput_peers import peer_rows
 
-from harness.options import take_flag
-from harness.throughput_commands import throughput
+from chomsky_ladder.harness.cli.options import take_flag
+from chomsky_ladder.harness.cli.throughput import throughput
 
 
 def main(words: list[str] | None = None) -> int:

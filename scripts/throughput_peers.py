@@ -5,7 +5,7 @@ and by its reference. The xlstm package runs its native, plain backends; transfo
 CUDA package is missing. That they compute the same is held by tests/oracles_external.
 
 A CUDA kernel is called twice on the shape of its own package's benchmark: as its package calls it, and through our
-wiring (models/_kernels.py), whose transposes and casts may cost no more than three per cent.
+wiring (models/kernels/kernel.py), whose transposes and casts may cost no more than three per cent.
 """
 
 import importlib
@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.throughput_measure import Act, Meter
-from models import _kernel_calls, _kernels
-from models.base import ModelConfig
-from models.block import Backend, Context, make_norm
-from models.mamba import MambaConfig
-from models.xlstm import XLSTMConfig
+from chomsky_ladder.harness.throughput.measure import Act, Meter
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.block import Backend, Context, make_norm
+from chomsky_ladder.models.kernels import calls as _kernel_calls
+from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.mamba import MambaConfig
+from chomsky_ladder.models.xlstm import XLSTMConfig
 
 WIDTH, NUM_BLOCKS, NUM_HEADS = 64, 2, 4
 SHAPES = ((16, 40), (4, 128))  # batch and length

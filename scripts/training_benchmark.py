@@ -3,10 +3,11 @@
     python scripts/training_benchmark.py [--device cuda] [--packs 3 9] [--padded 1:0] [--json] [--out FOLDER]
 
 Every row is a way to take the steps of one model: `plain`, `captured` (replays of a CUDA graph), `packed R` (R seeds as
-one step; captured on CUDA), all of them harness.pack.Pack under a stepper of harness.steps. What cannot run says why.
-Ways alternate turn by turn, the order reversed in every other round; medians stand with their 20th and 80th percentile.
-Times are of process time on one thread on a CPU, where other work on the machine then hardly shows, and of the clock
-on CUDA. `gain` is what a pack gains each replica: (ms of the single run x R) / ms, the single one captured on CUDA.
+one step; captured on CUDA), all of them a Pack (harness/train/pack.py) under a stepper (harness/train/steps.py). What
+cannot run says why. Ways alternate turn by turn, the order reversed in every other round; medians stand with their 20th
+and 80th percentile. Times are of process time on one thread on a CPU, where other work on the machine then hardly
+shows, and of the clock on CUDA. `gain` is what a pack gains each replica: (ms of the single run x R) / ms, the single
+one captured on CUDA.
 
 `calls` of a step are CUDA kernels, or on a CPU the ATen operators that no other one called. A step's parts are timed
 apart in plain steps. GFLOP are of products only, as FlopCounterMode sees them, and counted on the reference path, since
@@ -35,12 +36,12 @@ from public_xlstm import Sizes, ceilings, interleaved, now, public_rows, rates, 
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.config import Run
-from harness.exec import Exec
-from harness.machine import find_device, pinned, processor, provenance
-from harness.pack import Pack
-from harness.steps import UNROLLED, WARM_UP, PlainSteps, stepper
-from models.backbone import count_parameters
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.train.machine import find_device, pinned, processor, provenance
+from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, PlainSteps, stepper
+from chomsky_ladder.models.backbone import count_parameters
 
 RATIOS = ("1:0", "1:1", "0:1")
 SPEED = ["model", "way", "parameters", "ms", "ms_p20", "ms_p80", "steps_per_s", "runs_per_hour", "gain", "not_run"]

@@ -8,10 +8,10 @@ published 100,000 steps. The paper's values stand beside ours, with the differen
 
 import sys
 
-from harness import Run
-from harness.presets import PROTOCOLS
-from harness.study import Budget, study_runs
-from harness.study_command import main, published_tables
+from chomsky_ladder import Run
+from chomsky_ladder.harness.cli.study import main, published_tables
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.sweep.study import Budget, study_runs
 
 XLSTM = [("xlstm", {"ratio": ratio}) for ratio in ("0:1", "1:0", "1:1")]
 SIX = ["lstm", "lstm_block", *XLSTM[:2], "mamba", "transformer"]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tasks.base import bounded
-from tasks.layout import Classification
+from chomsky_ladder.tasks.base import bounded
+from chomsky_ladder.tasks.layout import Classification
 
 
 @dataclass(frozen=True, kw_only=True)

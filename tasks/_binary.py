@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks.draw import Draw
-from tasks.layout import Transduction
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Transduction
 
 ZERO, ONE, OPERATOR, END = 1, 2, 3, 4
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.base import bounded
-from tasks.draw import Draw
-from tasks.layout import Classification
+from chomsky_ladder.tasks.base import bounded
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
 
 FIRST = 1
 SATURATED = 255

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks.draw import Draw
+from chomsky_ladder.tasks.draw import Draw
 
 PLUS, MINUS, TIMES, EQUALS, OPEN, CLOSE, ZERO = range(1, 8)  # codes of the text; digit d is ZERO + d
 EXACT = 84  # symbols; expressions no longer than this follow the grammar to the letter

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks import _automata, _monoid
-from tasks._automata import SCALE, Automaton
-from tasks.base import PAD, Floors
-from tasks.draw import Draw
-from tasks.layout import Classification
+from chomsky_ladder.tasks import _automata, _monoid
+from chomsky_ladder.tasks._automata import SCALE, Automaton
+from chomsky_ladder.tasks.base import PAD, Floors
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
 
 FIRST = 1
 MOST_ENTRIES = 2**16

@@ -16,9 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tasks._sentences import Story
-from tasks.base import bounded
-from tasks.draw import Draw
+from chomsky_ladder.tasks._sentences import Story
+from chomsky_ladder.tasks.base import bounded
+from chomsky_ladder.tasks.draw import Draw
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.draw import Draw, NumpyDraw
+from chomsky_ladder.tasks.draw import Draw, NumpyDraw
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks._othello import SIZES, bit_table, replay, rules_of, vocab_of
+from chomsky_ladder.tasks._othello import SIZES, bit_table, replay, rules_of, vocab_of
 
 HEADER, RECORD, ABOUT = 16, 68, 8  # bytes: of a file, of a game, and of what a game says before its moves
 CHUNK = 4096  # games replayed at a time

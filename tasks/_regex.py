@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple, NoReturn
 
-from tasks._automata import Automaton, minimised
+from chomsky_ladder.tasks._automata import Automaton, minimised
 
 MOST_SYMBOLS, MOST_STATES = 26, 256
 MOST_SETS = 4096  # of states of the nondeterministic automaton

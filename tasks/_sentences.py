@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from tasks.base import PAD, Batch, Task
-from tasks.draw import Draw
+from chomsky_ladder.tasks.base import PAD, Batch, Task
+from chomsky_ladder.tasks.draw import Draw
 
 
 @dataclass(frozen=True, kw_only=True)

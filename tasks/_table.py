@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import NoReturn
 
-from tasks._automata import Automaton
-from tasks._regex import checked_alphabet, minimal
+from chomsky_ladder.tasks._automata import Automaton
+from chomsky_ladder.tasks._regex import checked_alphabet, minimal
 
 MOST_ROWS = 4096
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.draw import Draw
+from chomsky_ladder.tasks.draw import Draw
 
 PAD = 0
 
@@ -180,7 +180,7 @@ def _counted_laws(task: Task, length: int) -> tuple[np.ndarray, np.ndarray]:
     return laws[0], laws[1]
 
 
-TASKS: list[type[Task]] = []  # in the order of registration; harness/registry.py settles names and conflicts
+TASKS: list[type[Task]] = []  # in the order of registration; harness/config/registry.py settles names and conflicts
 
 AnyTask = TypeVar("AnyTask", bound=type[Task])
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from tasks._binary import END, ONE, ZERO, Operation
-from tasks.base import register
+from chomsky_ladder.tasks._binary import END, ONE, ZERO, Operation
+from chomsky_ladder.tasks.base import register
 
 
 @register

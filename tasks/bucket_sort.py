@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.base import bounded, register
-from tasks.draw import Draw
-from tasks.layout import Transduction
+from chomsky_ladder.tasks.base import bounded, register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Transduction
 
 FIRST = 1
 

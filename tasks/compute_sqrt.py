@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks._binary import LIMB, ONE, ZERO, bits, carried, exceeds, limbs, nonzero_bits, products
-from tasks.base import register
-from tasks.draw import Draw
-from tasks.layout import Transduction
+from chomsky_ladder.tasks._binary import LIMB, ONE, ZERO, bits, carried, exceeds, limbs, nonzero_bits, products
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Transduction
 
 
 @register

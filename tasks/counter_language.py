@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks.base import PAD, Floors, bounded, register
-from tasks.draw import Draw
-from tasks.layout import Classification
+from chomsky_ladder.tasks.base import PAD, Floors, bounded, register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
 
 A = 1
 CEILING = 255  # what a counter of the state saturates at

@@ -8,8 +8,8 @@ Context-sensitive. `repetition` with the settings of Deletang et al. 2022 (2207.
 
 from dataclasses import dataclass
 
-from tasks.base import register
-from tasks.repetition import Repetition
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.repetition import Repetition
 
 
 @register

@@ -29,10 +29,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks._automata import SCALE, Automaton, random_path
-from tasks.base import PAD, Floors, bounded, register
-from tasks.draw import Draw
-from tasks.layout import Classification
+from chomsky_ladder.tasks._automata import SCALE, Automaton, random_path
+from chomsky_ladder.tasks.base import PAD, Floors, bounded, register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
 
 OPEN, CLOSE = 1, 2  # of the first kind; each further kind has the next two tokens
 DIPS_INSIDE = 6  # symbols, at least, of a string ( .. ) of one kind with as many ( as ) that is not balanced

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.base import PAD, register
-from tasks.draw import Draw
-from tasks.layout import Classification
+from chomsky_ladder.tasks.base import PAD, register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
 
 A, B = 1, 2
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks.base import PAD, register
-from tasks.draw import Draw
-from tasks.layout import Classification
+from chomsky_ladder.tasks.base import PAD, register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
 
 WRITE, READ, IGNORE, ZERO = 1, 2, 3, 4
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks.base import bounded, register
-from tasks.draw import Draw
-from tasks.layout import Classification
+from chomsky_ladder.tasks.base import bounded, register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
 
 MARK, FIRST = 1, 2
 

@@ -19,8 +19,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tasks.base import PAD, Batch, Task
-from tasks.draw import Draw
+from chomsky_ladder.tasks.base import PAD, Batch, Task
+from chomsky_ladder.tasks.draw import Draw
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks._counting import FIRST, Counting, generating, occurrences
-from tasks.base import register
-from tasks.draw import Draw
+from chomsky_ladder.tasks._counting import FIRST, Counting, generating, occurrences
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.draw import Draw
 
 
 @register

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from tasks._counting import Counting, generating, largest_counts, occurrences
-from tasks.base import register
+from chomsky_ladder.tasks._counting import Counting, generating, largest_counts, occurrences
+from chomsky_ladder.tasks.base import register
 
 
 @register

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks._arithmetic import Arithmetic
-from tasks.base import register
-from tasks.draw import Draw
+from chomsky_ladder.tasks._arithmetic import Arithmetic
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.draw import Draw
 
 PLUS, MINUS, TIMES, EQUALS, ZERO = 1, 2, 3, 4, 5
 

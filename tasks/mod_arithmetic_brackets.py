@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from tasks._arithmetic import Arithmetic
-from tasks._expressions import EQUALS, ZERO, draw_trees, evaluate, value_law
-from tasks.base import register
-from tasks.draw import Draw
+from chomsky_ladder.tasks._arithmetic import Arithmetic
+from chomsky_ladder.tasks._expressions import EQUALS, ZERO, draw_trees, evaluate, value_law
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.draw import Draw
 
 
 @register

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.base import PAD, Batch, Task, bounded, register
-from tasks.draw import Draw
+from chomsky_ladder.tasks.base import PAD, Batch, Task, bounded, register
+from chomsky_ladder.tasks.draw import Draw
 
 BLANK, FIRST_KEY = 1, 2  # then the keys, then the values
 CELL_BITS, STEP_BITS = 12, 18  # the exponential's table has 2**12 cells of 2**18 steps

@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tasks._rearrangement import Rearrangement
-from tasks.base import register
+from chomsky_ladder.tasks._rearrangement import Rearrangement
+from chomsky_ladder.tasks.base import register
 
 
 @register

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks._othello import SIZES, bit_table, names_of, random_games, replay, squares_of, vocab_of
-from tasks.base import PAD, Batch, Floors, Task, register
-from tasks.draw import Draw
+from chomsky_ladder.tasks._othello import SIZES, bit_table, names_of, random_games, replay, squares_of, vocab_of
+from chomsky_ladder.tasks.base import PAD, Batch, Floors, Task, register
+from chomsky_ladder.tasks.draw import Draw
 
 EMPTY, MINE, THEIRS = 0, 1, 2  # of `state`; of `boards` as black sees them, MINE is black and THEIRS white
 SHORTEST, WHOLE = 2, 60  # the moves that a length can ask for

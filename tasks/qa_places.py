@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks._sentences import Story
-from tasks.base import register
-from tasks.draw import Draw
+from chomsky_ladder.tasks._sentences import Story
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.draw import Draw
 
 NAMES = ("mary", "john", "sandra", "daniel", "anna", "peter", "emma", "tom")
 PLACES = ("kitchen", "garden", "office", "bathroom", "hallway", "bedroom", "cellar", "attic")

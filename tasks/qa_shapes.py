@@ -10,8 +10,8 @@ axis. After the positional reasoning of the bAbI questions of Weston et al. 2015
 
 from dataclasses import dataclass
 
-from tasks._orders import Orders
-from tasks.base import register
+from chomsky_ladder.tasks._orders import Orders
+from chomsky_ladder.tasks.base import register
 
 
 @register

@@ -10,8 +10,8 @@ what. After the time reasoning of the bAbI questions of Weston et al. 2015 (1502
 
 from dataclasses import dataclass
 
-from tasks._orders import Orders
-from tasks.base import register
+from chomsky_ladder.tasks._orders import Orders
+from chomsky_ladder.tasks.base import register
 
 
 @register

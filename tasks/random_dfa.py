@@ -14,10 +14,10 @@ from math import exp
 
 import numpy as np
 
-from tasks._automata import Automaton, minimised, reachable
-from tasks._membership import Membership, mixed
-from tasks.base import bounded, register
-from tasks.draw import NumpyDraw
+from chomsky_ladder.tasks._automata import Automaton, minimised, reachable
+from chomsky_ladder.tasks._membership import Membership, mixed
+from chomsky_ladder.tasks.base import bounded, register
+from chomsky_ladder.tasks.draw import NumpyDraw
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TRIES = 1000

@@ -16,11 +16,11 @@ al. 2020 (2009.11264), Liu et al. 2022 (2210.10749); near misses, there by any e
 
 from dataclasses import dataclass
 
-from tasks._automata import Automaton
-from tasks._membership import Membership
-from tasks._regex import from_pattern
-from tasks._table import from_table
-from tasks.base import register
+from chomsky_ladder.tasks._automata import Automaton
+from chomsky_ladder.tasks._membership import Membership
+from chomsky_ladder.tasks._regex import from_pattern
+from chomsky_ladder.tasks._table import from_table
+from chomsky_ladder.tasks.base import register
 
 
 @register

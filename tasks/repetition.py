@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tasks._rearrangement import Rearrangement
-from tasks.base import register
+from chomsky_ladder.tasks._rearrangement import Rearrangement
+from chomsky_ladder.tasks.base import register
 
 
 @register

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks._arithmetic import Arithmetic
-from tasks._expressions import EQUALS, PLUS, TIMES, ZERO, Trees, draw_trees, evaluate, looked_up, parts
-from tasks.base import register
-from tasks.draw import Draw
-from tasks.layout import ACT
+from chomsky_ladder.tasks._arithmetic import Arithmetic
+from chomsky_ladder.tasks._expressions import EQUALS, PLUS, TIMES, ZERO, Trees, draw_trees, evaluate, looked_up, parts
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import ACT
 
 X, DIGIT = 8, 9  # the tokens: PAD, ACT, the codes of an expression one higher, x, the digits
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.base import bounded, register
-from tasks.draw import Draw
-from tasks.layout import MarkedTransduction
+from chomsky_ladder.tasks.base import bounded, register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import MarkedTransduction
 
 POP, STACK = 2, 3  # then the stack symbols, then their pushes
 

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks._automata import composed, states_along
-from tasks._text_files import FIRST_WORD, PARTS, Corpus, digest, open_text
-from tasks.base import PAD, Batch, Task, bounded, register
-from tasks.draw import Draw
+from chomsky_ladder.tasks._automata import composed, states_along
+from chomsky_ladder.tasks._text_files import FIRST_WORD, PARTS, Corpus, digest, open_text
+from chomsky_ladder.tasks.base import PAD, Batch, Task, bounded, register
+from chomsky_ladder.tasks.draw import Draw
 
 LETTERS = "abcd"
 CHAIN = ((4, 2, 1, 1), (4, 4, 0, 0), (8, 0, 0, 0), (0, 0, 4, 4))  # in eighths

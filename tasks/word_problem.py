@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks import _monoid
-from tasks.base import register
-from tasks.draw import Draw
-from tasks.layout import Classification
+from chomsky_ladder.tasks import _monoid
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
 
 FIRST = 1
 

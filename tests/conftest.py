@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 
-from harness.machine import avoid_faulty_tiles
-from harness.registry import discover
-from models.base import MODELS
-from tasks.base import TASKS
+from chomsky_ladder.harness.config.registry import discover
+from chomsky_ladder.harness.train.machine import avoid_faulty_tiles
+from chomsky_ladder.models.base import MODELS
+from chomsky_ladder.tasks.base import TASKS
 
 torch.set_num_threads(1)  # two beside a busy neighbour ran 3-16x slower
 avoid_faulty_tiles()

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.conformance import check, checks, run_check, specimen
-from harness.registry import all_models, all_tasks
-from models.base import ModelConfig
-from models.block import Block, Context, State
-from models.lstm import LSTMConfig
-from tasks.draw import Draw
-from tasks.parity import Parity
+from chomsky_ladder.harness.config.registry import all_models, all_tasks
+from chomsky_ladder.harness.conform.suite import check, checks, run_check, specimen
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.block import Block, Context, State
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.parity import Parity
 
 PARTS = {
     **{("task", name): classes[0] for name, classes in all_tasks().items()},

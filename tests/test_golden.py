@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.registry import all_models, all_tasks
+from chomsky_ladder.harness.config.registry import all_models, all_tasks
 
 ROOT = Path(__file__).parents[1]
 _spec = importlib.util.spec_from_file_location("golden", ROOT / "scripts" / "golden.py")

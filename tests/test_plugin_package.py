@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-LADDER = [sys.executable, "-m", "harness.cli"]
+LADDER = [sys.executable, "-m", "chomsky_ladder"]
 
 
 @pytest.fixture(scope="module")

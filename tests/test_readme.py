@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli, tables
+from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.tables import files as tables
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Eval, Run, Train
-from harness.exec import Exec
-from harness.train import execute
-from models.base import ModelConfig
-from models.delta_net import DeltaNetConfig
-from models.lstm import LSTMConfig
-from models.mamba import MambaConfig
-from models.xlstm import XLSTMConfig
-from tasks.parity import Parity
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.delta_net import DeltaNetConfig
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.models.mamba import MambaConfig
+from chomsky_ladder.models.xlstm import XLSTMConfig
+from chomsky_ladder.tasks.parity import Parity
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Eval, Run, Train
-from harness.exec import Exec
-from harness.train import execute
-from models.gated_delta_net import GatedDeltaNetConfig
-from models.gated_delta_product import GatedDeltaProductConfig
-from tasks.parity import Parity
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.models.gated_delta_net import GatedDeltaNetConfig
+from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
+from chomsky_ladder.tasks.parity import Parity
 
 pytestmark = pytest.mark.slow
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Eval, Run, Train
-from harness.exec import Exec
-from harness.train import execute
-from models.base import ModelConfig
-from models.rnn import RNNConfig
-from models.stack_rnn import StackRNNConfig
-from tasks.reverse_string import ReverseString
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.rnn import RNNConfig
+from chomsky_ladder.models.stack_rnn import StackRNNConfig
+from chomsky_ladder.tasks.reverse_string import ReverseString
 
 pytestmark = pytest.mark.slow
 

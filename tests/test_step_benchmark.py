@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.registry import all_models
+from chomsky_ladder.harness.config.registry import all_models
 
 ROOT = Path(__file__).parents[1]
 _spec = importlib.util.spec_from_file_location("step_benchmark", ROOT / "scripts" / "step_benchmark.py")

@@ -10,15 +10,15 @@ from types import ModuleType
 
 import pandas as pd
 import pytest
-from records_by_hand import record
 
-from harness.protocols import labels
-from harness.published import published
-from harness.records import RunFolder
-from harness.study import study_runs
-from harness.study_command import main, published_tables
-from harness.table_depth import depths
-from harness.tables import stored
+from chomsky_ladder.harness.cli.study import main, published_tables
+from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.sweep.study import study_runs
+from chomsky_ladder.harness.tables.depth import depths
+from chomsky_ladder.harness.tables.files import stored
+from chomsky_ladder.harness.tables.published import published
+from support.records_by_hand import record
 
 ROOT = Path(__file__).parents[1]
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits")
@@ -47,7 +47,7 @@ def test_a_study_lists_a_cell_once_at_every_budget(name: str) -> None:
 def test_the_table_of_the_paper_is_whole_at_the_full_budget() -> None:
     runs = study("xlstm_table").runs("full")
     assert len(runs) == 12 * 15 * 9 and {run.train.steps for run in runs} == {100_000}
-    paper = pd.read_csv(ROOT / "harness/published/xlstm_formal_language_table.csv")
+    paper = pd.read_csv(ROOT / "harness/tables/papers/xlstm_formal_language_table.csv")
     assert {labels(run)["model"] for run in runs} == set(published("xlstm").models)
     assert len(published("xlstm").models) == paper["model"].nunique()
 

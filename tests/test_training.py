@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from seldom import seldom
 
-from harness.config import Eval, Run, Train
-from harness.exec import Exec
-from harness.registry import all_models
-from harness.train import execute
-from tasks.even_pairs import EvenPairs
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.registry import all_models
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.tasks.even_pairs import EvenPairs
+from support.seldom import seldom
 
 RATES = {"encoder_decoder": 4e-3}
 

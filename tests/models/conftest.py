@@ -1,3 +1,3 @@
 """Every test of a model starts from the same seed."""
 
-from layers import seeded as seeded
+from support.layers import seeded as seeded

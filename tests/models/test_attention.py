@@ -5,17 +5,17 @@ import math
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from models._attention import FUSED_FROM, Attention, attend, explicit_attention
-from models._positions import rotate
-from models.backbone import Backbone
-from models.block import Backend, Context
-from models.encoder import EncoderConfig
-from models.lstm_block import LSTMBlockConfig
-from models.moe import MoEConfig
-from models.transformer import TransformerConfig
+from chomsky_ladder.models.backbone import Backbone
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.encoder import EncoderConfig
+from chomsky_ladder.models.layers.attention import FUSED_FROM, Attention, attend, explicit_attention
+from chomsky_ladder.models.layers.positions import rotate
+from chomsky_ladder.models.lstm_block import LSTMBlockConfig
+from chomsky_ladder.models.moe import MoEConfig
+from chomsky_ladder.models.transformer import TransformerConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 import torch
-from small_backbones import ALL, STEPWISE, VOCAB, close, start
 from torch import nn
 
-from models.backbone import count_parameters, state_bytes
-from models.base import ModelConfig
-from models.block import Context, Norm, make_norm
-from models.encoder import EncoderConfig
-from models.lstm import LSTMConfig
-from models.lstm_block import LSTMBlockConfig
-from models.moe import MoEConfig
-from models.transformer import TransformerConfig
+from chomsky_ladder.models.backbone import count_parameters, state_bytes
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.block import Context, Norm, make_norm
+from chomsky_ladder.models.encoder import EncoderConfig
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.models.lstm_block import LSTMBlockConfig
+from chomsky_ladder.models.moe import MoEConfig
+from chomsky_ladder.models.transformer import TransformerConfig
+from support.small_backbones import ALL, STEPWISE, VOCAB, close, start
 
 torch.set_num_threads(1)
 

@@ -6,17 +6,17 @@ from itertools import product
 
 import pytest
 import torch
-from small_backbones import ALL, STEPWISE, VOCAB, close, start
 from torch import Tensor, nn
 
-from models.backbone import Backbone, count_parameters, state_bytes
-from models.base import ModelConfig
-from models.block import Block, Context, State
-from models.encoder import EncoderConfig
-from models.lstm_block import LSTMBlockConfig
-from models.moe import MoEConfig
-from models.transformer import TransformerConfig
-from tasks.draw import Draw
+from chomsky_ladder.models.backbone import Backbone, count_parameters, state_bytes
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.block import Block, Context, State
+from chomsky_ladder.models.encoder import EncoderConfig
+from chomsky_ladder.models.lstm_block import LSTMBlockConfig
+from chomsky_ladder.models.moe import MoEConfig
+from chomsky_ladder.models.transformer import TransformerConfig
+from chomsky_ladder.tasks.draw import Draw
+from support.small_backbones import ALL, STEPWISE, VOCAB, close, start
 
 torch.set_num_threads(1)
 

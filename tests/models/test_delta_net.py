@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from models._delta import CHUNK, delta_rule
-from models.block import Context
-from models.delta_net import DeltaNetConfig, DeltaRule
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.delta_net import DeltaNetConfig, DeltaRule
+from chomsky_ladder.models.scans.delta import CHUNK, delta_rule
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from layers import close, gradients
 from torch import Tensor
 
-from models import _diagonal
-from models._diagonal import diagonal_scan, scan_loop
-from models.block import Context
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.scans import diagonal as _diagonal
+from chomsky_ladder.models.scans.diagonal import diagonal_scan, scan_loop
+from support.layers import close, gradients
 
 torch.set_num_threads(1)
 

@@ -3,11 +3,21 @@
 import numpy as np
 import pytest
 import torch
-from machine_oracles import Told, Weights, assert_equal_to, controller, cosine, linear, sigmoid, softmax, softplus
 from torch import Tensor
 
-from models.block import Context
-from models.dnc import DNCConfig, DNCMachine, allocation, linked
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.dnc import DNCConfig, DNCMachine, allocation, linked
+from support.machine_oracles import (
+    Told,
+    Weights,
+    assert_equal_to,
+    controller,
+    cosine,
+    linear,
+    sigmoid,
+    softmax,
+    softplus,
+)
 
 torch.set_num_threads(1)
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from harness.conformance import check
-from models.backbone import Backbone, count_parameters
-from models.block import Backend, Context
-from models.encoder_decoder import Decoder, Encoder, EncoderDecoderConfig
+from chomsky_ladder.harness.conform.suite import check
+from chomsky_ladder.models.backbone import Backbone, count_parameters
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.encoder_decoder import Decoder, Encoder, EncoderDecoderConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

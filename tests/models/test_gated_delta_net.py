@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models._delta import delta_rule
-from models._gated_delta import LARGEST_CHUNK, gated_delta_rule
-from models.backbone import state_bytes
-from models.block import Context
-from models.gated_delta_net import GatedDeltaNetConfig, GatedDeltaRule
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.backbone import state_bytes
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.gated_delta_net import GatedDeltaNetConfig, GatedDeltaRule
+from chomsky_ladder.models.scans.delta import delta_rule
+from chomsky_ladder.models.scans.gated_delta import LARGEST_CHUNK, gated_delta_rule
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from models._gated_delta import LARGEST_CHUNK, gated_delta_rule
-from models.block import Context
-from models.gated_delta_net import GatedDeltaNetConfig
-from models.gated_delta_product import GatedDeltaProductConfig
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.gated_delta_net import GatedDeltaNetConfig
+from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
+from chomsky_ladder.models.scans.gated_delta import LARGEST_CHUNK, gated_delta_rule
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from layers import close, gradients, lively
 from torch import Tensor, nn
 
-from models.block import Context
-from models.gla import GatedLinearAttention, GLAConfig
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.gla import GatedLinearAttention, GLAConfig
+from support.layers import close, gradients, lively
 
 torch.set_num_threads(1)
 

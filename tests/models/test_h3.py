@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from layers import close, gradients, lively
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models.block import Context
-from models.h3 import H3, H3Config
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.h3 import H3, H3Config
+from support.layers import close, gradients, lively
 
 torch.set_num_threads(1)
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from layers import close, gradients, lively
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models.block import Context
-from models.hgrn import GatedRecurrence, HGRNConfig, LowerBounds
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.hgrn import GatedRecurrence, HGRNConfig, LowerBounds
+from support.layers import close, gradients, lively
 
 VOCAB = 11
 

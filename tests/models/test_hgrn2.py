@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from layers import close, gradients, lively
 from torch import Tensor
 
-from models.block import Context
-from models.hgrn import LowerBounds
-from models.hgrn2 import ExpandedRecurrence, HGRN2Config
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.hgrn import LowerBounds
+from chomsky_ladder.models.hgrn2 import ExpandedRecurrence, HGRN2Config
+from support.layers import close, gradients, lively
 
 torch.set_num_threads(1)
 

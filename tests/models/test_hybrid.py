@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models._attention import Attention
-from models.backbone import Backbone
-from models.base import ModelConfig, register
-from models.block import Block, Context, State
-from models.hybrid import HybridConfig
-from models.lstm import LSTMBlock
-from models.lstm_block import LSTMLayer
-from models.transformer import TransformerConfig
-from models.xlstm import MLSTM, SLSTM
+from chomsky_ladder.models.backbone import Backbone
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State
+from chomsky_ladder.models.hybrid import HybridConfig
+from chomsky_ladder.models.layers.attention import Attention
+from chomsky_ladder.models.lstm import LSTMBlock
+from chomsky_ladder.models.lstm_block import LSTMLayer
+from chomsky_ladder.models.transformer import TransformerConfig
+from chomsky_ladder.models.xlstm import MLSTM, SLSTM
 
 torch.set_num_threads(1)
 

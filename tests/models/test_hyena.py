@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models.block import Context
-from models.hyena import Hyena, HyenaConfig, LongFilters, convolved
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.hyena import Hyena, HyenaConfig, LongFilters, convolved
+from support.layers import close
 
 torch.set_num_threads(1)
 

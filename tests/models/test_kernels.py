@@ -4,14 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.cli import main
-from harness.registry import all_models
-from models import _kernel_calls, _kernels
-from models._convolution import ShortConvolution
-from models._mlstm import mlstm_chunks, mlstm_start
-from models._selective import selective_scan
-from models._slstm import slstm_scan, slstm_start
-from models.block import Context
+from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.config.registry import all_models
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.kernels import calls as _kernel_calls
+from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.selective import selective_scan
+from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
+from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
 
 CPU = torch.device("cpu")
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from models.block import Backend, Context
-from models.lstm import LSTMCell, LSTMConfig
-from models.lstm_block import LSTMBlockConfig
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.lstm import LSTMCell, LSTMConfig
+from chomsky_ladder.models.lstm_block import LSTMBlockConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

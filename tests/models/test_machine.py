@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.sizing import active_parameters, sized
-from models.base import ModelConfig
-from models.block import Context
-from models.dnc import DNCConfig
-from models.ntm import NTMConfig
-from models.slice import SLiCEConfig
-from models.stack_rnn import StackRNNConfig
-from models.tape_rnn import TapeRNNConfig
+from chomsky_ladder.harness.config.sizing import active_parameters, sized
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.dnc import DNCConfig
+from chomsky_ladder.models.ntm import NTMConfig
+from chomsky_ladder.models.slice import SLiCEConfig
+from chomsky_ladder.models.stack_rnn import StackRNNConfig
+from chomsky_ladder.models.tape_rnn import TapeRNNConfig
 
 torch.set_num_threads(1)
 

@@ -6,18 +6,19 @@ from functools import partial
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-from harness.optim import declared
-from models import _native, _selective_scan
-from models._convolution import ShortConvolution
-from models._native_scan import native_selective_scan
-from models._selective import selective_scan
-from models._selective_scan import initial_dt_bias, scan_chunks, scan_loop
-from models.block import Backend, Context
-from models.mamba import MambaConfig, SelectiveSSM
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.kernels import native as _native
+from chomsky_ladder.models.kernels.native_scan import native_selective_scan
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.selective import selective_scan
+from chomsky_ladder.models.mamba import MambaConfig, SelectiveSSM
+from chomsky_ladder.models.scans import selective as _selective_scan
+from chomsky_ladder.models.scans.selective import initial_dt_bias, scan_chunks, scan_loop
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models._ssd import ssd_chunks, ssd_step
-from models.block import Context
-from models.mamba2 import SSD, Mamba2Config
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.mamba2 import SSD, Mamba2Config
+from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from layers import close, gradients, lively
 from torch import Tensor, nn
 
-from harness import conform_model
-from harness.optim import declared
-from models.backbone import state_bytes
-from models.block import Context
-from models.mamba3 import Mamba3Config, TrapezoidalSSM
+from chomsky_ladder.harness.conform import model as conform_model
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.backbone import state_bytes
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.mamba3 import Mamba3Config, TrapezoidalSSM
+from support.layers import close, gradients, lively
 
 torch.set_num_threads(1)
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from layers import close, gradients, lively
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from models.block import Context
-from models.min_gru import MinGRU, MinGRUConfig, positive
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.min_gru import MinGRU, MinGRUConfig, positive
+from support.layers import close, gradients, lively
 
 torch.set_num_threads(1)
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from layers import close, gradients, lively
 from torch import Tensor, nn
 
-from models.block import Context
-from models.min_gru import MinGRU, MinGRUConfig
-from models.min_lstm import MinLSTM, MinLSTMConfig
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.min_gru import MinGRU, MinGRUConfig
+from chomsky_ladder.models.min_lstm import MinLSTM, MinLSTMConfig
+from support.layers import close, gradients, lively
 
 torch.set_num_threads(1)
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor
 
-from models._mlstm import Carried, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
+from chomsky_ladder.models.scans.mlstm import Carried, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from models.block import Context
-from models.moe import Experts, MoEConfig
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.moe import Experts, MoEConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

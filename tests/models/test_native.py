@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from layers import close
 
-from models import _kernels, _native
-from models._mlstm import SHORT
-from models._native_scan import CHUNK
-from models._native_slstm import native_slstm_scan
-from models._slstm import slstm_scan, slstm_start
-from models.base import ModelConfig
-from models.block import Backend, Context
-from models.mamba import MambaConfig
-from models.min_gru import MinGRUConfig
-from models.xlstm import XLSTMConfig
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.kernels import native as _native
+from chomsky_ladder.models.kernels.native_scan import CHUNK
+from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
+from chomsky_ladder.models.mamba import MambaConfig
+from chomsky_ladder.models.min_gru import MinGRUConfig
+from chomsky_ladder.models.scans.mlstm import SHORT
+from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.xlstm import XLSTMConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -5,11 +5,21 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from machine_oracles import Told, Weights, assert_equal_to, controller, cosine, linear, sigmoid, softmax, softplus
 from torch import Tensor
 
-from models.block import Context
-from models.ntm import NTMConfig, NTMMachine
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.ntm import NTMConfig, NTMMachine
+from support.machine_oracles import (
+    Told,
+    Weights,
+    assert_equal_to,
+    controller,
+    cosine,
+    linear,
+    sigmoid,
+    softmax,
+    softplus,
+)
 
 torch.set_num_threads(1)
 

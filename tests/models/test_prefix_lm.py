@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from layers import close
 
-from models.block import Backend, Context
-from models.encoder import EncoderConfig
-from models.prefix_lm import PrefixLMConfig
-from models.transformer import TransformerConfig
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.encoder import EncoderConfig
+from chomsky_ladder.models.prefix_lm import PrefixLMConfig
+from chomsky_ladder.models.transformer import TransformerConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from models._chunked import CHUNK, decayed_attention
-from models.block import Context
-from models.retention import Retention, RetentionConfig
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.retention import Retention, RetentionConfig
+from chomsky_ladder.models.scans.chunked import CHUNK, decayed_attention
+from support.layers import close
 
 torch.set_num_threads(1)
 

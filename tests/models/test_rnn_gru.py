@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models.block import Backend, Context
-from models.gru import GRUCell, GRUConfig
-from models.rnn import Cell, RNNCell, RNNConfig
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.gru import GRUCell, GRUConfig
+from chomsky_ladder.models.rnn import Cell, RNNCell, RNNConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models._token_shift import ChannelMix, NormedEntry, token_before
-from models.block import Context
-from models.rwkv4 import RWKV4Config, TimeMix, wkv
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.layers.token_shift import ChannelMix, NormedEntry, token_before
+from chomsky_ladder.models.rwkv4 import RWKV4Config, TimeMix, wkv
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models._decayed import decayed_past
-from models._token_shift import NormedEntry
-from models.block import Context
-from models.rwkv5 import RWKV5Config, TimeMix
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.layers.token_shift import NormedEntry
+from chomsky_ladder.models.rwkv5 import RWKV5Config, TimeMix
+from chomsky_ladder.models.scans.decayed import decayed_past
+from support.layers import close
 
 torch.set_num_threads(1)
 

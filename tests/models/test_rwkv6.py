@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from layers import close, gradients
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models.block import Context
-from models.rwkv5 import RWKV5Config
-from models.rwkv6 import DynamicTimeMix, RWKV6Config
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.rwkv5 import RWKV5Config
+from chomsky_ladder.models.rwkv6 import DynamicTimeMix, RWKV6Config
+from support.layers import close, gradients
 
 torch.set_num_threads(1)
 

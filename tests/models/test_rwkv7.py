@@ -4,14 +4,14 @@ import math
 
 import pytest
 import torch
-from layers import close, gradients
 from torch import Tensor, nn
 
-from harness.optim import declared
-from models._generalised_delta import CHUNK, generalised_delta_rule
-from models.backbone import state_bytes
-from models.block import Context
-from models.rwkv7 import FIRST_VALUES, PlainChannelMix, RWKV7Config, TimeMix
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.backbone import state_bytes
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.rwkv7 import FIRST_VALUES, PlainChannelMix, RWKV7Config, TimeMix
+from chomsky_ladder.models.scans.generalised_delta import CHUNK, generalised_delta_rule
+from support.layers import close, gradients
 
 torch.set_num_threads(1)
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from layers import close
 
-from harness.optim import declared
-from models._hippo import legs, legs_modes
-from models.block import Context
-from models.s4 import S4Config, StateSpace
+from chomsky_ladder.harness.train.optim import declared
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.s4 import S4Config, StateSpace
+from chomsky_ladder.models.scans.hippo import legs, legs_modes
+from support.layers import close
 
 torch.set_num_threads(1)
 

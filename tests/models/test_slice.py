@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from machine_oracles import Weights, assert_equal_to, linear, sigmoid
 from torch import Tensor
 
-from models.block import Context
-from models.slice import SLiCEBlock, SLiCEConfig, by_halves, in_turn
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.slice import SLiCEBlock, SLiCEConfig, by_halves, in_turn
+from support.machine_oracles import Weights, assert_equal_to, linear, sigmoid
 
 torch.set_num_threads(1)
 

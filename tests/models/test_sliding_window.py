@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from layers import close
 from torch import nn
 
-from harness.conformance import check
-from models._attention import SMALLEST_BLOCK, attend, banded_attention, explicit_attention
-from models.block import Context
-from models.sliding_window import SlidingWindowConfig
-from models.transformer import TransformerConfig
+from chomsky_ladder.harness.conform.suite import check
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.layers.attention import SMALLEST_BLOCK, attend, banded_attention, explicit_attention
+from chomsky_ladder.models.sliding_window import SlidingWindowConfig
+from chomsky_ladder.models.transformer import TransformerConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

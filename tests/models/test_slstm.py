@@ -5,12 +5,20 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor
 
-from models import _native
-from models._native_slstm import native_slstm_scan
-from models._slstm import Carried, Read, Weights, fused_slstm_scan, slstm_scan, slstm_start, slstm_step
+from chomsky_ladder.models.kernels import native as _native
+from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
+from chomsky_ladder.models.scans.slstm import (
+    Carried,
+    Read,
+    Weights,
+    fused_slstm_scan,
+    slstm_scan,
+    slstm_start,
+    slstm_step,
+)
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from machine_oracles import Told, Weights, assert_equal_to, controller, linear, softmax
 
-from models.block import Context
-from models.stack_rnn import StackMachine, StackRNNConfig
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.stack_rnn import StackMachine, StackRNNConfig
+from support.machine_oracles import Told, Weights, assert_equal_to, controller, linear, softmax
 
 torch.set_num_threads(1)
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from machine_oracles import Told, Weights, assert_equal_to, controller, linear, softmax
 from torch import nn
 
-from harness.conformance import check
-from models.block import Context
-from models.tape_rnn import TapeMachine, TapeRNNConfig
+from chomsky_ladder.harness.conform.suite import check
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.tape_rnn import TapeMachine, TapeRNNConfig
+from support.machine_oracles import Told, Weights, assert_equal_to, controller, linear, softmax
 
 torch.set_num_threads(1)
 

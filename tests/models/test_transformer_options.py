@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from harness.conformance import check
-from models._attention import Attention, Sees, attend
-from models._feed_forward import MLP
-from models._positions import Positioned, sinusoids, slopes
-from models.block import Backend, Context, State
-from models.encoder import EncoderConfig
-from models.moe import MoEConfig
-from models.prefix_lm import PrefixLMConfig
-from models.transformer import TransformerConfig
+from chomsky_ladder.harness.conform.suite import check
+from chomsky_ladder.models.block import Backend, Context, State
+from chomsky_ladder.models.encoder import EncoderConfig
+from chomsky_ladder.models.layers.attention import Attention, Sees, attend
+from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.positions import Positioned, sinusoids, slopes
+from chomsky_ladder.models.moe import MoEConfig
+from chomsky_ladder.models.prefix_lm import PrefixLMConfig
+from chomsky_ladder.models.transformer import TransformerConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

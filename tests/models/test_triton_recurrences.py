@@ -1,7 +1,7 @@
 """The fused LSTM and sLSTM equal their references: in Triton's interpreter, and on a GPU where there is one.
 
-The interpreter works in a process of its own (tests/fused_recurrences.py); the tests read what that printed for each
-case.
+The interpreter works in a process of its own (tests/support/fused_recurrences.py); the tests read what that printed for
+each case.
 """
 
 import json
@@ -9,10 +9,11 @@ import os
 import subprocess
 import sys
 
-import fused_recurrences
 import pytest
 import torch
-from fused_recurrences import CHECKS, Case, Cell, drawn, needs_triton, scan
+
+from support import fused_recurrences
+from support.fused_recurrences import CHECKS, Case, Cell, drawn, needs_triton, scan
 
 pytestmark = needs_triton
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from fused_recurrences import Case, Cell, drawn, module, needs_triton, plain_products, scan, weighted_sum
 from torch import Tensor
+
+from support.fused_recurrences import Case, Cell, drawn, module, needs_triton, plain_products, scan, weighted_sum
 
 pytestmark = needs_triton
 

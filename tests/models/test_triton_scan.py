@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models._selective_scan import scan_loop
+from chomsky_ladder.models.scans.selective import scan_loop
 
 if importlib.util.find_spec("triton") is None:
     if os.environ.get("LADDER_ORACLES") == "required":
@@ -31,8 +31,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from models import _triton_scan
-from models._triton_scan import _Tiling, triton_selective_scan
+from chomsky_ladder.models.kernels import triton_scan as _triton_scan
+from chomsky_ladder.models.kernels.triton_scan import _Tiling, triton_selective_scan
 
 torch.set_num_threads(1)
 

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from layers import close
 from torch import Tensor, nn
 
-from models import _native, xlstm
-from models._mlstm import mlstm_chunks, mlstm_start
-from models._slstm import slstm_scan, slstm_start
-from models.block import Backend, Context
-from models.xlstm import MLSTM, SLSTM, XLSTMConfig
+from chomsky_ladder.models import xlstm
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.kernels import native as _native
+from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
+from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.xlstm import MLSTM, SLSTM, XLSTMConfig
+from support.layers import close
 
 torch.set_num_threads(1)
 

@@ -8,7 +8,8 @@ import importlib.util
 import os
 
 import pytest
-from layers import seeded as seeded
+
+from support.layers import seeded as seeded
 
 MISSING = [package for package in ("rwkv", "transformers", "xlstm") if importlib.util.find_spec(package) is None]
 if MISSING and os.environ.get("LADDER_ORACLES") == "required":

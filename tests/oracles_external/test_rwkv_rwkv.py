@@ -10,11 +10,11 @@ from torch import Tensor, nn
 os.environ["RWKV_JIT_ON"] = os.environ["RWKV_CUDA_ON"] = os.environ["RWKV_V7_ON"] = "0"
 rwkv = pytest.importorskip("rwkv.model")
 
-from models.base import ModelConfig  # noqa: E402
-from models.block import Context  # noqa: E402
-from models.rwkv4 import RWKV4Config  # noqa: E402
-from models.rwkv5 import RWKV5Config  # noqa: E402
-from models.rwkv6 import RWKV6Config  # noqa: E402
+from chomsky_ladder.models.base import ModelConfig  # noqa: E402
+from chomsky_ladder.models.block import Context  # noqa: E402
+from chomsky_ladder.models.rwkv4 import RWKV4Config  # noqa: E402
+from chomsky_ladder.models.rwkv5 import RWKV5Config  # noqa: E402
+from chomsky_ladder.models.rwkv6 import RWKV6Config  # noqa: E402
 
 VOCAB, SIZE = 11, {"d_model": 32, "d_inner": 64, "num_blocks": 3}
 CONFIGS = [

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.block import Context
-from models.rwkv7 import RWKV7Config
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.rwkv7 import RWKV7Config
 
 VOCAB = 11
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models._positions import slopes
-from models.backbone import Backbone
-from models.block import Backend, Context
-from models.encoder import EncoderConfig
-from models.moe import MoEConfig
-from models.sliding_window import SlidingWindowConfig
-from models.transformer import TransformerConfig
+from chomsky_ladder.models.backbone import Backbone
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.encoder import EncoderConfig
+from chomsky_ladder.models.layers.positions import slopes
+from chomsky_ladder.models.moe import MoEConfig
+from chomsky_ladder.models.sliding_window import SlidingWindowConfig
+from chomsky_ladder.models.transformer import TransformerConfig
 
 transformers = pytest.importorskip("transformers")
 

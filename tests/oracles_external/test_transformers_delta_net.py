@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models._delta import delta_rule
+from chomsky_ladder.models.scans.delta import delta_rule
 
 theirs = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models._gated_delta import gated_delta_rule
-from models.block import Context
-from models.gated_delta_net import GatedDeltaNetConfig, GatedDeltaRule
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.gated_delta_net import GatedDeltaNetConfig, GatedDeltaRule
+from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
 
 qwen = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
 olmo = pytest.importorskip("transformers.models.olmo_hybrid.modeling_olmo_hybrid")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models._diagonal import diagonal_scan
-from models.block import Context
-from models.gla import write_then_read
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.gla import write_then_read
+from chomsky_ladder.models.scans.diagonal import diagonal_scan
 
 kimi = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
 gemma = pytest.importorskip("transformers.models.recurrent_gemma.modeling_recurrent_gemma")

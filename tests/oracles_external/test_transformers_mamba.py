@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.block import Backend, Context
-from models.mamba import MambaConfig
-from models.mamba2 import Mamba2Config
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.mamba import MambaConfig
+from chomsky_ladder.models.mamba2 import Mamba2Config
 
 transformers = pytest.importorskip("transformers")
 

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 transformers = pytest.importorskip("transformers")
 
-from models.block import Context  # noqa: E402
-from models.rwkv4 import RWKV4Config  # noqa: E402
+from chomsky_ladder.models.block import Context  # noqa: E402
+from chomsky_ladder.models.rwkv4 import RWKV4Config  # noqa: E402
 
 VOCAB, WIDTH, INNER, BLOCKS = 11, 16, 40, 3
 TOLERANCE = 2e-6  # of values of order 1 in float64: their keys and running maxima are rounded to fp32

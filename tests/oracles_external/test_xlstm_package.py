@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.block import Context
-from models.xlstm import XLSTMConfig
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.xlstm import XLSTMConfig
 
 xlstm = pytest.importorskip("xlstm")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.draw import Draw, NumpyDraw
+from chomsky_ladder.tasks.draw import Draw, NumpyDraw
 
 torch.set_num_threads(1)
 

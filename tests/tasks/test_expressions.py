@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tasks._expressions import draw_trees, evaluate, num_levels, parts, value_law
-from tasks.draw import Draw
-from tasks.mod_arithmetic_brackets import ModArithmeticBrackets
-from tasks.solve_equation import SolveEquation
+from chomsky_ladder.tasks._expressions import draw_trees, evaluate, num_levels, parts, value_law
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.mod_arithmetic_brackets import ModArithmeticBrackets
+from chomsky_ladder.tasks.solve_equation import SolveEquation
 
 
 def law_by_hand(size: int, modulus: int, operators: str) -> np.ndarray:

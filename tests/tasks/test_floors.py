@@ -13,16 +13,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from oracles import OPTIONS, ORACLES
 
-from tasks.base import Task
-from tasks.bucket_sort import BucketSort
-from tasks.cycle_nav import CycleNav
-from tasks.even_pairs import EvenPairs
-from tasks.mod_arithmetic import ModArithmetic
-from tasks.parity import Parity
-from tasks.reverse_string import ReverseString
-from tasks.stack_manipulation import StackManipulation
+from chomsky_ladder.tasks.base import Task
+from chomsky_ladder.tasks.bucket_sort import BucketSort
+from chomsky_ladder.tasks.cycle_nav import CycleNav
+from chomsky_ladder.tasks.even_pairs import EvenPairs
+from chomsky_ladder.tasks.mod_arithmetic import ModArithmetic
+from chomsky_ladder.tasks.parity import Parity
+from chomsky_ladder.tasks.reverse_string import ReverseString
+from chomsky_ladder.tasks.stack_manipulation import StackManipulation
+from support.oracles import OPTIONS, ORACLES
 
 torch.set_num_threads(1)
 

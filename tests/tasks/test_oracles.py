@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle_checks import STORIES, check, closing, legal_size, sample, slots
-from oracle_variants import SPEC, VARIANTS, VOCABULARIES, variants
-from oracles import LANGUAGES, ORACLES
 
-from harness.registry import find_task
-from tasks.base import PAD, Task
-from tasks.draw import Draw
+from chomsky_ladder.harness.config.registry import find_task
+from chomsky_ladder.tasks.base import PAD, Task
+from chomsky_ladder.tasks.draw import Draw
+from support.oracle_checks import STORIES, check, closing, legal_size, sample, slots
+from support.oracle_variants import SPEC, VARIANTS, VOCABULARIES, variants
+from support.oracles import LANGUAGES, ORACLES
 
 SPLITS = st.sampled_from(["train", "validation", "test", "probe/train"]) | st.text(max_size=8)
 SEEDS = st.integers(0, 2**31 - 1)

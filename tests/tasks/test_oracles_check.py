@@ -3,12 +3,12 @@
 from dataclasses import fields
 
 import pytest
-from oracle_checks import STORIES, check, sample, settings
-from oracle_variants import VARIANTS
-from oracles import LANGUAGES, MACHINES
 
-from harness.registry import find_task
-from tasks.base import Task
+from chomsky_ladder.harness.config.registry import find_task
+from chomsky_ladder.tasks.base import Task
+from support.oracle_checks import STORIES, check, sample, settings
+from support.oracle_variants import VARIANTS
+from support.oracles import LANGUAGES, MACHINES
 
 PARTS = ["token", "padding", "target", "unscored", "scored", "length", "prompt"]
 EVERY_CASE = [(name, part) for name in VARIANTS for part in PARTS]

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 import torch
-from oracles_automata import is_member, nest
 
-from harness.registry import find_task
-from tasks.base import Task
-from tasks.draw import Draw
-from tasks.stack_manipulation import StackManipulation
+from chomsky_ladder.harness.config.registry import find_task
+from chomsky_ladder.tasks.base import Task
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.stack_manipulation import StackManipulation
+from support.oracles_automata import is_member, nest
 
 
 def strings(task: Task, length: int, *, rows: int = 20_000, seed: int = 1) -> list[list[int]]:

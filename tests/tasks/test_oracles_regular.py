@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle_variants import variants
-from oracles_regular import Automaton, automaton, letters_of, machine_of, minimal, run, tabulated
 
-from harness.registry import find_task
+from chomsky_ladder.harness.config.registry import find_task
+from support.oracle_variants import variants
+from support.oracles_regular import Automaton, automaton, letters_of, machine_of, minimal, run, tabulated
 
 LEAVES = st.sampled_from(["a", "b", "c", ".", "[ab]", "[^a]", "[b-c]", "(ab|c)", "()"])
 REPEATS = st.sampled_from(["", "*", "+", "?", "{2}", "{1,}", "{0,2}", "{1,3}"])

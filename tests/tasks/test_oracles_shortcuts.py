@@ -6,12 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from oracles_automata import PAIRS
-from oracles_recall import PLACE_AXES, TIME_AXES, events_story, shapes_story
 
-from harness.registry import find_task
-from tasks.base import Task
-from tasks.draw import Draw
+from chomsky_ladder.harness.config.registry import find_task
+from chomsky_ladder.tasks.base import Task
+from chomsky_ladder.tasks.draw import Draw
+from support.oracles_automata import PAIRS
+from support.oracles_recall import PLACE_AXES, TIME_AXES, events_story, shapes_story
 
 Strings = list[tuple[list[str], str]]
 SHORT, LONG = (3, 40), (40, 256)

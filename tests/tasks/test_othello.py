@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles_othello import Game
 
-from harness.config import Eval, Run, Train
-from harness.conformance import check
-from harness.exec import Exec
-from harness.train import execute
-from models.mamba import MambaConfig
-from tasks.base import PAD, Batch
-from tasks.draw import Draw
-from tasks.othello import Othello
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.conform.suite import check
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.models.mamba import MambaConfig
+from chomsky_ladder.tasks.base import PAD, Batch
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.othello import Othello
+from support.oracles_othello import Game
 
 torch.set_num_threads(1)
 

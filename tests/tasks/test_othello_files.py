@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles_othello import Game
 
-from tasks._othello_files import load_games
-from tasks.draw import Draw
-from tasks.othello import Othello
+from chomsky_ladder.tasks._othello_files import load_games
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.othello import Othello
+from support.oracles_othello import Game
 
 torch.set_num_threads(1)
 
@@ -97,7 +97,7 @@ def test_what_is_wrong_with_a_list_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunk", [1, 2, 4096])
 def test_the_first_mistake_of_a_file_is_named(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the games, then of the plies, wherever else there are some, in chunks of any size."""
-    monkeypatch.setattr("tasks._othello_files.CHUNK", chunk)
+    monkeypatch.setattr("chomsky_ladder.tasks._othello_files.CHUNK", chunk)
     _, games = games_of(8, rows=6)
     game = Game(8)
     for move in games[3][:20]:

@@ -6,9 +6,8 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
-from oracles_othello import OTHER, Game
 
-from tasks._othello import (
+from chomsky_ladder.tasks._othello import (
     UNIFORM,
     Position,
     bit_table,
@@ -21,7 +20,8 @@ from tasks._othello import (
     rules_of,
     squares_of,
 )
-from tasks.draw import Draw, NumpyDraw
+from chomsky_ladder.tasks.draw import Draw, NumpyDraw
+from support.oracles_othello import OTHER, Game
 
 torch.set_num_threads(1)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from harness.config import Run, Train
-from harness.data import TrainingStream
-from harness.registry import all_tasks
-from models.lstm import LSTMConfig
-from tasks.base import Task
+from chomsky_ladder.harness.config.registry import all_tasks
+from chomsky_ladder.harness.config.run import Run, Train
+from chomsky_ladder.harness.train.data import TrainingStream
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.tasks.base import Task
 
 ROWS = 12_000
 DIGITS = [str(digit) for digit in range(10)]

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from harness.config import Eval, Run, Train
-from harness.evaluate import Evaluator
-from harness.exec import Exec
-from harness.train import execute
-from models.block import Context
-from models.lstm import LSTMConfig
-from tasks._text_files import FIRST_WORD, PARTS, open_text
-from tasks.base import PAD, Batch
-from tasks.draw import Draw
-from tasks.text import CHAIN, ENTROPY_RATE, LETTERS, STATIONARY, UNIGRAM_ENTROPY, Text, part_of
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train.evaluate import Evaluator
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.tasks._text_files import FIRST_WORD, PARTS, open_text
+from chomsky_ladder.tasks.base import PAD, Batch
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.text import CHAIN, ENTROPY_RATE, LETTERS, STATIONARY, UNIGRAM_ENTROPY, Text, part_of
 
 torch.set_num_threads(1)
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from harness.cli import main
-from harness.config import Run
-from harness.conformance import checks, run_check
-from harness.protocols import preset_run, task_label
-from harness.records import RunFolder
-from models.lstm import LSTMConfig
-from tasks._text_files import PARTS
-from tasks.base import PAD
-from tasks.draw import Draw, NumpyDraw
-from tasks.text import Text, part_of
+from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.config.protocols import preset_run, task_label
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.conform.suite import checks, run_check
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.tasks._text_files import PARTS
+from chomsky_ladder.tasks.base import PAD
+from chomsky_ladder.tasks.draw import Draw, NumpyDraw
+from chomsky_ladder.tasks.text import Text, part_of
 
 torch.set_num_threads(1)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from tasks.base import register
-from tasks.draw import Draw
-from tasks.layout import Classification
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
 
 
 @register

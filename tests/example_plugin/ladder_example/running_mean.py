@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import ModelConfig, register
-from models.block import Block, Context, State
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State
 
 
 class RunningMean(Block):

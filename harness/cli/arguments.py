@@ -1,0 +1,61 @@
+"""The command line of a run: the typed tree of its settings (harness/cli/options.py parses it)."""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from chomsky_ladder.harness.cli.options import parse, take
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.protocols import preset_run
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.config.sizing import parse_count, report, sized
+from chomsky_ladder.models.base import ModelConfig
+
+
+def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Run, Exec]:
+    """TASK MODEL [--protocol NAME] [options of the concrete tree]."""
+    rest = list(arguments)
+    protocols = take(rest, "--protocol") or ["xlstm_20k"]
+    sizes = take(rest, "--model.params")
+    names = [word for word in rest[:2] if not word.startswith("-")]
+    if len(names) < 2:
+        raise ValueError("which run? give a TASK and a MODEL, e.g. `ladder run parity lstm` (`ladder list` has all)")
+    preset = preset_run(names[0], names[1], protocol=protocols[-1])
+    fields: list[tuple[str, type, Any]] = [
+        ("task", type(preset.task), preset.task),
+        ("model", type(preset.model), preset.model),
+        ("train", Train, preset.train),
+        ("eval", Eval, preset.eval),
+        ("exec", Exec, Exec()),
+        ("seed", int, preset.seed),
+    ]
+    tree = dataclasses.make_dataclass("Options", fields, frozen=True)
+    tree.__doc__ = (
+        f"Train and score {names[1]} on {names[0]} under the {preset.protocol} protocol (--protocol NAME for another). "
+        "Also: --model.params 100k finds the widths for so many parameters, --json prints the result, --quiet no "
+        "progress, --plugin PATH_OR_MODULE loads a plugin first."
+    )
+    options = parse(tree, rest[2:], prog=f"{prog} {names[0]} {names[1]}")
+    run = Run(
+        task=options.task,
+        model=sized_as_asked(options.model, sizes, rest, vocab=len(options.task.vocab)),
+        train=options.train,
+        eval=options.eval,
+        seed=options.seed,
+        protocol=preset.protocol,
+    )
+    return run, options.exec
+
+
+def sized_as_asked(model: ModelConfig, sizes: list[str], words: Sequence[str], *, vocab: int) -> ModelConfig:
+    """The model at the size of `--model.params`, if there is one; what was found goes to stderr."""
+    if not sizes:
+        return model
+    for option in ("--model.d-model", "--model.d_model", "--model.d-inner", "--model.d_inner"):
+        if any(word.split("=")[0] == option for word in words):
+            raise ValueError(f"--model.params finds the widths itself: leave out {option}")
+    target = parse_count(sizes[-1])
+    found = sized(model, vocab=vocab, target=target)
+    print(report(found, vocab=vocab, target=target), file=sys.stderr)
+    return found

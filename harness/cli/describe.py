@@ -1,0 +1,212 @@
+"""Tasks, models, runs and machines as trees of plain values, for `ladder` to print and for programs to read."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from chomsky_ladder.harness.config.parts import plain
+from chomsky_ladder.harness.config.protocols import PROTOCOLS
+from chomsky_ladder.harness.config.registry import all_models, all_tasks, problems
+from chomsky_ladder.harness.train import machine as this_machine
+from chomsky_ladder.harness.train.build import STATE_LENGTH, weigh_state
+from chomsky_ladder.harness.train.data import evaluation_lengths
+from chomsky_ladder.models.backbone import count_parameters
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.tasks.base import Task
+from chomsky_ladder.tasks.draw import Draw
+
+CAPABILITIES = ("sees", "stepwise", "stackable", "state_growth", "cost")
+FLOOR_LENGTHS = (40, 256)  # those of the published evaluation
+EXAMPLE_WIDTH = 30  # tokens of an example that still read well in a line
+EXAMPLE_VOCAB = 12  # a model is weighed with the vocabulary of the largest of the common tasks
+
+
+def listing() -> dict[str, Any]:
+    """Everything registered, one entry a name; conflicts are among the problems."""
+    configs = [(classes[0], classes[0]()) for _, classes in sorted(all_models().items())]
+    return {
+        "tasks": [
+            {
+                "name": name,
+                "level": cls.level,
+                "version": cls.version,
+                "about": about(cls),
+                **_task_in_short(cls()),
+                "protocols": [key for key, protocol in PROTOCOLS.items() if name in protocol.table],
+            }
+            for name, (cls, *_) in sorted(all_tasks().items())
+        ],
+        "models": [
+            {
+                "name": cls.name,
+                **{name: getattr(config, name) for name in ("family", "year", "paper", *CAPABILITIES)},
+                **_model_size(config),
+                "about": about(cls),
+            }
+            for cls, config in configs
+        ],
+        "protocols": {name: protocol.source for name, protocol in PROTOCOLS.items()},
+        "problems": problems(),
+    }
+
+
+def described(part: Task | ModelConfig) -> dict[str, Any]:
+    """One task or model: its module's words, its facts and its settings."""
+    module_doc = inspect.cleandoc(inspect.getmodule(type(part)).__doc__ or type(part).__doc__ or "")
+    facts = _task_facts(part) if isinstance(part, Task) else _model_facts(part)
+    return {"name": part.name, "version": part.version, "doc": module_doc, **facts, "settings": settings(part)}
+
+
+def _task_facts(task: Task) -> dict[str, Any]:
+    return {
+        "level": task.level,
+        "vocabulary": list(task.vocab),
+        **_task_in_short(task),
+        "floors_at_lengths": list(task.own_lengths or FLOOR_LENGTHS),
+        **task.facts,
+    }
+
+
+def _task_in_short(task: Task) -> dict[str, Any]:
+    legal = task.legal_lengths(*(task.own_lengths or FLOOR_LENGTHS))
+    some = task.legal_lengths(1, 12) or task.legal_lengths(1, 256)[:1]
+    readable = [length for length in some if task.positions(length) <= EXAMPLE_WIDTH] or some[:1]
+    example = next(samples(task, count=1, length=readable[-1])) if readable else None
+    return {
+        "example": f"{' '.join(example['input'])}  ->  {' '.join(example['answer'])}" if example else "none",
+        "floors": {name: round(value, 4) for name, value in task.floors(legal)._asdict().items()} if legal else {},
+    }
+
+
+def _model_facts(config: ModelConfig) -> dict[str, Any]:
+    return {
+        **{name: getattr(config, name) for name in ("family", "year", "paper", *CAPABILITIES)},
+        **_model_size(config),
+    }
+
+
+def _model_size(config: ModelConfig) -> dict[str, Any]:
+    model = config.build(EXAMPLE_VOCAB)
+    total = count_parameters(model)
+    return {
+        "parameters": total,
+        **({"active_parameters": total - config.idle_parameters} if config.idle_parameters else {}),
+        "counted_at_vocabulary": EXAMPLE_VOCAB,
+        f"state_bytes_at_length_{STATE_LENGTH}": weigh_state(model) if config.stepwise else None,
+        "kernels": {kernel.name: kernel.missing for kernel in _kernels.available() if config.name in kernel.serves},
+    }
+
+
+def settings(part: Any) -> list[dict[str, Any]]:
+    """Every field with its value and the sentence under it in the source."""
+    help_texts: dict[str, str] = {}
+    for cls in reversed(type(part).__mro__):
+        help_texts |= field_docs(cls)
+    values = plain(part)
+    return [{"name": f.name, "value": values[f.name], "help": help_texts.get(f.name, "")} for f in fields(part)]
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """The string literals that stand under a class's annotated fields."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body
+    except (OSError, TypeError, SyntaxError):  # a builtin, or a class made at run time
+        return {}
+    return {
+        name.target.id: " ".join(text.value.value.split())
+        for name, text in pairwise(body)
+        if isinstance(name, ast.AnnAssign)
+        and isinstance(name.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def samples(task: Task, *, count: int, length: int = 0, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Strings in readable symbols; of one length, or of any from 3 to 20 (else the shortest there are)."""
+    low, high = (length, length) if length else (3, 20)
+    legal = task.legal_lengths(low, high)
+    every = task.legal_lengths(1, max(2 * high, 256))
+    if not length and not legal:  # a task of long strings alone: the shortest it has
+        legal = every[:1]
+    if length < 0:
+        raise ValueError(f"--length must not be negative: {length}")
+    if not 1 <= count <= 1_000_000:
+        raise ValueError(f"--count must lie in 1..1000000, not {count}")
+    if not legal:
+        near = ", ".join(map(str, sorted(sorted(every, key=lambda legal: abs(legal - low))[:4])))
+        raise ValueError(f"{task.name} has no string of length {low}..{high}" + (f"; it has {near}" if near else ""))
+    lengths_B = evaluation_lengths(task, legal, count=count, seed=seed, split="train")
+    draw = Draw(seed=seed, split="train", rows_B=torch.arange(count))
+    batch = task.sample(draw, lengths_B, max(map(task.positions, legal)))
+    vocab = task.vocab
+    for row, length_of_row in enumerate(lengths_B.tolist()):
+        positions, scored = int(batch.length_B[row]), batch.scored_BL[row]
+        yield {
+            "row": row,
+            "length": length_of_row,
+            "input": [vocab[token] for token in batch.tokens_BL[row, :positions].tolist()],
+            "answer": [vocab[token] for token in batch.targets_BL[row][scored].tolist()],
+            "read_at": scored.nonzero()[:, 0].tolist(),
+        }
+
+
+def outcome(result: dict[str, Any], results: Path) -> str:
+    """A finished run in a few lines."""
+    place = results / "runs" / result["run_id"]
+    if result["status"] == "diverged":
+        return f"{result['run_id']} diverged at step {result['steps']}: loss {result['loss']}  ({place})"
+    lines = [f"{result['run_id']}: {result['steps']} steps{', stopped early' if result['stopped_early'] else ''}"]
+    for split in ("test", "validation", "in_distribution"):
+        score = result[split]
+        of_chance = "" if score["scaled"] is None else f"  scaled {score['scaled']:.4f}"
+        lines.append(f"  {split:16} accuracy {score['accuracy']:.4f}{of_chance}  exact {score['exact']:.4f}")
+    bins = {name: value for name, value in result["test"]["bins"].items() if value is not None}
+    if bins:
+        lines.append("  by length        " + "  ".join(f"{name} {value:.3f}" for name, value in bins.items()))
+    longer = {length: score["accuracy"] for length, score in result["extrapolation"].items()}
+    if longer:
+        lines.append("  longer           " + "  ".join(f"{length} {value:.3f}" for length, value in longer.items()))
+    lines.append("  floors           " + "  ".join(f"{name} {value:.4f}" for name, value in result["floors"].items()))
+    return "\n".join([*lines, f"  record           {place}"])
+
+
+def machine() -> dict[str, Any]:
+    """This machine: devices, kernels and why the others are missing, versions."""
+    made = this_machine.provenance()
+    cuda = {f"cuda:{index}": torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())} or {
+        "cuda": "none"
+    }
+    return {
+        "devices": {"cpu": f"{made['machine']['processor']}, {torch.backends.cpu.get_cpu_capability()}", **cuda},
+        "kernels": {
+            k.name: f"missing: {k.missing}" if k.missing else f"ready, for {shown(k.serves)}"
+            for k in _kernels.available()
+        },
+        "versions": {"python": made["python"], **made["packages"], "commit": made["commit"], "dirty": made["dirty"]},
+        "plugins": {str(number): problem for number, problem in enumerate(problems(), start=1)} or {"problems": "none"},
+    }
+
+
+def about(cls: type) -> str:
+    """The first sentence of the module a class stands in."""
+    doc = inspect.getmodule(cls).__doc__ or cls.__doc__ or ""
+    return " ".join(doc.strip().split("\n\n")[0].split())
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "  ".join(f"{key} {shown(item) or 'ready'}" for key, item in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        more = f" .. ({len(value)} in all)" if len(value) > 40 else ""
+        return " ".join(map(str, value[:24] if more else value)) + more
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) and value > 9999 else str(value)

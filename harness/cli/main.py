@@ -1,0 +1,120 @@
+"""The command `ladder`: one word for each thing a researcher does. A mistake is one line on stderr and exit code 2.
+
+A command's module is imported when the command is asked for, since torch takes seconds to load and those about
+records need none of it.
+"""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and what it does
+    "list": ("parts:list_parts", "tasks and models, and plugins that do not work   [--json]"),
+    "describe": ("parts:describe_part", "a task or model: settings, an example, its size   NAME [--json]"),
+    "sample": ("parts:sample", "strings of a task with answers   TASK [--count N] [--length L] [--json]"),
+    "export": ("parts:export", "strings of a task in a file with their hash   TASK --out FILE [--count N]"),
+    "run": ("run:run", "train and score   TASK MODEL [--protocol NAME] [--help for every setting]"),
+    "plan": ("sweeps:plan_sweep", "packs of a sweep and the hours it will take   SCRIPT [--json]"),
+    "sweep": (
+        "sweeps:sweep_script",
+        "train what a script lists and is not done yet   SCRIPT [--engine E]",
+    ),
+    "status": ("records:status", "what is done, runs and broke, and where   [--all] [--json]"),
+    "table": (
+        "tables:table",
+        "tables of the records   [--kind K] [--format F] [--against xlstm] [--all]",
+    ),
+    "figures": (
+        "figures:figures",
+        "PNG, SVG and CSV of every figure   [--protocol NAME] [--out FOLDER]",
+    ),
+    "page": ("page:page", "one HTML file of tables, cells and figures   [--out FILE]"),
+    "wandb": ("wandb:wandb", "copy runs and tables to W&B, or publish a Report   sync|report"),
+    "merge": ("records:merge", "take in runs of other machines' folders   FOLDER .. [--dry-run]"),
+    "clean": ("records:clean", "remove runs, or their checkpoints   [RUN_ID ..] [--failed] [--yes] .."),
+    "check": ("parts:check", "the conformance of a task or model, yours or ours   NAME"),
+    "adapt": ("adapt:adapt", "a trained model to another task, by low-rank factors   RUN_ID TASK"),
+    "errors": ("inside:errors", "where a trained model fails   RUN_ID [--json]"),
+    "probe": ("inside:probe", "the task's state in the model's head, by layer   RUN_ID [--json]"),
+    "intervene": ("inside:intervene", "edit the board in its head: do its moves follow?   RUN_ID"),
+    "worldmodel": ("worldmodel:worldmodel", "whether a model tells states apart   RUN_ID [--json]"),
+    "throughput": (
+        "throughput:throughput",
+        "what models cost here: speed, memory, state   [--models M ..] [--device D] [--out FOLDER] [--report FILE]",
+    ),
+    "diff": ("records:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
+    "doctor": ("parts:doctor", "what this machine has   [--json]"),
+}
+NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "wandb", "check")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if not words or words[0] in ("--help", "-h", "help"):
+            print(_usage())
+            return 0 if words else 2
+        name, rest = words[0], words[1:]
+        if name not in COMMANDS:
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            raise ValueError(f"no such command: {name!r}; {f'did you mean {close[0]}?' if close else 'see --help'}")
+        if rest in (["--help"], ["-h"]) and name in NAME_FIRST:
+            print(f"ladder {name}: {COMMANDS[name][1]}\nWith the name, --help lists every option.")
+            return 0
+        rest = _with_plugins(rest)
+        module, function = COMMANDS[name][0].split(":")
+        command = getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function)
+        with _one_thread():
+            return command(rest)
+    except ValueError as mistake:
+        print(f"ladder: {mistake}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("ladder: interrupted; a run goes on from its last checkpoint when it is started again", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away (| head)
+        sys.stderr.close()
+        return 141
+
+
+def script() -> None:
+    """The installed command."""
+    sys.exit(main())
+
+
+def _with_plugins(words: list[str]) -> list[str]:
+    """The words without `--plugin PATH_OR_MODULE`, each of which is loaded."""
+    if not any(word.split("=")[0] == "--plugin" for word in words):
+        return words
+    from chomsky_ladder.harness.cli.options import take
+    from chomsky_ladder.harness.config.registry import load_plugin
+
+    left = list(words)
+    for plugin in take(left, "--plugin"):
+        load_plugin(plugin)
+    return left
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Of torch, where the command needs it: two are slower on a busy machine, and a run has a setting of its own."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    from chomsky_ladder.harness.train.machine import pinned
+
+    with pinned(1):
+        yield
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {help_text}" for name, (_, help_text) in COMMANDS.items()]
+    common = "Every command takes --plugin PATH_OR_MODULE (a file or package that registers tasks or models)."
+    return "\n".join(["ladder: sequence models on the Chomsky hierarchy", "", *lines, "", common])
+
+
+if __name__ == "__main__":
+    script()

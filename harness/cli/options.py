@@ -1,0 +1,65 @@
+"""Options of a command: tyro builds the typed tree, and whatever is wrong with a line comes back as one ValueError.
+
+Nothing here needs torch; harness/cli/arguments.py adds the options of a run.
+"""
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+import tyro
+
+Options = TypeVar("Options")
+
+_STYLE = (tyro.conf.FlagCreatePairsOff,)
+
+
+def parse(cls: type[Options], arguments: Sequence[str], *, prog: str) -> Options:
+    """The dataclass `cls` from its options; `--help` prints and exits, a mistake is a ValueError of one line."""
+    if {"--help", "-h"} & set(arguments):
+        return tyro.cli(cls, args=arguments, prog=prog, config=_STYLE)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            return tyro.cli(cls, args=arguments, prog=prog, config=_STYLE)
+    except SystemExit:
+        raise ValueError(_one_line(said.getvalue())) from None
+
+
+def take(arguments: list[str], option: str) -> list[str]:
+    """Remove every `--option VALUE` (or `--option=VALUE`) from the list and return the values."""
+    values = []
+    while (place := next((i for i, a in enumerate(arguments) if a.split("=")[0] == option), None)) is not None:
+        word = arguments.pop(place)
+        if "=" in word:
+            values.append(word.partition("=")[2])
+        elif place < len(arguments):
+            values.append(arguments.pop(place))
+        else:
+            raise ValueError(f"{option} needs a value")
+    return values
+
+
+def take_flag(arguments: list[str], option: str) -> bool:
+    present = option in arguments
+    arguments[:] = [a for a in arguments if a != option]
+    return present
+
+
+def name_first(words: list[str], otherwise: str) -> str:
+    """Remove and return the name a line begins with."""
+    if not words or words[0].startswith("-"):
+        raise ValueError(otherwise)
+    return words.pop(0)
+
+
+def _one_line(said: str) -> str:
+    """tyro's framed message without its frame: the sentence, and the options it thinks were meant."""
+    parts = re.split(r"\n\s*[-─]{5,}\s*(?:\n|$)", said.replace("│", " "))
+    sentence = " ".join(parts[1].split()) if len(parts) > 1 else " ".join(said.split())
+    sentence = sentence.removeprefix("Error parsing train: ").removeprefix("Error parsing eval: ")
+    sentence = re.sub(r"^Error parsing (task|model|exec): ", "", sentence)
+    meant = re.findall(r"^\s+(--[\w.-]+)", parts[2], flags=re.MULTILINE) if "Perhaps you meant" in said else []
+    return sentence + (f"; did you mean {' or '.join(meant[:2])}?" if meant else "")

@@ -1,0 +1,189 @@
+"""What each `ladder` command does: parse its line, ask the harness, print for a person or, with --json, a program."""
+
+import json
+from dataclasses import dataclass, make_dataclass
+from pathlib import Path
+from typing import Any
+
+from chomsky_ladder.harness.cli import describe
+from chomsky_ladder.harness.cli.arguments import sized_as_asked
+from chomsky_ladder.harness.cli.options import name_first, parse, take
+from chomsky_ladder.harness.cli.say import columns, print_json
+from chomsky_ladder.harness.config.registry import find_part, find_task
+from chomsky_ladder.harness.conform import suite as conformance
+from chomsky_ladder.harness.train.export import export as export_strings
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.tasks.base import LEVELS, Task
+
+
+@dataclass
+class ListOptions:
+    """Every task and model, by class and by family, and the plugins that do not work."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+def list_parts(words: list[str]) -> int:
+    options = parse(ListOptions, words, prog="ladder list")
+    tree = describe.listing()
+    if options.json:
+        return print_json(tree)
+    low, high = describe.FLOOR_LENGTHS
+    print(f"Floors: chance, best constant, content free, of default settings at lengths {low}..{high}.")
+    print("In: the protocols whose published table has the task, which may set it up otherwise.\n")
+    for level, title in LEVELS.items():
+        of_level = [task for task in tree["tasks"] if task["level"] == level]
+        print(f"Tasks, {title}" if of_level else "", end="\n" if of_level else "")
+        for task in of_level:
+            floors = "  ".join(f"{value:.3f}" for value in task["floors"].values())
+            used = f"  in {', '.join(task['protocols'])}" if task["protocols"] else ""
+            print(f"  {task['name']}: {task['about']}\n      {task['example']}\n      floors {floors}{used}")
+    for family in dict.fromkeys(model["family"] for model in tree["models"]):
+        of_family = [model for model in tree["models"] if model["family"] == family]
+        print(f"Models, {family}")
+        for model in of_family:
+            print(f"  {model['name']} ({model['year']}, {model['paper']}): {model['about']}\n      {_size(model)}")
+    columns([(problem,) for problem in tree["problems"]], title="Problems")
+    return 0
+
+
+@dataclass
+class DescribeOptions:
+    """A task with a worked example and its floors, or a model with its size; and every setting."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+def describe_part(words: list[str]) -> int:
+    name = name_first(words, "ladder describe needs the NAME of a task or model")
+    kind, cls = find_part(name)
+    sizes = take(words, "--model.params") if kind == "model" else []
+    options = parse(with_part(DescribeOptions, kind, cls()), words, prog=f"ladder describe {name}")
+    part = getattr(options, kind)
+    if kind == "model":
+        part = sized_as_asked(part, sizes, words, vocab=describe.EXAMPLE_VOCAB)
+    tree = describe.described(part)
+    if options.json:
+        return print_json(tree)
+    print(tree.pop("doc") + "\n")
+    settings = tree.pop("settings")
+    columns([(key.replace("_", " "), describe.shown(value)) for key, value in tree.items()])
+    rows = [(f"--{kind}.{s['name'].replace('_', '-')}", json.dumps(s["value"]), s["help"]) for s in settings]
+    columns(rows, title="settings")
+    return 0
+
+
+@dataclass
+class SampleOptions:
+    """Strings of a task with their answers."""
+
+    count: int = 3
+    """How many."""
+    length: int = 0
+    """Their length, as the task counts lengths; 0 for any from 3 to 20."""
+    seed: int = 0
+    """Key of the strings."""
+    json: bool = False
+    """Print one JSON object a line."""
+
+
+def sample(words: list[str]) -> int:
+    name = name_first(words, "ladder sample needs the name of a TASK")
+    options = parse(with_part(SampleOptions, "task", find_task(name)()), words, prog=f"ladder sample {name}")
+    for row in describe.samples(options.task, count=options.count, length=options.length, seed=options.seed):
+        print(json.dumps(row) if options.json else f"{' '.join(row['input'])}  ->  {' '.join(row['answer'])}")
+    return 0
+
+
+@dataclass
+class ExportOptions:
+    """A file of strings with their answers and its hash, to score any model on (`ladder run .. --eval.file FILE`).
+
+    With the defaults, the test strings of the published lengths.
+    """
+
+    out: Path
+    """The file to write."""
+    count: int = 8192
+    """How many strings."""
+    lengths: tuple[int, int] = (40, 256)
+    """Shortest and longest, as the task counts lengths; uniform over the legal ones between."""
+    seed: int = 0
+    """Key of the strings: eval.seed of the runs whose test strings they are."""
+    split: str = "test"
+    """The stream they are rows of."""
+    json: bool = False
+    """Print the file's first line as JSON."""
+
+
+def export(words: list[str]) -> int:
+    name = name_first(words, "ladder export needs the name of a TASK")
+    cls = find_task(name)
+    options = parse(with_part(ExportOptions, "task", cls()), words, prog=f"ladder export {name}")
+    lengths = options.lengths
+    if cls.own_lengths and lengths == ExportOptions.__dataclass_fields__["lengths"].default:
+        lengths = cls.own_lengths
+    header = export_strings(
+        options.task, options.out, lengths=lengths, count=options.count, seed=options.seed, split=options.split
+    )
+    if options.json:
+        return print_json(header)
+    low, high = header["lengths"]
+    print(f"{options.out}: {header['count']:,} strings of {name}, lengths {low}..{high}, sha256 {header['sha256']}")
+    return 0
+
+
+@dataclass
+class CheckOptions:
+    """The conformance suite over one task or model, with any settings: what every registered one is held to."""
+
+
+def check(words: list[str]) -> int:
+    name = name_first(words, "ladder check needs the NAME of a task or model")
+    kind, cls = find_part(name)
+    options = parse(with_part(CheckOptions, kind, conformance.specimen(cls)), words, prog=f"ladder check {name}")
+    outcomes = conformance.check(getattr(options, kind))
+    columns([(outcome.verdict, outcome.check, outcome.reason) for outcome in outcomes])
+    failed = sum(outcome.verdict == "FAIL" for outcome in outcomes)
+    print(f"{name}: {failed} of {len(outcomes)} checks fail" if failed else f"{name}: conforms")
+    return 1 if failed else 0
+
+
+@dataclass
+class DoctorOptions:
+    """What this machine has: devices, kernels and why the others are missing, versions."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+def doctor(words: list[str]) -> int:
+    options = parse(DoctorOptions, words, prog="ladder doctor")
+    tree = describe.machine()
+    if options.json:
+        return print_json(tree)
+    for title, rows in tree.items():
+        columns([(str(key), describe.shown(value)) for key, value in rows.items()], title=title)
+    return 0
+
+
+def with_part(options: type, kind: str, part: Task | ModelConfig) -> type:
+    """The options with the settings of a concrete task or model beside them, as `--task.*` or `--model.*`."""
+    both = make_dataclass(options.__name__, [(kind, type(part), part)], bases=(options,))
+    both.__doc__ = options.__doc__
+    return both
+
+
+def _size(model: dict[str, Any]) -> str:
+    """What a model is made of and costs, in one line of `ladder list`."""
+    state = model["state_bytes_at_length_256"]
+    grows = " and growing" if model["state_growth"] == "length" else ""
+    parts = [
+        f"{model['parameters']:,} parameters",
+        f"state of {state:,} bytes at length 256{grows}" if state is not None else "no step form",
+        f"{model['cost']} in the length",
+        *(f"{name}: {missing or 'ready'}" for name, missing in model["kernels"].items()),
+    ]
+    return "   ".join(parts)

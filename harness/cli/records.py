@@ -1,0 +1,193 @@
+"""What the `ladder` commands about results folders do. None of them needs torch to look at what is there."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from chomsky_ladder.harness.cli.options import parse
+from chomsky_ladder.harness.cli.say import columns, count_of, counts_of, duration, print_json, short, size
+from chomsky_ladder.harness.store import clean as cleaning
+from chomsky_ladder.harness.store import status as statuses
+from chomsky_ladder.harness.store.files import default_results
+from chomsky_ladder.harness.store.folder import find_run, flat
+from chomsky_ladder.harness.store.status import STATES, RunStatus
+
+_FEW = 20  # runs that are listed one by one without being asked for
+_TITLES = {"unfinished": "unfinished: killed, or with their machine"}
+
+
+@dataclass
+class StatusOptions:
+    """How many runs are done, running, preempted, failed, diverged and unfinished; then those that are not done."""
+
+    results: Path = field(default_factory=default_results)
+    """The folder of runs/."""
+    all: bool = False
+    """List every run."""
+    json: bool = False
+    """Print JSON."""
+
+
+def status(words: list[str]) -> int:
+    options = parse(StatusOptions, words, prog="ladder status")
+    runs = statuses.survey(options.results)
+    elsewhere = statuses.only_recorded(options.results, runs)
+    if not runs and not elsewhere:
+        raise ValueError(f"no runs under {options.results}")
+    shown = [run for run in runs if options.all or run.state != "done"]
+    cells = statuses.by_cell(runs)
+    if options.json:
+        tree = {
+            "results": str(options.results),
+            "counts": statuses.counts(runs),
+            "only_in_records": elsewhere,
+            "cells": [{"task": task, "model": model, "counts": found} for (task, model), found in cells.items()],
+            "runs": [statuses.plain(run) for run in shown],
+        }
+        print(json.dumps(tree, indent=1))
+        return 0
+    print(
+        f"{options.results}: {count_of(len(runs), 'run')}: {counts_of(statuses.counts(runs))}" if runs else "no folders"
+    )
+    if elsewhere:
+        print(f"{count_of(elsewhere, 'more run')} in records.csv alone")
+    if len(runs) > _FEW:
+        columns(
+            [(task, model, counts_of(found)) for (task, model), found in cells.items()], title="\nby task and model"
+        )
+    for state in (*STATES[1:], STATES[0]):
+        _list_state(state, [run for run in shown if run.state == state], most=len(runs) if options.all else _FEW)
+    return 0
+
+
+def _list_state(state: str, runs: Sequence[RunStatus], *, most: int) -> None:
+    rows = [
+        (
+            run.run_id,
+            f"step {run.step:,}" + (f" of {run.steps:,}" if run.steps is not None else ""),
+            duration(run.seconds),
+            f"validation {run.validation:.3f}" if run.validation is not None else "",
+            "  ".join(filter(None, (run.where, " ".join(run.error.split())))),
+        )
+        for run in runs[:most]
+    ]
+    columns(rows, title=f"\n{_TITLES.get(state, state)}")
+    if len(runs) > most:
+        print(f"  .. and {len(runs) - most:,} more (--all)")
+
+
+@dataclass
+class CleanOptions:
+    """Remove runs, or with --checkpoints only their checkpoints: those named by id and those in the states named.
+
+    It lists them with their sizes and asks. A run that is being trained is never touched. Lines of records.csv stay.
+    """
+
+    run_ids: Positional[tuple[str, ...]] = ()
+    """Runs, by their whole ids."""
+    failed: bool = False
+    """All that broke."""
+    preempted: bool = False
+    """All that a signal stopped; they would go on from their checkpoints."""
+    unfinished: bool = False
+    """All that were killed; they would go on from their checkpoints."""
+    checkpoints: bool = False
+    """Checkpoints only; without an id or a state, those of runs that are done or diverged."""
+    results: Path = field(default_factory=default_results)
+    """The folder of runs/."""
+    yes: bool = False
+    """Do not ask."""
+
+
+def clean(words: list[str]) -> int:
+    options = parse(CleanOptions, words, prog="ladder clean")
+    states = [state for state in STATES if getattr(options, state, False)]
+    if not states and not options.run_ids and not options.checkpoints:
+        raise ValueError("what? name a RUN_ID, --failed, --preempted, --unfinished or --checkpoints")
+    what: cleaning.What = "checkpoints" if options.checkpoints else "runs"
+    targets = cleaning.targets(options.results, states=states, run_ids=options.run_ids, what=what)
+    if not targets:
+        print("nothing to remove")
+        return 0
+    columns([(target.run.run_id, target.run.state, size(target.bytes)) for target in targets])
+    of_what = "the checkpoints of " if what == "checkpoints" else ""
+    total = f"{of_what}{count_of(len(targets), 'run')}, {size(sum(target.bytes for target in targets))}"
+    if not options.yes:
+        if not sys.stdin.isatty():
+            raise ValueError(f"would remove {total}: confirm with --yes where nobody can be asked")
+        print(f"remove {total}? [y/N] ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            print("nothing was removed")
+            return 1
+    kept = {target.run.run_id: why for target in targets if (why := cleaning.remove(target))}
+    for run_id, why in kept.items():
+        print(f"ladder: {run_id} was kept: {why}", file=sys.stderr)
+    freed = sum(target.bytes for target in targets if target.run.run_id not in kept)
+    print(f"removed {of_what}{count_of(len(targets) - len(kept), 'run')}, {size(freed)}")
+    return 1 if kept else 0
+
+
+@dataclass
+class MergeOptions:
+    """Take in finished runs, and lines of records.csv, from other machines' results folders.
+
+    Each is verified first: the config hashes to the run's id, the result and the checkpoints are its own. What is here
+    is never overwritten; a run that came out with other numbers there is reported, and the exit code is 1.
+    """
+
+    folders: Positional[tuple[Path, ...]] = ()
+    """Results folders to take from."""
+    results: Path = field(default_factory=default_results)
+    """The folder to take them into."""
+    dry_run: bool = False
+    """Verify and report; write nothing."""
+
+
+def merge(words: list[str]) -> int:
+    from chomsky_ladder.harness.sweep import merge as merging  # with pandas
+
+    options = parse(MergeOptions, words, prog="ladder merge")
+    if not options.folders:
+        raise ValueError("ladder merge needs the FOLDER to take runs from")
+    merged = merging.merge(options.folders, options.results, dry_run=options.dry_run)
+    would = "would take" if options.dry_run else "took"
+    print(f"{would} {count_of(len(merged.taken), 'run')} and {count_of(len(merged.lines), 'line')} of records.csv")
+    print(f"{len(merged.same):,} were here with the same numbers, {len(merged.unfinished):,} are unfinished there")
+    for conflict in merged.conflicts:
+        print(f"\n{conflict.run_id} has other numbers in {conflict.folder}; kept as it is here")
+        rows = [(key, short(a), short(b)) for key, (a, b) in conflict.fields.items()]
+        columns([("", "here", "there"), *rows[:_FEW]])
+        if len(rows) > _FEW:
+            print(f"  .. and {len(rows) - _FEW:,} more fields")
+        columns([(key, short(conflict.here[key]), short(conflict.there[key])) for key in conflict.here], title="by")
+    for run_id, why in merged.refused.items():
+        print(f"ladder: {run_id} was not taken: {why}", file=sys.stderr)
+    return 1 if merged.conflicts or merged.refused else 0
+
+
+@dataclass
+class DiffOptions:
+    """The settings in which two runs differ."""
+
+    a: Positional[str]
+    b: Positional[str]
+    results: Path = field(default_factory=default_results)
+    """The folder of runs/."""
+    json: bool = False
+    """Print JSON."""
+
+
+def diff(words: list[str]) -> int:
+    options = parse(DiffOptions, words, prog="ladder diff")
+    one, other = (flat(find_run(options.results, run_id).config()) for run_id in (options.a, options.b))
+    changed = {key: [one.get(key), other.get(key)] for key in {**one, **other} if one.get(key) != other.get(key)}
+    if options.json:
+        return print_json(changed)
+    columns([(key, json.dumps(a), json.dumps(b)) for key, (a, b) in changed.items()])
+    if not changed:
+        print("the same run")
+    return 0

@@ -1,0 +1,33 @@
+"""`ladder run`: train and score one run."""
+
+import sys
+
+from chomsky_ladder.harness.cli import describe
+from chomsky_ladder.harness.cli.arguments import parse_run
+from chomsky_ladder.harness.cli.options import take_flag
+from chomsky_ladder.harness.cli.say import print_json
+from chomsky_ladder.harness.store.folder import Busy
+from chomsky_ladder.harness.train.distributed import PeerLost, launched_rank
+from chomsky_ladder.harness.train.loop import RunFailed, execute
+from chomsky_ladder.harness.train.machine import find_device
+from chomsky_ladder.models.kernels.kernel import demand
+
+
+def run(words: list[str]) -> int:
+    as_json, quiet = take_flag(words, "--json"), take_flag(words, "--quiet")
+    cell, settings = parse_run(words)
+    demand(settings.backend, model=cell.model.name, device=find_device(settings.device))
+    try:
+        result = execute(cell, settings, quiet=quiet)
+    except Busy as busy:
+        raise ValueError(str(busy)) from None
+    except (RunFailed, PeerLost) as failed:
+        if launched_rank() == 0:
+            print(f"ladder: {failed}", file=sys.stderr)
+        return 1
+    if launched_rank() == 0:  # of several processes one speaks
+        if as_json:
+            print_json(result)
+        else:
+            print(describe.outcome(result, settings.results))
+    return 0 if result["status"] == "done" else 1

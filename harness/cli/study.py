@@ -1,0 +1,84 @@
+"""What a study's script does when it is started: train, table, draw."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from chomsky_ladder.harness.cli.options import parse
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
+from chomsky_ladder.harness.sweep.study import Budget
+
+
+@dataclass
+class StudyOptions:
+    """Train what is missing of a study, write every table and figure of its results, and print the study's own."""
+
+    budget: Budget = "cpu"
+    """smoke: seconds a run; cpu: hours of two cores; full: the published protocol, for a GPU."""
+    engine: Literal["serial", "ray"] = "serial"
+    """ray: as many runs at once as this machine's cores or GPUs carry."""
+    report_seeds: int = 0
+    """When all is done: so many fresh seeds of each cell at its chosen rate, for the tables to show."""
+    quiet: bool = False
+    """Say only what fails."""
+    json: bool = False
+    """Print what became of the runs as JSON, in place of the table."""
+    exec: Exec = field(default_factory=Exec)
+
+
+def main(
+    script: str,
+    runs: Callable[[Budget], list[Run]],
+    table: Callable[[Sequence[Run], Path], str],
+    words: Sequence[str] | None = None,
+) -> int:
+    """What a study's script does when it is started; 2 says that the words were wrong, 1 that a run has no result."""
+    prog = Path(script).name
+    try:
+        options = parse(StudyOptions, list(sys.argv[1:] if words is None else words), prog=prog)
+        settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
+        if options.budget == "smoke" and settings.results == Exec().results:
+            settings = replace(settings, results=settings.results / "smoke")
+        listed = runs(options.budget)
+        report = carry_out_and_report(
+            listed,
+            settings,
+            report_seeds=options.report_seeds,
+            engine=options.engine,
+            quiet=options.quiet,
+            again="start the same script again",
+        )
+    except ValueError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        fates = {status: report.of(status) for status in ("diverged", "failed", "held")}
+        print(json.dumps({"runs": report.runs, "done": report.done, **fates, "seconds": report.seconds}, indent=1))
+    else:
+        print(table(listed, settings.results), end="")
+    return 0 if report.complete else 1
+
+
+def published_tables(kind: str, *, against: str | None = None) -> Callable[[Sequence[Run], Path], str]:
+    """Every table and figure of the results folder written anew, and the text of one kind of the study's own cells."""
+
+    def write(runs: Sequence[Run], results: Path) -> str:
+        from chomsky_ladder.harness.config.protocols import labels
+        from chomsky_ladder.harness.figures import write as figures
+        from chomsky_ladder.harness.store import curves
+        from chomsky_ladder.harness.store.record import collect
+        from chomsky_ladder.harness.tables import kinds as table_kinds
+
+        records = collect(results)
+        table_kinds.write_all(results, against=against)
+        figures.write(records, results / "figures", curves=curves.collect(results), tell=lambda line: None)
+        named = {tuple(labels(run)[name] for name in ("protocol", "task", "model")) for run in runs}
+        own = [tuple(row) in named for row in records[["protocol", "task", "model"]].itertuples(index=False)]
+        return table_kinds.table(records[own], kind, against=against).text("markdown")
+
+    return write

@@ -1,0 +1,139 @@
+"""What the `ladder` commands about many runs do."""
+
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from chomsky_ladder.harness.cli.options import name_first, parse
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.sweep.plan import Part, plan, save
+from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
+from chomsky_ladder.harness.sweep.scripts import runs_of
+from chomsky_ladder.harness.sweep.sources import sources
+from chomsky_ladder.harness.sweep.sweep import shard
+
+
+@dataclass
+class PlanOptions:
+    """What a sweep will take: its packs, a few measured steps of each shape, the hours it makes."""
+
+    exec: Exec = field(default_factory=Exec)
+    shard: str = ""
+    """i/n: the i-th of n parts of the sweep."""
+    json: bool = False
+    """Print JSON."""
+
+
+def plan_sweep(words: list[str]) -> int:
+    script = name_first(words, "ladder plan needs a SCRIPT: a Python file with a function runs()")
+    options = parse(PlanOptions, words, prog=f"ladder plan {script}")
+    runs = shard(runs_of(script), options.shard, options.exec)
+    parts = plan(runs, options.exec)
+    save(parts, options.exec.results)
+    left = sum(len(part.runs) for part in parts)
+    hours = sum(part.seconds + part.preparing for part in parts) / 3600
+    workers = min(max(1, (os.cpu_count() or 1) // options.exec.threads), max(1, len(parts)))
+    if options.json:
+        tree = {"runs": len(runs), "done": len(runs) - left, "hours": hours, "parts": [_plain(part) for part in parts]}
+        print(json.dumps(tree, indent=1))
+        return 0
+    print(f"{len(runs)} runs: {len(runs) - left} done, {left} to do in {len(parts)} packs")
+    for line in _lines(parts):
+        print(line)
+    several = f"; on {workers} cores at once about {_duration(hours / workers)}" if workers > 1 else ""
+    print(f"expected: {_duration(hours)} one after the other{several}")
+    return 0
+
+
+@dataclass
+class SweepOptions:
+    """Train what a script's runs() lists and is not done yet; what is half done goes on.
+
+    Exit code 0 means that every run has its result, 1 that some have not.
+    """
+
+    exec: Exec = field(default_factory=Exec)
+    engine: Literal["serial", "ray"] = "serial"
+    """serial: one pack after the other in this process; ray: as many at once as this machine or a cluster can take."""
+    address: str = ""
+    """Of a Ray cluster, or auto for the one this machine is in; without it Ray uses this machine alone."""
+    gpus_per_pack: float = 1.0
+    """With ray on GPUs, how much of one a pack takes, such as 0.25."""
+    shard: str = ""
+    """i/n: the i-th of n parts of the sweep, as a job of a SLURM array takes it."""
+    report_seeds: int = 0
+    """When all is done: train so many fresh seeds of each cell at the rate its validation chose, for tables to show."""
+    quiet: bool = False
+    """Say only what fails."""
+    json: bool = False
+    """Print JSON at the end."""
+
+
+def sweep_script(words: list[str]) -> int:
+    given = list(words)
+    script = name_first(words, "ladder sweep needs a SCRIPT: a Python file with a function runs()")
+    options = parse(SweepOptions, words, prog=f"ladder sweep {script}")
+    if options.report_seeds and options.shard:
+        raise ValueError("--report-seeds needs the whole sweep's validation: give it once every shard is done")
+    runs = runs_of(script)
+    settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
+    how = {"engine": options.engine, "address": options.address or None, "gpus_per_pack": options.gpus_per_pack}
+    again = shlex.join(["ladder", "sweep", *given, *_plugins(runs, script)])
+    runs = shard(runs, options.shard, settings)
+    report = carry_out_and_report(
+        runs, settings, report_seeds=options.report_seeds, **how, quiet=options.quiet, again=again
+    )
+    if options.json:
+        tree = {
+            "runs": report.runs,
+            "done": report.done,
+            "complete": report.complete,
+            **{status: report.of(status) for status in ("diverged", "failed", "held")},
+            "seconds": report.seconds,
+        }
+        print(json.dumps(tree, indent=1))
+    return 0 if report.complete else 1
+
+
+def _plugins(runs: Sequence[Run], script: str) -> list[str]:
+    """The options that load what the runs need beside their script."""
+    needed = [source for source in sources(runs) if source not in (Path(script).stem, str(Path(script).resolve()))]
+    return [word for source in needed for word in ("--plugin", source)]
+
+
+def _lines(parts: list[Part]) -> list[str]:
+    """A line for each task and model, not for each pack."""
+    rows: dict[tuple[str, str], list[Part]] = {}
+    for part in parts:
+        rows.setdefault((part.runs[0].task.name, part.runs[0].model.name), []).append(part)
+    lines = []
+    for (task, model), some in rows.items():
+        count = sum(len(part.runs) for part in some)
+        sizes = sorted({len(part.runs) for part in some}, reverse=True)
+        hours = sum(part.seconds + part.preparing for part in some) / 3600
+        packed = f" in packs of {', '.join(map(str, sizes))}" if sizes != [1] else ""
+        steps = " ".join(f"{ms:.2f}" for ms in sorted({part.step_ms for part in some}))
+        lines.append(f"  {task:22} {model:16} {count:4} runs{packed}  {steps} ms a step  {_duration(hours)}")
+    return lines
+
+
+def _plain(part: Part) -> dict[str, object]:
+    return {
+        "task": part.runs[0].task.name,
+        "model": part.runs[0].model.name,
+        "runs": [run.run_id for run in part.runs],
+        "step_ms": part.step_ms,
+        "seconds": part.seconds,
+        "preparing": part.preparing,
+    }
+
+
+def _duration(hours: float) -> str:
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{60 * hours:.1f} min" if hours * 60 >= 1 else f"{3600 * hours:.0f} s"

@@ -1,0 +1,73 @@
+"""A run's parts as typed values: every field checked, to JSON values and back, unknown settings refused by name."""
+
+import json
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from chomsky_ladder.harness.config.registry import did_you_mean
+
+Part = TypeVar("Part")
+
+
+@lru_cache
+def _adapter(cls: type) -> TypeAdapter:
+    return TypeAdapter(cls)
+
+
+def plain(part: Any) -> dict[str, Any]:
+    """A part's fields as JSON values."""
+    return _adapter(type(part)).dump_python(part, mode="json")
+
+
+@lru_cache
+def default_settings(cls: type) -> dict[str, Any]:
+    """The defaults of a part's fields, as JSON values."""
+    return plain(cls())
+
+
+def checked(part: Part, *, where: str) -> Part:
+    """The part with its field types enforced: an int is taken for a float, nothing else is converted."""
+    return from_plain(type(part), _adapter(type(part)).dump_python(part, mode="json", warnings=False), where=where)
+
+
+def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:
+    """A part from JSON values; an unknown key or a wrong type is refused."""
+    known = [f.name for f in fields(cls)]
+    for key in tree:
+        if key not in known:
+            raise ValueError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
+    try:
+        return _adapter(cls).validate_json(json.dumps(tree, default=repr), strict=True)
+    except ValidationError as error:
+        raise ValueError(one_line(error, where)) from None
+
+
+def one_line(error: ValidationError, where: str) -> str:
+    """The first of a validation's complaints; our own sentences, which name their field, as they are."""
+    first = error.errors()[0]
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    return f"{'.'.join([where, *map(str, first['loc'])])}: {first['msg']}, not {first['input']!r}"
+
+
+def check_types(part: Any, where: str) -> None:
+    """Refuse a field of the wrong type before anything compares it."""
+    for name, adapter in _field_adapters(type(part)).items():
+        try:
+            adapter.validate_python(getattr(part, name), strict=True)
+        except ValidationError as error:
+            raise ValueError(one_line(error, f"{where}.{name}")) from None
+
+
+@lru_cache
+def _field_adapters(cls: type) -> dict[str, TypeAdapter]:
+    hints = get_type_hints(cls)
+    return {f.name: TypeAdapter(hints[f.name]) for f in fields(cls)}
+
+
+def replaced(part: Part, changes: dict[str, Any], *, where: str) -> Part:
+    """The part with some fields changed, by Python values or JSON ones."""
+    return from_plain(type(part), plain(part) | changes, where=where) if changes else part

@@ -1,0 +1,135 @@
+"""Runs from the published protocols, and labels that say how a run deviates from its own.
+
+A number without its protocol is not comparable, so every run carries a preset's name and every table its label: the
+name, then each setting that differs from the preset (the learning rate and the seed, which every protocol sweeps,
+apart).
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from chomsky_ladder.harness.config.parts import plain, replaced
+from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol
+from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.tasks.base import Task
+
+
+def find_protocol(name: str) -> Protocol:
+    if name not in PROTOCOLS:
+        hint = did_you_mean(name, PROTOCOLS) or f"; there are {', '.join(PROTOCOLS)}"
+        raise ValueError(f"unknown protocol {name!r}{hint}")
+    return PROTOCOLS[name]
+
+
+def preset_run(task: str, model: str, *, protocol: str = "xlstm_20k", seed: int = 0) -> Run:
+    """The run a protocol describes for a task and a model; change what you like with `dataclasses.replace`."""
+    return replace(_preset(find_task(task), find_model(model), protocol), seed=seed)
+
+
+@lru_cache(maxsize=4096)
+def _preset(task_cls: type[Task], model_cls: type[ModelConfig], protocol: str) -> Run:
+    preset = find_protocol(protocol)
+    _refuse_other_version(preset, task_cls, protocol)
+    of_task = preset.tasks.get(task_cls.name, {})
+    of_model = {**preset.model, **preset.models.get(model_cls.name, {}), **of_task.get("model", {})}
+    train, score = {"lr": preset.rates[0], **preset.train}, preset.eval
+    if task_cls.own_lengths:
+        own = list(task_cls.own_lengths)
+        train = {**train, "lengths": own, "curriculum": []}
+        score = {**score, "lengths": own, "bins": sorted(set(own)), "extrapolate": []}
+    return Run(
+        task=_applied_to_task(task_cls(), preset.task | {k: v for k, v in of_task.items() if k != "model"}),
+        model=replaced(model_cls(), {k: v for k, v in of_model.items() if k in plain(model_cls())}, where="model"),
+        train=replaced(Train(), train, where="train"),
+        eval=replaced(Eval(), score, where="eval"),
+        protocol=protocol,
+    )
+
+
+def _refuse_other_version(preset: Protocol, task_cls: type[Task], protocol: str) -> None:
+    fixed = preset.versions.get(task_cls.name, task_cls.version)
+    if fixed != task_cls.version:
+        raise ValueError(f"{protocol} has version {fixed} of {task_cls.name}, and this code makes {task_cls.version}")
+
+
+def _applied_to_task(task: Task, changes: dict[str, Any]) -> Task:
+    """The task with each change it has a field for; how it is queried and supervised only where it admits that."""
+    for name, value in changes.items():
+        if name in plain(task):
+            try:
+                task = replaced(task, {name: value}, where="task")
+            except ValueError:
+                if name not in ("query", "supervision"):
+                    raise
+    return task
+
+
+def grid(task: str, model: str, *, protocol: str = "xlstm_20k") -> list[Run]:
+    """All the runs behind one cell of a protocol's table: every rate with every seed."""
+    preset, base = find_protocol(protocol), preset_run(task, model, protocol=protocol)
+    return [
+        replace(base, seed=seed, train=replace(base.train, lr=rate, lr_final=min(rate, base.train.lr_final)))
+        for rate in preset.rates
+        for seed in range(preset.seeds)
+    ]
+
+
+def protocol_label(run: Run) -> str:
+    """The preset's name and what differs from it in training, evaluation and the task's layout."""
+    preset = _preset(type(run.task), type(run.model), run.protocol)
+    changes = _changes("train", preset.train, run.train, ignore=("lr",))
+    changes += _changes("eval", preset.eval, run.eval, ignore=("file", "file_sha256"))
+    changes += [f"eval.file={run.eval.file_sha256[:12]}"] if run.eval.file_sha256 else []
+    changes += [change for change in _changes("task", preset.task, run.task) if change.split("=")[0] in _LAYOUT]
+    return _labelled(run.protocol, changes)
+
+
+def task_label(run: Run) -> str:
+    preset = _preset(type(run.task), type(run.model), run.protocol)
+    changes = _changes("", preset.task, run.task, ignore=run.task.outside_identity)
+    return _labelled(
+        _versioned(run.task), [change for change in changes if f"task.{change.split('=')[0]}" not in _LAYOUT]
+    )
+
+
+def model_label(run: Run) -> str:
+    preset = _preset(type(run.task), type(run.model), run.protocol)
+    return _labelled(_versioned(run.model), _changes("", preset.model, run.model))
+
+
+_LAYOUT = ("task.count", "task.query", "task.supervision", "task.decode")  # a headline axis: two never share a table
+
+
+def _changes(where: str, before: Any, after: Any, ignore: tuple[str, ...] = ()) -> list[str]:
+    old, new = plain(before), plain(after)
+    prefix = f"{where}." if where else ""
+    return [f"{prefix}{name}={_shown(new[name])}" for name in new if name not in ignore and new[name] != old[name]]
+
+
+def _shown(value: Any) -> str:
+    return "..".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _versioned(part: Task | ModelConfig) -> str:
+    """The name; from the second version on with it, since results of two versions never share a row."""
+    return part.name if part.version == 1 else f"{part.name} v{part.version}"
+
+
+def _labelled(name: str, changes: list[str]) -> str:
+    return f"{name} ({', '.join(changes)})" if changes else name
+
+
+def labels(run: Run) -> dict[str, Any]:
+    """What a table needs to know of a run, so that it needs nothing but the record."""
+    return {
+        "run_id": run.run_id,
+        "protocol": protocol_label(run),
+        "task": task_label(run),
+        "level": run.task.level,
+        "model": model_label(run),
+        "lr": run.train.lr,
+        "seed": run.seed,
+    }

@@ -1,0 +1,278 @@
+"""A run's whole identity in one frozen tree, and the tree of how it is executed, which is no part of it.
+
+    run = Run(task=Parity(), model=LSTMConfig(d_model=64), train=Train(steps=500, lr=1e-2), eval=Eval(), seed=0)
+    run.run_id  ->  'parity-lstm-s0-4c2f81a09b'
+
+`run_id` hashes the canonical JSON of the tree with the versions of the task, the model and this schema, so equal
+choices are one run, on any machine, and a changed task is another one.
+"""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from chomsky_ladder.harness.config.frozen import open_frozen
+from chomsky_ladder.harness.config.parts import check_types, checked, default_settings, from_plain, plain
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.block import require
+from chomsky_ladder.tasks.base import LEVELS, Task
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """How the weights are found. Every step draws strings nobody has seen."""
+
+    steps: int = 20_000
+    """Optimiser steps."""
+    batch: int = 256
+    """Strings in a step."""
+    lengths: tuple[int, int] = (3, 40)
+    """Shortest and longest training string, as the task counts lengths; uniform over the legal ones between."""
+    lengths_per: Literal["sequence", "batch"] = "sequence"
+    """Whether every string has its own length, or all of a step share one."""
+    curriculum: tuple[int, ...] = ()
+    """Longest lengths of successive, equally long stages, in place of the fixed one; empty for none."""
+    lr: float = 1e-3
+    """Peak learning rate."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """What the rate does after the warm-up: fall to `lr_final` along a cosine, or stay."""
+    lr_final: float = 1e-5
+    """Learning rate at the last step of a cosine."""
+    warmup: float = 0.1
+    """Share of the steps in which the rate rises linearly from 0."""
+    betas: tuple[float, float] = (0.9, 0.99)
+    """AdamW's averaging constants."""
+    eps: float = 1e-8
+    """AdamW's floor under the root of the second moment."""
+    weight_decay: float = 0.1
+    """AdamW's decay, of matrices only."""
+    clip: float = 1.0
+    """Largest norm of the whole gradient; 0 for no clipping."""
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32"
+    """bf16 is autocast over fp32 weights."""
+    qat: Literal[0, 2, 4, 8] = 0
+    """Bits that weight matrices are rounded to wherever they are read, in training and scoring; 0 for no rounding."""
+    stop_after: int = 0
+    """Stop after this many perfect validations in a row; 0 for never."""
+    base: str = ""
+    """Id of a finished run whose weights are frozen and adapted by low-rank factors (harness/train/adapt.py)."""
+    lora_rank: int = 0
+    """Rank of the factors beside each adapted matrix; 0 where there is no base."""
+    lora_layers: str = "*"
+    """Names of the matrices that are adapted, as patterns separated by commas: blocks.0.*,*.weight_hh"""
+    lora_ends: Literal["new", "keep"] = "new"
+    """Whether embedding and head are learnt anew or the base run's, which the same tokens allow."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "train")
+        require(self.steps >= 1, f"train.steps must be at least 1, not {self.steps}")
+        require(self.batch >= 1, f"train.batch must be at least 1, not {self.batch}")
+        require(1 <= self.lengths[0] <= self.lengths[1], f"train.lengths must rise from 1, not {self.lengths}")
+        require(all(high >= self.lengths[0] for high in self.curriculum), "train.curriculum goes below train.lengths")
+        require(len(self.curriculum) <= self.steps, "train.curriculum has more stages than train.steps")
+        require(0 < self.lr < math.inf, f"train.lr must be positive, not {self.lr}")
+        require(0 <= self.lr_final < math.inf, f"train.lr_final must not be negative: {self.lr_final}")
+        require(0 <= self.warmup <= 1, f"train.warmup is a share of the steps, not {self.warmup}")
+        require(all(0 <= beta < 1 for beta in self.betas), f"train.betas must lie in [0, 1), not {self.betas}")
+        require(0 < self.eps < math.inf, f"train.eps must be positive, not {self.eps}")
+        require(0 <= self.weight_decay < math.inf, f"train.weight_decay must not be negative: {self.weight_decay}")
+        require(0 <= self.clip < math.inf, f"train.clip must not be negative: {self.clip}")
+        require(self.stop_after >= 0, f"train.stop_after must not be negative: {self.stop_after}")
+        require(self.lora_rank >= 0, f"train.lora_rank must not be negative: {self.lora_rank}")
+        require(bool(self.base) == (self.lora_rank > 0), "train.base and train.lora_rank need each other")
+        require(not (self.base and self.qat), "train.qat rounds no adapted weights; its base run may have it")
+        falls = self.schedule == "constant" or self.lr_final <= self.lr
+        require(falls, f"train.lr_final={self.lr_final} lies above train.lr={self.lr}")
+
+    def longest(self, step: int) -> int:
+        """The longest string of a step, which the curriculum decides if there is one."""
+        if not self.curriculum:
+            return self.lengths[1]
+        return self.curriculum[step * len(self.curriculum) // self.steps]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eval:
+    """What is measured: fixed strings that depend on the task and this seed alone, the same for every model."""
+
+    seed: int = 0
+    """Key of the validation and test strings."""
+    lengths: tuple[int, int] = (40, 256)
+    """Shortest and longest string of test and validation."""
+    test: int = 8192
+    """Test strings, scored once, after the last step."""
+    validation: int = 2048
+    """Validation strings: of the test's lengths, and as many of the training lengths."""
+    every: int = 1000
+    """Steps between validations; 0 for the last step only."""
+    bins: tuple[int, ...] = (40, 64, 96, 128, 160, 192, 224, 256)
+    """Edges of the length bins: a bin holds the lengths above one edge up to the next, the first its edge too."""
+    extrapolate: tuple[int, ...] = (512, 1024)
+    """Further lengths, scored after the last step (the nearest legal one below each)."""
+    extrapolation: int = 512
+    """Strings of each further length."""
+    score: Literal["tokens", "lengths"] = "tokens"
+    """Accuracy over all scored tokens, or its mean over lengths."""
+    batch: int = 256
+    """Strings scored at a time."""
+    file: str = ""
+    """A file of `ladder export` to score in place of the test strings; its lengths and count replace those here."""
+    file_sha256: str = ""
+    """Of that file's strings; found out where it is not given, and what a run's identity has of the file."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "eval")
+        require(1 <= self.lengths[0] <= self.lengths[1], f"eval.lengths must rise from 1, not {self.lengths}")
+        for name in ("test", "validation", "extrapolation", "batch"):
+            require(getattr(self, name) >= 1, f"eval.{name} must be at least 1, not {getattr(self, name)}")
+        require(0 <= self.seed < 2**63, f"eval.seed must be in 0..2**63-1, not {self.seed}")
+        require(self.every >= 0, f"eval.every must not be negative: {self.every}")
+        require(list(self.bins) == sorted(set(self.bins)), f"eval.bins must rise, not {self.bins}")
+        require(all(length >= 1 for length in self.extrapolate), "eval.extrapolate lengths must be positive")
+        require(
+            bool(self.file) or not self.file_sha256, "eval.file_sha256 is the hash of eval.file, which is not given"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One cell's training and evaluation. Validated whole at construction; a user's mistake is one ValueError."""
+
+    task: Task
+    model: ModelConfig
+    train: Train = field(default_factory=Train)
+    eval: Eval = field(default_factory=Eval)
+    seed: int = 0
+    """Keys the initial weights and the training strings, nothing else."""
+    protocol: str = "xlstm_20k"
+    """The preset (harness/config/presets.py) this run is labelled with; tables name every setting that differs."""
+
+    def __post_init__(self) -> None:
+        for name, kind in {"task": Task, "model": ModelConfig, "train": Train, "eval": Eval}.items():
+            part = getattr(self, name)
+            require(isinstance(part, kind), f"{name} must be a {kind.__name__}, not {part!r}")
+            object.__setattr__(self, name, checked(part, where=name))
+        known = self.protocol in PROTOCOLS
+        require(known, f"unknown protocol {self.protocol!r}{'' if known else did_you_mean(self.protocol, PROTOCOLS)}")
+        require(type(self.seed) is int and 0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, not {self.seed!r}")
+        never = self.train.stop_after > 0 and self.eval.every == 0
+        require(not never, "train.stop_after needs validations on the way: eval.every must not be 0")
+        require(self.task.level in LEVELS, f"{self.task.name}: no such level as {self.task.level!r}")
+        if self.eval.file:
+            object.__setattr__(self, "eval", self._with_file())
+        for stage in self.train.curriculum or (self.train.lengths[1],):
+            self._legal("train", (self.train.lengths[0], stage))
+        self._legal("eval", self.eval.lengths)
+        self._fits()
+        if getattr(self.task, "decode", "parallel") == "teacher":
+            require(
+                self.model.stepwise and self.model.sees == "past",
+                f"decode='teacher' feeds answers back token by token, which {self.model.name} cannot do",
+            )
+
+    def _with_file(self) -> Eval:
+        """The evaluation with the lengths, the count and the hash of its file."""
+        settings, task = self.eval, self.task
+        if settings.file_sha256 and not Path(settings.file).exists():
+            return settings  # of a record whose file has gone; it can be read, not scored again
+        frozen = open_frozen(settings.file)
+        changed = settings.file_sha256 not in ("", frozen.sha256)
+        require(not changed, f"{settings.file} has other strings now than eval.file_sha256 says")
+        for name in ("name", "vocab", "answers"):
+            theirs, ours = getattr(frozen.task, name, None), getattr(task, name, None)
+            require(
+                theirs == ours, f"{settings.file} was exported with another {name} of the task: {theirs}, not {ours}"
+            )
+        count = len(frozen.length_of_B)
+        return replace(settings, lengths=frozen.lengths, test=count, file_sha256=frozen.sha256)
+
+    def _fits(self) -> None:
+        """Refuse strings longer than the model can take before anything is trained."""
+        most = self.model.longest_input
+        if most is None:
+            return
+        ends = [*self.train.curriculum, self.train.lengths[1], self.eval.lengths[1], *self.eval.extrapolate]
+        for end in sorted(ends):
+            positions = max(map(self.task.positions, self.task.legal_lengths(1, end)[-1:]), default=0)
+            require(
+                positions <= most,
+                f"{self.model.name} takes at most {most} positions (model.max_length); length {end} has {positions}",
+            )
+
+    def _legal(self, what: str, lengths: tuple[int, int]) -> None:
+        require(
+            bool(self.task.legal_lengths(*lengths)),
+            f"{self.task.name} has no string of length {lengths[0]}..{lengths[1]} ({what}.lengths)",
+        )
+
+    @property
+    def run_id(self) -> str:
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        return f"{self.task.name}-{self.model.name}-s{self.seed}-{digest}"
+
+    def identity(self) -> dict[str, Any]:
+        """What `run_id` hashes: the versions and every setting that is not its default.
+
+        A new setting therefore leaves the old runs' names alone. A changed default must raise a version (`SCHEMA`
+        for those of Train and Eval); tests/golden/defaults.json watches.
+        """
+        tree = self.plain()
+        for name in ("task", "model", "train", "eval"):
+            defaults = default_settings(type(getattr(self, name)))
+            part = tree[name].items()
+            tree[name] = {k: value for k, value in part if k not in defaults or defaults[k] != value}
+        tree["eval"].pop("file", None)  # wherever it lies, its hash names it
+        for name in self.task.outside_identity:
+            tree["task"].pop(name, None)
+        return tree
+
+    @property
+    def whereabouts(self) -> tuple[str, ...]:
+        """The settings that say where something lies, which may have moved since."""
+        return ("eval.file", *(f"task.{name}" for name in self.task.outside_identity))
+
+    def plain(self) -> dict[str, Any]:
+        """The canonical tree of JSON values that config.json holds."""
+        return {
+            "schema": SCHEMA,
+            "protocol": self.protocol,
+            "task": {"name": self.task.name, "version": self.task.version, **plain(self.task)},
+            "model": {"name": self.model.name, "version": self.model.version, **plain(self.model)},
+            "train": plain(self.train),
+            "eval": plain(self.eval),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_plain(cls, tree: dict[str, Any]) -> "Run":
+        """The run of a config.json; one written for another version of the schema, task or model is refused."""
+        tree = dict(tree)
+        wanted = {"schema", "protocol", "task", "model", "train", "eval", "seed"}
+        require(set(tree) == wanted, f"a record's config has the keys {', '.join(sorted(wanted))}")
+        require(tree.pop("schema") == SCHEMA, f"the record's schema is not {SCHEMA}")
+        parts: dict[str, Any] = {}
+        for name, find in (("task", find_task), ("model", find_model)):
+            part = dict(tree.pop(name))
+            part_cls, version = find(part.pop("name")), part.pop("version")
+            require(
+                version == part_cls.version,
+                f"{part_cls.name} is version {part_cls.version} here; the record was made with version {version}",
+            )
+            parts[name] = from_plain(part_cls, part, where=name)
+        parts["train"] = from_plain(Train, tree.pop("train"), where="train")
+        parts["eval"] = from_plain(Eval, tree.pop("eval"), where="eval")
+        parts |= {name: tree.pop(name) for name in ("seed", "protocol")}
+        return cls(**parts)
+
+
+def without_training_targets(task: Task) -> Task:
+    """The task as it is scored: `supervision` changes what is trained on, never what is measured."""
+    return replace(task, supervision="final") if getattr(task, "supervision", "final") != "final" else task

@@ -1,0 +1,92 @@
+"""A model of a given number of parameters: its width first, then, where it has one, the width inside its feed-forward.
+
+    sized(TransformerConfig(), vocab=12, target=100_000)  ->  d_model=80, d_inner=.. with 100,0.. parameters
+
+Counted are the parameters one token uses (all of them but for a mixture of experts), embedding and head included, since
+that is what a comparison at equal size means. The run's identity holds the widths found, not the number asked for.
+"""
+
+import re
+from dataclasses import fields, replace
+from functools import lru_cache
+
+import torch
+
+from chomsky_ladder.models.backbone import count_parameters
+from chomsky_ladder.models.base import ModelConfig
+
+WIDEST = 1 << 16
+
+
+def parse_count(text: str) -> int:
+    """100k, 1.5M or 120000."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip())
+    number = float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()] if match else 0
+    if not 1 <= number <= 1e12:
+        raise ValueError(f"--model.params takes a number of parameters such as 100k or 1.5M, not {text!r}")
+    return round(number)
+
+
+def sized(config: ModelConfig, *, vocab: int, target: int) -> ModelConfig:
+    """The config with the widths that bring it nearest to `target` active parameters."""
+    below, above = _widths(config, vocab, target)
+    wide = [replace(config, d_model=width) for width in (below, above) if width]
+    if not wide:
+        raise ValueError(f"{config.name}: no width up to {WIDEST} fits its other settings")
+    if below and any(field.name == "d_inner" for field in fields(config)):
+        wide += [inner for each in wide for inner in _inner(each, vocab, target)]
+    return min(wide, key=lambda each: (abs(active_parameters(each, vocab) - target), -each.d_model))
+
+
+def active_parameters(config: ModelConfig, vocab: int) -> int:
+    """The parameters a token uses."""
+    return total_parameters(config, vocab) - config.idle_parameters
+
+
+@lru_cache(maxsize=4096)
+def total_parameters(config: ModelConfig, vocab: int) -> int:
+    """Counted on a model without storage."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return count_parameters(config.build(vocab))
+
+
+def report(config: ModelConfig, *, vocab: int, target: int) -> str:
+    """What was found, in one line."""
+    active, total = active_parameters(config, vocab), total_parameters(config, vocab)
+    inner = f", d_inner {config.d_inner}" if getattr(config, "d_inner", 0) else ""
+    of = f" active of {total:,}" if total != active else ""
+    gap = 100 * (active / target - 1)
+    return f"{config.name}: d_model {config.d_model}{inner}: {active:,}{of} parameters, {gap:+.1f} % of {target:,}"
+
+
+def _widths(config: ModelConfig, vocab: int, target: int) -> tuple[int, int]:
+    """The widest admissible width with at most `target` parameters, and the next; 0 for none."""
+    widths = [width for width in range(1, WIDEST) if width <= 4096 or width % 64 == 0]
+    low, high, below, above = 0, len(widths), 0, 0
+    while low < high:
+        middle = (low + high) // 2
+        width = next((w for w in widths[middle:high] if _admits(config, w)), 0)
+        if not width:
+            high = middle
+        elif active_parameters(replace(config, d_model=width), vocab) <= target:
+            below, low = width, widths.index(width) + 1
+        else:
+            above, high = width, middle
+    return below, above
+
+
+def _admits(config: ModelConfig, width: int) -> bool:
+    try:
+        replace(config, d_model=width)
+    except ValueError:
+        return False
+    return True
+
+
+def _inner(config: ModelConfig, vocab: int, target: int) -> list[ModelConfig]:
+    """The two inner widths around the target; a model's size is affine in it."""
+    one, two = (active_parameters(replace(config, d_inner=inner), vocab) for inner in (8, 16))
+    if one == two:
+        return []
+    exact = 8 + (target - one) * 8 / (two - one)
+    return [replace(config, d_inner=inner) for inner in {int(exact), int(exact) + 1} if inner >= 1]

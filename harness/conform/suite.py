@@ -1,0 +1,57 @@
+"""What every registered task and model is held to, built in or somebody's own: `ladder check NAME`, and the test suite.
+
+A check is a function that returns nothing, raises AssertionError with its reason, or raises `Skip` for what the part
+declares itself not to be. Each room's checks stand in conform_task.py and conform_model.py.
+"""
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from chomsky_ladder.harness.config.run import without_training_targets
+from chomsky_ladder.harness.conform import model as conform_model
+from chomsky_ladder.harness.conform import task as conform_task
+from chomsky_ladder.harness.conform.compare import Skip
+from chomsky_ladder.harness.train.machine import pinned
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.tasks.base import Task
+
+
+class Outcome(NamedTuple):
+    check: str
+    verdict: Literal["ok", "skip", "FAIL"]
+    reason: str
+
+
+def checks(kind: str) -> list[Callable[[Any], None]]:
+    """The checks of a kind in the order of their files."""
+    room = {"task": conform_task, "model": conform_model}[kind]
+    own = [f for name, f in inspect.getmembers(room, inspect.isfunction) if not name.startswith("_")]
+    return sorted((f for f in own if f.__module__ == room.__name__), key=lambda f: f.__code__.co_firstlineno)
+
+
+def specimen(cls: type[Task] | type[ModelConfig]) -> Task | ModelConfig:
+    """What of a class is checked unless somebody names settings: a small model, a default task."""
+    return cls.tiny() if issubclass(cls, ModelConfig) else cls()
+
+
+def check(part: Task | ModelConfig) -> list[Outcome]:
+    with pinned(1):
+        return [run_check(function, part) for function in checks("task" if isinstance(part, Task) else "model")]
+
+
+def run_check(function: Callable[[Any], None], part: Task | ModelConfig) -> Outcome:
+    name = function.__name__.replace("_", " ")
+    part = without_training_targets(part) if isinstance(part, Task) else part
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            function(part)
+    except Skip as skip:
+        return Outcome(name, "skip", str(skip))
+    except Exception as error:  # a part may break in any way; the check says how
+        reason = str(error).strip().splitlines()
+        kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+        return Outcome(name, "FAIL", kind + (reason[0] if reason else "assertion without a reason"))
+    return Outcome(name, "ok", "")

@@ -1,0 +1,82 @@
+"""Accuracy against cost: a panel each for parameters, state and training time, with the Pareto front."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MultipleLocator
+
+from chomsky_ladder.harness.figures.data import COSTS
+from chomsky_ladder.harness.figures.style import FAINT, INK, WIDTH, Look, at, caption, head, labels, legend, log_axis
+
+_AXES = {
+    "parameters": "parameters",
+    "state_bytes": "state after 256 tokens, bytes",
+    "train_seconds": "training time of a run, s",
+}
+_FRONTS = [f"front_{name}" for name in COSTS]
+_LEFT, _BETWEEN, _TALL = 0.5, 0.3, 2.1  # inches
+_FRONT = "#9a9a9a"
+
+
+def draw(data: pd.DataFrame, looked: Mapping[str, Look]) -> Figure:
+    everyone, data = sorted(data["model"]), data[data["runs"] > 0].astype(dict.fromkeys(_FRONTS, bool))
+    fig = Figure(figsize=(WIDTH, _TALL))
+    wide = (WIDTH - _LEFT - (len(COSTS) - 1) * _BETWEEN) / len(COSTS)
+    low = data[["low", "mean"]].min(axis=None)
+    for i, name in enumerate(COSTS):
+        ax = at(fig, _LEFT + i * (wide + _BETWEEN), 0, wide, _TALL)
+        ax.set_ylim(min(-0.03, low - 0.03), 1.04)
+        ax.yaxis.set_major_locator(MultipleLocator(0.2))
+        ax.grid(axis="y", color=FAINT, lw=0.4)
+        ax.set_axisbelow(True)
+        ax.set_xlabel(_AXES[name], labelpad=3)
+        if i:
+            ax.tick_params(labelleft=False)
+        else:
+            ax.set_ylabel("mean scaled accuracy", labelpad=3)
+        _points(ax, data[data[name] > 0].sort_values([name, "model"]), looked, name)
+    models = sorted(data["model"])
+    names = labels(models, width=44)
+    keys = [Line2D([], [], **looked[model]._asdict() | {"linestyle": ""}, markersize=5.5) for model in models]
+    front = Line2D([], [], color=_FRONT, lw=1, marker="o", mfc="none", mec=INK, markersize=9)
+    top = _TALL + 0.45
+    top += legend(fig, top, [*keys, front], [*(names[model] for model in models), "Pareto front (ringed)"])
+    head(fig, "Accuracy against cost", str(data["protocol"].iloc[0]))
+    tasks = str(data["tasks"].iloc[0]).split("; ")
+    names_out = [name for name in everyone if name not in models]
+    out = f" Without some of these tasks: {', '.join(labels(names_out, width=30).values())}." if names_out else ""
+    found = sorted({name for row in data["device"] for name in row.split("; ") if name})
+    devices = ", ".join(labels(found, width=40).values()) or "unknown"
+    lacking = {name: int((~(data[name] > 0)).sum()) for name in COSTS}
+    absent = ", ".join(f"{count} without {_AXES[name].split(',')[0]}" for name, count in lacking.items() if count)
+    caption(
+        fig,
+        top + 0.05,
+        f"Mean scaled test accuracy over {len(tasks)} task{'s' * (len(tasks) > 1)} that every model shown has run "
+        f"({', '.join(labels(tasks, width=30).values())}); a run that did not finish counts 0. Bars: 95% interval of a "
+        "bootstrap over seeds within tasks. Ringed: no other is as good at no more cost and better in one of the two. "
+        f"Times were taken on: {devices}.{out}{f' Not drawn: {absent}.' if absent else ''}",
+    )
+    return fig
+
+
+def _points(ax: Axes, data: pd.DataFrame, looked: Mapping[str, Look], name: str) -> None:
+    if data.empty:
+        ax.set_xticks([])
+        ax.text(0.5, 0.5, "not measured", ha="center", va="center", transform=ax.transAxes)
+        return
+    log_axis(ax, data[name], which="x")
+    front = data[data[f"front_{name}"]]
+    right = ax.get_xlim()[1]
+    ax.plot([*front[name], right], [*front["mean"], front["mean"].iloc[-1]], color=_FRONT, lw=1, drawstyle="steps-post")
+    ax.plot(front[name], front["mean"], ls="", marker="o", mfc="none", mec=INK, mew=0.8, markersize=9, zorder=4)
+    for row in data.to_dict("records"):
+        look = looked[row["model"]]
+        if pd.notna(row["low"]):
+            ax.plot([row[name]] * 2, [row["low"], row["high"]], color=look.color, lw=0.9, zorder=2)
+        ax.plot(
+            row[name], row["mean"], color=look.color, marker=look.marker, markersize=5.5, mec="white", mew=0.4, zorder=5
+        )

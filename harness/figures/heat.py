@@ -1,0 +1,98 @@
+"""The heat map: models x tasks grouped by class, the mean and the number of seeds in each cell, floors as rows."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from chomsky_ladder.harness.figures.style import MUTED, SMALL, WIDTH, at, caption, class_look, head, in_rows, labels, on
+from chomsky_ladder.harness.stats.view import FLOORS, rank
+
+_COLUMNS = 10  # tasks side by side
+_LEFT, _ROW, _GAP = 1.5, 0.31, 0.07  # inches: the models' names, a row's height, between classes
+_BAND = 0.3
+
+
+def draw(data: pd.DataFrame) -> Figure:
+    tasks = data.drop_duplicates("task").assign(rank=lambda rows: rows["level"].map(rank)).sort_values(["rank", "task"])
+    columns = [(str(row["level"]), str(row["task"])) for _, row in tasks.iterrows()]
+    models = sorted(set(data["model"]) - {""})
+    parts = in_rows(columns, _COLUMNS)
+    raw = set(data.loc[data["scaled"].eq(False), "task"])
+    names = labels([task for _, task in columns], width=30)
+    names |= {task: f"{names[task]} (raw)" for task in raw}
+    tall = _BAND + _ROW * (len(models) + len(FLOORS)) + 0.12
+    gaps = max(len({level for level, _ in part}) - 1 for part in parts)
+    width = min(1.4, (WIDTH - _LEFT - gaps * _GAP) / max(map(len, parts)))
+    longest = max(len(name) for name in names.values())
+    is_turned = 0.065 * longest > width
+    turned = {"ha": "right", "rotation": 35, "rotation_mode": "anchor"} if is_turned else {"ha": "center"}
+    step = tall + 0.25 + (0.036 * longest if is_turned else 0.1)
+    fig = Figure(figsize=(WIDTH, step * len(parts)))
+    places = {(row["model"] or row["floor"], row["task"]): row for row in data.to_dict("records")}
+    shown_models = labels(models, width=23, lines=2)
+    for i, part in enumerate(parts):
+        ax = at(fig, _LEFT, i * step, WIDTH - _LEFT, tall)
+        ax.set(xlim=(0, WIDTH - _LEFT), ylim=(tall, 0))  # inches
+        ax.axis("off")
+        lefts = _bands(ax, part, width)
+        for row, model in enumerate([*models, *FLOORS]):
+            is_floor = row >= len(models)
+            y = _BAND + _ROW * row + (0.1 if is_floor else 0.02)
+            name = f"floor: {model.replace('_', ' ')}" if is_floor else shown_models[model]
+            look = {"style": "italic", "color": MUTED} if is_floor else {}
+            ax.text(-0.08, y + _ROW / 2 - 0.01, name, ha="right", va="center", linespacing=1.0, **look)
+            for left, (_, task) in zip(lefts, part, strict=True):
+                _cell(ax, places.get((model, task)), left=left, top=y, width=width, is_floor=is_floor)
+        for left, (_, task) in zip(lefts, part, strict=True):
+            place = (left + width / 2 + (0.04 if is_turned else 0), tall + 0.05)
+            ax.text(*place, names[task], va="top", **turned)
+    head(fig, "Accuracy by task and model", str(data["protocol"].iloc[0]))
+    unfinished = " † runs that diverged or failed, in no mean." if data["unfinished"].any() else ""
+    is_raw = " Raw: several answers may be right, so accuracy is not scaled." if raw else ""
+    caption(
+        fig,
+        step * len(parts),
+        "Scaled test accuracy (0 is chance, 1 perfect) at the last step: mean over (number of) seeds, at the learning "
+        f"rate chosen on validation. A dash: not measured.{unfinished}{is_raw} Floors need no computation: always the "
+        "commonest answer; the best guess from length and position.",
+    )
+    return fig
+
+
+def _bands(ax: Axes, part: Sequence[tuple[str, str]], width: float) -> list[float]:
+    """A band over the tasks of each class; the left edge of every task."""
+    lefts, x = [], 0.0
+    for level, group in groupby(part, key=lambda column: column[0]):
+        wide = width * len(list(group))
+        colour, _, name = class_look(level)
+        ax.add_patch(Rectangle((x, 0), wide - 0.02, _BAND - 0.02, color=colour, lw=0))
+        if wide < 0.085 * len(name):
+            name = name.replace("-", "-\n")
+        middle = (x + wide / 2 - 0.01, _BAND / 2 - 0.01)
+        ax.text(*middle, name, ha="center", va="center", size=SMALL, weight="bold", color=on(colour), linespacing=0.95)
+        lefts += [x + width * i for i in range(round(wide / width))]
+        x += wide + _GAP
+    return lefts
+
+
+def _cell(ax: Axes, row: dict | None, *, left: float, top: float, width: float, is_floor: bool) -> None:
+    middle, y = left + width / 2 - 0.01, top + _ROW / 2 - 0.01
+    if row is None or (is_floor and pd.isna(row["mean"])):
+        ax.text(middle, y, "–", ha="center", va="center", color=MUTED)
+        return
+    is_scored = pd.notna(row["mean"])
+    colour = matplotlib.colormaps["Blues"](0.85 * min(1.0, max(0.0, row["mean"]))) if is_scored else (0.9, 0.9, 0.9, 1)
+    ax.add_patch(Rectangle((left, top), width - 0.02, _ROW - 0.02, facecolor=colour, lw=0))
+    number = f"{round(row['mean'], 2) + 0.0:.2f}" if is_scored else ""
+    if is_floor:
+        ax.text(middle, y, number, ha="center", va="center", color=on(colour[:3]), style="italic")
+        return
+    lost = f"{'+' if row['n'] else ''}{row['unfinished']}†" if row["unfinished"] else ""
+    seeds = f"({row['n'] or ''}{lost})"
+    text = f"{number}\n{seeds}" if is_scored else seeds
+    ax.text(middle, y, text, ha="center", va="center", color=on(colour[:3]), size=SMALL, linespacing=1.0)

@@ -1,0 +1,125 @@
+"""The ladder figure: one ladder a model, one rung a class, a flag on the highest rung it climbs."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
+
+from chomsky_ladder.harness.figures.data import HELD
+from chomsky_ladder.harness.figures.style import (
+    CLASS_COLOURS,
+    CLASS_TINTS,
+    FAINT,
+    INK,
+    MUTED,
+    SMALL,
+    WIDTH,
+    at,
+    caption,
+    head,
+    in_rows,
+    labels,
+    on,
+)
+from chomsky_ladder.harness.stats.view import CLASSES
+
+_ROW = 14  # ladders side by side
+_SIDE, _RUNG = 1.15, 0.52  # inches: the classes' names, the height of a class
+_TOP = 0.3  # of a class, over the highest, for the flag
+
+
+def draw(data: pd.DataFrame, *, tested: tuple[int, int] | None) -> Figure:
+    rows = {str(model): part.set_index("level") for model, part in data.groupby("model", sort=True)}
+    order = sorted(rows, key=lambda model: (_height(rows[model]), _share(rows[model]), model))
+    parts = in_rows(order, _ROW)
+    names = labels(order, width=20)
+    tall = (len(CLASSES) + _TOP) * _RUNG
+    column = (WIDTH - _SIDE) / max(map(len, parts))
+    longest = max(len(name) for name in names.values())
+    turned = (
+        {"ha": "right", "rotation": 40, "rotation_mode": "anchor"} if 0.065 * longest > column else {"ha": "center"}
+    )
+    step = tall + 0.32 + (0.04 * longest if "rotation" in turned else 0)
+    fig = Figure(figsize=(WIDTH, step * len(parts)))
+    for place, models in enumerate(parts):
+        ax = at(fig, _SIDE, place * step, column * len(models), tall)
+        ax.set(xlim=(0, column * len(models) / _RUNG), ylim=(0, len(CLASSES) + _TOP))  # a unit is one class's height
+        ax.axis("off")
+        _classes(ax)
+        for i, model in enumerate(models):
+            middle = (i + 0.5) * column / _RUNG
+            _ladder(ax, rows[model], middle=middle, half=min(0.36 * column, 0.36) / _RUNG)
+            ax.text(middle + (0.05 if "rotation" in turned else 0), -0.14, names[model], va="top", **turned)
+    lengths = f"lengths {tested[0]} to {tested[1]}" if tested else "the test lengths"
+    head(fig, "How far up the Chomsky hierarchy?", str(data["protocol"].iloc[0]))
+    caption(
+        fig,
+        step * len(parts),
+        f"A task is held if scaled accuracy at {lengths}, at the last step, is at least {HELD:g} in the mean over "
+        "seeds (a run that did not finish counts 0). A class is held (filled rung) if at least half of the tasks "
+        "measured in it are; the numbers are tasks held / measured. A flag stands on the highest held class with no "
+        "missed class (empty rung) below it. A dotted rung was not measured: unknown, not missed. Tasks that a guess "
+        f"from length and position holds, or that have no scaled accuracy, do not count.",
+    )
+    return fig
+
+
+def _height(rungs: pd.DataFrame) -> int:
+    """How many rungs up it stands; 0 on the ground."""
+    return max((i + 1 for i, level in enumerate(CLASSES) if rungs.loc[level, "climbed"]), default=0)
+
+
+def _share(rungs: pd.DataFrame) -> float:
+    return float(rungs["held"].sum() / max(1, rungs["measured"].sum()))
+
+
+def _classes(ax: Axes) -> None:
+    """A band a class over all ladders, with its name at the left; the ground below."""
+    wide = ax.get_xlim()[1]
+    for i, (level, name) in enumerate(CLASSES.items()):
+        top = 1 + (_TOP if i + 1 == len(CLASSES) else 0)
+        band = Rectangle((-_SIDE / _RUNG, i), wide + _SIDE / _RUNG, top, color=CLASS_TINTS[level], lw=0)
+        ax.add_patch(band).set_clip_on(False)
+        ax.text(0.12 - _SIDE / _RUNG, i + 0.5, name, va="center", size=8, weight="bold", color=INK)
+    ax.plot([-_SIDE / _RUNG, wide], [0, 0], color=INK, lw=1.6, clip_on=False, zorder=8)
+
+
+def _ladder(ax: Axes, rungs: pd.DataFrame, *, middle: float, half: float) -> None:
+    height = _height(rungs)
+    for side in (-half, half):
+        x = middle + side
+        ax.plot([x, x], [0, len(CLASSES) - 0.12], color="white", lw=3.2, solid_capstyle="round")
+        ax.plot([x, x], [0, len(CLASSES) - 0.12], color=FAINT, lw=2, solid_capstyle="round")
+        if height:
+            ax.plot([x, x], [0, height - 0.12], color=INK, lw=2.4, solid_capstyle="round", zorder=3)
+    for i, level in enumerate(CLASSES):
+        _rung(ax, rungs.loc[level], CLASS_COLOURS[level], middle=middle, half=half, y=i + 0.5)
+        if rungs.loc[level, "climbed"]:
+            _flag(ax, CLASS_COLOURS[level], x=middle + half, y=i + 0.88)
+
+
+def _rung(ax: Axes, rung: pd.Series, colour: str, *, middle: float, half: float, y: float) -> None:
+    kind = rung["rung"]
+    box = FancyBboxPatch(
+        (middle - half, y - 0.17),
+        2 * half,
+        0.34,
+        boxstyle="round,pad=0,rounding_size=0.08",
+        facecolor=colour if kind == "held" else "white",
+        edgecolor=colour if kind == "held" else MUTED,
+        linewidth=0.9,
+        linestyle=":" if kind == "unknown" else "-",
+        zorder=4,
+    )
+    ax.add_patch(box)
+    text = "?" if kind == "unknown" else f"{rung['held']}/{rung['measured']}"
+    weight = "bold" if kind == "held" else "normal"
+    ink = on(colour) if kind == "held" else MUTED
+    ax.text(middle, y - 0.01, text, ha="center", va="center", size=SMALL, color=ink, weight=weight, zorder=5)
+
+
+def _flag(ax: Axes, colour: str, *, x: float, y: float) -> None:
+    """On the right rail of the rung."""
+    ax.plot([x, x], [y, y + 0.38], color=INK, lw=1.1, solid_capstyle="round", zorder=6)
+    cloth = [(x, y + 0.4), (x - 0.44, y + 0.27), (x, y + 0.14)]
+    ax.add_patch(Polygon(cloth, closed=True, facecolor=colour, edgecolor=INK, lw=0.6, zorder=7))

@@ -1,0 +1,147 @@
+"""Figures by layer, a panel a model: how well probes read the board, and what an edit of it does to the moves."""
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from chomsky_ladder.harness.figures.style import FAINT, INK, MUTED, WIDTH, at, caption, labels, legend, words
+
+_ACROSS = 3
+_LEFT, _BETWEEN, _STRIP, _TALL, _UNDER = 0.5, 0.34, 0.34, 1.5, 0.46  # inches
+_WIDE = (WIDTH - _LEFT - (_ACROSS - 1) * _BETWEEN) / _ACROSS
+_BLUE, _GREEN, _ORANGE, _RED, _PINK = "#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
+
+# view, source, probe -> the name of a line and its look; without a layer it runs across
+_READINGS: dict[tuple[str, str, str], tuple[str, dict]] = {
+    ("mine_theirs", "model", "two_layer"): ("two-layer probe", {"color": _GREEN, "marker": "s", "ls": "-"}),
+    ("mine_theirs", "model", "linear"): ("linear probe", {"color": _BLUE, "marker": "o", "ls": "-"}),
+    ("black_white", "model", "linear"): ("linear, black and white", {"color": _PINK, "marker": "^", "ls": "-"}),
+    ("mine_theirs", "random_network", "linear"): ("random network", {"color": MUTED, "marker": "o", "ls": "--"}),
+    ("mine_theirs", "history", "two_layer"): ("raw history, two layers", {"color": _ORANGE, "ls": "-"}),
+    ("mine_theirs", "history", "linear"): ("raw history, linear", {"color": _ORANGE, "ls": "--"}),
+    ("mine_theirs", "majority", "none"): ("majority of square and ply", {"color": INK, "ls": ":"}),
+}
+_ERRORS: dict[str, tuple[str, dict]] = {
+    "edited": ("edited", {"color": _BLUE, "marker": "o", "ls": "-"}),
+    "random": ("random direction", {"color": _ORANGE, "marker": "s", "ls": "-"}),
+    "wrong square": ("another square's direction", {"color": _PINK, "marker": "^", "ls": "-"}),
+    "null": ("null: not edited", {"color": INK, "ls": "--"}),
+    "own boards": ("not edited, on its own boards", {"color": MUTED, "ls": ":"}),
+}
+
+
+def accuracy(data: pd.DataFrame) -> Figure:
+    keyed = list(zip(data["view"], data["source"], data["probe"], strict=True))
+    data = data.assign(line=[_READINGS.get(key, ("", {}))[0] for key in keyed])
+    looks = {name: look for name, look in _READINGS.values() if name in set(data["line"])}
+    low = data.loc[data["line"] != "", "cell"].min()
+
+    def draw(ax: Axes, rows: pd.DataFrame) -> None:
+        _lines(ax, rows, looks, value="cell")
+        ax.set_ylim(math.floor(low * 20) / 20 - 0.02, 1.02)
+
+    def told(rows: pd.DataFrame) -> str:
+        best = rows[(rows["line"] == "linear probe") & rows["chosen"].astype(bool)]
+        return "".join(f"linear {row['cell']:.3f} at layer {row['layer']:.0f}" for _, row in best.iterrows())
+
+    fig, top = _panels(data, draw, told, rows_by=None)
+    top += legend(fig, top, [Line2D([], [], **look) for look in looks.values()], list(looks))
+    games = " and ".join(f"{count:,}" for count in sorted(set(data["games"])))
+    _head(fig, "How well the board is read from each layer", f"share of right squares of {games} test games")
+    caption(
+        fig,
+        top + 0.05,
+        "Mine, theirs or empty unless a line says black and white. Layer 0 is the embedding, layer l the stream "
+        "behind block l; the number is that of the layer chosen on other games. The random network has the same config "
+        "and was never trained; raw history reads the moves without a network; the majority is the commonest label of "
+        "each square at each ply. Lines without marks have no layers.",
+    )
+    return fig
+
+
+def interventions(data: pd.DataFrame) -> Figure:
+    looks = dict(_ERRORS.values())
+    data = data.assign(line=[_ERRORS.get(kind, ("", {}))[0] for kind in data["kind"]])
+    high = data.loc[data["line"] != "", "mean"].max()
+
+    def draw(ax: Axes, rows: pd.DataFrame) -> None:
+        _lines(ax, rows, looks, value="mean")
+        ax.set_ylim(0, 1.08 * high)
+
+    def told(rows: pd.DataFrame) -> str:
+        best, null = (rows[(rows["kind"] == kind) & rows["chosen"]].iloc[0] for kind in ("edited", "null"))
+        return f"{rows['edit'].iloc[0]}: {null['mean']:.2f} to {best['mean']:.2f} from layer {best['layer']:.0f} on"
+
+    fig, top = _panels(data, draw, told, rows_by="edit")
+    top += legend(fig, top, [Line2D([], [], **look) for look in looks.values()], list(looks))
+    cases = " and ".join(f"{count:,}" for count in sorted(set(data["cases"])))
+    _head(fig, "What an edit of the board does to the moves", f"errors a board, mean ± standard error over {cases}")
+    caption(
+        fig,
+        top + 0.05,
+        "One square of the model's board is flipped or erased by pushing the stream at the last position along the "
+        "linear probe's direction, from a layer on. Errors of the model's likeliest moves, as many as the edited board "
+        "has: illegal ones taken and legal ones missed. The null is the unedited model against the edited board; the "
+        "controls are pushes of the same size. The layer named over a panel was chosen on other games.",
+    )
+    return fig
+
+
+def _panels(
+    data: pd.DataFrame,
+    draw: Callable[[Axes, pd.DataFrame], None],
+    told: Callable[[pd.DataFrame], str],
+    *,
+    rows_by: str | None,
+) -> tuple[Figure, float]:
+    """A panel for every model, or for every model and each value of a column; and where they end, in inches."""
+    kinds = list(dict.fromkeys(data[rows_by])) if rows_by else [None]
+    models = list(dict.fromkeys(data["model"]))
+    shown = labels(models, width=30)
+    panels = [(model, kind) for kind in kinds for model in models]
+    height = _STRIP + _TALL + _UNDER
+    across = len(models) if rows_by and 1 < len(models) <= _ACROSS else min(_ACROSS, len(panels))
+    downs = math.ceil(len(panels) / across)
+    fig = Figure(figsize=(WIDTH, height * downs))
+    for number, (model, kind) in enumerate(panels):
+        down, place = divmod(number, across)
+        left = _LEFT + place * (_WIDE + _BETWEEN)
+        rows = data[data["model"] == model]
+        rows = rows if kind is None else rows[rows[rows_by] == kind]
+        words(fig, left, down * height, shown[model]).set_fontweight("bold")
+        words(fig, left, down * height + 0.13, told(rows), size=6.0, color=MUTED)
+        ax = at(fig, left, down * height + _STRIP, _WIDE, _TALL)
+        ax.grid(axis="y", color=FAINT, lw=0.4)
+        ax.set_axisbelow(True)
+        draw(ax, rows)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if place:
+            ax.tick_params(labelleft=False)
+        if number + across >= len(panels):
+            ax.set_xlabel("layer", labelpad=2)
+    return fig, height * downs
+
+
+def _lines(ax: Axes, rows: pd.DataFrame, looks: dict[str, dict], *, value: str) -> None:
+    layers = rows["layer"].dropna()
+    ends = (layers.min(), layers.max())
+    ax.set_xlim(ends[0] - 0.25, ends[1] + 0.25)
+    for order, (name, look) in enumerate(reversed(looks.items())):
+        own = rows[rows["line"] == name].sort_values("layer")
+        if own.empty:
+            continue
+        if own["layer"].isna().all():
+            ax.axhline(own[value].iloc[0], color=look["color"], ls=look["ls"], lw=1.0, zorder=2)
+            continue
+        error = own["se"] if "se" in own and own["se"].notna().all() else None
+        ax.errorbar(own["layer"], own[value], error, **look, lw=1.2, elinewidth=0.8, zorder=3 + order)
+
+
+def _head(fig: Figure, title: str, what: str) -> None:
+    words(fig, 0, -0.5, title, size=10.0).set_fontweight("bold")
+    words(fig, 0, -0.28, what, color=MUTED)

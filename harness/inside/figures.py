@@ -1,0 +1,107 @@
+"""The pictures of what probed runs hold in their heads, each as PNG, SVG and CSV, with a title for whoever shows them.
+
+    accuracy_by_layer, error_by_layer       of all the runs together, a panel each
+    <run_id>/game, game_every_ply           the true board beside the probed one
+    <run_id>/flip, erase                    boards before and after an edit, with the model's moves on them
+
+What a run has not been asked (`ladder probe`, `ladder intervene`) is left out. pictures.json lists the others.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from chomsky_ladder.harness.config.protocols import model_label
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.figures.names import PICTURES
+from chomsky_ladder.harness.figures.style import save, style
+from chomsky_ladder.harness.inside import draw_boards as figure_boards
+from chomsky_ladder.harness.inside import draw_layers as figure_layers
+from chomsky_ladder.harness.inside import figure_data as tables
+from chomsky_ladder.harness.inside.probe import WEIGHTS, load_probe
+from chomsky_ladder.harness.inside.streams import has_board, load_trained
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.train.machine import find_device
+
+PLIES = 12  # of a game at a glance
+
+
+class Picture(NamedTuple):
+    title: str
+    stem: Path  # of .png, .svg and .csv
+
+
+def write(folders: Sequence[RunFolder], out: Path, *, device: str = "cpu") -> list[Picture]:
+    """Draw all there is of some runs of one task; the pictures in the order in which one looks at them."""
+    with style():
+        found = _of_all(folders, out)
+        for folder in folders:
+            found += _of_one(folder, out / folder.path.name, device=device)
+    if found:
+        listed = [{"title": picture.title, "picture": str(picture.stem.relative_to(out))} for picture in found]
+        write_atomically(out / PICTURES, f"{json.dumps(listed, indent=1)}\n".encode())
+    return found
+
+
+def _of_all(folders: Sequence[RunFolder], out: Path) -> list[Picture]:
+    probed, edited = {}, {}
+    names = labels_of(folders)
+    for folder in folders:
+        label = names[folder.path.name]
+        for kept, name in ((probed, tables.PROBE), (edited, tables.INTERVENE)):
+            if (result := tables.read(folder, name)) is not None:
+                kept[label] = result
+    found = []
+    if probed:
+        data = tables.accuracy(probed)
+        found.append(_saved(figure_layers.accuracy(data), data, out / "accuracy_by_layer", "The board, layer by layer"))
+    if edited:
+        data = tables.interventions(edited)
+        title = "What an edit of the board does, layer by layer"
+        found.append(_saved(figure_layers.interventions(data), data, out / "error_by_layer", title))
+    return found
+
+
+def _of_one(folder: RunFolder, out: Path, *, device: str) -> list[Picture]:
+    found = []
+    label = model_label(Run.from_plain(folder.config()))
+    task = Run.from_plain(folder.config()).task
+    if (folder.path / WEIGHTS).exists() and has_board(task):
+        trained = load_trained(folder, device=find_device(device))
+        data = tables.game(trained, load_probe(folder.path))
+        shown = data[data["ply"].isin(glance(data["ply"].max()))]
+        title = f"{label}: the true board beside the probed one"
+        found.append(_saved(figure_boards.game(shown), shown, out / "game", title))
+        found.append(_saved(figure_boards.game(data), data, out / "game_every_ply", f"{title}, ply by ply"))
+    if (result := tables.read(folder, tables.INTERVENE)) is not None:
+        for edit in result["edits"]:
+            data = tables.edits(result, task, edit=edit)
+            title = f"{label}: boards before and after an edit ({edit})"
+            if not data.empty:
+                found.append(_saved(figure_boards.edits(data), data, out / edit, title))
+    return found
+
+
+def glance(plies: int) -> list[int]:
+    """So many plies from the first to the last, evenly."""
+    count = min(PLIES, plies)
+    return sorted({1 + round(place * (plies - 1) / max(1, count - 1)) for place in range(count)})
+
+
+def labels_of(folders: Sequence[RunFolder]) -> dict[str, str]:
+    """What each run is called among the others: its model's name, its settings too, or its id, whichever tells."""
+    runs, ids = [Run.from_plain(folder.config()) for folder in folders], [folder.path.name for folder in folders]
+    for names in ([run.model.name for run in runs], [model_label(run) for run in runs]):
+        if len(set(names)) == len(runs):
+            return dict(zip(ids, names, strict=True))
+    return dict(zip(ids, ids, strict=True))
+
+
+def _saved(fig: Figure, data: pd.DataFrame, stem: Path, title: str) -> Picture:
+    save(fig, data, stem)
+    return Picture(title, stem)

@@ -1,0 +1,300 @@
+"""Does a model use the board in its head? Change one square of it, and see whether its moves follow the edited board.
+
+    error       false positives + false negatives of the N likeliest moves, N = legal moves of the edited board
+    null        of the unedited model: what an edit has to come down from
+    edited      of the model whose stream was pushed along the linear probe's direction (harness/inside/push.py)
+    controls    a random direction and another square's, by steps of the same length; errors on the squares alone that
+                the edit makes legal or illegal
+
+The push is at the last position, from block l on; for each l the strength, and then l itself, are chosen on other games
+than those that are reported. The carried edit is pushed once and then played on from: what one to five moves later is
+still there has come through the state (in attention's case its cache), for a token's stream reaches later ones in no
+other way. After Li et al. 2023 (2210.13382) and Nanda et al. 2023 (2309.00941), for every model with a residual stream.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.parts import check_types, plain
+from chomsky_ladder.harness.inside.cases import EDITS, Cases, Edit, cases_of
+from chomsky_ladder.harness.inside.probe import SCHEMA, Probes, load_probe
+from chomsky_ladder.harness.inside.probe_table import paired
+from chomsky_ladder.harness.inside.push import Push, Pushed, Pusher, mean_of, wrong_moves
+from chomsky_ladder.harness.inside.streams import Trained, cells_of, has_board, load_trained, views_of
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.train.machine import (
+    avoid_faulty_tiles,
+    find_device,
+    keep_freed_memory,
+    numerics,
+    provenance,
+)
+from chomsky_ladder.harness.train.progress import Progress
+from chomsky_ladder.models.block import require
+
+FILE = "intervene.json"
+MEASURES = ("error", "random", "wrong_square")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterveneSettings:
+    """Which boards are edited, and how hard."""
+
+    cases_validation: int = 300
+    """Games with an edit that choose the strength and the layer."""
+    cases_test: int = 1000
+    """Games with an edit that are reported."""
+    after_moves: int = 5
+    """Moves that are played before an edit, at the least."""
+    moves_on: int = 5
+    """Moves that are played on after a carried edit, at the most."""
+    strengths: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    """What the log odds are brought to, in units of what they are where a board is really so."""
+    examples: int = 4
+    """Cases that are kept whole, for pictures."""
+    seed: int = 0
+    """Key of the random directions."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "intervene")
+        for name in ("cases_validation", "cases_test", "after_moves", "moves_on"):
+            require(getattr(self, name) >= 1, f"intervene.{name} must be at least 1, not {getattr(self, name)}")
+        require(bool(self.strengths), "intervene.strengths is empty")
+        require(all(value > 0 for value in self.strengths), f"intervene.strengths must be positive: {self.strengths}")
+        require(self.examples >= 0, f"intervene.examples must not be negative: {self.examples}")
+        require(0 <= self.seed < 2**63, f"intervene.seed must be in 0..2**63-1, not {self.seed}")
+
+
+def intervene_run(
+    folder: RunFolder, settings: InterveneSettings | None = None, *, device: str = "auto", quiet: bool = True
+) -> dict[str, Any]:
+    """Intervene in a run that has been probed, and write intervene.json into its folder."""
+    trained = load_trained(folder, device=find_device(device))
+    refuse_without_board(trained)
+    probes = load_probe(folder.path)
+    with folder.locked():
+        result = intervene(trained, probes, settings, quiet=quiet)
+        write_atomically(folder.path / FILE, (json.dumps(result, indent=1) + "\n").encode())
+    return result
+
+
+def refuse_without_board(trained: Trained) -> None:
+    task = trained.run.task
+    require(has_board(task), f"{task.name} has no board to edit: interventions need a task with boards (othello)")
+
+
+def intervene(
+    trained: Trained, probes: Probes, settings: InterveneSettings | None = None, *, quiet: bool = True
+) -> dict[str, Any]:
+    """Both edits of a model's board, at every layer, with their controls."""
+    refuse_without_board(trained)
+    run_id, settings = trained.run.run_id, settings or InterveneSettings()
+    ours = (probes.run_id, probes.step) == (run_id, trained.step)
+    require(ours, f"the probes are of {probes.run_id} at step {probes.step}: `ladder probe {run_id}` first")
+    avoid_faulty_tiles()
+    keep_freed_memory()
+    task, device = trained.run.task, next(trained.model.parameters()).device
+    pusher = Pusher(trained, probes, seed=settings.seed, games=settings.cases_validation)
+    pushes = 2 * (2 * trained.model.num_layers + 1) * (len(settings.strengths) + 2)
+    progress, done = Progress(f"intervene {run_id}", pushes, quiet=quiet), 0
+
+    def show(note: str) -> None:
+        nonlocal done
+        done += 1
+        progress.update(done, note)
+
+    edits = {edit: _Editing(pusher, settings, edit, show).result() for edit in EDITS}
+    flip = edits["flip"]
+    progress.close(f"flip: null {flip['null']['mean']:.3f}, edited {flip['best']['error']['mean']:.3f}")
+    return {
+        "schema": SCHEMA,
+        "kind": "intervene",
+        "run_id": run_id,
+        "step": trained.step,
+        "task": task.name,
+        "model": trained.run.model.name,
+        "num_layers": trained.model.num_layers,
+        "board": task.size,
+        "cells": list(cells_of(task)),
+        "settings": plain(settings),
+        "seeds": {"strings": trained.run.eval.seed, "intervene": settings.seed},
+        "edits": edits,
+        "numerics": numerics(Exec(threads=torch.get_num_threads()), device),
+        "provenance": provenance(task, trained.run.model),
+    }
+
+
+class _Editing:
+    """One kind of edit of one model."""
+
+    def __init__(self, pusher: Pusher, settings: InterveneSettings, edit: Edit, show: Callable[[str], None]) -> None:
+        self.pusher, self.settings, self.edit, self.show = pusher, settings, edit, show
+        self.validation, self.test = (
+            cases_of(
+                pusher.run,
+                f"intervene/{split}",
+                edit,
+                count=count,
+                low=settings.after_moves,
+                moves_on=settings.moves_on,
+                device=pusher.device,
+            )
+            for split, count in (("validation", settings.cases_validation), ("test", settings.cases_test))
+        )
+
+    def result(self) -> dict[str, Any]:
+        unedited, test, now = self.pusher.logits(self.test), self.test, self.test.moments[0]
+        null_B, changed_B = _errors(test, unedited)
+        rows, kept = [], []
+        for layer in range(self.pusher.num_layers + 1):
+            row, errors, edited = self._layer(layer)
+            rows.append(row)
+            kept.append((errors, edited))
+        best = min(range(len(rows)), key=lambda place: rows[place]["validation"])
+        errors, edited = kept[best]
+        carried, refused = self._carried(unedited)
+        own_B = wrong_moves(unedited.logits_BJV[:, 0], now.legal_BV).sum(1)
+        return {
+            "cases": {"validation": self.validation.count, "test": test.count},
+            "null": mean_of(null_B),
+            "null_changed": mean_of(changed_B),
+            "perfect_null": _perfect_null(test, 0),
+            "own_error": mean_of(own_B),
+            "layers": rows,
+            "best": rows[best],
+            "comparisons": [
+                {"what": f"{one} - {other}", "cases": test.count, **paired(one_B, other_B)}
+                for one, one_B, other, other_B in (
+                    ("null", null_B, "edited", errors["error"]),
+                    ("null", null_B, "random", errors["random"]),
+                    ("random", errors["random"], "edited", errors["error"]),
+                    ("null", null_B, "wrong_square", errors["wrong_square"]),
+                )
+            ],
+            "carried": carried,
+            "carried_refused": refused,
+            "examples": self._examples(unedited, edited, rows[best]),
+        }
+
+    def _layer(self, layer: int) -> tuple[dict[str, Any], dict[str, Tensor], Pushed]:
+        """The row of the layer a push starts at, the errors behind it, and what the model said after the push."""
+        strength, validation = self._chosen(layer, _mean_error)
+        edited, controls = self._pushed(layer, strength)
+        errors, changed = {}, {}
+        for name, pushed in zip(MEASURES, (edited, *controls), strict=True):
+            errors[name], changed[name] = _errors(self.test, pushed)
+        row = {
+            "layer": layer,
+            "strength": strength,
+            "validation": validation,
+            "norm": float(edited.share_KB[0].double().mean()),
+            "error": mean_of(errors["error"]),
+            "changed": mean_of(changed["error"]),
+            "random": mean_of(errors["random"]),
+            "random_changed": mean_of(changed["random"]),
+            "wrong_square": mean_of(errors["wrong_square"]),
+        }
+        self.show(f"{self.edit} from {layer}: {row['error']['mean']:.3f}")
+        return row, errors, edited
+
+    def _chosen(self, layer: int, score: Callable[[Cases, Pushed], float]) -> tuple[float, float]:
+        """The strength that is best on the validation cases (of equal ones the first), and its score there."""
+        found = []
+        for strength in self.settings.strengths:
+            found.append((score(self.validation, self.pusher.logits(self.validation, Push(layer, strength))), strength))
+            self.show(f"{self.edit} from {layer}")
+        validation, strength = min(found, key=lambda pair: pair[0])
+        return strength, validation
+
+    def _pushed(self, layer: int, strength: float) -> tuple[Pushed, list[Pushed]]:
+        """The test cases along the probe, and along a random and another square's direction."""
+        edited = self.pusher.logits(self.test, Push(layer, strength))
+        along = (Push(layer, strength, "random"), Push(layer, strength, "wrong_square"))
+        return edited, [self.pusher.logits(self.test, push, edited) for push in along]
+
+    def _carried(self, unedited: Pushed) -> tuple[dict[str, Any] | None, str | None]:
+        """Errors some moves after the push, over the cases that are still played; else why there are none."""
+        model = self.pusher.run.model
+        if not model.stepwise or model.sees != "past":
+            return None, f"{model.name} has no step form: nothing is carried from one token to the next"
+        found = []
+        for layer in range(self.pusher.num_layers):  # what is behind the last block enters no state
+            strength, validation = self._chosen(layer, _mean_error_later)
+            found.append((validation, layer, strength))
+        validation, layer, strength = min(found, key=lambda row: row[0])
+        edited, (random, _) = self._pushed(layer, strength)
+        after = []
+        for moves, moment in enumerate(self.test.moments[1:], start=1):
+            going_B = moment.going_B
+            if not bool(going_B.any()):
+                continue
+            own_B = wrong_moves(unedited.logits_BJV[:, moves], moment.legal_BV).sum(1)
+            row = {"moves": moves, "cases": int(going_B.sum())}
+            for name, pushed in (("null", unedited), ("edited", edited), ("random", random)):
+                row[name] = mean_of(_errors(self.test, pushed, moves)[0][going_B])
+            after.append({**row, "perfect_null": _perfect_null(self.test, moves), "own_error": mean_of(own_B[going_B])})
+        return {"layer": layer, "strength": strength, "validation": validation, "after": after}, None
+
+    def _examples(self, unedited: Pushed, edited: Pushed, row: dict[str, Any]) -> list[dict[str, Any]]:
+        """The first cases whole."""
+        test, now, found = self.test, self.test.moments[0], []
+        names = views_of(self.pusher.run.task)[self.pusher.probes.views[0]]
+        for case in range(min(self.settings.examples, test.count)):
+            cell = int(test.change.cell_B[case])
+            found.append(
+                {
+                    "moves": test.tokens_BL[case, : int(test.last_B[case]) + 1].tolist(),
+                    "square": self.pusher.probes.cells[cell],
+                    "cell": cell,
+                    "from": names[int(test.change.before_B[case])],
+                    "to": names[int(test.change.after_B[case])],
+                    "board": test.board_BS[case].tolist(),
+                    "edited_board": test.edited_BS[case].tolist(),
+                    "legal": _numbers(now.legal_BV[case]),
+                    "edited_legal": _numbers(now.edited_legal_BV[case]),
+                    "probabilities": unedited.logits_BJV[case, 0].softmax(0).tolist(),
+                    "edited_probabilities": edited.logits_BJV[case, 0].softmax(0).tolist(),
+                    "layer": row["layer"],
+                    "strength": row["strength"],
+                }
+            )
+        return found
+
+
+def _errors(cases: Cases, pushed: Pushed, moves: int = 0) -> tuple[Tensor, Tensor]:
+    """Errors against the edited board so many moves on: of all squares, and of those whose legality changed, [B]."""
+    moment = cases.moments[moves]
+    wrong_BV = wrong_moves(pushed.logits_BJV[:, moves], moment.edited_legal_BV)
+    return wrong_BV.sum(1), (wrong_BV & (moment.legal_BV ^ moment.edited_legal_BV)).sum(1)
+
+
+def _mean_error(cases: Cases, pushed: Pushed) -> float:
+    return float(_errors(cases, pushed)[0].double().mean())
+
+
+def _mean_error_later(cases: Cases, pushed: Pushed) -> float:
+    """The mean over how many moves later of the mean error of the cases that are still played."""
+    means: Sequence[Tensor] = [
+        _errors(cases, pushed, moves)[0][moment.going_B].double().mean()
+        for moves, moment in enumerate(cases.moments)
+        if moves and bool(moment.going_B.any())
+    ]
+    return float(sum(means) / len(means)) if means else 0.0
+
+
+def _perfect_null(cases: Cases, moves: int) -> float:
+    """The error of one who plays every legal move of the unedited board with the same chance, and no other."""
+    moment = cases.moments[moves]
+    wrong_BV = wrong_moves(moment.legal_BV.double(), moment.edited_legal_BV)
+    return float(wrong_BV[moment.going_B].sum(1).double().mean())
+
+
+def _numbers(mask_V: Tensor) -> list[int]:
+    return mask_V.nonzero()[:, 0].tolist()

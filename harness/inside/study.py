@@ -1,0 +1,144 @@
+"""What several architectures hold of an Othello board: train, probe, edit, tell states apart, each part once.
+
+    runs = runs_of("cpu", ["lstm", "transformer"])
+    work(runs, BUDGETS["cpu"], Exec())      each part is skipped where its file is there, made with these settings
+
+scripts/othello.py is the command, harness/inside/table.py what comes of it.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.parts import plain, replaced
+from chomsky_ladder.harness.config.protocols import preset_run
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.inside import intervene, probe, worldmodel
+from chomsky_ladder.harness.inside.intervene import InterveneSettings
+from chomsky_ladder.harness.inside.probe_fit import ProbeSettings
+from chomsky_ladder.harness.inside.worldmodel import WorldModelSettings
+from chomsky_ladder.harness.store.files import read_json
+from chomsky_ladder.harness.store.folder import Busy, RunFolder
+from chomsky_ladder.harness.train.loop import execute
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How large a study is."""
+
+    size: int
+    models: dict[str, dict[str, Any]]
+    """Settings of the models it is for, with `steps` and `lr` where these are a model's own."""
+    others: dict[str, Any]
+    """Settings that any other model takes, if it has them."""
+    train: dict[str, Any]
+    eval: dict[str, Any]
+    probe: ProbeSettings = field(default_factory=ProbeSettings)
+    intervene: InterveneSettings = field(default_factory=InterveneSettings)
+    worldmodel: WorldModelSettings = field(default_factory=WorldModelSettings)
+
+
+_EVAL = {"test": 1024, "validation": 256, "every": 500}
+_TINY = {"d_model": 32, "num_blocks": 2, "num_heads": 2}
+_SMALL = {"d_model": 64, "num_blocks": 2, "num_heads": 4}
+_LARGE = {"d_model": 512, "num_blocks": 8, "num_heads": 8}
+
+BUDGETS: dict[str, Budget] = {
+    "smoke": Budget(
+        size=6,
+        models={"transformer": _TINY, "xlstm": {**_TINY, "ratio": "0:1"}, "lstm": {**_TINY, "forget_bias": 1.0}},
+        others=_TINY,
+        train={"steps": 20, "batch": 16, "lr": 3e-3, "warmup": 0.05, "weight_decay": 0.01, "precision": "fp32"},
+        eval={"test": 64, "validation": 32, "every": 0},
+        probe=ProbeSettings(games_train=60, games_validation=20, games_test=40, epochs=1, hidden=16),
+        intervene=InterveneSettings(cases_validation=10, cases_test=20, strengths=(1.0, 4.0)),
+        worldmodel=WorldModelSettings(pairs=10, walks=2, depth=2),
+    ),
+    # Half an hour of two cores. The second recurrent model is an xLSTM of sLSTM blocks: on one thread a step of
+    # 128 games, at width 64 in two blocks, took it .08 s, mamba .32 s, mamba2 .18 s and the transformer .11 s.
+    "cpu": Budget(
+        size=6,
+        models={
+            "transformer": {**_SMALL, "num_blocks": 4, "steps": 4000},
+            "xlstm": {**_SMALL, "ratio": "0:1", "steps": 4000},
+            "lstm": {**_SMALL, "d_model": 128, "forget_bias": 1.0, "steps": 3000},
+        },
+        others=_SMALL,
+        train={"steps": 3000, "batch": 128, "lr": 3e-3, "warmup": 0.05, "weight_decay": 0.01, "precision": "fp32"},
+        eval=_EVAL,
+        probe=ProbeSettings(games_train=1000, games_validation=300, games_test=500),
+        intervene=InterveneSettings(cases_validation=150, cases_test=500),
+    ),
+    # 50,000 steps of 256 games and width 512, as in the public study of Mamba; 8 blocks as Li et al. have.
+    "full": Budget(
+        size=8,
+        models={"transformer": _LARGE, "mamba": _LARGE, "lstm": {**_LARGE, "forget_bias": 1.0}},
+        others=_LARGE,
+        train={"steps": 50_000, "batch": 256, "lr": 3e-4, "warmup": 0.05, "weight_decay": 0.01},
+        eval={"test": 4096, "validation": 1024, "every": 2000},
+        probe=ProbeSettings(games_train=10_000, games_validation=1000, games_test=2000),
+    ),
+}
+
+
+def runs_of(budget: str, models: Sequence[str] = (), *, seed: int = 0) -> list[Run]:
+    """One run a model, of any in the registry; without names, of those the budget is for."""
+    return [_run(BUDGETS[budget], model, seed) for model in models or BUDGETS[budget].models]
+
+
+def _run(budget: Budget, model: str, seed: int) -> Run:
+    base = preset_run("othello", model, seed=seed)
+    known = plain(base.model)
+    own = dict(budget.models.get(model, {name: value for name, value in budget.others.items() if name in known}))
+    train = {**budget.train, **{name: own.pop(name) for name in ("steps", "lr") if name in own}}
+    return replace(
+        base,
+        task=replaced(base.task, {"size": budget.size}, where="task"),
+        model=replaced(base.model, {name: value for name, value in own.items() if name in known}, where="model"),
+        train=replaced(base.train, train, where="train"),
+        eval=replaced(base.eval, budget.eval, where="eval"),
+    )
+
+
+def carry_out(run: Run, budget: Budget, settings: Exec, *, quiet: bool = False) -> None:
+    """Whatever of a run is not done yet. Busy if another process is at it."""
+    folder = RunFolder(settings.results, run.run_id)
+    result = execute(run, settings, quiet=quiet)
+    if result["status"] != "done":
+        raise ValueError(f"{run.run_id} has {result['status']}: try another learning rate")
+    device = settings.device
+    parts: dict[str, tuple[Any, Callable[[], Any]]] = {
+        probe.FILE: (budget.probe, lambda: probe.probe_run(folder, budget.probe, device=device, quiet=quiet)),
+        intervene.FILE: (
+            budget.intervene,
+            lambda: intervene.intervene_run(folder, budget.intervene, device=device, quiet=quiet),
+        ),
+        worldmodel.FILE: (
+            budget.worldmodel,
+            lambda: worldmodel.world_model_run(folder, budget.worldmodel, device=device),
+        ),
+    }
+    for name, (wanted, measure) in parts.items():
+        if not has(folder, name, wanted):
+            measure()
+
+
+def has(folder: RunFolder, name: str, wanted: Any) -> bool:
+    """Whether a part is there, with these settings."""
+    there = read_json(folder.path / name)
+    return there is not None and there["settings"] == plain(wanted)
+
+
+def is_done(folder: RunFolder, budget: Budget) -> bool:
+    parts = {probe.FILE: budget.probe, intervene.FILE: budget.intervene, worldmodel.FILE: budget.worldmodel}
+    return folder.result() is not None and all(has(folder, name, wanted) for name, wanted in parts.items())
+
+
+def work(runs: Sequence[Run], budget: Budget, settings: Exec, *, quiet: bool = False) -> None:
+    """All the runs that no other process is at; several processes share a list through the runs' locks."""
+    for run in runs:
+        if not is_done(RunFolder(settings.results, run.run_id), budget):
+            with suppress(Busy):
+                carry_out(run, budget, settings, quiet=quiet)

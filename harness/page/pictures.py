@@ -1,0 +1,54 @@
+"""Pictures inside the page: the smaller of a figure's two files as data while there is room, else where it is."""
+
+import base64
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+ROOM = 2_200_000  # bytes of figures in a page, as they are embedded
+_TITLES = {
+    "heat_map": "Accuracy of every model on every task, by class",
+    "ladder": "The highest class each model climbs",
+    "lengths": "Accuracy against length",
+    "cost": "Accuracy against what a model costs",
+    "validation": "Validation accuracy by step",
+    "loss": "Training loss by step",
+}
+
+
+class Album:
+    """Those asked for first have the room."""
+
+    def __init__(self, room: int = ROOM) -> None:
+        self.left = room
+
+    def image(self, stem: Path, alt: str) -> str | None:
+        """HTML of a picture given without its ending: "" if there is none, None if there is no room."""
+        kinds = {"svg+xml": stem.with_name(f"{stem.name}.svg"), "png": stem.with_name(f"{stem.name}.png")}
+        there = {kind: path.read_bytes() for kind, path in kinds.items() if path.exists()}
+        if not there:
+            return ""
+        kind = min(there, key=lambda kind: len(there[kind]))
+        content = base64.b64encode(there[kind]).decode()
+        if len(content) > self.left:
+            return None
+        self.left -= len(content)
+        return f'<img src="data:image/{kind};base64,{content}" alt="{escape(alt)}" loading="lazy">'
+
+
+def of_protocols(labels: Sequence[str], folder: Path) -> dict[str, list[str]]:
+    """The figures of each protocol; the headline figures of all go first where there is no room for every one."""
+    if not folder.is_dir():
+        return {}
+    from chomsky_ladder.harness.figures.names import folder_name  # with matplotlib
+
+    album, found = Album(), {label: [] for label in labels}
+    for name, title in _TITLES.items():
+        for label in labels:
+            own = folder_name(label)
+            image = album.image(folder / own / name, f"{title}; {label}")
+            if image is None:
+                image = f"<figcaption>{title}: too large for this page; it is in figures/{own}/.</figcaption>"
+            if image:
+                found[label].append(f"<figure>{image}</figure>\n")
+    return found

@@ -1,0 +1,219 @@
+"""Aggregates of a model over tasks, and of one model over another, each with a stratified bootstrap interval.
+
+    iqm              mean of the middle half of all runs of all tasks; a run across the edge of it counts in part
+    median, mean     over tasks, of a task's mean
+    optimality_gap   how far below `goal` runs are on average, those above it counted as at it
+    profile          for each tau the share of runs with a score above it
+    improvement      P(X > Y): a random run of X scores above a random one of Y, a tie half; averaged over tasks
+
+A task weighs the same however many seeds it has. The bootstrap draws seeds with replacement within each task and takes
+percentiles. It depends on nothing but the scores, the tasks' order by name and the key: the words of Philox are
+numpy's documented promise, unlike what its `integers` makes of them, so every version draws the same seeds. With three
+seeds a task a percentile interval is too narrow; the number of runs stands beside it.
+
+Agarwal et al. 2021, Deep reinforcement learning at the edge of the statistical precipice (arXiv 2108.13264). Their code
+trims whole runs, ours fractions of runs: with equally many seeds a task, the two are equal if four divides all runs.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from chomsky_ladder.harness.stats.cell_stats import CellStats, checked_share, finite
+
+Scores = Mapping[str, Sequence[float]]  # task -> a score for each run
+Arrays = list[np.ndarray]  # one a task: scores [n], or how often each was drawn in every resample [R, n]
+
+
+class Estimate(NamedTuple):
+    value: float
+    low: float | None  # None where a task has a single run: nothing to resample
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    tasks: int
+    runs: int
+    iqm: Estimate
+    median: Estimate
+    mean: Estimate
+    optimality_gap: Estimate
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The share of runs above each tau, with a pointwise band."""
+
+    taus: tuple[float, ...]
+    share: tuple[float, ...]
+    low: tuple[float, ...] | None
+    high: tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One model's runs over tasks; one that did not finish scores 0 and is counted."""
+
+    model: str
+    scores: dict[str, tuple[float, ...]]
+    diverged: int
+    failed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bootstrap:
+    """How an interval is made."""
+
+    confidence: float = 0.95
+    resamples: int = 10_000
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        checked_share(self.confidence, "confidence")
+        if self.resamples < 1 or self.key < 0:
+            raise ValueError("a bootstrap needs a resample or more, and a key of 0 or more")
+
+    def interval(self, values_R: np.ndarray) -> np.ndarray:
+        """Its two percentiles, along the first axis."""
+        tail = (1 - self.confidence) / 2
+        return np.quantile(values_R, [tail, 1 - tail], axis=0)
+
+
+BOOTSTRAP = Bootstrap()
+
+
+def suites(
+    cells: Sequence[CellStats], *, models: Sequence[str] | None = None, tasks: Sequence[str] | None = None
+) -> dict[str, Suite]:
+    """The runs of each model over the same tasks of one protocol: all that are in the cells, or those named."""
+    models = sorted({cell.model for cell in cells}) if models is None else models
+    wanted = [cell for cell in cells if cell.model in models and (tasks is None or cell.task in tasks)]
+    protocols = sorted({cell.protocol for cell in wanted})
+    if len(protocols) > 1:
+        raise ValueError(f"an aggregate is over one protocol, not {len(protocols)}: {', '.join(protocols)}")
+    raw = sorted({cell.task for cell in wanted if cell.measure == "test"})
+    if raw:
+        raise ValueError(f"no scaled accuracy, so in no aggregate: {', '.join(raw)}; name the other tasks")
+    names = sorted({cell.task for cell in wanted} if tasks is None else set(tasks))
+    found = {}
+    for model in models:
+        own = {cell.task: cell for cell in wanted if cell.model == model}
+        missing = [task for task in names if task not in own]
+        if missing or not names:
+            raise ValueError(f"{model} has no runs of {', '.join(missing) or 'any task'}: name tasks all models have")
+        found[model] = Suite(
+            model,
+            {task: own[task].outcomes for task in names},
+            sum(own[task].diverged for task in names),
+            sum(own[task].failed for task in names),
+        )
+    return found
+
+
+def aggregate(scores: Scores, *, goal: float = 1.0, bootstrap: Bootstrap = BOOTSTRAP) -> Aggregates:
+    tasks = _tasks(scores)
+    once, drawn = _once(tasks), _drawn(tasks, bootstrap)
+    capped = [np.minimum(scores_n, goal) for scores_n in tasks]
+
+    def estimate(of: Callable[[Arrays, Arrays], np.ndarray], values: Arrays) -> Estimate:
+        return _estimate(float(of(values, once)[0]), of(values, drawn) if drawn else None, bootstrap)
+
+    return Aggregates(
+        tasks=len(tasks),
+        runs=sum(map(len, tasks)),
+        iqm=estimate(_iqm, tasks),
+        median=estimate(lambda values, counts: np.median(_task_means(values, counts), axis=0), tasks),
+        mean=estimate(lambda values, counts: _task_means(values, counts).mean(axis=0), tasks),
+        optimality_gap=estimate(lambda values, counts: goal - _task_means(values, counts).mean(axis=0), capped),
+    )
+
+
+def profile(
+    scores: Scores,
+    *,
+    taus: Sequence[float] = tuple(tau / 100 for tau in range(101)),
+    bootstrap: Bootstrap = BOOTSTRAP,
+) -> Profile:
+    tasks, taus = _tasks(scores), tuple(float(tau) for tau in finite(taus))
+    once, drawn = _once(tasks), _drawn(tasks, bootstrap)
+    share, low, high = [], [], []
+    for tau in taus:
+        above = [(scores_n > tau).astype(np.float64) for scores_n in tasks]
+        share.append(float(_task_means(above, once).mean(axis=0)[0]))
+        if drawn:
+            bounds = bootstrap.interval(_task_means(above, drawn).mean(axis=0)).tolist()
+            low.append(bounds[0])
+            high.append(bounds[1])
+    return Profile(taus, tuple(share), tuple(low) if drawn else None, tuple(high) if drawn else None)
+
+
+def improvement(scores: Scores, over: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
+    """P(X > Y) of X's scores over Y's, on the same tasks: 0.5 where they are alike."""
+    if set(scores) != set(over):
+        raise ValueError(f"an improvement needs the same tasks on both sides, not also {set(scores) ^ set(over)}")
+    mine, theirs = _tasks(scores), _tasks(over)
+    # Twice the wins and once the ties, whole numbers, of each run x of X and y of Y.
+    wins = [2 * (x_n[:, None] > y_m) + (x_n[:, None] == y_m) for x_n, y_m in zip(mine, theirs, strict=True)]
+
+    def chance(x_counts: Arrays, y_counts: Arrays) -> np.ndarray:
+        rows = [
+            ((x_Rn @ wins_nm) * y_Rm).sum(axis=1) / (2 * wins_nm.size)
+            for x_Rn, wins_nm, y_Rm in zip(x_counts, wins, y_counts, strict=True)
+        ]
+        return np.stack(rows).mean(axis=0)
+
+    drawn = _drawn(mine + theirs, bootstrap)
+    value = float(chance(_once(mine), _once(theirs))[0])
+    return _estimate(value, chance(drawn[: len(mine)], drawn[len(mine) :]) if drawn else None, bootstrap)
+
+
+def _tasks(scores: Scores) -> Arrays:
+    """Sorted within each task, so that the order of seeds moves no bit; the tasks by name."""
+    if not scores or not all(len(scores[task]) for task in scores):
+        raise ValueError("an aggregate needs a task, and a run of each")
+    return [np.sort(finite(scores[task])) for task in sorted(scores)]
+
+
+def _once(tasks: Arrays) -> Arrays:
+    return [np.ones((1, len(scores_n)), dtype=np.int64) for scores_n in tasks]
+
+
+def _drawn(tasks: Arrays, bootstrap: Bootstrap) -> Arrays:
+    """How often each run was drawn in each resample; nothing where a task has only one run."""
+    if min(map(len, tasks)) < 2:
+        return []
+    stream, rows = np.random.Philox(key=bootstrap.key), bootstrap.resamples
+    counts = []
+    for n in map(len, tasks):
+        words_Rn = stream.random_raw(rows * n).reshape(rows, n)
+        run_Rn = ((words_Rn >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)
+        cell_Rn = run_Rn + n * np.arange(rows)[:, None]
+        counts.append(np.bincount(cell_Rn.ravel(), minlength=rows * n).reshape(rows, n))
+    return counts
+
+
+def _estimate(value: float, values_R: np.ndarray | None, bootstrap: Bootstrap) -> Estimate:
+    return Estimate(value, None, None) if values_R is None else Estimate(value, *bootstrap.interval(values_R).tolist())
+
+
+def _task_means(tasks: Arrays, counts: Arrays) -> np.ndarray:
+    """[tasks, R]."""
+    means = [(count_Rn * x_n).sum(axis=1) / len(x_n) for x_n, count_Rn in zip(tasks, counts, strict=True)]
+    return np.stack(means)
+
+
+def _iqm(tasks: Arrays, counts: Arrays) -> np.ndarray:
+    """Runs in order, each as long as it weighs; what lies between a quarter and three quarters of the whole counts."""
+    unit = math.lcm(*map(len, tasks))  # the weights in whole numbers, so that no rounding cuts a run
+    total = unit * len(tasks)
+    x_N = np.concatenate(tasks)
+    order_N = np.argsort(x_N, kind="stable")
+    weights = [count_Rn * (4 * unit // len(x_n)) for x_n, count_Rn in zip(tasks, counts, strict=True)]
+    weight_RN = np.concatenate(weights, axis=1)[:, order_N]
+    end_RN = weight_RN.cumsum(axis=1)
+    kept_RN = np.minimum(end_RN, 3 * total) - np.maximum(end_RN - weight_RN, total)
+    return (kept_RN.clip(0) * x_N[order_N]).sum(axis=1) / (2 * total)

@@ -1,0 +1,207 @@
+"""Statistics of one cell: its seeds at the chosen rate, and how soon they got there.
+
+No run is dropped. Mean and deviation are over the finished seeds, as in the tables, with the others counted beside
+them; in a share, a test or an aggregate a run that did not finish scores 0 (chance, where accuracy is scaled), as it
+does in the selection of the rate.
+
+    wilson(3, 3)      3 of 3 seeds: at least .4385 of all, with confidence .95
+
+Wilson 1927, Probable inference, the law of succession, and statistical inference.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, median
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from chomsky_ladder.harness.stats.cells import cells, headline
+
+Measure = Literal["test_scaled", "test"]
+
+SOLVED = 0.9  # a run that scores so much has the task
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of n, with the Wilson score interval of the share."""
+
+    hits: int
+    n: int
+    low: float
+    high: float
+
+    @property
+    def value(self) -> float:
+        return self.hits / self.n
+
+
+def wilson(hits: int, n: int, *, confidence: float = 0.95) -> Share:
+    """The interval of all shares p for which |hits / n - p| <= z sqrt(p (1 - p) / n)."""
+    if not 0 <= hits <= n or n == 0:
+        raise ValueError(f"{hits} of {n} is no share")
+    z = NormalDist().inv_cdf((1 + checked_share(confidence, "confidence")) / 2)
+    share, middle = hits / n, z * z / (2 * n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    whole = 1 + z * z / n
+    low = 0.0 if hits == 0 else (share + middle - half) / whole
+    high = 1.0 if hits == n else (share + middle + half) / whole
+    return Share(hits, n, low, high)
+
+
+@dataclass(frozen=True)
+class CellStats:
+    """One protocol, task and model, at the rate chosen on validation."""
+
+    protocol: str
+    task: str
+    level: str
+    model: str
+    lr: float  # the lowest one tried where nothing finished
+    measure: Measure | None  # what the scores are: raw where no scaled accuracy is defined; None: nothing finished
+    seeds: tuple[int, ...]  # finished, ascending
+    scores: tuple[float, ...]  # theirs, at the last step
+    mean: float | None
+    std: float | None  # of a sample (n - 1); None under two seeds
+    diverged: int  # at this rate
+    failed: int  # at this rate
+    unfinished_elsewhere: int  # diverged or failed at the other rates
+    reached: Share  # runs at this rate that scored the threshold or more; one that did not finish did not
+
+    @property
+    def n(self) -> int:
+        """Finished seeds."""
+        return len(self.scores)
+
+    @property
+    def best_seed(self) -> int | None:
+        """The seed with the highest test score, the lowest of equals; chosen on test, so never a headline."""
+        best = max(self.scores, default=None)
+        return None if best is None else self.seeds[self.scores.index(best)]
+
+    @property
+    def best(self) -> float | None:
+        return max(self.scores, default=None)
+
+    @property
+    def outcomes(self) -> tuple[float, ...]:
+        """A score for every run at this rate; 0 for one that did not finish."""
+        return self.scores + (0.0,) * (self.diverged + self.failed)
+
+
+def cell_stats(records: pd.DataFrame, *, threshold: float = SOLVED, confidence: float = 0.95) -> list[CellStats]:
+    """The statistics of every cell of the records, in the tables' order and at the tables' rates."""
+    records = headline(records)
+    runs = records.groupby(["protocol", "task", "model"])
+    found = []
+    for row in cells(records).to_dict("records"):
+        cell = runs.get_group((row["protocol"], row["task"], row["model"]))
+        rate = row["lr"] if row["n"] else cell["lr"].min()  # all rates tie at 0, and a tie goes to the lowest
+        chosen = cell[cell["lr"] == rate].sort_values("seed")
+        measure: Measure | None = ("test_scaled" if row["scaled"] else "test") if row["n"] else None
+        finished = chosen[chosen["status"] == "done"]
+        scores = tuple(float(score) for score in finished[measure]) if measure else ()
+        mean, std = mean_and_std(scores)
+        found.append(
+            CellStats(
+                **{name: str(row[name]) for name in ("protocol", "task", "level", "model")},
+                lr=float(rate),
+                measure=measure,
+                seeds=tuple(int(seed) for seed in finished["seed"]),
+                scores=scores,
+                mean=mean,
+                std=std,
+                diverged=int((chosen["status"] == "diverged").sum()),
+                failed=int((chosen["status"] == "failed").sum()),
+                unfinished_elsewhere=int(((cell["lr"] != rate) & (cell["status"] != "done")).sum()),
+                reached=wilson(sum(score >= threshold for score in scores), len(chosen), confidence=confidence),
+            )
+        )
+    return found
+
+
+def mean_and_std(scores: Sequence[float]) -> tuple[float | None, float | None]:
+    """The mean and the deviation of a sample, with exact sums: the order of the seeds moves no bit."""
+    if not scores:
+        return None, None
+    mean = math.fsum(scores) / len(scores)
+    if len(scores) == 1:
+        return mean, None
+    return mean, math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / (len(scores) - 1))
+
+
+@dataclass(frozen=True)
+class TimeToAccuracy:
+    """The first validation of one run at or above a threshold: an upper bound, to within the validations' spacing."""
+
+    threshold: str  # in per cent
+    steps: int | None  # None: not by `last_step`, and what more steps would have brought is unknown
+    tokens: float | None
+    seconds: float | None  # of training
+    last_step: int
+
+
+def time_to_accuracy(record: dict[str, Any], *, threshold: Literal["95", "99"] = "95") -> TimeToAccuracy:
+    """Of a run that finished, from its record; the first records kept no such thing and are refused."""
+    steps = record[f"steps_to_{threshold}"]
+    if pd.isna(record["tokens_per_step"]):
+        raise ValueError(f"the record of {record['run_id']} does not know when it got where")
+    if pd.isna(steps):
+        return TimeToAccuracy(threshold, None, None, None, int(record["steps"]))
+    tokens, seconds = record["tokens_per_step"], record["train_seconds"] / record["steps"]
+    return TimeToAccuracy(threshold, int(steps), int(steps) * tokens, int(steps) * seconds, int(record["steps"]))
+
+
+@dataclass(frozen=True)
+class TimesToAccuracy:
+    """Those of a cell's seeds. A median is None, never, where half of the runs or more did not get there."""
+
+    threshold: str
+    reached: Share
+    steps: float | None
+    tokens: float | None
+    seconds: float | None
+    bound: int | None  # those that did not get there had not by this step, the earliest of their last; None: all did
+
+
+def times_to_accuracy(
+    times: Sequence[TimeToAccuracy], *, unfinished: int = 0, confidence: float = 0.95
+) -> TimesToAccuracy:
+    """The medians over seeds; a run that did not get there stands behind all that did.
+
+    `unfinished` runs diverged or failed: they did not get there by step 0.
+    """
+    thresholds = {time.threshold for time in times}
+    if len(thresholds) != 1 or unfinished < 0:
+        raise ValueError("times to one accuracy, of a run or more, are what can be summarised")
+    total, ends = len(times) + unfinished, [time.last_step for time in times if time.steps is None]
+    return TimesToAccuracy(
+        thresholds.pop(),
+        wilson(len(times) - len(ends), total, confidence=confidence),
+        *(_median([getattr(time, name) for time in times], total) for name in ("steps", "tokens", "seconds")),
+        bound=min(ends + [0] * unfinished, default=None),
+    )
+
+
+def _median(values: Sequence[float | None], total: int) -> float | None:
+    never = math.inf
+    ranked = [never if value is None else float(value) for value in values] + [never] * (total - len(values))
+    middle = median(ranked)
+    return None if middle == never else middle
+
+
+def finite(scores: Sequence[float]) -> np.ndarray:
+    """Scores as an array; refused where one is missing."""
+    array = np.asarray(scores, dtype=np.float64)
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise ValueError(f"scores are a row of finite numbers, not {scores}")
+    return array
+
+
+def checked_share(value: float, name: str) -> float:
+    if not 0 < value < 1:
+        raise ValueError(f"{name} is between 0 and 1, not {value}")
+    return value

@@ -1,0 +1,122 @@
+"""The cells of a table, from records: the learning rate each was chosen at, its seeds, and what they scored.
+
+The rate of a cell is chosen on validation; the cell holds test at that rate, at the last step: mean and standard
+deviation over seeds, with their number. In harness/tables/files.py they become tables.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+FRESH = 1000  # the first of the seeds that choose nothing (harness/sweep/report_seeds.py)
+
+Row = dict[str, Any]  # a record's, in a frame
+
+
+def headline(records: pd.DataFrame) -> pd.DataFrame:
+    """Of each protocol the records of fresh seeds at the chosen rates, where no cell is without; else all others."""
+    kept = [_of_protocol(group) for _, group in records.groupby("protocol", sort=False)]
+    return records.loc[records.index.isin([index for group in kept for index in group])]
+
+
+def _of_protocol(records: pd.DataFrame) -> pd.Index:
+    is_fresh = records["seed"] >= FRESH
+    if not is_fresh.any() or is_fresh.all():
+        return records.index
+    reported = []
+    for _, cell in records.groupby(["task", "model"]):
+        fresh, others = cell[cell["seed"] >= FRESH], cell[cell["seed"] < FRESH]
+        rate = best_rate(others.to_dict("records"), "validation")
+        found = fresh[fresh["lr"] == rate]
+        if (
+            rate is None
+        ):  # nothing was chosen: what became of those that tried is shown, or the fresh ones that are alone
+            found = fresh if others.empty else others
+        if found.empty:
+            return records.index[~is_fresh]
+        reported += list(found.index)
+    return pd.Index(reported)
+
+
+def cells(records: pd.DataFrame) -> pd.DataFrame:
+    """One row a protocol, task and model: the chosen rate, its seeds and what they scored."""
+    places: dict[tuple[str, str, str], list[Row]] = {}
+    for row in headline(records).to_dict("records"):
+        places.setdefault((row["protocol"], row["task"], row["model"]), []).append(row)
+    rows = []
+    for (protocol, task, model), cell in sorted(places.items()):
+        by_rate_and_seed = Counter((row["lr"], row["seed"]) for row in cell)
+        twice = [row["run_id"] for row in cell if by_rate_and_seed[row["lr"], row["seed"]] > 1]
+        if twice:
+            raise ValueError(f"{task}, {model}: runs of one rate and seed under one label: {', '.join(twice)}")
+        base = {"protocol": protocol, "level": cell[0]["level"], "task": task, "model": model}
+        counts = {**_fates(cell), "rates": len({row["lr"] for row in cell})}
+        if all(row["status"] != "done" for row in cell):
+            rows.append({**base, "n": 0, **counts})
+            continue
+        rate, other_rate = best_rate(cell, "validation"), best_rate(cell, "in_distribution")
+        chosen = [row for row in cell if row["lr"] == rate and row["status"] == "done"]
+        finished = sorted(chosen, key=lambda row: row["seed"])
+        is_scaled = bool(pd.notna([row["test_scaled"] for row in finished]).all())  # not where several are right
+        name = "test_scaled" if is_scaled else "test"
+        shown = [row[name] for row in finished]
+        floors = {floor: finished[0][floor] for floor in ("s_rand", "best_constant", "content_free")}
+        rows.append(
+            {
+                **base,
+                "n": len(finished),
+                "fresh": all(row["seed"] >= FRESH for row in finished),
+                **counts,
+                "lr": rate,
+                "scaled": is_scaled,
+                "mean": _mean(shown),
+                "std": _spread(shown),
+                "seeds": " ".join(f"{value:.4f}" for value in shown),
+                "exact": _mean([row["test_exact"] for row in finished]),
+                "validation": _mean([row["validation"] for row in finished]),
+                "lr_in_distribution": other_rate,
+                "mean_in_distribution": _mean([row[name] for row in cell if row["lr"] == other_rate]),
+                **floors,
+                "parameters": finished[0]["parameters"],
+                "seconds": _mean([row["train_seconds"] + row["score_seconds"] for row in finished]),
+            }
+        )
+    certain = ("fresh", "scaled", "seconds", "parameters")  # also where nothing finished
+    columns = dict.fromkeys([*max(rows, key=len), *certain])
+    return pd.DataFrame(rows).reindex(columns=list(columns)).astype({"parameters": "Int64"})
+
+
+def best_rate(cell: Iterable[Row], column: str) -> float | None:
+    """Of the rates at which a seed finished, the one with the highest mean; a seed that did not finish counts zero.
+
+    A tie goes to the lower rate; the sums are exact, so that rounding never decides one. None: no seed finished.
+    """
+    cell = list(cell)
+    runs = Counter(row["lr"] for row in cell)
+    scores: dict[float, list[float]] = {}
+    for row in cell:
+        if row["status"] == "done":
+            scores.setdefault(float(row["lr"]), []).append(row[column])
+    means = {rate: math.fsum(values) / runs[rate] for rate, values in scores.items()}
+    return max(sorted(means), key=means.__getitem__, default=None)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Of those there are, as pandas takes it."""
+    array = np.array(values, dtype=float)  # None becomes nan
+    there = ~np.isnan(array)
+    return float(np.where(there, array, 0).sum() / there.sum()) if there.any() else math.nan
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation over seeds; there is none of one."""
+    there = np.array([value for value in values if pd.notna(value)], dtype=float)
+    return float(there.std(ddof=1)) if len(there) > 1 else math.nan
+
+
+def _fates(cell: list[Row]) -> dict[str, int]:
+    return {fate: sum(row["status"] == fate for row in cell) for fate in ("diverged", "failed")}

@@ -1,0 +1,93 @@
+"""A cell as figures and the page see it: its statistics beside the runs that made it."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.stats.cell_stats import CellStats, cell_stats
+from chomsky_ladder.harness.stats.cells import headline
+
+CLASSES = {"regular": "regular", "counter": "counter", "context_free": "context-free"}
+CLASSES |= {"context_sensitive": "context-sensitive"}  # from the lowest rung to the highest
+LEVELS = [*CLASSES, "none"]
+FLOORS = ("best_constant", "content_free")
+
+_TRAINED = (3, 40)  # where a preset says nothing, those of harness/config/run.py, which need torch
+_BINS = (40, 64, 96, 128, 160, 192, 224, 256)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell's statistics with its finished runs, in the order of their seeds."""
+
+    stats: CellStats
+    runs: tuple[dict[str, Any], ...]
+
+    @property
+    def place(self) -> dict[str, Any]:
+        names = {name: getattr(self.stats, name) for name in ("protocol", "level", "task", "model")}
+        return {**names, "scaled": self.stats.measure != "test"}
+
+    def scaled(self, value: float | None) -> float | None:
+        """An accuracy as this cell shows it."""
+        if value is None or pd.isna(value):
+            return None
+        chance = 0.0 if self.stats.measure == "test" else self.runs[0]["s_rand"]
+        return round((value - chance) / (1 - chance), 12) + 0.0  # a floor at chance is 0, not a rounding error
+
+
+def cells_of(records: pd.DataFrame) -> list[Cell]:
+    """The cells of one protocol, by class, task and model."""
+    records = headline(records)
+    rows: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
+    for row in records.sort_values("seed", kind="stable").to_dict("records"):
+        if row["status"] == "done":
+            rows.setdefault((row["task"], row["model"], float(row["lr"])), []).append(row)
+    found = [Cell(stats, tuple(rows.get((stats.task, stats.model, stats.lr), ()))) for stats in cell_stats(records)]
+    return sorted(found, key=lambda cell: (rank(cell.stats.level), cell.stats.task, cell.stats.model))
+
+
+def rank(level: str) -> int:
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
+
+
+def tested_lengths(cells: Sequence[Cell]) -> tuple[int, int] | None:
+    """The shortest and longest of the bins of test lengths, over all tasks."""
+    ends = [_ends(name) for cell in cells for run in cell.runs for name in json.loads(run["test_bins"])]
+    return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+
+
+def training_lengths(protocol: str, test_bins: Sequence[str] = ()) -> tuple[int, int] | None:
+    """What a protocol's label says of them; None if it names no preset.
+
+    A task with lengths of its own is trained on those it is tested on: its bins are not the protocol's.
+    """
+    name, _, changes = protocol.partition(" ")
+    if name not in PROTOCOLS:
+        return None
+    preset = PROTOCOLS[name]
+    edges = _stated(changes, "eval.bins") or preset.eval.get("bins", _BINS)
+    lows = [edges[0], *(edge + 1 for edge in edges[1:-1])]
+    known = {f"{low}..{high}" for low, high in zip(lows, edges[1:], strict=True)}
+    own = [_ends(test_bin) for test_bin in test_bins if test_bin not in known]
+    if own:
+        return min(low for low, _ in own), max(high for _, high in own)
+    low, high = _stated(changes, "train.lengths") or preset.train.get("lengths", _TRAINED)
+    stages = _stated(changes, "train.curriculum")
+    stages = preset.train.get("curriculum", ()) if stages is None else stages
+    return low, stages[-1] if stages else high
+
+
+def _stated(changes: str, setting: str) -> list[int] | None:
+    found = re.search(rf"{re.escape(setting)}=([\d.]*)", changes)
+    return [int(value) for value in found[1].split("..") if value] if found else None
+
+
+def _ends(name: str) -> tuple[int, int]:
+    low, _, high = name.partition("..")
+    return int(low), int(high or low)

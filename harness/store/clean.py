@@ -1,0 +1,96 @@
+"""Removing runs from a results folder, or their checkpoints: what is named and nothing else.
+
+A run folder is a real folder directly under runs/ that holds a config. One that is written right now is never touched,
+a link is removed and never followed, and what a run had become when it was listed it must still be when it goes.
+"""
+
+import os
+import shutil
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from chomsky_ladder.harness.store import lock
+from chomsky_ladder.harness.store.status import RunStatus, State, run_folders, status_of, survey
+
+What = Literal["runs", "checkpoints"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What would be removed of a run."""
+
+    folder: Path
+    run: RunStatus
+    what: What
+    bytes: int
+
+
+def targets(results: Path, *, states: Collection[State], run_ids: Sequence[str], what: What) -> list[Target]:
+    """What a request names: the runs of these states and of these ids; of neither, the checkpoints of finished runs.
+
+    An id is given whole. One that is no run's, or that runs now, is refused.
+    """
+    folders = {folder.name: folder for folder in run_folders(results)}
+    for run_id in run_ids:
+        if run_id not in folders:
+            near = [name for name in folders if run_id and run_id in name][:3]
+            hint = f"; there is {', '.join(near)}" if near else ""
+            raise ValueError(f"{run_id!r} is no run under {results / 'runs'}{hint}")
+    if what == "checkpoints" and not states and not run_ids:
+        states = ("done", "diverged")
+    runs = survey(results) if states else [status_of(folders[run_id]) for run_id in dict.fromkeys(run_ids)]
+    named = [run for run in runs if run.run_id in run_ids or (run.state in states and run.state != "running")]
+    for run in named:
+        if run.state == "running":
+            raise ValueError(f"{run.run_id} runs now ({run.where})")
+    found = [Target(folders[run.run_id], run, what, _size(folders[run.run_id], what)) for run in named]
+    return [target for target in found if what == "runs" or _checkpoints(target.folder)]
+
+
+def remove(target: Target) -> str:
+    """Remove it; else why it was kept."""
+    folder = target.folder
+    try:
+        if (folder / "lock").is_symlink():
+            (folder / "lock").unlink()  # taking it would write to what it points to
+        with lock.held(folder):
+            if status_of(folder, holder_of=lambda _: None).state != target.run.state:  # the holder is this process
+                return "it has gone on since it was listed"
+            if target.what == "checkpoints":
+                for path in _checkpoints(folder):
+                    path.unlink()
+            else:
+                _remove_folder(folder)
+    except lock.Busy as busy:
+        return str(busy)
+    except OSError as error:
+        return f"{error.strerror}: {error.filename}"
+    return ""
+
+
+def _remove_folder(folder: Path) -> None:
+    """Its result first and its config last, so that what a kill leaves is a run that is unfinished."""
+    (folder / "result.json").unlink(missing_ok=True)
+    last = [folder / "config.json", folder / "lock"]
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path not in last:
+            path.unlink()
+    for path in last:
+        path.unlink(missing_ok=True)
+    folder.rmdir()
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step_*.ckpt"))
+
+
+def _size(folder: Path, what: What) -> int:
+    """Bytes of its files, or of its checkpoints; of a link, those of the link."""
+    if what == "checkpoints":
+        return sum(path.lstat().st_size for path in _checkpoints(folder))
+    below = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
+    return sum(path.lstat().st_size for path in below)

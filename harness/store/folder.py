@@ -1,0 +1,156 @@
+"""One folder a run: its config, metrics, clocks, checkpoints and, written last, its result.
+
+    results/runs/<run_id>/
+        config.json     the run's canonical tree
+        metrics.jsonl   a line for every logged step and validation; equal bytes for equal numerics
+        timing.jsonl    clocks and rates, outside every equality
+        step_*.ckpt     the newest checkpoints; after the end, the final one
+        result.json     scores and provenance: its presence means done
+        failure.json    instead of a result: the error of a run that broke, which a next start tries again
+        preempted.json  instead of a result: the signal and step at which a run was asked to stop
+
+A folder has one writer at a time (harness/store/lock.py).
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from chomsky_ladder.harness.store import lock
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.lock import Busy as Busy
+
+
+class Filed(Protocol):
+    """What a folder has to know of a run (harness/config/run.py)."""
+
+    def plain(self) -> dict[str, Any]: ...
+    @property
+    def whereabouts(self) -> tuple[str, ...]: ...
+
+
+class RunFolder:
+    def __init__(self, results: Path, run_id: str) -> None:
+        self.path = results / "runs" / run_id
+        self.metrics = self.path / "metrics.jsonl"
+
+    def open(self, run: Filed) -> None:
+        """Write the config, or make sure that it is this run's."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        config = self.path / "config.json"
+        for name in ("failure.json", "preempted.json"):
+            (self.path / name).unlink(missing_ok=True)
+        if config.exists():
+            stored, wanted = flat(self.config()), flat(run.plain())  # a setting added since is not in the stored one
+            for name in run.whereabouts:
+                stored.pop(name, None)
+            assert all(wanted.get(key) == value for key, value in stored.items()), f"{config} is another run's"
+        else:
+            write_atomically(config, _pretty(run.plain()))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The right to write here; Busy if another process has it."""
+        with ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(lock.held(self.path))
+            except OSError as error:
+                raise ValueError(f"cannot write results to {self.path}: {error.strerror}") from None
+            yield
+
+    def log(self, **values: Any) -> None:
+        """Append a line to metrics.jsonl."""
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(values, separators=(",", ":")) + "\n")
+
+    def log_time(self, **values: Any) -> None:
+        with (self.path / "timing.jsonl").open("a") as file:
+            file.write(json.dumps({"unix": round(time.time(), 3), **values}) + "\n")
+
+    def metrics_bytes(self) -> int:
+        """How long metrics.jsonl is, once it is safely on disk: the place a resume cuts back to."""
+        if not self.metrics.exists():
+            return 0
+        with self.metrics.open("ab") as file:
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def cut_metrics(self, size: int) -> None:
+        """Drop every line after a checkpoint, so that a resumed run writes no step twice."""
+        self.metrics.touch()
+        if self.metrics.stat().st_size < size:
+            raise ValueError(f"{self.metrics} has lost lines its checkpoint knows of; remove the folder to start over")
+        os.truncate(self.metrics, size)
+
+    def expected_seconds(self) -> float | None:
+        """What a plan said this run would take."""
+        file = plan_file(self.path.parents[1])
+        return json.loads(file.read_text()).get(self.path.name) if file.exists() else None
+
+    def finish(self, result: dict[str, Any]) -> None:
+        write_atomically(self.path / "result.json", _pretty(result))
+
+    def fail(self, failure: dict[str, Any]) -> None:
+        write_atomically(self.path / "failure.json", _pretty(failure))
+
+    def preempt(self, signal: str, step: int) -> None:
+        write_atomically(self.path / "preempted.json", _pretty({"signal": signal, "step": step}))
+
+    def preempted(self) -> dict[str, Any] | None:
+        """The signal that stopped a run, and where, if it has not gone on since."""
+        path = self.path / "preempted.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def failure(self) -> dict[str, Any] | None:
+        """The error of a run that broke and is not being tried again."""
+        path = self.path / "failure.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def result(self) -> dict[str, Any] | None:
+        """The result, if the run is done."""
+        path = self.path / "result.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def config(self) -> dict[str, Any]:
+        return json.loads((self.path / "config.json").read_text())
+
+    def history(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; a torn last line, of a killed run, is left out."""
+        if not self.metrics.exists():
+            return []
+        lines = self.metrics.read_text().split("\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+
+def plan_file(results: Path) -> Path:
+    """What is expected of each run, in seconds (harness/sweep/plan.py)."""
+    return results / "plan.json"
+
+
+def find_run(results: Path, run_id: str) -> RunFolder:
+    """The folder of a run by its id, or by any part of it that only one run has."""
+    folder = results / "runs"
+    names = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    matches = [run_id] if run_id in names else [name for name in names if run_id in name]
+    if not matches:
+        raise ValueError(f"no run {run_id!r} under {folder} ({len(names)} runs there)")
+    if len(matches) > 1:
+        raise ValueError(f"{run_id!r} fits {len(matches)} runs: {', '.join(matches[:4])}{' ..' if matches[4:] else ''}")
+    return RunFolder(results, matches[0])
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested tree with dotted keys."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return leaves
+
+
+def _pretty(tree: dict[str, Any]) -> bytes:
+    return (json.dumps(tree, indent=1) + "\n").encode()

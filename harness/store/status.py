@@ -1,0 +1,225 @@
+"""What has become of every run of a results folder, from the folders alone.
+
+    done         it has a result
+    diverged     it has one that says that a loss or a gradient was not finite
+    running      a process holds its lock
+    preempted    a signal stopped it behind a checkpoint
+    failed       it broke, and its folder says of what
+    unfinished   none of these: it was killed, or its machine went down
+
+Nothing here needs torch, and only the last lines of a run's metrics are read.
+"""
+
+import csv
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from chomsky_ladder.harness.store import lock
+from chomsky_ladder.harness.store.files import read_json
+
+State = Literal["done", "running", "preempted", "failed", "diverged", "unfinished"]
+STATES: tuple[State, ...] = ("done", "running", "preempted", "failed", "diverged", "unfinished")
+_TAIL = 1 << 14  # bytes at the end of metrics.jsonl that mostly hold a validation
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Where a run is."""
+
+    run_id: str
+    state: State
+    task: str
+    model: str
+    step: int
+    steps: int | None
+    """Of how many; None where the config cannot be read."""
+    seconds: float
+    """What training and scoring took; of a run that is not done, from its first start to its last sign of life."""
+    validation: float | None
+    """The last there is."""
+    where: str
+    """The process and host that run it or ran it last, else the processor."""
+    error: str
+    """Of a run that broke, or the signal that stopped it."""
+
+
+def run_folders(results: Path) -> list[Path]:
+    """The folders of runs by name: no links, and nothing without a config."""
+    try:
+        entries = sorted(os.scandir(results / "runs"), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    folders = (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    return [folder for folder in folders if (folder / "config.json").is_file()]
+
+
+def survey(results: Path) -> list[RunStatus]:
+    """The status of every run that has a folder."""
+    return [status_of(folder) for folder in run_folders(results)]
+
+
+def status_of(folder: Path, *, holder_of: Callable[[Path], lock.Holder | None] = lock.holder) -> RunStatus:
+    """The status of one run; `holder_of` tells who holds it."""
+    damage = ""
+    try:
+        result = read_json(folder / "result.json")
+        if result is not None:
+            return _with_result(folder, result)
+    except ValueError as error:
+        damage = str(error)
+    except (KeyError, TypeError, AttributeError):
+        damage = "result.json is not that of a run"
+    return _without_result(folder, holder_of(folder), damage)
+
+
+def _with_result(folder: Path, result: dict[str, Any]) -> RunStatus:
+    done = result["status"] == "done"
+    spent = result["seconds"]["train"] + result["seconds"]["score"] if done else _lasted(folder, _last_sign(folder))
+    said = "" if done else f"loss {result['loss']}, gradient norm {result.get('grad_norm', 'unknown')}"
+    return RunStatus(
+        run_id=folder.name,
+        state="done" if done else "diverged",
+        task=_name(result["task"]),
+        model=_name(result["model"]),
+        step=result["steps"],
+        steps=result["steps"] if done else _steps(_config(folder)),
+        seconds=spent,
+        validation=result["validation"]["accuracy"] if done else _progress(folder)[1],
+        where=result["numerics"]["device"],
+        error=said,
+    )
+
+
+def _without_result(folder: Path, holder: lock.Holder | None, damage: str) -> RunStatus:
+    config = _config(folder)
+    step, validation = _progress(folder)
+    end, error = _last_sign(folder), damage
+    where = next(iter(_text(folder / "lock").splitlines()), "")  # left by a process that was killed
+    state: State = "unfinished"
+    if holder is not None:
+        state, where, error, end = "running", str(holder), "", time.time()
+    elif damage:
+        state = "failed"
+    elif (stop := _readable(folder / "preempted.json")) is not None:
+        state, error, step = "preempted", str(stop.get("signal", "")), max(step, stop.get("step", 0))
+    elif (failure := _readable(folder / "failure.json")) is not None:
+        state, error = "failed", str(failure.get("error", "failure.json is damaged"))
+        where = where or failure.get("provenance", {}).get("machine", {}).get("processor", "")
+    return RunStatus(
+        run_id=folder.name,
+        state=state,
+        task=config.get("task", {}).get("name", "unknown"),
+        model=config.get("model", {}).get("name", "unknown"),
+        step=step,
+        steps=_steps(config),
+        seconds=_lasted(folder, end),
+        validation=validation,
+        where=where,
+        error=error,
+    )
+
+
+def counts(runs: Sequence[RunStatus]) -> dict[State, int]:
+    """How many are in each state."""
+    found = Counter(run.state for run in runs)
+    return {state: found[state] for state in STATES if found[state]}
+
+
+def by_cell(runs: Sequence[RunStatus]) -> dict[tuple[str, str], dict[State, int]]:
+    """The counts of each task and model."""
+    cells: dict[tuple[str, str], list[RunStatus]] = {}
+    for run in runs:
+        cells.setdefault((run.task, run.model), []).append(run)
+    return {cell: counts(some) for cell, some in sorted(cells.items())}
+
+
+def only_recorded(results: Path, runs: Sequence[RunStatus]) -> int:
+    """Lines of records.csv whose runs have no folder here."""
+    path, here = results / "records.csv", {run.run_id for run in runs}
+    if not path.exists():
+        return 0
+    with path.open(newline="") as file:
+        return sum(row.get("run_id") not in here for row in csv.DictReader(file))
+
+
+def plain(run: RunStatus) -> dict[str, Any]:
+    return asdict(run)
+
+
+def _name(label: str) -> str:
+    """Of a task or model, without the settings its label names."""
+    return label.split(" (")[0]
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    tree = _readable(folder / "config.json") or {}
+    return {key: value for key, value in tree.items() if isinstance(value, dict)}
+
+
+def _steps(config: dict[str, Any]) -> int | None:
+    steps = config.get("train", {}).get("steps")
+    return steps if isinstance(steps, int) else None
+
+
+def _readable(path: Path) -> dict[str, Any] | None:
+    """A small JSON file; empty where it is damaged."""
+    try:
+        tree = read_json(path)
+    except ValueError:
+        return {}
+    return tree if tree is None or isinstance(tree, dict) else {}
+
+
+def _progress(folder: Path) -> tuple[int, float | None]:
+    """The last step there is a trace of, and the last validation."""
+    checkpoints = [path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt")]
+    saved = max((int(step) for step in checkpoints if step.isdigit()), default=0)
+    path = folder / "metrics.jsonl"
+    size = path.stat().st_size if path.is_file() else 0
+    lines = _lines(path, max(0, size - _TAIL)) if size else []
+    validation = _last(lines, "validation")
+    if validation is None and size > _TAIL:
+        validation = _last(_lines(path, 0), "validation")
+    return max(saved, _last(lines, "step") or 0), validation
+
+
+def _lines(path: Path, start: int) -> list[str]:
+    """The lines behind a byte, without the one that is cut there."""
+    with path.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode(errors="replace").split("\n")
+    return lines[1 if start else 0 :]
+
+
+def _last(lines: Sequence[str], key: str) -> Any | None:
+    for line in reversed(lines):
+        if f'"{key}"' in line:
+            try:
+                return json.loads(line)[key]
+            except (ValueError, KeyError, TypeError):
+                continue
+    return None
+
+
+def _lasted(folder: Path, end: float) -> float:
+    """Seconds since the run's first start; none where a clock went backwards."""
+    return max(0.0, end - (folder / "config.json").stat().st_mtime)
+
+
+def _last_sign(folder: Path) -> float:
+    """When the run last wrote something."""
+    names = ("config.json", "metrics.jsonl", "result.json", "failure.json", "preempted.json")
+    return max(path.stat().st_mtime for name in names if (path := folder / name).exists())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

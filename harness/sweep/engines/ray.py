@@ -1,0 +1,216 @@
+"""The engine that trains packs as tasks of Ray, on this machine alone or on a cluster.
+
+Ray waits without a word for what no machine has, so what a pack needs is held to the machines before any is
+submitted. A worker gets the runs as plain trees, loads what defines them, and writes to the results folder, which
+every machine must share; only what became of the runs comes back.
+"""
+
+import io
+import math
+import sys
+from collections import Counter, deque
+from collections.abc import Generator, Sequence
+from contextlib import redirect_stderr, suppress
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.registry import load_plugin
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.sweep.engines.base import Ended, Event, Fate, Job, Said, Started, fate_of, train
+from chomsky_ladder.harness.sweep.sources import sources
+from chomsky_ladder.harness.train.machine import provenance
+from chomsky_ladder.harness.train.signals import Preempted, listening
+
+RETRIES = 3  # of a pack whose worker was killed
+_PATIENCE = 120.0  # seconds that workers asked to stop are given for their checkpoints
+
+
+class RayEngine:
+    """A task of Ray for each pack, as many at a time as the cluster has room for.
+
+    A worker that is killed costs its pack the steps since the last checkpoint: the pack is submitted again, up to
+    `RETRIES` times. (Ray's own `max_retries` would do so without a word, and for ever where memory ran out.)
+    """
+
+    def __init__(self, ray: ModuleType, settings: Exec, *, gpus: float) -> None:
+        self._ray, self._settings, self._gpus = ray, settings, gpus
+
+    @property
+    def workers(self) -> int:
+        alive = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return room(alive, cpus=self._settings.threads, gpus=self._gpus)
+
+    def events(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
+        ray, waiting, running = self._ray, deque(jobs), {}
+        tries: Counter[int] = Counter()
+        command = _Command(sources(run for job in jobs for run in job.runs), tuple(sys.argv), tuple(sys.path))
+        with listening() as asked:
+            try:
+                while waiting or running:
+                    while waiting and len(running) < max(1, self.workers):
+                        job = waiting.popleft()
+                        running[self._submit(job, command)] = job
+                        if not tries[job.number]:
+                            yield Started(job)
+                    ready, _ = ray.wait(list(running), timeout=0.5)
+                    number = asked()
+                    if number is not None:
+                        raise Preempted(number)
+                    for reference in ready:
+                        job = running.pop(reference)
+                        fates, said = self._outcome(reference, job)
+                        yield from map(Said, said)
+                        if fates is not None:
+                            yield Ended(job, fates)
+                            continue
+                        tries[job.number] += 1
+                        if tries[job.number] > RETRIES:
+                            yield Ended(job, _lost(job, self._settings, said[-1]))
+                        else:
+                            yield Said(f"{job.name} goes on from its last checkpoint on another worker")
+                            waiting.appendleft(job)
+            finally:
+                self._stop(running)
+
+    def _submit(self, job: Job, command: "_Command") -> Any:
+        variables = {
+            "OMP_NUM_THREADS": str(self._settings.threads),
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a task without a GPU sees what this process sees
+        }
+        work = self._ray.remote(_work).options(
+            num_cpus=self._settings.threads,
+            num_gpus=self._gpus,
+            max_retries=0,
+            name=job.title,
+            runtime_env={"env_vars": variables},
+        )
+        return work.remote(job.number, [_plain(run) for run in job.runs], self._settings, command)
+
+    def _outcome(self, reference: Any, job: Job) -> tuple[list[Fate] | None, list[str]]:
+        """What became of a pack's runs, or None if its worker was taken from it; and what is to be said."""
+        ray = self._ray
+        try:
+            fates, said = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:  # such as a plugin that is not on the worker's machine
+            said = f"failed: {type(error.cause).__name__}: {error.cause}".splitlines()[0]
+            return [Fate(run.run_id, "failed", said) for run in job.runs], []
+        except ray.exceptions.OutOfMemoryError:
+            return None, [f"{job.name}: its worker was killed: the machine ran out of memory"]
+        except ray.exceptions.RayError as error:
+            return None, [f"{job.name}: its worker died ({type(error).__name__})"]
+        if fates is None:
+            return None, [*said, f"{job.name}: its worker was told to stop"]
+        return fates, said
+
+    def _stop(self, running: dict[Any, Job]) -> None:
+        """Have what is under way write its checkpoints."""
+        for reference in running:
+            self._ray.cancel(reference)  # to the worker, a Ctrl-C
+        if running:
+            self._ray.wait(list(running), num_returns=len(running), timeout=_PATIENCE)
+
+
+def _plain(run: Run) -> dict[str, Any]:
+    """A run for another process, wherever that is at work."""
+    tree = run.plain()
+    for part in (tree["eval"], tree["task"]):
+        if part.get("file"):
+            part["file"] = str(Path(part["file"]).absolute())
+    return tree
+
+
+class _Command(NamedTuple):
+    """What a worker must know of the process that submits."""
+
+    sources: tuple[str, ...]  # of tasks and models that are not this package's
+    words: tuple[str, ...]
+    path: tuple[str, ...]
+
+
+def _work(
+    number: int, trees: list[dict[str, Any]], settings: Exec, command: _Command
+) -> tuple[list[Fate] | None, list[str]]:
+    """A task of Ray: what became of the runs, None if the worker was told to stop, and what was written to stderr."""
+    global _working
+    _working = True
+    sys.argv = list(command.words)  # provenance names the command that a person gave
+    sys.path += [folder for folder in command.path if folder not in sys.path]
+    for source in command.sources:
+        _load(source)
+    job = Job(number, tuple(map(Run.from_plain, trees)))
+    said = io.StringIO()
+    with redirect_stderr(said):
+        try:
+            fates = train(job, settings)
+        except Preempted:
+            fates = None
+    return fates, said.getvalue().splitlines()
+
+
+_working = False  # this process is one of Ray's workers
+_load = lru_cache(maxsize=None)(load_plugin)  # once in a worker, which takes many packs
+
+
+def _lost(job: Job, settings: Exec, said: str) -> list[Fate]:
+    """Record that a pack lost its workers, for the runs that have no result."""
+    fates = []
+    for run in job.runs:
+        folder = RunFolder(settings.results, run.run_id)
+        done = folder.result()
+        if done is not None:
+            fates.append(fate_of(run.run_id, done))
+            continue
+        error = f"{said.removeprefix(f'{job.name}: ')}, {RETRIES + 1} times"
+        record = {"error": error, "kind": "worker lost", "traceback": "", "provenance": provenance(run.task, run.model)}
+        with suppress(OSError):  # a full disk: what is said must do
+            folder.path.mkdir(parents=True, exist_ok=True)
+            folder.fail({**labels(run), **record})
+        fates.append(Fate(run.run_id, "failed", f"failed: {error}"))
+    return fates
+
+
+def fitting(ray: ModuleType, settings: Exec, *, gpus_per_pack: float) -> RayEngine:
+    """The engine of the cluster, if one of its machines has what a pack needs."""
+    if _working:
+        raise ValueError("a script that defines tasks or models must sweep under `if __name__ == '__main__':`")
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    device = _device(settings.device, machines)
+    gpus = gpus_per_pack if device == "cuda:0" else 0.0
+    if not room(machines, cpus=settings.threads, gpus=gpus):
+        has = "; ".join(sorted({_shown(machine) for machine in machines}))
+        wanted = _shown({"CPU": settings.threads, "GPU": gpus})
+        raise ValueError(f"a pack needs {wanted}, and no machine of Ray's has so much: there is {has}")
+    return RayEngine(ray, replace(settings, device=device, results=settings.results.absolute()), gpus=gpus)
+
+
+def room(machines: Sequence[dict[str, float]], *, cpus: int, gpus: float) -> int:
+    """How many packs fit the machines at once; a share of a GPU is of one GPU, and several are of one machine."""
+    total = 0
+    for machine in machines:
+        fit = int(machine.get("CPU", 0) // cpus)
+        if gpus:
+            count = int(machine.get("GPU", 0))
+            fit = min(fit, count * math.floor(1 / gpus + 1e-9) if gpus <= 1 else int(count // gpus))
+        total += fit
+    return total
+
+
+def _shown(machine: dict[str, float]) -> str:
+    return f"{machine.get('CPU', 0):g} CPUs and {machine.get('GPU', 0):g} GPUs"
+
+
+def _device(name: str, machines: Sequence[dict[str, float]]) -> str:
+    """cpu or cuda:0: Ray shows each task the GPUs it may use as the first ones."""
+    if name == "auto":
+        return "cuda:0" if any(machine.get("GPU", 0) for machine in machines) else "cpu"
+    if name in ("cuda", "cuda:0"):
+        return "cuda:0"
+    if name == "cpu":
+        return name
+    raise ValueError(f"exec.device={name}: with --engine ray, Ray chooses among GPUs; say cuda, cpu or auto")

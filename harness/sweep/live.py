@@ -1,0 +1,269 @@
+"""A sweep as it goes: on a terminal a bar and a line for each pack under way, in a log file plain lines.
+
+    [########------------------]  37/108 runs  2 failed  3h12m left
+    parity lstm s4            12000/20000  loss 0.0123  val 0.993  12m30s left
+    cycle_nav mamba x9          400/20000  loss 1.6021               3h02m left
+
+What a worker does is read from the end of its metrics.jsonl, so it may be any process of any machine that writes to
+the results folder. Clocks here never reach a computation.
+"""
+
+import io
+import json
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, TextIO
+
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.sweep.engines.base import Fate, Job
+
+_TERMINAL_EVERY, _LOG_EVERY = 0.5, 30.0
+_LOGGED = 8  # packs under way that a log file has a line each of
+_TAIL = 8192  # bytes of metrics.jsonl: more than what a validation and its neighbours take
+_REMEMBERED = 20  # changes of the step that the rate is over
+
+
+class Live:
+    """Packs of a sweep under way; told what starts and ends, it finds out the rest."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        results: Path,
+        *,
+        runs: int,
+        expected: Mapping[str, float],
+        stream: TextIO | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self._stream, self._quiet = stream or sys.stderr, quiet
+        self._terminal = self._stream.isatty()
+        self._results, self._runs, self._count = results, runs, len(jobs)
+        self._done, self._failed = runs - sum(len(job.runs) for job in jobs), 0
+        self._weights = _weights(jobs, expected)
+        self._left, self._passed = sum(self._weights.values()), 0.0  # of the weights; the latter in this session
+        self._rows: dict[int, _Row] = {}
+        self._drawn = 0  # lines of the terminal that are ours
+        self._lock, self._over = threading.RLock(), threading.Event()
+        self._thread = threading.Thread(target=self._keep_showing, daemon=True)
+        self._start = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if not self._quiet:
+            self._thread.start()
+            if self._terminal and self._stream is sys.stderr:
+                sys.stderr = _Above(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if isinstance(sys.stderr, _Above):
+            sys.stderr.finish()
+            sys.stderr = self._stream
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            self._draw([])
+
+    def started(self, job: Job) -> None:
+        with self._lock:
+            self._rows[job.number] = _Row.of(job, self._results)
+
+    def ended(self, job: Job, fates: Sequence[Fate]) -> None:
+        """Count what became of a pack's runs; what broke or diverged is said."""
+        with self._lock:
+            row = self._rows.pop(job.number)
+            finished = [fate for fate in fates if fate.status in ("done", "diverged")]
+            self._done += len(finished)
+            self._failed += sum(fate.status == "failed" for fate in fates)
+            self._left -= self._weights[job.number]
+            self._passed += self._weights[job.number] * (1 - (row.start or 0) / row.total)
+            for fate in fates:
+                if fate.status == "failed" or (fate.status == "diverged" and not self._quiet):
+                    self.say(f"{fate.run_id} {fate.said}", always=True)
+            if not self._terminal and (len(fates) > 1 or fates[0].status in ("done", "held")):
+                self.say(f"[{job.number}/{self._count}] {job.name}  {_last_word(fates)}")
+
+    def say(self, text: str, *, always: bool = False) -> None:
+        """A line that stays, above the display."""
+        if self._quiet and not always:
+            return
+        with self._lock:
+            lines = self._erased() + text.rstrip("\n") + "\n"
+            self._drawn = 0
+            self._stream.write(lines)
+            self._stream.flush()
+
+    def _keep_showing(self) -> None:
+        while not self._over.wait(_TERMINAL_EVERY if self._terminal else _LOG_EVERY):
+            self.show()
+
+    def show(self) -> None:
+        """Look at the workers and draw, or write, the state they are in."""
+        with self._lock:
+            now = time.monotonic()
+            rows = list(self._rows.values())
+            columns, lines = _size(self._stream) if self._terminal else (100, _LOGGED + 2)
+            shown = rows[: max(1, lines - 2)]
+            for row in shown:
+                row.look(now)
+            frame = [self._overall(now, columns), *(row.line(now, columns) for row in shown)]
+            if len(rows) > len(shown):
+                frame.append(f"and {len(rows) - len(shown)} more")
+            if self._terminal:
+                self._draw(frame)
+            else:
+                self.say("\n".join(frame))
+
+    def _overall(self, now: float, columns: int) -> str:
+        under_way = [(self._weights[number] / row.total, row) for number, row in self._rows.items()]
+        left = self._left - sum(weight * row.step for weight, row in under_way)
+        passed = self._passed + sum(weight * (row.step - (row.start or 0)) for weight, row in under_way)
+        spent = now - self._start
+        words = [f"{self._done}/{self._runs} runs"]
+        words += [f"{self._failed} failed"] if self._failed else []
+        words += [f"{len(self._rows)} packs under way"] if not self._terminal else []
+        words += [f"{duration(spent * left / passed)} left"] if passed > 0 else []
+        text = "  ".join(words)
+        if not self._terminal:
+            return text
+        width = max(10, min(40, columns - 5 - len(text)))
+        full = width * self._done // max(1, self._runs)
+        return f"[{'#' * full}{'-' * (width - full)}]  {text}"[: columns - 1]
+
+    def _draw(self, frame: Sequence[str]) -> None:
+        """Write the frame over the last one in a single write, so that nothing flickers."""
+        if not self._terminal or self._quiet:
+            return
+        up = f"\r\x1b[{self._drawn}A" if self._drawn else "\r"
+        self._stream.write(up + "".join(f"{line}\x1b[K\n" for line in frame) + "\x1b[J")
+        self._stream.flush()
+        self._drawn = len(frame)
+
+    def _erased(self) -> str:
+        return f"\r\x1b[{self._drawn}A\x1b[J" if self._drawn else ""
+
+
+@dataclass
+class _Row:
+    """A pack under way, as the metrics of its first unfinished member tell."""
+
+    name: str
+    folders: list[Path]
+    total: int
+    start: int | None = None  # the step at which this session found it
+    step: int = 0
+    loss: float | None = None
+    validation: float | None = None
+    seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+
+    @classmethod
+    def of(cls, job: Job, results: Path) -> "_Row":
+        folders = [RunFolder(results, run.run_id).path for run in job.runs]
+        return cls(job.title, folders, job.runs[0].train.steps)
+
+    def look(self, now: float) -> None:
+        """Read how far it is."""
+        folder = next((folder for folder in self.folders if not (folder / "result.json").exists()), self.folders[-1])
+        for line in _tail(folder / "metrics.jsonl"):
+            self.step = line.get("step", self.step)
+            self.loss = line.get("loss", self.loss)
+            self.validation = line.get("validation", self.validation)
+        if self.start is None or self.step < self.start:  # it went back to its checkpoint
+            self.start = self.step
+            self.seen.clear()
+        if not self.seen or self.step != self.seen[-1][1]:
+            self.seen.append((now, self.step))
+        if len(self.seen) == 3 and self.seen[0][1] == self.start:
+            self.seen.popleft()  # the first steps pay for what is built and compiled
+
+    def left(self, now: float) -> float | None:
+        """Seconds to the last step, by the rate since some changes of the step."""
+        if len(self.seen) < 2:
+            return None
+        (first_time, first), (last_time, last) = self.seen[0], self.seen[-1]
+        rate = (last - first) / max(1e-9, last_time - first_time)
+        return max(0.0, (self.total - last) / rate - (now - last_time)) if rate > 0 else None
+
+    def line(self, now: float, columns: int) -> str:
+        """Name, step, loss, validation and time left, in fewer than so many columns."""
+        left = self.left(now)
+        last = "scores" if self.step >= self.total else f"{duration(left)} left" if left is not None else ""
+        loss = f"loss {self.loss:.4f}" if self.loss is not None else ""
+        validation = f"val {self.validation:.3f}" if self.validation is not None else ""
+        text = f"{f'{self.step}/{self.total}':>13}  {loss:11}  {validation:9}  {last:>11}"
+        width = max(8, min(40, columns - 3 - len(text)))
+        name = self.name if len(self.name) <= width else self.name[: width - 2] + ".."
+        return f"{name:{width}}  {text}"[: columns - 1].rstrip()
+
+
+class _Above(io.TextIOBase):
+    """What others write to stderr, a line at a time, above the display."""
+
+    def __init__(self, live: Live) -> None:
+        self._live, self._partial = live, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._partial = (self._partial + text).split("\n")
+        for line in lines:
+            self._live.say(line)
+        return len(text)
+
+    def finish(self) -> None:
+        if self._partial:
+            self._live.say(self._partial)
+
+    def isatty(self) -> bool:
+        return True
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 100:
+        return f"{hours // 24}d{hours % 24:02d}h"
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s" if minutes else f"{seconds}s"
+
+
+def _weights(jobs: Sequence[Job], expected: Mapping[str, float]) -> dict[int, float]:
+    """What each pack counts for in the time left: its expected seconds if all are known, else its steps."""
+    seconds = {job.number: [expected.get(run.run_id) for run in job.runs] for job in jobs}
+    if all(None not in each for each in seconds.values()):
+        return {number: float(sum(each)) for number, each in seconds.items()}
+    return {job.number: float(job.runs[0].train.steps * len(job.runs)) for job in jobs}
+
+
+def _last_word(fates: Sequence[Fate]) -> str:
+    """Of a pack that ended."""
+    if len(fates) == 1:
+        return fates[0].said
+    done = [fate.accuracy for fate in fates if fate.accuracy is not None]
+    mean = f", mean test accuracy {sum(done) / len(done):.3f}" if done else ""
+    return f"{len(done)} of {len(fates)} runs done{mean}, {max(fate.seconds for fate in fates):.1f}s"
+
+
+def _tail(path: Path) -> list[dict[str, float]]:
+    """The whole lines at the end of a file that somebody may be writing."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
+            file.seek(start)
+            lines = file.read().split(b"\n")[:-1]
+        return [json.loads(line) for line in (lines[1:] if start else lines)]
+    except (OSError, ValueError):  # not there yet, or damaged: there is nothing to show
+        return []
+
+
+def _size(stream: TextIO) -> tuple[int, int]:
+    """Columns and lines of a terminal."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return 80, 24
+    return (size.columns or 80), (size.lines or 24)

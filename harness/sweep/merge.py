@@ -1,0 +1,226 @@
+"""Runs of other machines' results folders taken into this one: verified, copied, never overwritten.
+
+A finished run is taken when its config hashes to its id, its result says that it is that run's, and every checkpoint
+matches its digest. Of a folder with records.csv alone, the lines are taken. A run that is in both places with other
+numbers stays as it is here and is reported with what each was made with: equal settings came out unequal. Clocks,
+versions and hardware may differ.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chomsky_ladder.harness.store import lock
+from chomsky_ladder.harness.store.files import read_json
+from chomsky_ladder.harness.store.folder import RunFolder, flat
+from chomsky_ladder.harness.store.record import Record, keep, known, recorded
+from chomsky_ladder.harness.store.status import run_folders
+
+_COPIED = ("config.json", "metrics.jsonl", "timing.jsonl", "step_*.ckpt", "result.json")
+_MADE_WITH = ("commit", "dirty", "torch", "device", "fingerprint", "mixed_numerics", "backends")
+_NO_NUMBERS = {*_MADE_WITH, "train_seconds", "score_seconds", "numerics", "provenance", "seconds"}
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A run that came out with other numbers there than here."""
+
+    run_id: str
+    folder: Path
+    fields: dict[str, tuple[Any, Any]]
+    """What differs: here, there."""
+    here: dict[str, Any]
+    """What it was made with."""
+    there: dict[str, Any]
+
+
+@dataclass
+class Merged:
+    """What became of everything that was found."""
+
+    taken: list[str] = field(default_factory=list)
+    """Runs that were copied."""
+    lines: list[str] = field(default_factory=list)
+    """Runs of which a line of records.csv was there and no folder."""
+    same: list[str] = field(default_factory=list)
+    """Here already, with the same numbers."""
+    unfinished: list[str] = field(default_factory=list)
+    """Left there: without a result."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Left there, and why."""
+    conflicts: list[Conflict] = field(default_factory=list)
+
+
+def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> Merged:
+    """Take what the folders hold and `results` does not; a dry run verifies all of it and writes nothing."""
+    for folder in folders:
+        if not (folder / "runs").is_dir() and not (folder / "records.csv").is_file():
+            raise ValueError(f"{folder} has neither runs/ nor records.csv: it is no results folder")
+        if folder.resolve() == results.resolve():
+            raise ValueError(f"{folder} is the folder that would be merged into")
+    found = [(folder, recorded(folder / "records.csv")) for folder in folders]
+    if dry_run:
+        merging = _Merging(results, staging=None)
+        for folder, lines in found:
+            merging.take(folder, lines)
+        return merging.merged
+    staging = results / "runs" / ".merging"  # nobody takes it for a run, and a rename out of it is at once
+    try:
+        staging.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"cannot write results to {results}: {error.strerror}") from None
+    try:
+        with lock.held(staging):
+            merging = _Merging(results, staging=staging)
+            for folder, lines in found:
+                merging.take(folder, lines)
+            if merging.merged.taken or merging.merged.lines:
+                keep(results, merging.here)
+            shutil.rmtree(staging)
+    except lock.Busy:
+        raise ValueError(f"another process merges into {results}") from None
+    return merging.merged
+
+
+def verify(folder: RunFolder) -> Record:
+    """The record of a finished run; refused where config, result or checkpoints are not those of the run."""
+    from chomsky_ladder.harness.config.run import Run
+    from chomsky_ladder.harness.store import checkpoint  # with torch, which a merge that finds nothing new does without
+
+    run_id, tree = folder.path.name, read_json(folder.path / "config.json")
+    try:
+        if tree["eval"].get("file_sha256"):
+            tree["eval"]["file"] = str(folder.path / "strings")  # not there: the hash stands for them
+        if tree["task"].get("file_sha256"):
+            tree["task"]["file"] = str(folder.path / "text")
+        run = Run.from_plain(tree)
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError("its config.json is no run's") from None
+    if run.run_id != run_id:
+        raise ValueError(f"its config is that of {run.run_id}")
+    record = Record.of(folder)
+    if record is None or (record.seed, record.lr) != (run.seed, run.train.lr):
+        raise ValueError("its result is not that of its config")
+    for path in sorted(folder.path.glob("step_*.ckpt")):
+        try:
+            content = checkpoint.read(path)
+        except checkpoint.DamagedCheckpoint as damage:
+            raise ValueError(str(damage)) from None
+        if content.get("run_id") != run_id:
+            raise ValueError(f"{path.name} is of {content.get('run_id')}")
+    return record
+
+
+class _Merging:
+    """A merge under way: what is here by now, and what became of what was found."""
+
+    def __init__(self, results: Path, *, staging: Path | None) -> None:
+        self.results, self.staging = results, staging
+        self.here, self.merged = known(results), Merged()
+
+    def take(self, folder: Path, lines: dict[str, Record]) -> None:
+        """Whatever a folder and its records.csv hold that is not here."""
+        finished = set()
+        for path in run_folders(folder):
+            if not (path / "result.json").is_file():
+                self.merged.unfinished.append(path.name)
+                continue
+            finished.add(path.name)
+            try:
+                self._take_run(folder, path)
+            except (ValueError, OSError) as error:
+                self.merged.refused[path.name] = f"{path}: {error}"
+        for record in lines.values():
+            if record.run_id in finished or record.status == "failed":
+                continue
+            try:
+                self._take_line(folder, record)
+            except ValueError as error:
+                self.merged.refused[record.run_id] = f"{folder / 'records.csv'}: {error}"
+
+    def _take_run(self, folder: Path, path: Path) -> None:
+        source, place = RunFolder(folder, path.name), self._place(path.name)
+        files = _files(path)
+        theirs = Record.of(source)
+        assert theirs is not None, "it has a result"
+        if self._has(theirs.run_id):
+            if not self._agrees(folder, theirs):
+                return
+            if place.exists() or theirs.run_id in self.merged.taken:
+                self.merged.same.append(theirs.run_id)
+                return
+        elif place.exists():
+            raise ValueError("it is here without a result; once nothing trains it, `ladder clean` makes room")
+        if self.staging is None:
+            theirs = verify(source)
+        else:
+            copy = RunFolder(self.staging, path.name)
+            _copy(files, copy.path)
+            theirs = verify(copy)
+            copy.path.rename(place)  # which fails if something has appeared there
+        self.here[theirs.run_id] = theirs
+        self.merged.taken.append(theirs.run_id)
+
+    def _take_line(self, folder: Path, record: Record) -> None:
+        run_id = record.run_id
+        names = "-".join(label.split(" (")[0] for label in (record.task, record.model))
+        if not re.fullmatch(re.escape(f"{names}-s{record.seed}-") + "[0-9a-f]{10}", run_id) or "/" in run_id:
+            raise ValueError(f"{run_id!r} is not the id of {record.task}, {record.model}, seed {record.seed}")
+        if self._has(run_id):
+            if self._agrees(folder, record):
+                self.merged.same.append(run_id)
+        elif self._place(run_id).exists():
+            raise ValueError("it is here without a result; once nothing trains it, `ladder clean` makes room")
+        else:
+            self.here[run_id] = record
+            self.merged.lines.append(run_id)
+
+    def _place(self, run_id: str) -> Path:
+        return self.results / "runs" / run_id
+
+    def _has(self, run_id: str) -> bool:
+        """Whether it is done here; a failure is no result."""
+        return run_id in self.here and self.here[run_id].status != "failed"
+
+    def _agrees(self, folder: Path, theirs: Record) -> bool:
+        """Whether it has the numbers there that it has here; if not, that is reported."""
+        run_id = theirs.run_id
+        ours = self.here[run_id]
+        trees = [read_json(where / "runs" / run_id / "result.json") for where in (self.results, folder)]
+        one, other = map(flat, trees) if all(trees) else (ours.model_dump(), theirs.model_dump())
+        fields = {
+            key: (one[key], other[key])
+            for key in one
+            if key in other and key.split(".")[0] not in _NO_NUMBERS and not _equal(one[key], other[key])
+        }
+        if fields:
+            made = ({name: getattr(record, name) for name in _MADE_WITH} for record in (ours, theirs))
+            self.merged.conflicts.append(Conflict(run_id, folder, fields, *made))
+        return not fields
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one == other or (one != one and other != other)
+
+
+def _files(folder: Path) -> list[Path]:
+    """What is taken of a finished run, its result last; a link is refused."""
+    files = [path for pattern in _COPIED for path in sorted(folder.glob(pattern))]
+    for path in files:
+        if path.is_symlink() or not path.is_file():
+            raise ValueError(f"{path.name} is not a plain file")
+    return files
+
+
+def _copy(files: Sequence[Path], target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)  # of a merge that was killed
+    target.mkdir(parents=True)
+    for path in files:
+        copy = target / path.name
+        shutil.copy2(path, copy)
+        with copy.open("rb") as file:
+            os.fsync(file.fileno())

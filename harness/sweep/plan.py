@@ -1,0 +1,162 @@
+"""What a sweep will take before it starts: its packs, and their time from a few measured steps of each shape.
+
+Runs that differ only in seeds and scalars of training make a pack. On a GPU a pack of tiny models costs little more
+than one of them, since launches and not arithmetic bound it. On a CPU it was measured to gain nothing for attention
+and scans and a third for an LSTM, less than a core to itself gives each run; so there a pack is one run.
+
+`plan.json` keeps the seconds expected of each run, which its record then shows beside those it took.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store import checkpoint
+from chomsky_ladder.harness.store.folder import RunFolder, plan_file
+from chomsky_ladder.harness.train.evaluate import Evaluator
+from chomsky_ladder.harness.train.machine import find_device, pinned
+from chomsky_ladder.harness.train.pack import Pack, pack_key
+from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, capturable, captures, stepper
+from chomsky_ladder.models.kernels.kernel import demand, stacks
+
+LARGEST_PACK = 27  # three rates of nine seeds
+_SAMPLED = 6  # steps of a shape that are timed on a CPU, behind those that warm up
+_LONGEST = 2000  # steps of the run that is timed: as many as decide whether to compile
+_SHARE = 0.8  # of the device's memory that a pack may fill
+
+
+@dataclass(frozen=True)
+class Part:
+    """A pack of the sweep and what it is expected to take."""
+
+    runs: tuple[Run, ...]
+    seconds: float
+    """Of training from where the folders are, and of evaluation."""
+    step_ms: float
+    preparing: float
+    """Of warm-up, compilation and capture."""
+
+
+def packs(runs: Sequence[Run], *, size: Callable[[Sequence[Run]], int]) -> list[list[Run]]:
+    """The runs in packs, in the order of their first members; `size` tells how many of a shape make one."""
+    shapes: dict[Any, list[Run]] = {}
+    for run in runs:
+        shapes.setdefault(pack_key(run) if run.model.stackable else run, []).append(run)
+    found = []
+    for group in shapes.values():
+        most = size(group)
+        found += [group[start : start + most] for start in range(0, len(group), most)]
+    places = {run.run_id: place for place, run in enumerate(runs)}
+    return sorted(found, key=lambda group: places[group[0].run_id])
+
+
+def pack_size(settings: Exec) -> Callable[[Sequence[Run]], int]:
+    """How many of a shape train as one: as many as asked, else one on a CPU and what fits on CUDA."""
+    device = find_device(settings.device)
+    if settings.pack or device.type == "cpu" or not stacks(settings.backend):
+        return lambda group: settings.pack or 1
+    return lambda group: _fitting(group[:LARGEST_PACK], settings, device)
+
+
+def plan(runs: Sequence[Run], settings: Exec) -> list[Part]:
+    """The parts of what is left of a sweep, each shape timed once."""
+    device = find_device(settings.device)
+    capturable(settings, device)
+    todo = [run for run in runs if RunFolder(settings.results, run.run_id).result() is None]
+    known: dict[Any, _Costs] = {}
+    parts = []
+    for group in packs(todo, size=pack_size(settings)):
+        demand(settings.backend, model=group[0].model.name, device=device, stacked=len(group) > 1)
+        shape = pack_key(group[0]), len(group)
+        if shape not in known:
+            with pinned(settings.threads):
+                known[shape] = _measured(group, settings, device)
+        costs, train = known[shape], group[0].train
+        folders = [RunFolder(settings.results, run.run_id).path for run in group]
+        left = train.steps - min(max(checkpoint.steps(folder), default=0) for folder in folders)
+        seconds = left * costs.step + len(group) * costs.scoring
+        parts.append(Part(tuple(group), seconds, 1e3 * costs.step, costs.preparing))
+    return parts
+
+
+def save(parts: Sequence[Part], results: Path) -> None:
+    """Keep what is expected of each run, a member of a pack counting for its share."""
+    file = plan_file(results)
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    for part in parts:
+        share = (part.seconds + part.preparing) / len(part.runs)
+        kept |= {run.run_id: round(share, 2) for run in part.runs}
+    results.mkdir(parents=True, exist_ok=True)
+    checkpoint.write_atomically(file, (json.dumps(kept, indent=0, sort_keys=True) + "\n").encode())
+
+
+@dataclass(frozen=True)
+class _Costs:
+    step: float  # seconds of a step of all members
+    scoring: float  # of all validations and the last scores of one
+    preparing: float
+
+
+def _measured(group: Sequence[Run], settings: Exec, device: torch.device) -> _Costs:
+    """A few steps and a validation batch of a shape, at its longest strings."""
+    train, score = group[0].train, group[0].eval
+    longest = max(train.lengths[1], *train.curriculum, 0)
+    short = {"steps": min(train.steps, _LONGEST), "curriculum": (), "lengths": (train.lengths[0], longest)}
+    pack = Pack(
+        [replace(run, train=replace(run.train, **short)) for run in group], device=device, backend=settings.backend
+    )
+    steps = stepper(pack, settings)
+    cuda = device.type == "cuda"
+    warm, sampled = (1 + WARM_UP + UNROLLED, 10 * UNROLLED) if cuda else (2, _SAMPLED)
+    start = _now(device)
+    steps.advance(0, warm, lambda done: None)
+    warmed = _now(device)
+    steps.advance(warm, warm + sampled, lambda done: None)
+    a_step = (_now(device) - warmed) / sampled
+    few = min(score.batch, score.validation)
+    scorer = Evaluator(
+        replace(group[0], eval=replace(score, validation=few)),
+        pack.models[0],
+        device=device,
+        backend=settings.backend,
+        replayed=captures(settings, device),
+    )
+    for _ in range(2):  # the first call of a shape finds and allocates, the second records
+        scorer.validation()
+    start_scoring = _now(device)
+    scorer.validation()
+    a_string = (_now(device) - start_scoring) / few
+    # Twice as long a string takes at least twice the time: what the longer test strings of a record add.
+    longer = sum(score.extrapolation * length / score.lengths[1] * 2 for length in score.extrapolate)
+    strings = (train.steps // score.every if score.every else 0) * score.validation
+    strings += score.test + 2 * score.validation + longer
+    return _Costs(a_step, a_string * strings, max(0.0, warmed - start - warm * a_step))
+
+
+def _fitting(group: Sequence[Run], settings: Exec, device: torch.device) -> int:
+    """How many of a shape fit: the memory that one and two replicas took in a step tells what each adds."""
+    if len(group) < 2:
+        return 1
+    taken = []
+    for count in (1, 2):
+        torch.cuda.reset_peak_memory_stats(device)
+        pack = Pack(group[:count], device=device, backend=settings.backend)
+        pack.advance(pack.run.train.longest(pack.run.train.steps - 1))
+        taken.append(torch.cuda.max_memory_allocated(device))
+        del pack
+    free = _SHARE * torch.cuda.mem_get_info(device)[0]
+    each = max(1, taken[1] - taken[0])
+    return max(1, min(len(group), 1 + int((free - taken[0]) / each)))
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.monotonic()

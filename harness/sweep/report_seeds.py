@@ -1,0 +1,64 @@
+"""Fresh seeds for the headline: the rate of a cell is chosen on some trained models and reported on others.
+
+    seeds 0, 1, 2 at three rates  ->  validation chooses 1e-3  ->  seeds 1000, 1001, .. at 1e-3 are what a table shows
+
+A cell whose models are both selected on and reported is optimistic. Seeds from `FRESH` on choose nothing. A table shows
+them where every cell of its protocol has some at its chosen rate, and otherwise none of them (`cells.headline`): the
+two kinds never stand side by side.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.stats.cells import FRESH, Row, best_rate
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.record import Record
+from chomsky_ladder.harness.sweep.sweep import Report, carry_out
+
+
+def carry_out_and_report(runs: Sequence[Run], settings: Exec, *, report_seeds: int, **how: Any) -> Report:
+    """A sweep (`carry_out`), and when all of it is done so many fresh seeds of each cell."""
+    if report_seeds:
+        refuse(runs, report_seeds)  # before any work
+    report = carry_out(runs, settings, **how)
+    if not (report_seeds and report.complete):
+        return report
+    fresh, without = fresh_runs(runs, settings.results, report_seeds)
+    if without:
+        print(f"no seed finished, so none is reported: {'; '.join(without)}", file=sys.stderr)
+    return report.and_then(carry_out(fresh, settings, **how))
+
+
+def refuse(runs: Sequence[Run], count: int) -> None:
+    """What cannot be reported on, in one line."""
+    if count < 1:
+        raise ValueError(f"report-seeds is how many fresh seeds a cell gets, not {count}")
+    taken = next((run for run in runs if run.seed >= FRESH), None)
+    if taken is not None:
+        raise ValueError(f"{taken.run_id}: seeds from {FRESH} on are kept for reporting, and may choose nothing")
+
+
+def fresh_runs(runs: Sequence[Run], results: Path, count: int) -> tuple[list[Run], list[str]]:
+    """For every cell of a sweep that is done `count` runs of fresh seeds at its chosen rate; the cells without one."""
+    refuse(runs, count)
+    cells: dict[tuple[str, str, str], list[tuple[Run, Row]]] = {}
+    for run in runs:
+        named = labels(run)
+        record = Record.of(RunFolder(results, run.run_id))
+        place = (named["protocol"], named["task"], named["model"])
+        cells.setdefault(place, []).append((run, {} if record is None else record.model_dump()))
+    made, without = [], []
+    for (_, task, model), cell in cells.items():
+        rate = best_rate((row for _, row in cell if row), "validation") if all(row for _, row in cell) else None
+        if rate is None:
+            without.append(f"{task}, {model}")
+            continue
+        chosen = next(run for run, _ in cell if run.train.lr == rate)
+        made += [replace(chosen, seed=FRESH + place) for place in range(count)]
+    return made, without

@@ -1,0 +1,67 @@
+"""A sweep of the literature as a script: its cells at one of three budgets, trained, tabled and drawn by one command.
+
+    smoke   a seed of a rate, 20 steps of 8 strings: that everything works, and nothing else; under results/smoke/
+    cpu     the protocol `xlstm_cpu`, or the study's own cut: what two cores carry
+    full    the published protocol
+
+    python scripts/xlstm_table.py --budget cpu        also: ladder plan scripts/xlstm_table.py; ladder sweep ..
+
+What is done is not run again, so a study that was stopped goes on, and studies share the runs they have in common.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from chomsky_ladder.harness.config.parts import replaced
+from chomsky_ladder.harness.config.protocols import grid
+from chomsky_ladder.harness.config.run import Run
+
+Budget = Literal["smoke", "cpu", "full"]
+Model = tuple[str, Mapping[str, Any]]  # its name and what differs from the protocol's
+
+_SMOKE_TRAIN = {"steps": 20, "batch": 8}
+_SMOKE_EVAL = {"test": 32, "validation": 16, "every": 10, "extrapolate": [], "extrapolation": 8}
+
+
+def study_runs(
+    budget: Budget,
+    *,
+    tasks: Iterable[tuple[str, Mapping[str, Any]] | str],
+    models: Iterable[Model | str],
+    full: str = "xlstm",
+    train: Mapping[str, Any] | None = None,
+    score: Mapping[str, Any] | None = None,
+) -> list[Run]:
+    """Every rate and seed of every cell, the first seed of all cells first.
+
+    `full` is the published protocol; `train` and `score` change settings of training and evaluation in all cells.
+    """
+    protocol = {"smoke": "quick", "cpu": "xlstm_cpu", "full": full}[budget]
+    train, score = dict(train or {}), dict(score or {})
+    if budget == "smoke":
+        train, score = train | _SMOKE_TRAIN, score | _SMOKE_EVAL
+    runs = []
+    for model, of_model in map(_named, models):
+        for task, of_task in map(_named, tasks):
+            cell = grid(task, model, protocol=protocol)
+            runs += [
+                _changed(run, of_task, of_model, train, score) for run in (cell[:1] if budget == "smoke" else cell)
+            ]
+    return sorted(runs, key=lambda run: run.seed)
+
+
+def _named(part: Model | str) -> Model:
+    return (part, {}) if isinstance(part, str) else part
+
+
+def _changed(
+    run: Run, task: Mapping[str, Any], model: Mapping[str, Any], train: Mapping[str, Any], score: Mapping[str, Any]
+) -> Run:
+    return replace(
+        run,
+        task=replaced(run.task, dict(task), where="task"),
+        model=replaced(run.model, dict(model), where="model"),
+        train=replaced(run.train, dict(train), where="train"),
+        eval=replaced(run.eval, dict(score), where="eval"),
+    )

@@ -1,0 +1,236 @@
+"""Many runs: what is done is skipped, what is half done goes on, what breaks stops no other.
+
+Runs that may train as one are put into packs where that pays (harness/sweep/plan.py), and an engine trains the packs
+(harness/sweep/engines/opened.py). Any number of processes may sweep the same list at once: a run that another one holds
+is left to it and tried again at the end, so two processes share the work of two cores, and what one of them dropped is
+done.
+"""
+
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store import checkpoint
+from chomsky_ladder.harness.store.folder import RunFolder, plan_file
+from chomsky_ladder.harness.sweep.engines.base import Ended, Engine, Fate, Job, Said, Started
+from chomsky_ladder.harness.sweep.engines.opened import opened
+from chomsky_ladder.harness.sweep.live import Live, duration
+from chomsky_ladder.harness.sweep.plan import LARGEST_PACK, pack_size, packs
+from chomsky_ladder.harness.train.distributed import launched
+from chomsky_ladder.harness.train.machine import find_device
+from chomsky_ladder.harness.train.steps import capturable
+from chomsky_ladder.models.kernels.kernel import demand
+
+EngineName = Literal["serial", "ray"]
+
+
+@dataclass
+class Report:
+    """What became of a sweep."""
+
+    runs: int
+    done: int
+    """Runs that have a result, diverged ones among them."""
+    fates: dict[str, Fate] = field(default_factory=dict)
+    """Of what was to do."""
+    seconds: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        return self.done == self.runs
+
+    def of(self, status: str) -> dict[str, str]:
+        """The runs that ended so in this sweep, and what there is to say of each."""
+        return {fate.run_id: fate.said for fate in self.fates.values() if fate.status == status}
+
+    def and_then(self, later: "Report") -> "Report":
+        """Both together."""
+        counts = self.runs + later.runs, self.done + later.done
+        return Report(*counts, {**self.fates, **later.fates}, self.seconds + later.seconds)
+
+
+def sweep(
+    runs: Sequence[Run],
+    settings: Exec | None = None,
+    *,
+    engine: EngineName = "serial",
+    address: str | None = None,
+    gpus_per_pack: float = 1.0,
+    quiet: bool = False,
+) -> list[dict[str, Any] | None]:
+    """Every run's result in the order given; None for one that failed (its folder says why) or is held elsewhere."""
+    settings = settings or Exec()
+    carry_out(runs, settings, engine=engine, address=address, gpus_per_pack=gpus_per_pack, quiet=quiet)
+    return [RunFolder(settings.results, run.run_id).result() for run in runs]
+
+
+def carry_out(
+    runs: Sequence[Run],
+    settings: Exec,
+    *,
+    engine: EngineName = "serial",
+    address: str | None = None,
+    gpus_per_pack: float = 1.0,
+    quiet: bool = False,
+    again: str = "start the same sweep again",
+) -> Report:
+    """Train what is left of the runs; `again` is how a person is told to retry what failed."""
+    start = time.monotonic()
+    todo = left_of(runs, settings.results)
+    report = Report(len(runs), len(runs) - len(todo))
+    _refuse_options(settings, engine=engine, address=address, gpus_per_pack=gpus_per_pack)
+    if todo:
+        _refuse_unworkable(todo, settings, here=address is None)
+    size = _pack_size(settings, engine=engine, gpus_per_pack=gpus_per_pack)
+    jobs = _jobs(todo, size)
+    if not quiet:
+        print(_plan_line(len(runs), todo, len(jobs), settings.results), file=sys.stderr)
+    if jobs:
+        with opened(engine, settings, address=address, gpus_per_pack=gpus_per_pack) as crew:
+            if not quiet:
+                print(_expectation(todo, settings.results, crew.workers), file=sys.stderr)
+            _train(jobs, crew, settings.results, report, quiet=quiet)
+            held = [run for run in todo if run.run_id in report.of("held")]
+            if held:  # its holder may be done by now, or dead
+                _train(_jobs(held, size), crew, settings.results, report, quiet=quiet)
+    report.done = len(runs) - len(_without_result(todo, settings.results))
+    report.seconds = time.monotonic() - start
+    if jobs and not quiet:
+        for line in _summary(report, again):
+            print(line, file=sys.stderr)
+    return report
+
+
+def left_of(runs: Sequence[Run], results: Path) -> list[Run]:
+    """The runs that have no result; a list that names a run twice is refused."""
+    ids = [run.run_id for run in runs]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"a sweep names a run twice: {next(i for i in ids if ids.count(i) > 1)}")
+    return _without_result(runs, results)
+
+
+def _without_result(runs: Sequence[Run], results: Path) -> list[Run]:
+    return [run for run in runs if not (RunFolder(results, run.run_id).path / "result.json").exists()]
+
+
+def _refuse_options(settings: Exec, *, engine: EngineName, address: str | None, gpus_per_pack: float) -> None:
+    if launched() > 1:
+        raise ValueError("torchrun is for one run over several processes: start a sweep without it")
+    if engine == "serial" and (address is not None or gpus_per_pack != 1.0):
+        raise ValueError("an address and GPUs for each pack are of the engine ray: say --engine ray")
+    if not gpus_per_pack > 0 or (gpus_per_pack > 1 and gpus_per_pack % 1):
+        raise ValueError(f"GPUs for each pack are a share of one or a whole number, not {gpus_per_pack}")
+    if address is not None and not settings.pack and settings.device != "cpu" and not torch.cuda.is_available():
+        raise ValueError("there is no GPU here to find out how many runs fit one: say --exec.pack or --exec.device cpu")
+
+
+def _refuse_unworkable(todo: Sequence[Run], settings: Exec, *, here: bool) -> None:
+    """Say what every run would stumble over before any work starts."""
+    folder = settings.results / "runs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"cannot write results to {folder}: {error.strerror}") from None
+    if here:  # the machines of a cluster may be others
+        device = find_device(settings.device)
+        capturable(settings, device)
+        for name in sorted({run.model.name for run in todo}):
+            demand(settings.backend, model=name, device=device)
+
+
+def shard(runs: Sequence[Run], which: str, settings: Exec) -> list[Run]:
+    """Part i of n of a list, for `which` = "i/n": a pack is in one part, and every part has its share of each cell.
+
+    It depends on the list and on the kind of device alone, so that jobs that know nothing of each other agree.
+    """
+    if not which:
+        return list(runs)
+    match = re.fullmatch(r"(\d+)/(\d+)", which)
+    part, parts = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= part <= parts:
+        raise ValueError(f"--shard takes i/n with i from 1 to n, such as 1/8, not {which!r}")
+    most = settings.pack or (1 if find_device(settings.device).type == "cpu" else LARGEST_PACK)
+    groups = packs(runs, size=lambda group: most)
+    groups.sort(key=lambda group: (group[0].task.name, group[0].model.name))
+    mine = {run.run_id for group in groups[part - 1 :: parts] for run in group}
+    return [run for run in runs if run.run_id in mine]
+
+
+def _pack_size(settings: Exec, *, engine: EngineName, gpus_per_pack: float) -> Callable[[Sequence[Run]], int]:
+    """As many as fit the share of a GPU that a pack is given."""
+    if engine == "ray" and not torch.cuda.is_available():
+        return lambda group: settings.pack or 1
+    size = pack_size(settings)
+    if settings.pack or find_device(settings.device).type == "cpu" or gpus_per_pack >= 1:
+        return size
+    return lambda group: max(1, int(gpus_per_pack * size(group)))
+
+
+def _jobs(runs: Sequence[Run], size: Callable[[Sequence[Run]], int]) -> list[Job]:
+    return [Job(number, tuple(group)) for number, group in enumerate(packs(runs, size=size), start=1)]
+
+
+def _train(jobs: Sequence[Job], crew: Engine, results: Path, report: Report, *, quiet: bool) -> None:
+    """Let the engine train the packs, and show it."""
+    expected = _expected(results)
+    with (
+        Live(jobs, results, runs=report.runs, expected=expected, quiet=quiet) as live,
+        closing(crew.events(jobs)) as events,
+    ):
+        for event in events:
+            match event:
+                case Started(job):
+                    live.started(job)
+                case Said(text):
+                    live.say(text, always=True)
+                case Ended(job, fates):
+                    report.fates |= {fate.run_id: fate for fate in fates}
+                    live.ended(job, fates)
+
+
+def _plan_line(count: int, todo: Sequence[Run], jobs: int, results: Path) -> str:
+    together = f", in {jobs} packs" if jobs < len(todo) else ""
+    resumed = sum(bool(checkpoint.steps(RunFolder(results, run.run_id).path)) for run in todo)
+    kinds = f": {resumed} to resume, {len(todo) - resumed} to start" if todo else ""
+    return f"{count} runs: {count - len(todo)} done, {len(todo)} to do{together}{kinds}"
+
+
+def _expected(results: Path) -> dict[str, float]:
+    """The seconds that `ladder plan` wrote down for each run."""
+    file = plan_file(results)
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def _expectation(todo: Sequence[Run], results: Path, workers: int) -> str:
+    known = _expected(results)
+    seconds = [known[run.run_id] for run in todo if run.run_id in known]
+    at_once = f" on {workers} workers" if workers > 1 else ""
+    if len(seconds) == len(todo):
+        return f"expected: about {duration(sum(seconds) / workers)}{at_once}"
+    return f"the time it will take{at_once} is not known: `ladder plan SCRIPT` measures it"
+
+
+def _summary(report: Report, again: str) -> Iterator[str]:
+    failed, held, diverged = (report.of(status) for status in ("failed", "held", "diverged"))
+    counts = [(len(failed), "failed"), (len(held), "held by another process")]
+    words = ", ".join(f"{count} {word}" for count, word in counts if count)
+    among = f" ({len(diverged)} of them diverged)" if diverged else ""
+    spent = duration(report.seconds)
+    yield f"{report.runs} runs: {report.done} done{among}{', ' if words else ''}{words}; this took {spent}"
+    for run_id, said in {**failed, **held}.items():
+        yield f"  {run_id} {said}"
+    if failed:
+        yield f"to retry what failed: {again}"

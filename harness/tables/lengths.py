@@ -1,0 +1,140 @@
+"""Length generalisation: accuracy at the training lengths, by bin of the test lengths, and at lengths beyond them.
+
+One sheet a task, since tasks may have bins of their own. Where a run has no score at a length there is a dash.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from chomsky_ladder.harness.stats import view
+from chomsky_ladder.harness.stats.cell_stats import mean_and_std
+from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.tables.sheets import (
+    DASH,
+    FLOORS,
+    Column,
+    Entry,
+    Line,
+    Sheet,
+    cell_text,
+    floor_name,
+    spread_text,
+    warning_of,
+)
+
+Place = tuple[str, str]  # training, test, all or further; and the lengths
+
+_NOT_TESTED = "Nothing may be bold: models are only tested against each other on all test lengths together."
+
+
+def lengths(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
+    """The sheets of one protocol, in the hierarchy's order, and a row for every number in them."""
+    found = view.cells_of(records)
+    texts = {(row["task"], row["model"]): cell_text(row) for _, row in cells(records).iterrows()}
+    sheets, rows = [], []
+    for task in dict.fromkeys(cell.stats.task for cell in found):
+        of_task = [cell for cell in found if cell.stats.task == task]
+        if any(cell.runs for cell in of_task):
+            sheets.append(_sheet(of_task, texts))
+            rows += _rows(of_task)
+    columns = ("protocol", "level", "task", "model", "floor", "scaled", "kind", "lengths", "mean", "std", "n")
+    return tuple(sheets), pd.DataFrame(rows, columns=list(columns))
+
+
+def _sheet(cells_here: Sequence[view.Cell], texts: dict[tuple[str, str], str]) -> Sheet:
+    seen = cells_here[0].stats
+    places = _places(cells_here)
+    lines = []
+    for cell in cells_here:
+        scores = _scores(cell)
+        entries = [_entry(scores.get(place, [])) for place in places]
+        entries[places.index(("all", _all(places)))] = Entry((texts[cell.stats.task, cell.stats.model],))
+        lines.append(Line(cell.stats.model, tuple(entries)))
+    for floor in FLOORS:
+        scores = _floor_scores(cells_here, floor)
+        lines.append(Line(floor_name(floor), tuple(_entry(scores.get(place, [])) for place in places), is_floor=True))
+    is_raw = any(cell.stats.measure == "test" for cell in cells_here)
+    kind = "Accuracy (raw)" if is_raw else "Scaled accuracy (0 is chance, 1 perfect)"
+    lead = f"{kind} by length, mean ± standard deviation over (seeds)."
+    names = {"training": "training", "test": "test", "all": "test", "further": "further"}
+    columns = tuple(Column(shown, names[kind], "all" if kind == "all" else "") for kind, shown in places)
+    title = f"{seen.protocol}: {seen.task}"
+    return Sheet(title, (lead,), "model", columns, tuple(lines), (_NOT_TESTED,), warning_of(seen.protocol))
+
+
+def _rows(cells_here: Sequence[view.Cell]) -> list[dict[str, Any]]:
+    places, rows = _places(cells_here), []
+    for cell in cells_here:
+        scores = _scores(cell)
+        rows += [_row(cell, place, scores[place], n=len(scores[place])) for place in places if place in scores]
+    for floor in FLOORS:
+        one = _with_runs(cells_here)
+        scores = _floor_scores(cells_here, floor)
+        rows += [
+            {**_row(one, place, scores[place], n=0), "model": "", "floor": floor} for place in places if place in scores
+        ]
+    return rows
+
+
+def _row(cell: view.Cell, place: Place, values: Sequence[float], *, n: int) -> dict[str, Any]:
+    mean, std = mean_and_std(values)
+    return {**cell.place, "floor": "", "kind": place[0], "lengths": place[1], "mean": mean, "std": std, "n": n}
+
+
+def _places(cells_here: Sequence[view.Cell]) -> list[Place]:
+    """The columns: all that any model has, training first, then by length, all test lengths behind their bins."""
+    order = {"training": 0, "test": 1, "all": 2, "further": 3}
+    found = {place for cell in cells_here for place in _scores(cell)}
+    return sorted(found, key=lambda place: (order[place[0]], _ends(place[1])))
+
+
+def _all(places: Sequence[Place]) -> str:
+    return next(shown for kind, shown in places if kind == "all")
+
+
+def _scores(cell: view.Cell) -> dict[Place, list[float]]:
+    """What each seed scored, by place."""
+    if not cell.runs:
+        return {}
+    scores: dict[Place, list[float]] = {}
+    by_run = [json.loads(run["test_bins"]) for run in cell.runs]
+    trained = view.training_lengths(cell.stats.protocol, by_run[0])
+    low_high = f"{trained[0]}..{trained[1]}" if trained else "as trained"
+    edges = [_ends(name) for bins in by_run for name in bins]
+    tested = f"{min(low for low, _ in edges)}..{max(high for _, high in edges)}" if edges else "as tested"
+    for run, bins in zip(cell.runs, by_run, strict=True):
+        of_run = {("training", low_high): run["in_distribution"], ("all", tested): run["test"]}
+        of_run |= {("test", name): value for name, value in bins.items()}
+        of_run |= {("further", name): value for name, value in json.loads(run["extrapolation"]).items()}
+        for place, value in of_run.items():
+            scaled = cell.scaled(value)
+            if scaled is not None:
+                scores.setdefault(place, []).append(scaled)
+    return scores
+
+
+def _floor_scores(cells_here: Sequence[view.Cell], floor: str) -> dict[Place, list[float]]:
+    """Over all test lengths; by bin of the better floor alone, which is the only one that knows the length."""
+    cell = _with_runs(cells_here)
+    values = {("all", _all(_places(cells_here))): cell.runs[0][floor]}
+    if floor == "content_free":
+        values |= {("test", name): value for name, value in json.loads(cell.runs[0]["content_free_bins"]).items()}
+    scaled = {place: cell.scaled(value) for place, value in values.items()}
+    return {place: [value] for place, value in scaled.items() if value is not None}
+
+
+def _with_runs(cells_here: Sequence[view.Cell]) -> view.Cell:
+    return next(cell for cell in cells_here if cell.runs)
+
+
+def _entry(values: Sequence[float]) -> Entry:
+    mean, std = mean_and_std(values)
+    return DASH if mean is None else Entry((spread_text(mean, std),))
+
+
+def _ends(name: str) -> tuple[int, int]:
+    low, _, high = name.partition("..")
+    return (int(low), int(high or low)) if low.isdigit() else (0, 0)

@@ -1,0 +1,143 @@
+"""A table before it has a format: columns with their group, rows of models, rows of floors, and what is said of it.
+
+`accuracy_sheet` makes one of the cells (harness/stats/cells.py) of one protocol: models x tasks in the hierarchy's
+order, the floors below. harness/tables/formats.py writes a sheet as markdown, LaTeX or HTML.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pandas as pd
+
+LEVELS = ("regular", "counter", "context_free", "context_sensitive", "none")  # of tasks/base.py, which needs torch
+FLOORS = ("best_constant", "content_free")
+
+Mark = Literal["", "agrees", "differs", "open"]  # of a published value
+SIGNS: dict[Mark, str] = {"agrees": "≈", "differs": "≠", "open": "?"}
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    group: str = ""  # equal ones stand beside each other
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Lines below each other; a mark belongs to the last."""
+
+    lines: tuple[str, ...]
+    bold: bool = False
+    mark: Mark = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    entries: tuple[Entry, ...]
+    is_floor: bool = False
+
+
+@dataclass(frozen=True)
+class Sheet:
+    title: str  # the protocol first: a sheet never holds two
+    lead: tuple[str, ...]  # sentences
+    corner: str
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...] = ()
+    warning: str = ""  # what nobody may overlook
+
+
+DASH = Entry(("-",))
+
+Cell = pd.Series | None  # a row of harness/stats/cells.py, if there is one
+Shown = Callable[[str, str, Cell], Entry]  # of a task and a model
+
+
+def plain_entry(task: str, model: str, row: Cell) -> Entry:
+    """Mean, standard deviation and number of seeds, and how many runs did not finish."""
+    return DASH if row is None else Entry((cell_text(row),))
+
+
+def accuracy_sheet(
+    table: pd.DataFrame,
+    *,
+    show: Shown = plain_entry,
+    bold: Mapping[str, Collection[str]] | None = None,
+    lead: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Sheet:
+    """The cells of one protocol; `bold` names the models of a task whose entries are."""
+    (protocol,) = (str(name) for name in table["protocol"].unique())
+    level_of = dict(zip(table["task"], table["level"], strict=True))
+    order = {level: place for place, level in enumerate(LEVELS)}
+    tasks = sorted(level_of, key=lambda task: (order.get(level_of[task], len(order)), task))
+    by_place = {(row["task"], row["model"]): row for _, row in table.iterrows()}
+    raw = set(table.loc[table["n"].gt(0) & table["scaled"].ne(True), "task"])
+    columns = [Column(task, level_of[task].replace("_", "-"), "raw" if task in raw else "") for task in tasks]
+    lines = []
+    for model in sorted(table["model"].unique()):
+        rows = {task: by_place.get((task, model)) for task in tasks}
+        entries = []
+        for task, row in rows.items():
+            entries.append(replace(show(task, model, row), bold=model in (bold or {}).get(task, ())))
+        seconds = [row["seconds"] for row in rows.values() if row is not None and row["n"]]
+        entries.append(Entry((f"{sum(seconds) / len(seconds):.1f}",)) if seconds else DASH)
+        lines.append(Line(model, tuple(entries)))
+    for floor in FLOORS:
+        entries = [Entry((_floor(table, task, floor),)) for task in tasks]
+        lines.append(Line(floor_name(floor), (*entries, Entry(("",))), is_floor=True))
+    return Sheet(
+        protocol,
+        (_lead(table), *lead),
+        "model",
+        (*columns, Column("s a run")),
+        tuple(lines),
+        tuple(notes),
+        warning_of(protocol),
+    )
+
+
+def _lead(table: pd.DataFrame) -> str:
+    rates = "" if table["rates"].max() == 1 else "; the learning rate of each cell chosen on validation"
+    fresh = table.loc[table["n"].gt(0), "fresh"]
+    if len(fresh) and fresh.eq(True).all():
+        rates = "; fresh ones, the learning rate of each cell having been chosen on the validation of others"
+    return f"Scaled test accuracy (0 is chance, 1 perfect), mean ± standard deviation over (seeds){rates}."
+
+
+def warning_of(protocol: str) -> str:
+    return "Quick: a smoke run, not a result." if protocol.split()[:1] == ["quick"] else ""
+
+
+def floor_name(floor: str) -> str:
+    return f"floor: {floor.replace('_', ' ')}"
+
+
+def cell_text(row: pd.Series) -> str:
+    fates = [f"{row[fate]} {fate}" for fate in ("diverged", "failed") if row[fate]]
+    if not row["n"]:
+        return ", ".join(fates)
+    return f"{spread_text(row['mean'], row['std'])} ({', '.join([str(row['n']), *fates])})"
+
+
+def spread_text(mean: float, std: float | None) -> str:
+    """A mean and its standard deviation, where there is one."""
+    return two_digits(mean) if std is None or pd.isna(std) else f"{two_digits(mean)} ± {std:.2f}"
+
+
+def two_digits(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}"  # never -0.00
+
+
+def _floor(table: pd.DataFrame, task: str, floor: str) -> str:
+    rows = table[(table["task"] == task) & table["n"].gt(0)]
+    if rows.empty:
+        return "-"
+    if not rows["scaled"].iloc[0]:
+        return two_digits(rows[floor].iloc[0])
+    chance = rows["s_rand"].iloc[0]
+    return two_digits((rows[floor].iloc[0] - chance) / (1 - chance))

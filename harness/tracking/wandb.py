@@ -1,0 +1,212 @@
+"""Runs and tables copied to Weights & Biases from their folders: the only import of wandb.
+
+    ladder wandb sync
+
+A copy is made of config.json, metrics.jsonl and result.json, so at any later time it is the one that the process beside
+a training process made (harness/tracking/mirror.py starts it; it is this file): a run's id there is its id here, and of
+its history only the lines that are not there yet are sent.
+
+The project is $WANDB_PROJECT, else "chomsky-ladder"; key, server and entity are those wandb finds by itself.
+"""
+
+import csv
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.tracking.mirror import Card, end_of, line
+
+Mode = Literal["online", "offline"]
+
+PROJECT = "chomsky-ladder"  # without $WANDB_PROJECT
+_LOOKS_EVERY = 1.0  # seconds between two looks at the folders
+_STARTS_WITHIN = 60.0  # seconds that wandb may take to begin a run; nobody waits for them
+_SYNCS_WITHIN = 120.0  # seconds that `sync` waits for the end of a run's upload
+_LABELS = ("run_id", "protocol", "task", "level", "model", "lr", "seed")
+
+
+class Copy:
+    """One run at W&B."""
+
+    def __init__(self, card: Card, folder: RunFolder, *, mode: Mode, finish_within: float) -> None:
+        self._folder = folder
+        head = {"name": card.name, "group": card.group or None, "tags": list(card.tags), "config": card.config}
+        self._run = begun(card.run_id, folder.path.parents[1], mode=mode, finish_within=finish_within, **head)
+        self._run.define_metric("step", hidden=True)
+        self._run.define_metric("*", step_metric="step")
+        self._sent = self._run.starting_step  # lines that are there: each is one row
+
+    def look(self, *, last: bool) -> bool:
+        """Send what is new; whether the run has ended, or this was the last look."""
+        end = end_of(self._folder)  # written after the last line
+        lines = self._folder.history()
+        for row in lines[self._sent :]:
+            self._run.log(row)
+        self._sent = max(self._sent, len(lines))
+        if end is None and not last:
+            return False
+        self._finish(end)
+        return True
+
+    def _finish(self, end: dict[str, Any] | None) -> None:
+        end = end or {"status": "unfinished"}
+        about = {key: end[key] for key in ("provenance", "numerics", "fingerprint", "backends") if key in end}
+        self._run.config.update(about, allow_val_change=True)
+        left_out = {*about, *_LABELS, "traceback"}
+        self._run.summary.update({"final": _plain({k: v for k, v in end.items() if k not in left_out})})
+        if end["status"] == "preempted":
+            self._run.mark_preempting()
+        self._run.finish(exit_code=0 if end["status"] in ("done", "diverged") else 1)
+
+
+def _plain(value: Any) -> Any:
+    """Without the counts behind a score, and with keys that W&B takes for one: a dot would part them."""
+    if not isinstance(value, dict):
+        return value
+    return {key.replace("..", "-").replace(".", "_"): _plain(v) for key, v in value.items() if key != "counts"}
+
+
+def begun(
+    run_id: str,
+    results: Path,
+    *,
+    mode: Mode,
+    finish_within: float,
+    name: str,
+    group: str | None = None,
+    tags: Sequence[str] = (),
+    config: dict[str, Any] | None = None,
+    job_type: str | None = None,
+) -> Any:
+    """A W&B run that sends what it is given and nothing of its own: no code, console, git state or host statistics."""
+    import wandb
+
+    settings = wandb.Settings(
+        console="off",
+        disable_git=True,
+        finish_timeout=finish_within,
+        finish_timeout_raises=True,
+        init_timeout=_STARTS_WITHIN,
+        save_code=False,
+        silent=True,
+        x_disable_machine_info=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
+    return wandb.init(
+        project=os.environ.get("WANDB_PROJECT") or PROJECT,
+        id=run_id,
+        name=name,
+        group=group,
+        tags=list(tags),
+        config=config,
+        job_type=job_type,
+        mode=mode,
+        dir=os.environ.get("WANDB_DIR") or results,
+        reinit="create_new",
+        resume="allow",
+        settings=settings,
+    )
+
+
+def sync(folders: Sequence[RunFolder], *, mode: Mode, group: str = "") -> Iterator[str]:
+    """Copy runs as their folders stand, one after the other; the id of each that is there."""
+    for folder in folders:
+        copy = Copy(Card.read(folder, group=group), folder, mode=mode, finish_within=_SYNCS_WITHIN)
+        copy.look(last=True)
+        yield folder.path.name
+
+
+def sync_tables(results: Path, *, mode: Mode) -> list[str]:
+    """Copy records.csv and tables/*.csv as tables of a run of their own, and as an artifact; their names."""
+    import wandb
+
+    files = [file for file in (results / "records.csv", *sorted((results / "tables").glob("*.csv"))) if file.exists()]
+    if not files:
+        raise ValueError(f"no tables under {results}: `ladder table` makes them")
+    digest = hashlib.sha256(b"".join(file.name.encode() + b"\0" + file.read_bytes() for file in files)).hexdigest()[:10]
+    run = begun(f"tables-{digest}", results, mode=mode, finish_within=_SYNCS_WITHIN, name="tables", job_type="tables")
+    if run.starting_step == 0:  # else these very tables are there
+        run.log({file.stem: _table(file) for file in files})
+        artifact = wandb.Artifact("tables", type="tables")
+        for file in files:
+            artifact.add_file(str(file))
+        run.log_artifact(artifact)
+    run.finish()
+    return [file.name for file in files]
+
+
+def _table(path: Path) -> Any:
+    import wandb
+
+    with path.open(newline="") as file:
+        columns, *rows = csv.reader(file)
+    return wandb.Table(columns=columns, data=[[_cell(word) for word in row] for row in rows], allow_mixed_types=True)
+
+
+def _cell(word: str) -> str | float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return word or None
+
+
+def own_entity() -> str:
+    """Whose runs those of the key at hand are."""
+    import wandb
+
+    return wandb.Api(timeout=30).default_entity
+
+
+def finished() -> None:
+    """End wandb's own process, if it is there and has not crashed."""
+    if "wandb" in sys.modules:
+        with suppress(Exception):
+            sys.modules["wandb"].teardown()
+
+
+def _follow(order: dict[str, Any], over: threading.Event) -> None:
+    """Copy runs until each has ended or the training process has."""
+    copies = []
+    for card in order["cards"]:
+        folder = RunFolder(Path(order["results"]), card["run_id"])
+        copies.append(Copy(Card(**card), folder, mode=order["mode"], finish_within=order["patience"]))
+    while copies:
+        last = over.wait(_LOOKS_EVERY)
+        copies = [copy for copy in copies if not copy.look(last=last)]
+    finished()
+
+
+def _end_with(lifeline: int, over: threading.Event, patience: float) -> None:
+    """Wait for the training process to close its end of the pipe, or to die; then for what is left to be sent."""
+    os.read(lifeline, 1)
+    over.set()
+    time.sleep(patience + 1)  # that process is patient for a second less, if it lives
+    os._exit(1)
+
+
+def main() -> None:
+    """The process beside a training process."""
+    order, over = json.load(sys.stdin), threading.Event()
+    said = os.dup(1)
+    os.dup2(2, 1)  # wandb's own words are for nobody
+    watch = threading.Thread(target=_end_with, args=(int(sys.argv[1]), over, order["patience"]), daemon=True)
+    watch.start()
+    try:
+        _follow(order, over)
+    except Exception as error:
+        os.write(said, f"{line(error)}\n".encode())
+        os._exit(1)  # what wandb does at exit waits for the server
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Which strings a run trains on and is scored on: rows of three disjoint streams, addressed, never stored.
+
+Training string i of step s is row s * batch + i of the split "train" under the run's seed; validation and test strings
+are rows of their own splits under the evaluation's seed, hence the same for every run of a task. Because a row is the
+same in any batch, evaluation sorts its rows by length and pads each batch to its own longest string only.
+"""
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.tasks.base import Batch, Task
+from chomsky_ladder.tasks.draw import Draw
+
+
+class TrainingStream:
+    """Batch after batch of training strings, made on the device in the shape the step wants.
+
+    Of one run, or of several that differ in their seeds: then a batch is [R, B, ..], each run's strings its own.
+    """
+
+    def __init__(self, runs: Sequence[Run], device: torch.device) -> None:
+        first, count = runs[0], len(runs)
+        self.run, self.count = first, count
+        self._rows_B = torch.arange(first.train.batch, device=device)
+        self.seed_R = torch.tensor([run.seed for run in runs], device=device)
+        # The replicas are so many more rows of one batch, under seeds of their own.
+        self._rows_X = self._rows_B.repeat(count)
+        self._seed = self.seed_R.repeat_interleave(first.train.batch) if count > 1 else first.seed
+        self._stages: dict[int, tuple[Tensor, int]] = {}  # longest length -> the legal lengths and the padded width
+        for longest in {*first.train.curriculum} or {first.train.lengths[1]}:
+            legal = first.task.legal_lengths(first.train.lengths[0], longest)
+            width = max(map(first.task.positions, legal))
+            self._stages[longest] = torch.tensor(legal, device=device), width
+
+    def batch(self, step: int | Tensor, *, longest: int) -> Batch:
+        """The strings of a step; `longest` is the curriculum's word for it (`Train.longest`), a host integer."""
+        legal, width = self._stages[longest]
+        train = self.run.train
+        draw = Draw(seed=self._seed, split="train", rows_B=self._rows_X + step * train.batch)
+        keys = draw
+        if train.lengths_per == "batch":  # the length's key is the step
+            keys = Draw(seed=self._seed, split="train/step", rows_B=torch.zeros_like(self._rows_X) + step)
+        lengths_X = legal[keys.child("lengths").integers(len(legal))]
+        batch = self.run.task.sample(draw, lengths_X, width)
+        if self.count == 1:
+            return batch
+        return Batch(*(x.unflatten(0, (self.count, train.batch)) for x in batch))
+
+    def masks(self, step: int | Tensor, *, seed: int | Tensor | None = None) -> Draw:
+        """The stream of a step's dropout masks, of the one run there is or of a seed."""
+        seed = self.run.seed if seed is None else seed
+        return Draw(seed=seed, split="dropout", rows_B=self._rows_B + step * self.run.train.batch)
+
+
+def tokens_per_step(run: Run) -> float:
+    """Input positions in a step of training, padding apart, as expected over the lengths it draws."""
+    train, stages = run.train, run.train.curriculum or (run.train.lengths[1],)
+    filled = [
+        statistics.fmean(map(run.task.positions, run.task.legal_lengths(train.lengths[0], longest)))
+        for longest in stages
+    ]
+    return train.batch * statistics.fmean(filled)
+
+
+def evaluation_lengths(task: Task, legal: Sequence[int], *, count: int, seed: int, split: str) -> Tensor:
+    """The length of each row of an evaluation split."""
+    draw = Draw(seed=seed, split=split, rows_B=torch.arange(count))
+    return torch.tensor(legal)[draw.child("lengths").integers(len(legal))]
+
+
+def evaluation_batches(
+    task: Task, legal: Sequence[int], *, count: int, seed: int, split: str, batch: int, device: torch.device
+) -> Iterator[tuple[Batch, Tensor, Tensor]]:
+    """All rows of an evaluation split in order of length: each batch with its rows and their lengths."""
+    lengths = evaluation_lengths(task, legal, count=count, seed=seed, split=split)
+    order = torch.argsort(lengths, stable=True)
+    for rows_B in order.split(batch):
+        lengths_B = lengths[rows_B]
+        width = max(task.positions(length) for length in lengths_B.unique().tolist())
+        rows_B, lengths_B = rows_B.to(device), lengths_B.to(device)
+        draw = Draw(seed=seed, split=split, rows_B=rows_B)
+        yield task.sample(draw, lengths_B, width), rows_B, lengths_B

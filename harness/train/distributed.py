@@ -1,0 +1,291 @@
+"""One run in several processes: each takes its share of the rows of every batch, all take the same step.
+
+    torchrun --nproc-per-node 2 -m chomsky_ladder run parity transformer
+
+Rank r of W draws rows r B/W .. (r+1) B/W of a step's batch and no others, since strings and dropout masks are addressed
+by row. With n_r scored tokens among them, its part of the loss and what the ranks' gradients then add up to are
+
+    L_r = (n_r / n) (mean over its own scored tokens + what the blocks added),      g = sum_r dL_r / dw,
+
+the gradient of one process with the whole batch. What the blocks add may couple the rows, as an expert's balance loss
+does: a product of means over all valid positions. `SharedContext.mean_valid` gives every rank the mean over the whole
+batch, and its adjoint sums the ranks' gradients again, so this part comes out as in one process too.
+
+torch's DistributedDataParallel (Li et al. 2020, 2006.15704) hooks every parameter, gathers gradients in buckets and
+sends each while the backward pass goes on. Here the weights are one flat row and so is their gradient: one all_reduce
+behind the backward pass does it, without a wrapper around the model, and nothing is sent during that pass. DDP also
+averages over the ranks, which is the wrong mean as soon as they have unequal numbers of scored tokens.
+
+The first rank alone has the results folder: its lock, metrics, checkpoints and record. The others run the same code
+over a temporary one and follow what it found there. Whatever decides about the run (loss, gradient norm, validation)
+is a sum over all ranks before anyone looks at it, so all decide alike.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import lru_cache
+from itertools import count, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.train.data import TrainingStream
+from chomsky_ladder.harness.train.evaluate import Answers, Evaluator, Score
+from chomsky_ladder.harness.train.machine import find_device
+from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.signals import Asked
+from chomsky_ladder.models.block import Backend, Context, require
+from chomsky_ladder.tasks.base import Batch
+
+PATIENCE = timedelta(minutes=10)  # with a rank that says nothing: the first may be writing a checkpoint meanwhile
+_JOINED = count()
+Value = TypeVar("Value")
+
+
+class PeerLost(Exception):
+    """Another process of this run has ended or fallen silent."""
+
+
+def launched() -> int:
+    """How many processes a launcher (torchrun) started for this run, by its environment; 1 without one."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ and "LOCAL_RANK" in os.environ else 1
+
+
+def launched_rank() -> int:
+    """Which of them this is; 0 is the one that writes and speaks."""
+    return int(os.environ["RANK"]) if launched() > 1 else 0
+
+
+def processes() -> int:
+    """How many processes train this run together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def is_first() -> bool:
+    return processes() == 1 or dist.get_rank() == 0
+
+
+@contextmanager
+def joined(run: Run, settings: Exec, *, init_method: str = "env://", patience: timedelta = PATIENCE) -> Iterator[Exec]:
+    """Be one of the processes that were launched for a run; the settings for this one. Alone, nothing changes."""
+    number = launched()
+    if number == 1:
+        yield settings
+        return
+    rank, batch = launched_rank(), run.train.batch
+    require(dist.is_available(), "this torch is built without torch.distributed, which several processes need")
+    require(not run.train.base, f"an adaptation is trained by one process, not by {number}")
+    require(batch % number == 0, f"train.batch={batch} does not divide among {number} processes")
+    for name in ("capture", "compile"):
+        require(getattr(settings, name) != "on", f"exec.{name}=on is for one process, not for {number}")
+    settings = replace(settings, device=_own_device(settings.device), capture="off", compile="off")
+    # What processes agree on stays on the host; only gradients travel between GPUs.
+    backend = "gloo" if settings.device == "cpu" else "cpu:gloo,cuda:nccl"
+    with TemporaryDirectory(prefix="ladder-rank-") as scratch:
+        with _watched():
+            # Every run under a prefix of its own, or it would find the addresses that the last one left.
+            store = dist.PrefixStore(f"run {next(_JOINED)}", _store(init_method))
+            dist.init_process_group(backend, store=store, rank=rank, world_size=number, timeout=patience)
+        try:
+            yield settings if rank == 0 else replace(settings, results=Path(scratch))
+            from_first(None)  # nobody ends well before the first has written the result
+        except Exception as error:
+            if rank:  # the first has a record for what went wrong
+                _report(error, f"process {rank} of {number}")
+            raise
+        finally:
+            dist.destroy_process_group()
+
+
+@lru_cache(maxsize=1)
+def _store(init_method: str) -> "dist.Store":
+    """Where the processes find each other, as long as they live."""
+    store, _, _ = next(dist.rendezvous(init_method, launched_rank(), launched(), timeout=PATIENCE))
+    return store
+
+
+def _report(error: Exception, process: str) -> None:
+    """Say why a process without a record ended."""
+    cause = error if isinstance(error, PeerLost) else error.__cause__ or error
+    if isinstance(cause, PeerLost):
+        print(f"{process}: {cause}", file=sys.stderr)
+    else:
+        print(f"{process} failed:", file=sys.stderr)
+        traceback.print_exception(cause)
+
+
+def _own_device(name: str) -> str:
+    """A GPU for each process of a machine, or the CPU for all."""
+    device = find_device(name)
+    if device.type == "cpu":
+        return "cpu"
+    local, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    require(device.index is None, f"exec.device={name} is one GPU; several processes take one each: exec.device=cuda")
+    require(local < there, f"process {local + 1} of this machine has no GPU of its own: there are {there}")
+    torch.cuda.set_device(local)
+    return f"cuda:{local}"
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    """Say in one line what gloo and NCCL say of a connection."""
+    try:
+        yield
+    except RuntimeError as error:
+        said = str(error).splitlines()[0]
+        raise PeerLost(f"another process of this run has ended or fallen silent ({said})") from error
+
+
+def from_first(value: Value) -> Value:
+    """What the first process has, whatever the others have."""
+    if processes() == 1:
+        return value
+    box = [value]
+    with _watched():
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+    return box[0]
+
+
+def agreed(asked: Asked) -> Asked:
+    """The signal that came to any process. It reaches them at different steps, so all ask at the same ones."""
+    if processes() == 1:
+        return asked
+
+    def of_all() -> int | None:
+        number = torch.tensor(asked() or 0)
+        with _watched():
+            dist.all_reduce(number, dist.ReduceOp.MAX)
+        return int(number) or None
+
+    return of_all
+
+
+def checkpoints_of_first(found: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
+    """The checkpoints to go on from: the first process reads them, and the others start their own metrics there."""
+    contents = from_first(list(found))
+    if is_first():
+        return contents
+    return [content and {**content, "metrics_bytes": 0} for content in contents]
+
+
+def make_pack(runs: Sequence[Run], *, device: torch.device, backend: Backend) -> Pack:
+    """The pack of these runs, or this process's share of the one run there is."""
+    return (Pack if processes() == 1 else ShardedPack)(runs, device=device, backend=backend)
+
+
+def make_evaluator(
+    run: Run, model: nn.Module, *, device: torch.device, backend: Backend, replayed: bool = False
+) -> Evaluator:
+    """What scores a model, alone or every process its share."""
+    kind = Evaluator if processes() == 1 else SharedEvaluator
+    return kind(run, model, device=device, backend=backend, replayed=replayed)
+
+
+class _Total(torch.autograd.Function):
+    """The sum over all processes. Each of their losses depends on each of the summands, hence a sum backwards too."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return _summed(x)
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return _summed(gradient)
+
+
+def _summed(x: Tensor) -> Tensor:
+    total = x.detach().clone(memory_format=torch.contiguous_format)
+    with _watched():
+        dist.all_reduce(total)
+    return total
+
+
+total: Callable[[Tensor], Tensor] = _Total.apply
+
+
+@dataclass(kw_only=True)
+class SharedContext(Context):
+    """A context whose averages are those of the whole batch."""
+
+    share: Tensor  # of the batch's valid positions
+
+    def mean_valid(self, x_BLX: Tensor) -> Tensor:
+        own_X = super().mean_valid(x_BLX)
+        return total(own_X * self.share.to(own_X.dtype))
+
+
+class ShardedStream(TrainingStream):
+    """This process's rows of every batch."""
+
+    def __init__(self, run: Run, device: torch.device) -> None:
+        super().__init__([run], device)
+        self._rows_B = self._rows_X = self._rows_B.chunk(processes())[dist.get_rank()]
+
+
+class ShardedPack(Pack):
+    """A pack of one run, of whose batches this process has its rows; its weights are the same bits everywhere."""
+
+    def __init__(self, runs: Sequence[Run], *, device: torch.device, backend: Backend) -> None:
+        assert len(runs) == 1, "several processes train one run"
+        super().__init__(runs, device=device, backend=backend)
+        self.stream = ShardedStream(self.run, device)
+        with _watched():
+            dist.broadcast(self.weight_RP, src=0)  # another kind of CPU may have drawn other last bits
+        self.settle()
+
+    def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Of the whole batch, the same bits in every process."""
+        gradient_RP, loss_R, metrics = super().gradients(step, batch)
+        flat = _summed(torch.cat([gradient_RP[0], loss_R.to(gradient_RP.dtype)]))
+        return flat[None, :-1], flat[-1:], metrics
+
+    def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """This process's part of the loss, and the blocks' metrics of the whole batch."""
+        own = torch.stack([batch.scored_BL.sum(), batch.length_B.sum()]).double()
+        self._scored_share, self._valid_share = own / _summed(own)
+        loss_R, metrics = super().losses(leaves, step, batch)
+        return loss_R * self._scored_share.to(loss_R.dtype), metrics
+
+    def context(self, batch: Batch) -> Context:
+        ctx = super().context(batch)
+        return SharedContext(valid_BL=ctx.valid_BL, prompt_B=ctx.prompt_B, backend=ctx.backend, share=self._valid_share)
+
+    def saved(self, row: int) -> dict[str, Any]:
+        """The first process writes checkpoints; all look whether their weights are still the same."""
+        own = self.weight_RP.view(torch.int32).sum(dtype=torch.int64)
+        ends = torch.stack([own, -own])
+        with _watched():
+            dist.all_reduce(ends, dist.ReduceOp.MAX)
+        assert int(ends.sum()) == 0, "the weights differ between the processes of this run"
+        return super().saved(row) if is_first() else {"model": {}, "optimizer": {}}
+
+
+class SharedEvaluator(Evaluator):
+    """Scores in which every process counts every W-th batch: with equal weights, the counts of one process."""
+
+    def _answers(self, batches: Iterator[tuple[Batch, Tensor, Tensor]]) -> Iterator[Answers]:
+        return super()._answers(islice(batches, dist.get_rank(), None, processes()))
+
+    def _counted(self, stream: Iterator[Answers], legal: Sequence[int]) -> Score:
+        own = super()._counted(stream, legal).plain()
+        lengths = own.pop("lengths")
+        table = torch.zeros(len(own), legal[-1] + 1, dtype=torch.float64)  # in which counts are exact
+        table[:, lengths] = torch.tensor(list(own.values()), dtype=torch.float64)
+        columns = dict(zip(own, _summed(table).tolist(), strict=True))
+        seen = [length for length in legal if columns["strings"][length]]
+        kinds = {name: float if name == "nats" else int for name in own}
+        return Score(
+            lengths=tuple(seen),
+            **{name: tuple(map(kinds[name], (column[n] for n in seen))) for name, column in columns.items()},
+        )

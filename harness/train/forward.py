@@ -1,0 +1,30 @@
+"""One pass of a model over a batch: its context, its precision, its loss."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.tasks.base import Batch
+
+
+def context(batch: Batch, *, backend: Backend) -> Context:
+    position_L = torch.arange(batch.tokens_BL.shape[1], device=batch.tokens_BL.device)
+    valid_BL = position_L < batch.length_B[:, None]
+    return Context(valid_BL=valid_BL, prompt_B=batch.prompt_B, backend=backend)
+
+
+def autocast(run: Run, device: torch.device, *, cached: bool = True) -> torch.autocast:
+    """A weight is cast once for all its uses if `cached`, which a replay must not find: it would never change."""
+    enabled = run.train.precision == "bf16"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=cached)
+
+
+def loss_of(model: Callable[[Tensor, Context], Tensor], batch: Batch, ctx: Context) -> Tensor:
+    """Cross entropy, averaged over scored tokens, plus what the blocks added."""
+    logits_BLV = model(batch.tokens_BL, ctx)
+    targets_BL = torch.where(batch.scored_BL, batch.targets_BL, -100)
+    loss = nn.functional.cross_entropy(logits_BLV.flatten(0, 1), targets_BL.flatten(), ignore_index=-100)
+    return loss + sum(value for values in ctx.losses.values() for value in values)

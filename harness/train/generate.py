@@ -1,0 +1,190 @@
+"""Strings from a model's step form: greedy, drawn at a temperature, or searched for with a beam.
+
+    prompt  a b         greedy   x_t = argmax p(. | a b x_1 .. x_{t-1})
+                        sampled  x_t = the first x whose p(1) + .. + p(x) passes u_t, p at a temperature
+                        beam     of all ways to go on by one token from the `width` best strings, the `width` best
+
+A string's rows of draws are counter-based (tasks/draw.py): row i says the same in any batch. The model carries its
+state from token to token; what it says is what it would say of the whole string anew. A beam as wide as there are
+strings finds the most probable of all. Score of a string: the sum of log p over what was generated, its stop included.
+
+A state is whatever a block made of it, so how its rows lie is found by looking: the axis that is longer in the state of
+three sequences than in that of two. What has no such axis (a filter, a position) is shared by all rows.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from chomsky_ladder.models.block import Backend, Context, State, require
+from chomsky_ladder.tasks.draw import Draw
+
+Choose = Callable[[Tensor, int], Tensor]  # the next tokens [B] from logits [B, V], the how-manieth is made
+
+
+class Generated(NamedTuple):
+    """What was made of each prompt; behind a stop stands the stop. Of a beam, best first, [B, W, ...]."""
+
+    tokens: Tensor  # [B, N]
+    log_p: Tensor  # [B], float64: of the generated tokens up to the first stop
+
+
+def fed_back(model: nn.Module, tokens_BL: Tensor, free_BL: Tensor, *, backend: Backend) -> tuple[Tensor, Tensor]:
+    """Token by token: each as it is given, or, where free, what the model holds most probable.
+
+    Returns the logits [B, L, V] and what was heard [B, L].
+    """
+    rows, width = tokens_BL.shape
+    state = start(model, rows, max_length=width)
+    heard, logits = [], []
+    for position, token_B in enumerate(tokens_BL.unbind(1)):
+        if position:
+            token_B = torch.where(free_BL[:, position], logits[-1].argmax(-1), token_B)
+        logits_BV, state = model.step(token_B, state, Context(backend=backend))
+        heard.append(token_B)
+        logits.append(logits_BV)
+    return torch.stack(logits, 1), torch.stack(heard, 1)
+
+
+def start(model: nn.Module, rows: int, *, max_length: int) -> State:
+    parameter = next(model.parameters())
+    return model.init_state(rows, max_length=max_length, device=parameter.device, dtype=parameter.dtype)
+
+
+def greedy(
+    model: nn.Module, prompt_BL: Tensor, *, new: int, stop: int | None = None, backend: Backend = "auto"
+) -> Generated:
+    """The most probable token each time."""
+    return _chain(model, prompt_BL, lambda logits_BV, _: logits_BV.argmax(-1), new=new, stop=stop, backend=backend)
+
+
+def sampled(
+    model: nn.Module,
+    prompt_BL: Tensor,
+    *,
+    new: int,
+    seed: int,
+    temperature: float = 1.0,
+    rows_B: Tensor | None = None,
+    stop: int | None = None,
+    backend: Backend = "auto",
+) -> Generated:
+    """Tokens drawn from softmax(logits / temperature); `rows_B` are the strings' rows of the stream, from 0 if none."""
+    require(math.isfinite(temperature) and temperature > 0, f"the temperature must be positive, not {temperature}")
+    rows_B = torch.arange(len(prompt_BL), device=prompt_BL.device) if rows_B is None else rows_B
+    uniform_BN = Draw(seed=seed, split="generate", rows_B=rows_B).uniform((new,)).double()
+
+    def choose(logits_BV: Tensor, place: int) -> Tensor:
+        return drawn(logits_BV.double() / temperature, uniform_BN[:, place])
+
+    return _chain(model, prompt_BL, choose, new=new, stop=stop, backend=backend)
+
+
+def drawn(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """The token in whose share of [0, 1) a uniform number lies; never one of probability 0."""
+    ends_BV = logits_BV.double().softmax(-1).cumsum(-1)
+    return (ends_BV <= uniform_B[:, None] * ends_BV[:, -1:]).sum(-1)
+
+
+@torch.no_grad()
+def _chain(
+    model: nn.Module, prompt_BL: Tensor, choose: Choose, *, new: int, stop: int | None, backend: Backend
+) -> Generated:
+    logits_BV, state = _read(model, prompt_BL, new=new, backend=backend)
+    log_p_B = torch.zeros(len(prompt_BL), dtype=torch.float64, device=prompt_BL.device)
+    over_B = torch.zeros(len(prompt_BL), dtype=torch.bool, device=prompt_BL.device)
+    tokens = []
+    for place in range(new):
+        token_B = choose(logits_BV, place)
+        token_B = token_B if stop is None else torch.where(over_B, stop, token_B)
+        of_token_B = logits_BV.double().log_softmax(-1).gather(1, token_B[:, None])[:, 0]
+        log_p_B = log_p_B + torch.where(over_B, 0.0, of_token_B)
+        over_B = over_B if stop is None else over_B | (token_B == stop)
+        tokens.append(token_B)
+        if place + 1 < new:
+            logits_BV, state = model.step(token_B, state, Context(backend=backend))
+    return Generated(torch.stack(tokens, 1), log_p_B)
+
+
+@torch.no_grad()
+def beam(
+    model: nn.Module, prompt_BL: Tensor, *, new: int, width: int, stop: int | None = None, backend: Backend = "auto"
+) -> Generated:
+    """The `width` best strings found; where there are fewer strings, the last have log p of minus infinity."""
+    require(width >= 1, f"a beam is at least 1 wide, not {width}")
+    rows, device = len(prompt_BL), prompt_BL.device
+    logits_BV, state = _read(model, prompt_BL, new=new, backend=backend)
+    axes = row_axes(model)
+    first_X = torch.arange(rows, device=device).repeat_interleave(width)
+    state, logits_XV = taken(state, axes, first_X), logits_BV[first_X]
+    log_p_BW = torch.full((rows, width), -math.inf, dtype=torch.float64, device=device)
+    log_p_BW[:, 0] = 0.0
+    tokens_BWN = torch.zeros(rows, width, 0, dtype=torch.int64, device=device)
+    for place in range(new):
+        best = _best(log_p_BW, logits_XV.double().log_softmax(-1).unflatten(0, (rows, width)), tokens_BWN, stop)
+        log_p_BW, from_BW, token_BW = best
+        tokens_BWN = tokens_BWN.gather(1, from_BW[..., None].expand(-1, -1, place))
+        tokens_BWN = torch.cat([tokens_BWN, token_BW[..., None]], 2)
+        if place + 1 < new:
+            from_X = (torch.arange(rows, device=device)[:, None] * width + from_BW).flatten()
+            logits_XV, state = model.step(token_BW.flatten(), taken(state, axes, from_X), Context(backend=backend))
+    return Generated(tokens_BWN, log_p_BW)
+
+
+def _best(
+    log_p_BW: Tensor, of_token_BWV: Tensor, tokens_BWN: Tensor, stop: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores of the best continuations, whose they are and their last tokens; the first of equals goes first."""
+    count = of_token_BWV.shape[-1]
+    if stop is not None and tokens_BWN.shape[2]:  # a string that is over goes on by its stop alone, at no cost
+        over_BW = tokens_BWN[..., -1] == stop
+        is_stop_V = torch.arange(count, device=log_p_BW.device) == stop
+        of_token_BWV = torch.where(over_BW[..., None], torch.where(is_stop_V, 0.0, -math.inf), of_token_BWV)
+    all_BX = (log_p_BW[..., None] + of_token_BWV).flatten(1)
+    order_BW = all_BX.argsort(dim=1, descending=True, stable=True)[:, : log_p_BW.shape[1]]
+    return all_BX.gather(1, order_BW), order_BW // count, order_BW % count
+
+
+def _read(model: nn.Module, prompt_BL: Tensor, *, new: int, backend: Backend) -> tuple[Tensor, State]:
+    """The logits behind a prompt, and the state after it."""
+    config, length = model.config, prompt_BL.shape[1]
+    require(config.stepwise, f"{config.name} has no step form, so it generates nothing")
+    require(length >= 1 and new >= 1, "generation needs a prompt of a token or more, and a token or more to make")
+    most = config.longest_input
+    require(most is None or length + new <= most, f"{config.name} takes no more than {most} positions")
+    state = start(model, len(prompt_BL), max_length=length + new)
+    logits_BLV, state = model.extend(prompt_BL, state, Context(backend=backend))
+    return logits_BLV[:, -1], state
+
+
+def row_axes(model: nn.Module) -> State:
+    """A tree like a state, of the axis along which each tensor has its rows; -1 for none."""
+    return _axes(*(start(model, rows, max_length=2) for rows in (2, 3)), model.config.name)
+
+
+def _axes(two: State, three: State, name: str) -> State:
+    if isinstance(two, Tensor):
+        longer = [axis for axis, (a, b) in enumerate(zip(two.shape, three.shape, strict=True)) if a != b]
+        is_row = len(longer) == 1 and two.shape[longer[0]] == 2
+        require(is_row or not longer, f"{name}: a state of shape {tuple(two.shape)} has no axis of its two rows")
+        return longer[0] if longer else -1
+    if isinstance(two, dict):
+        return {key: _axes(two[key], three[key], name) for key in two}
+    if isinstance(two, list | tuple):
+        return tuple(_axes(a, b, name) for a, b in zip(two, three, strict=True))
+    return -1
+
+
+def taken(state: State, axes: State, rows_X: Tensor) -> State:
+    """The state of these rows, in this order, any of them more than once."""
+    if isinstance(state, Tensor):
+        return state if axes < 0 else state.index_select(axes, rows_X)
+    if isinstance(state, dict):
+        return {key: taken(value, axes[key], rows_X) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        parts = [taken(part, axis, rows_X) for part, axis in zip(state, axes, strict=True)]
+        return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
+    return state

@@ -1,0 +1,290 @@
+"""The loop: runs from their configs to their results, from wherever their folders say they stopped.
+
+The state of training is the weights, the optimiser's moments and a few counters, all in the checkpoints; data are
+addressed by the step. So a run killed at any moment and started again ends with the weights and metrics of one that
+was never killed, bit for bit under an equal numerics fingerprint. Several runs may train as one pack; they share
+nothing but their steps.
+"""
+
+import errno
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import chain
+from typing import Any
+
+import torch
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store import checkpoint
+from chomsky_ladder.harness.store.folder import Busy, RunFolder
+from chomsky_ladder.harness.tracking.mirror import mirrored
+from chomsky_ladder.harness.train.distributed import (
+    agreed,
+    checkpoints_of_first,
+    from_first,
+    is_first,
+    joined,
+    make_pack,
+    processes,
+)
+from chomsky_ladder.harness.train.machine import find_device, numerics, pinned, provenance
+from chomsky_ladder.harness.train.member import Member
+from chomsky_ladder.harness.train.progress import Progress
+from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
+from chomsky_ladder.harness.train.steps import capturable, stepper
+from chomsky_ladder.models.kernels.kernel import demand
+
+
+class RunFailed(Exception):
+    """A run broke; its folder holds the traceback."""
+
+
+Outcome = dict[str, Any] | Busy | RunFailed
+
+
+def execute(run: Run, settings: Exec, *, quiet: bool = False, label: str = "") -> dict[str, Any]:
+    """Train and score a run, or go on with it; the result of one that is done is returned as it stands."""
+    with joined(run, settings) as settings:
+        quiet |= not is_first()
+        (outcome,) = execute_together([run], settings, quiet=quiet, label=label or run.run_id)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False, label: str = "pack") -> list[Outcome]:
+    """`execute` of runs that make a pack (harness/train/pack.py), trained as one: what became of each.
+
+    A pack that breaks is tried again in halves, so that what is wrong with one run is that run's alone.
+    """
+    device = find_device(settings.device)
+    capturable(settings, device)
+    demand(settings.backend, model=runs[0].model.name, device=device, stacked=len(runs) > 1)
+    outcomes: dict[str, Outcome] = {}
+    with ExitStack() as locks:
+        members = []
+        for run in runs:
+            folder = RunFolder(settings.results, run.run_id)
+            try:
+                locks.enter_context(folder.locked())
+            except Busy as busy:
+                outcomes[run.run_id] = busy
+                continue
+            try:
+                folder.open(run)
+                done = folder.result()
+                assert done is None or done["run_id"] == run.run_id, f"{folder.path / 'result.json'} is another run's"
+            except Exception as error:  # what lies there is not this run's
+                outcomes[run.run_id] = _failed(run, folder, error)
+                continue
+            if done is not None:
+                outcomes[run.run_id] = done
+            else:
+                members.append(Member(run, folder))
+        outcomes = from_first(outcomes)
+        members = [member for member in members if member.run.run_id not in outcomes]
+        copied = [(member.run, member.provenance) for member in members if is_first()]
+        tracked = mirrored(copied, settings.results, mode=settings.wandb, group=settings.wandb_group)
+        with pinned(settings.threads), listening() as asked, tracked:
+            asked = agreed(asked)
+            outcomes |= _trained(members, settings, device, asked, quiet=quiet, label=label)
+    return [outcomes[run.run_id] for run in runs]
+
+
+def _in_step(members: Sequence[Member], settings: Exec) -> list[list[Member]]:
+    """The members in groups that can go on together, each with the checkpoint it goes on from.
+
+    All of them make one group if they can go back to the step of the last. A kill in the middle of writing checkpoints
+    leaves some a checkpoint behind the others, never further; whoever has come further for another reason goes on from
+    there, apart.
+    """
+    if not members:
+        return []
+    newest = checkpoints_of_first([checkpoint.newest(member.folder.path) for member in members])
+    steps = [_step_of(content) for content in newest]
+    least = min(steps)
+    back = [
+        content if step == least else checkpoint.newest(member.folder.path, up_to=least)
+        for member, content, step in zip(members, newest, steps, strict=True)
+    ]
+    at_one_step = all(_step_of(content) == least for content in back)
+    if at_one_step and (least > 0 or max(steps) <= settings.checkpoint_every):  # a first checkpoint is soon made again
+        return [[member.starting(content) for member, content in zip(members, back, strict=True)]]
+    return [
+        [member.starting(c) for member, c in zip(members, newest, strict=True) if _step_of(c) == step]
+        for step in sorted(set(steps))
+    ]
+
+
+def _step_of(content: dict[str, Any] | None) -> int:
+    return content["counters"]["step"] if content else 0
+
+
+def _trained(
+    members: Sequence[Member], settings: Exec, device: torch.device, asked: Asked, *, quiet: bool, label: str
+) -> dict[str, Outcome]:
+    """What became of each member of a pack, by its id."""
+    outcomes: dict[str, Outcome] = {}
+    waiting = _in_step(members, settings)
+    while waiting:
+        group = waiting.pop(0)
+        parts = 1
+        try:
+            Loop(group, settings, device, asked).go(Progress(label, group[0].run.train.steps, quiet=quiet))
+        except Exception as error:
+            if len(group) == 1:
+                (member,) = group
+                outcomes[member.run.run_id] = member.result or _failed(member.run, member.folder, error)
+                continue
+            traceback.clear_frames(error.__traceback__)  # they hold the pack's memory
+            print(f"{label}: {type(error).__name__}: {error}; its runs are tried in smaller packs", file=sys.stderr)
+            parts = 2
+        outcomes |= {member.run.run_id: member.result for member in group if member.result is not None}
+        if number := asked():  # while it was scored: it is finished, the rest has not begun
+            raise Preempted(number)
+        left = [Member(member.run, member.folder) for member in group if member.result is None]
+        size = -(-len(left) // parts)
+        again = [_in_step(left[place : place + size], settings) for place in range(0, len(left), max(1, size))]
+        waiting = [*chain(*again), *waiting]
+    return outcomes
+
+
+def _failed(run: Run, folder: RunFolder, error: Exception) -> RunFailed:
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    made = provenance(run.task, run.model)
+    trace = "".join(traceback.format_exception(error))
+    record = {**labels(run), "error": said, "kind": _kind(error), "traceback": trace, "provenance": made}
+    try:
+        folder.fail(record)
+        where = f"traceback in {folder.path / 'failure.json'}"
+    except OSError as unwritten:
+        where = f"and its record could not be written: {unwritten.strerror}"
+    failed = RunFailed(f"{run.run_id} failed: {said} ({where})")
+    failed.__cause__ = error
+    return failed
+
+
+def _kind(error: Exception) -> str:
+    """What sort of failure it is, where that says what to do about it."""
+    allocator = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's, on a CPU
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or allocator:
+        return "out of memory"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk full"
+    return "error"
+
+
+class Loop:
+    """Members under way as one pack."""
+
+    def __init__(
+        self, members: Sequence[Member], settings: Exec, device: torch.device, asked: Asked = lambda: None
+    ) -> None:
+        self.members, self.settings, self.asked = list(members), settings, asked
+        self.train, self.validates_every = members[0].run.train, members[0].run.eval.every
+        self.pack = make_pack([member.run for member in members], device=device, backend=settings.backend)
+        self.steps = stepper(self.pack, settings)
+        made = numerics(settings, device, pack=self.pack.count, capture=self.steps.name, processes=processes())
+        (self.step,) = {_step_of(member.start) for member in members}  # members of a pack are at one step
+        for row, member in enumerate(members):
+            member.join(self.pack, row, settings, made)
+        self._since = time.monotonic()
+
+    def go(self, progress: Progress) -> None:
+        """From the step the folders are at to every member's result, or to a checkpoint of a pack half empty."""
+        self._since = time.monotonic()
+        last = self.train.steps
+        self._finish_those_done(last)
+        while self._live() and self.step < last:
+            before = self.step
+            self.step = self.steps.advance(before, self._next_visit(last), progress.update, self.asked)
+            if self.step == before:  # asked to stop before there was anything to save
+                self._stop()
+            self._visit(last, progress)
+            checkpointed = self.step % self.settings.checkpoint_every == 0
+            if checkpointed and 0 < 2 * len(self._live()) <= len(self.members):
+                return
+        progress.close(self._last_word())
+
+    def _live(self) -> list[tuple[int, Member]]:
+        """Rows and members that have no result yet."""
+        return [(row, member) for row, member in enumerate(self.members) if member.result is None]
+
+    def _next_visit(self, last: int) -> int:
+        """The next step after which the host has something to do."""
+        every = (self.settings.log_every, self.settings.checkpoint_every, self.validates_every)
+        return min(last, *(self.step - self.step % n + n for n in every if n))
+
+    def _visit(self, last: int, progress: Progress) -> None:
+        """Log, validate, save and finish whatever is due."""
+        step, seen = self.step, self.pack.seen()
+        for row, member in self._live():
+            if not seen[row].live:
+                member.diverge(seen[row])
+                continue
+            member.counters.step, member.counters.loss_sum = step, seen[row].loss_sum
+            member.backends |= self.pack.backends
+            if step % self.settings.log_every == 0:
+                member.log(seen[row])
+        if step % self.settings.log_every == 0:
+            self.pack.forget()
+        live = self._live()
+        notes = [f"loss {sum(seen[row].loss for row, _ in live) / len(live):.4f}"] if live else []
+        if self.validates_every and step % self.validates_every == 0 and live:
+            self._tick()
+            notes.append(f"validation {sum(member.validate() for _, member in live) / len(live):.3f}")
+            self._since = time.monotonic()
+        self._tick()
+        stopping = bool(self.asked())
+        for row, member in live:
+            if step % self.settings.checkpoint_every == 0 or step == last or member.stops_here or stopping:
+                member.save(self.pack.saved(row))
+        if stopping:
+            self._stop()
+        self._finish_those_done(last)
+        progress.update(step, "  ".join(notes))
+
+    def _finish_those_done(self, last: int) -> None:
+        """Score who is at the end, or may stop before it; the clock of the others stands still meanwhile."""
+        for row, member in self._live():
+            if self.step == last or member.stops_here:
+                if self.asked():  # while another was scored; this one is saved
+                    self._stop()
+                member.preparing = self.steps.preparing / self.pack.count
+                self._tick()
+                member.finish(stopped_early=member.stops_here)
+                self.pack.hold(row)
+                self._since = time.monotonic()
+
+    def _stop(self) -> None:
+        """End at a signal; whoever has no result goes on from its checkpoint when it is started again."""
+        stop = Preempted(self.asked() or signal.SIGTERM)
+        for _, member in self._live():
+            member.folder.preempt(stop.signal, self.step)
+        raise stop
+
+    def _tick(self) -> None:
+        """Share the time since the last tick among those in training."""
+        now, live = time.monotonic(), self._live()
+        for _, member in live:
+            member.seconds += (now - self._since) / len(live)
+        self._since = now
+
+    def _last_word(self) -> str:
+        """Of a finished pack, for a person."""
+        if len(self.members) > 1:
+            done = [m.result["test"]["accuracy"] for m in self.members if m.result and m.result["status"] == "done"]
+            mean = f", mean test accuracy {sum(done) / len(done):.3f}" if done else ""
+            return f"{len(done)} of {len(self.members)} runs done{mean}, {sum(m.seconds for m in self.members):.1f}s"
+        result = self.members[0].result
+        assert result is not None
+        if result["status"] == "diverged":
+            return f"diverged at step {result['steps']}: loss {result['loss']}, gradient norm {result['grad_norm']}"
+        spent = sum(result["seconds"][part] for part in ("train", "validate", "score"))
+        return f"{result['steps']} steps, test accuracy {result['test']['accuracy']:.3f}, {spent:.1f}s"

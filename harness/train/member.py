@@ -1,0 +1,170 @@
+"""One run of a pack: its folder, what it remembers between sessions, its scores and its result.
+
+Runs that train as one keep apart everything that is written: each has its own metrics, checkpoints, record and fate.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store import checkpoint
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.train.adapt import adaptation, base_folder, begin
+from chomsky_ladder.harness.train.build import restored, weigh_state
+from chomsky_ladder.harness.train.data import tokens_per_step
+from chomsky_ladder.harness.train.distributed import make_evaluator
+from chomsky_ladder.harness.train.machine import fingerprint, provenance
+from chomsky_ladder.harness.train.optim import rate_at
+from chomsky_ladder.harness.train.outcome import summary
+from chomsky_ladder.harness.train.pack import Pack, Seen
+from chomsky_ladder.harness.train.steps import captures
+from chomsky_ladder.models.backbone import count_parameters
+
+
+@dataclass
+class Counters:
+    """What a run remembers besides weights and moments."""
+
+    step: int = 0  # steps done
+    logged: int = 0  # of which the last logged one
+    loss_sum: float = 0.0  # of the steps since
+    perfect: int = 0  # perfect validations in a row
+    mixed_numerics: bool = False  # resumed under another fingerprint
+
+
+class Member:
+    def __init__(self, run: Run, folder: RunFolder) -> None:
+        self.run, self.folder = run, folder
+        self.counters = Counters()
+        self.backends: set[str] = set()
+        self.start: dict[str, Any] | None = None  # the checkpoint it goes on from
+        # Its share of its pack's seconds, over all sessions; no part of any equality.
+        self.seconds = 0.0  # of training
+        self.validating = 0.0
+        self.preparing = 0.0  # of training's: to warm up, compile and capture, in this session
+        self.result: dict[str, Any] | None = None
+        self.provenance = provenance(run.task, run.model)  # of the start: what is committed later did not run
+
+    def starting(self, content: dict[str, Any] | None) -> "Member":
+        """Itself, about to go on from a checkpoint or from the start."""
+        self.start = content
+        return self
+
+    def join(self, pack: Pack, row: int, settings: Exec, numerics: dict[str, Any]) -> None:
+        """Become row `row` of a pack, at the step it starts from."""
+        content = self.start
+        self.model: nn.Module = pack.models[row]
+        replayed = captures(settings, pack.device)
+        self.evaluator = make_evaluator(
+            self.run, self.model, device=pack.device, backend=settings.backend, replayed=replayed
+        )
+        self.numerics = numerics
+        if content is None:
+            self.folder.cut_metrics(0)
+            checkpoint.drop_after(self.folder.path, step=0)
+            if self.run.train.base:
+                base, trained, _ = restored(base_folder(self.run.train.base, settings.results))
+                begin(self.model, self.run, base, trained)
+            return
+        assert content["run_id"] == self.run.run_id, f"a checkpoint of {content['run_id']} lies in {self.run.run_id}"
+        self.counters = Counters(**content["counters"])
+        self.counters.mixed_numerics |= content["numerics"] != numerics
+        pack.restore(row, content, done=self.counters.step, loss_sum=self.counters.loss_sum)
+        self.backends, self.seconds = set(content["backends"]), content["seconds"]
+        self.validating = content["validating"]
+        self.folder.cut_metrics(content["metrics_bytes"])
+        checkpoint.drop_after(self.folder.path, step=self.counters.step)
+
+    @property
+    def stops_here(self) -> bool:
+        """Whether it has answered perfectly often enough to stop."""
+        return bool(self.run.train.stop_after) and self.counters.perfect >= self.run.train.stop_after
+
+    def log(self, seen: Seen) -> None:
+        counters = self.counters
+        loss = counters.loss_sum / (counters.step - counters.logged)
+        rate = rate_at(self.run.train, counters.step - 1)
+        self.folder.log(step=counters.step, loss=loss, lr=rate, grad_norm=seen.norm, **seen.metrics)
+        counters.loss_sum, counters.logged = 0.0, counters.step
+
+    def validate(self) -> float:
+        """Score it on the validation strings, for the history and for an early stop; the accuracy."""
+        start = time.monotonic()
+        score = self.evaluator.validation()
+        self.validating += time.monotonic() - start
+        self.counters.perfect = self.counters.perfect + 1 if score.is_perfect() else 0
+        accuracy = score.accuracy(score=self.run.eval.score)
+        assert accuracy is not None
+        self.folder.log(step=self.counters.step, validation=accuracy, exact=score.exact_share())
+        return accuracy
+
+    def save(self, saved: dict[str, Any]) -> None:
+        content = {
+            "run_id": self.run.run_id,
+            **saved,
+            "counters": vars(self.counters),
+            "backends": sorted(self.backends),
+            "numerics": self.numerics,
+            "seconds": self.seconds,
+            "validating": self.validating,
+            "metrics_bytes": self.folder.metrics_bytes(),
+        }
+        checkpoint.write(checkpoint.path_of(self.folder.path, self.counters.step), content)
+        checkpoint.prune(self.folder.path)
+
+    def finish(self, *, stopped_early: bool) -> None:
+        """Score it at the last step's weights, never at the best checkpoint's, and leave its record."""
+        self.folder.log_time(event="trained", steps=self.counters.step, seconds=round(self.seconds, 3))
+        start = time.monotonic()
+        result = {**self._outcome("done"), "stopped_early": stopped_early, **self._scores()}
+        scoring = time.monotonic() - start
+        self.folder.log_time(event="scored", seconds=round(scoring, 3))
+        spent = {"train": self.seconds, "prepare": self.preparing, "validate": self.validating, "score": scoring}
+        result["seconds"] = {name: round(seconds, 3) for name, seconds in spent.items()}
+        result["seconds"]["expected"] = self.folder.expected_seconds()
+        self.folder.finish(result)
+        checkpoint.prune(self.folder.path, keep=1)
+        self.result = result
+
+    def diverge(self, seen: Seen) -> None:
+        """Leave the record of a loss or a gradient that is not finite."""
+        self.counters.step = seen.done
+        result = {**self._outcome("diverged"), "loss": repr(seen.loss), "grad_norm": repr(seen.norm)}
+        self.folder.finish(result)
+        self.result = result
+
+    def _scores(self) -> dict[str, Any]:
+        run, evaluator = self.run, self.evaluator
+        scores = {
+            "test": evaluator.test(),
+            "validation": evaluator.validation(),
+            "in_distribution": evaluator.in_distribution(),
+        }
+        longer = evaluator.extrapolation()
+        task = evaluator.test_task
+        return {
+            "floors": task.floors(task.legal_lengths(*run.eval.lengths), score=run.eval.score)._asdict(),
+            **{name: summary(run, score, task if name == "test" else None) for name, score in scores.items()},
+            "extrapolation": {str(length): summary(run, score) for length, score in longer.items()},
+            "backends": sorted(self.backends | evaluator.backends),
+        }
+
+    def _outcome(self, status: str) -> dict[str, Any]:
+        return {
+            **labels(self.run),
+            "status": status,
+            "steps": self.counters.step,
+            "tokens_per_step": tokens_per_step(self.run),
+            "parameters": count_parameters(self.model),
+            "state_bytes": weigh_state(self.model) if self.run.model.stepwise else None,
+            "numerics": self.numerics,
+            "fingerprint": fingerprint(self.numerics),
+            "mixed_numerics": self.counters.mixed_numerics,
+            "provenance": self.provenance,
+            **({"adaptation": adaptation(self.model, self.run)} if self.run.train.base else {}),
+        }

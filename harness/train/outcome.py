@@ -1,0 +1,36 @@
+"""What a run's record says of its scores, and the labels by which a table finds it."""
+
+from itertools import pairwise
+from typing import Any
+
+from chomsky_ladder.harness.config.run import Run, without_training_targets
+from chomsky_ladder.harness.train.evaluate import Score, scaled
+from chomsky_ladder.tasks.base import Task
+
+
+def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
+    """A score as the record holds it: headline numbers, bins beside their floors, and the counts they come from.
+
+    `task` is that of the strings where they are not of the run's own.
+    """
+    how, task = run.eval.score, task or without_training_targets(run.task)
+    accuracy = score.accuracy(score=how)
+    assert accuracy is not None
+    bins, floors = {}, {}
+    for low, high in pairwise(run.eval.bins):
+        above = low if low == run.eval.bins[0] else low + 1
+        value = score.accuracy(score=how, low=above, high=high)
+        if value is not None:
+            bins[f"{above}..{high}"] = value
+            floors[f"{above}..{high}"] = task.floors(task.legal_lengths(above, high), score=how).content_free
+    return {
+        "accuracy": accuracy,
+        # Where several answers are right, 1 / answers is not what chance scores.
+        "scaled": scaled(accuracy, 1 / len(task.answers)) if type(task).allowed is Task.allowed else None,
+        "exact": score.exact_share(),
+        "hits": score.hit_share(),
+        "loss": score.loss(),
+        "bins": bins,
+        "content_free_bins": floors,
+        "counts": score.plain(),
+    }

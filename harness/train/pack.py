@@ -1,0 +1,238 @@
+"""The weights of one run, or of several that train as one: a step of all of them at once, without reading a value.
+
+Runs of one task and one model that differ only in seed, rates and other scalars of training are stacked: their weights
+are the rows of one tensor [R, P], their forward pass is `torch.vmap` of one model's, and one backward pass of the
+summed losses gives each its own gradient, since no loss depends on another's weights. A single run is the same without
+vmap. Whatever a step decides, such as to hold a replica whose loss is no longer finite, is decided on the device, so
+the host may look as seldom as it likes and a step captures into a CUDA graph.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.train.build import build_model
+from chomsky_ladder.harness.train.data import TrainingStream
+from chomsky_ladder.harness.train.forward import autocast, context, loss_of
+from chomsky_ladder.harness.train.optim import AdamW, declared
+from chomsky_ladder.harness.train.quantise import is_matrix, write_rounded
+from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.tasks.base import Batch
+
+_ALIGNED = 64  # weights of each tensor start at multiples of it: a kernel that reads 16 bytes at a time may do so
+
+
+def pack_key(run: Run) -> Run:
+    """What the runs of one pack have in common: all but the seed and the scalars of the optimiser."""
+    scalars = {"lr": 1.0, "lr_final": 0.0, "warmup": 0.0, "schedule": "cosine", "weight_decay": 0.0}
+    scalars |= {"betas": (0.0, 0.0), "eps": 1.0, "clip": 0.0, "stop_after": 0}
+    return replace(run, seed=0, train=replace(run.train, **scalars))
+
+
+class Seen(NamedTuple):
+    """What the host reads of a replica."""
+
+    live: bool  # it takes steps still
+    done: int  # the steps it took
+    loss: float  # of its last step: the one that was not finite, if it diverged
+    norm: float
+    loss_sum: float  # since the last `forget`
+    metrics: dict[str, float]
+
+
+class Pack:
+    """Replicas under way: `models[r]` is a module whose parameters are row r of the weights, always up to date.
+
+    Under `train.qat` they are row r of what is read of the weights, which is rounded anew after every step.
+    """
+
+    def __init__(self, runs: Sequence[Run], *, device: torch.device, backend: Backend) -> None:
+        assert len({pack_key(run) for run in runs}) == 1, "runs of a pack differ in scalars of training alone"
+        self.run, self.count, self.device, self.backend = runs[0], len(runs), device, backend
+        self.models = [build_model(run, device) for run in runs]
+        self.stream = TrainingStream(runs, device)
+        self.backends: set[str] = set()
+        self._names = [name for name, _ in self.models[0].named_parameters()]
+        self._shapes = [parameter.shape for parameter in self.models[0].parameters()]
+        sizes = [shape.numel() for shape in self._shapes]
+        self._padding = [-size % _ALIGNED for size in sizes]
+        ends = [0]
+        for size, padding in zip(sizes, self._padding, strict=True):
+            ends.append(ends[-1] + size + padding)
+        self._spans = [slice(start, start + size) for (start, _), size in zip(pairwise(ends), sizes, strict=True)]
+        self.weight_RP, self.read_RP = self._place_weights(ends[-1])
+        self._is_matrix = is_matrix(self.models[0])
+        self.settle()
+        self._leaves = self._make_leaves()
+        decayed_P, multiplier_P = torch.zeros_like(self.weight_RP[0]), torch.ones_like(self.weight_RP[0])
+        for span, (parameter, decays, multiplier) in zip(self._spans, declared(self.models[0]), strict=True):
+            decayed_P[span], multiplier_P[span] = float(decays), multiplier * parameter.requires_grad
+        self.optimizer = AdamW(self.weight_RP, decayed_P, multiplier_P, [run.train for run in runs])
+        self.step_number = torch.zeros((), dtype=torch.int64, device=device)
+        self.live_R = torch.ones(self.count, dtype=torch.bool, device=device)
+        self.done_R = torch.zeros(self.count, dtype=torch.int64, device=device)
+        self.loss_R, self.norm_R, self.loss_sum_R = torch.zeros(3, self.count, dtype=torch.float64, device=device)
+        self.metrics: dict[str, Tensor] = {}
+
+    def _place_weights(self, size: int) -> tuple[Tensor, Tensor]:
+        """The rows that are learnt, and those that the models' parameters are views of: without rounding the same."""
+        weight_RP = next(self.models[0].parameters()).new_zeros(self.count, size)
+        read_RP = torch.zeros_like(weight_RP) if self.run.train.qat else weight_RP
+        for row, model in enumerate(self.models):
+            for parameter, span in zip(model.parameters(), self._spans, strict=True):
+                assert not parameter.is_complex(), "complex weights are kept as reals"
+                weight_RP[row, span] = parameter.detach().flatten()
+                parameter.data = read_RP[row, span].view(parameter.shape)
+        for (name, one), *others in zip(*map(_other_tensors, self.models), strict=True):
+            assert all(torch.equal(one, other) for _, other in others), f"{name} differs between seeds"
+        return weight_RP, read_RP
+
+    def settle(self) -> None:
+        """Let the models read the weights as they are now."""
+        if self.run.train.qat:
+            learnt, read = self._stacks(self.weight_RP), self._stacks(self.read_RP)
+            write_rounded(learnt, read, self._is_matrix, self.run.train.qat)
+
+    def _stacks(self, weight_RP: Tensor) -> list[Tensor]:
+        """The tensors [R, ...] that are spans of the rows."""
+        spans = zip(self._spans, self._shapes, strict=True)
+        return [weight_RP[:, span].view(self.count, *shape) for span, shape in spans]
+
+    def _make_leaves(self) -> list[Tensor]:
+        """What a step differentiates by: a single model's parameters, or their stacks [R, ...]."""
+        if self.count == 1:
+            return list(self.models[0].parameters())
+        stacks = zip(self._stacks(self.read_RP), self.models[0].parameters(), strict=True)
+        return [stack.detach().requires_grad_(parameter.requires_grad) for stack, parameter in stacks]
+
+    def advance(self, longest: int) -> None:
+        """One optimiser step of every live replica, on strings up to `longest`."""
+        batch = self.draw(self.step_number, longest)
+        gradient_RP, loss_R, metrics = self.gradients(self.step_number, batch)
+        self.update(gradient_RP, loss_R, metrics)
+
+    def draw(self, step: Tensor, longest: int) -> Batch:
+        return self.stream.batch(step, longest=longest)
+
+    def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The gradient [R, P], the losses and the blocks' metrics of a batch; rounding passes a gradient through."""
+        with autocast(self.run, self.device):
+            loss_R, metrics = self.losses(self._leaves, step, batch)
+        learnt = [leaf for leaf in self._leaves if leaf.requires_grad]
+        found = iter(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
+        pieces = []
+        for leaf, padding in zip(self._leaves, self._padding, strict=True):
+            gradient = next(found) if leaf.requires_grad else None
+            gradient = torch.zeros_like(leaf) if gradient is None else gradient
+            pieces.append(gradient.reshape(self.count, -1))
+            if padding:
+                pieces.append(gradient.new_zeros(self.count, padding))
+        return torch.cat(pieces, 1), loss_R.detach(), metrics
+
+    def context(self, batch: Batch) -> Context:
+        """What travels beside a batch; several processes make their own (harness/train/distributed.py)."""
+        return context(batch, backend=self.backend)
+
+    def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of every replica on its own strings."""
+        if self.count == 1:
+            ctx = self.context(batch)
+            ctx.masks = self.stream.masks(step)
+            loss_R = loss_of(self.models[0], batch, ctx)[None]
+            metrics = {name: value[None] for name, value in _means(ctx).items()}
+            self.backends |= ctx.backends
+            return loss_R, metrics
+
+        def one(weights: list[Tensor], seed: Tensor, *fields: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            batch = Batch(*fields)
+            ctx = context(batch, backend=self.backend)
+            ctx.stacked, ctx.masks = True, self.stream.masks(step, seed=seed)
+            named = dict(zip(self._names, weights, strict=True))
+            loss = loss_of(lambda tokens_BL, ctx: functional_call(self.models[0], named, (tokens_BL, ctx)), batch, ctx)
+            self.backends |= ctx.backends
+            return loss, _means(ctx)
+
+        return torch.vmap(one)(list(leaves), self.stream.seed_R, *batch)
+
+    @torch.no_grad()
+    def update(self, gradient_RP: Tensor, loss_R: Tensor, metrics: dict[str, Tensor]) -> None:
+        """Take the step where loss and gradient are finite; hold a replica for good where they are not."""
+        norm_R = torch.linalg.vector_norm(gradient_RP, dim=1).double()
+        loss_R = loss_R.double()
+        was_live_R = self.live_R.clone()
+        ok_R = was_live_R & loss_R.isfinite() & norm_R.isfinite()
+        self.optimizer.update(gradient_RP, norm_R=norm_R, step=self.step_number, done_R=self.done_R, ok_R=ok_R)
+        self.settle()
+        self.loss_R.copy_(torch.where(was_live_R, loss_R, self.loss_R))
+        self.norm_R.copy_(torch.where(was_live_R, norm_R, self.norm_R))
+        self.loss_sum_R.copy_(torch.where(ok_R, self.loss_sum_R + loss_R, self.loss_sum_R))
+        for name, value_R in metrics.items():
+            kept_R = self.metrics.setdefault(name, torch.zeros_like(value_R))
+            kept_R.copy_(torch.where(ok_R, value_R, kept_R))
+        self.live_R.copy_(ok_R)
+        self.done_R.add_(ok_R)
+        self.step_number.add_(1)
+
+    def seen(self) -> list[Seen]:
+        """What the host wants to know of every replica, in one transfer."""
+        names = sorted(self.metrics)
+        columns = [self.live_R, self.done_R, self.loss_R, self.norm_R, self.loss_sum_R, *map(self.metrics.get, names)]
+        rows = torch.stack([column.double() for column in columns], 1).tolist()
+        return [
+            Seen(bool(live), int(done), *scalars, dict(zip(names, metrics, strict=True)))
+            for live, done, *scalars, metrics in ((*row[:5], row[5:]) for row in rows)
+        ]
+
+    def forget(self) -> None:
+        """Start the sums of the losses anew."""
+        self.loss_sum_R.zero_()
+
+    def hold(self, row: int) -> None:
+        """Let a replica take no further step."""
+        self.live_R[row] = False
+
+    def saved(self, row: int) -> dict[str, Any]:
+        """The weights and moments of a replica, by name, as a checkpoint holds them: on the CPU, in its own memory."""
+        held = {name: value.detach().cpu().clone() for name, value in self.models[row].state_dict().items()}
+        moments = {"mean": self.optimizer.mean_RP, "square": self.optimizer.square_RP}
+        return {
+            "model": held | self._by_name(self.weight_RP[row]),
+            "optimizer": {kind: self._by_name(value_RP[row]) for kind, value_RP in moments.items()},
+        }
+
+    def restore(self, row: int, saved: dict[str, Any], *, done: int, loss_sum: float) -> None:
+        """Put a replica back where a checkpoint has it; the caller sees to it that all are at the same step."""
+        self.models[row].load_state_dict(saved["model"])
+        kept = {"mean": self.optimizer.mean_RP, "square": self.optimizer.square_RP, "weight": self.weight_RP}
+        tensors = {**saved["optimizer"], "weight": saved["model"]}
+        for kind, value_RP in kept.items():
+            for name, span in zip(self._names, self._spans, strict=True):
+                value_RP[row, span] = tensors[kind][name].flatten().to(value_RP)
+        self.settle()
+        self.done_R[row], self.loss_sum_R[row] = done, loss_sum
+        self.step_number.fill_(done)
+
+    def _by_name(self, row_P: Tensor) -> dict[str, Tensor]:
+        spans = zip(self._names, self._spans, self._shapes, strict=True)
+        return {name: row_P[span].view(shape).cpu().clone() for name, span, shape in spans}
+
+
+def _other_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Buffers, and tensors kept as plain attributes: what replicas share, so that it must not come from the seed."""
+    for place, module in model.named_modules():
+        held = {**dict(module.named_buffers(recurse=False)), **vars(module)}
+        for name, value in held.items():
+            if isinstance(value, Tensor):
+                yield f"{place}.{name}".removeprefix("."), value
+
+
+def _means(ctx: Context) -> dict[str, Tensor]:
+    """What the blocks reported, averaged over layers."""
+    named = {**ctx.losses, **ctx.metrics}
+    return {name: torch.stack(values).detach().mean() for name, values in named.items()}

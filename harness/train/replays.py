@@ -1,0 +1,82 @@
+"""Replays: what launches many small kernels, recorded once as a CUDA graph and launched as one.
+
+A graph reads and writes where its recording did. `Replays` gives a function of batches such places, one set a shape: a
+validation comes in the same few shapes every time, a final score in shapes that never return. So the first batch of a
+shape is computed plainly, which is also its warm-up, the second is recorded, and those after are replayed.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from chomsky_ladder.tasks.base import Batch
+
+Act = Callable[[], Any]
+WARM_UP = 3  # calls before a capture: libraries allocate in the first ones
+
+
+def captured(act: Act, device: torch.device, *, warm_up: int = WARM_UP, pool: tuple[int, int] | None = None) -> Act:
+    """The act as a replay of a CUDA graph; what it reads and writes must stay where it is."""
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        for _ in range(warm_up):
+            act()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, pool=pool):
+        act()
+    return graph.replay
+
+
+class _Recording(NamedTuple):
+    replay: Act
+    batch: Batch
+    result: Tensor
+
+
+class Replays:
+    """A function from a batch to a tensor that has no other effect and does not wait for the device."""
+
+    def __init__(self, function: Callable[[Batch], Tensor], device: torch.device) -> None:
+        self._function, self._device = function, device
+        self._met: set[torch.Size] = set()
+        self._recordings: dict[torch.Size, _Recording] = {}
+        self._pool: tuple[int, int] | None = None  # of memory, one for all: no two replays run at once
+        self.refused = ""
+        """Why nothing is recorded any more; empty if everything is."""
+
+    @property
+    def used(self) -> bool:
+        return bool(self._recordings)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        shape = batch.tokens_BL.shape
+        if shape in self._met and shape not in self._recordings and not self.refused:
+            self._record(batch, shape)
+        self._met.add(shape)
+        if shape not in self._recordings:
+            return self._function(batch)
+        replay, held, result = self._recordings[shape]
+        for place, given in zip(held, batch, strict=True):
+            place.copy_(given)
+        replay()
+        return result.clone()
+
+    def _record(self, batch: Batch, shape: torch.Size) -> None:
+        held = Batch(*(part.clone() for part in batch))
+        try:
+            result = torch.empty_like(self._function(held))
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+
+            def act() -> None:
+                result.copy_(self._function(held))
+
+            replay = captured(act, self._device, warm_up=1, pool=self._pool)
+        except RuntimeError as error:  # out of memory among them: plainly it still goes
+            self._recordings.clear()
+            self.refused = f"{type(error).__name__}: {error}".splitlines()[0]
+            return
+        self._recordings[shape] = _Recording(replay, held, result)

@@ -1,0 +1,221 @@
+"""Softmax attention: the explicit form, torch's fused one, the banded one of a window, and the cached step.
+
+    y_t = sum_s softmax_s(q_t . k_s / sqrt(K)) v_s      s over what t may see; positions: models/layers/positions.py
+
+What t may see is the past, the prompt and the past, or every valid position, and with a window only what is nearer
+than that. With fewer heads of keys and values than of queries, neighbouring query heads share them (Ainslie et al.
+2023, 2305.13245).
+
+Below 64 positions the explicit form beats torch's fused path on a CPU (measured 5.8x in bf16 at 40); it is also the
+one that stacks under vmap. The banded form, of explicit blocks, is as fast there as torch's fused path over everything
+at two to four windows, and 5x as fast at 1024 positions and a window of 16; blocks below 16 are no faster.
+"""
+
+from typing import Literal
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.layers.positions import Positions, rotate, slopes
+from chomsky_ladder.models.layers.residual import Layer
+
+Sees = Literal["past", "prompt", "all"]
+
+FUSED_FROM = 64
+SMALLEST_BLOCK = 16
+
+
+class Attention(Layer):
+    """Multi-head attention from width D to D."""
+
+    def __init__(
+        self,
+        width: int,
+        num_heads: int,
+        *,
+        sees: Sees = "past",
+        positions: Positions = "rope",
+        window: int = 0,
+        num_kv_heads: int = 0,
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads = num_heads, num_kv_heads or num_heads
+        self.sees, self.positions, self.window = sees, positions, window
+        self.head_dim = width // num_heads
+        self.query_key_value = nn.Linear(width, (num_heads + 2 * self.num_kv_heads) * self.head_dim, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        position_L = torch.arange(x_BLD.shape[1], device=x_BLD.device)
+        q_BHLK, k_BHLK, v_BHLK = self._project(x_BLD, position_L)
+        slopes_H = self._slopes(q_BHLK)
+        y_BHLK = attend(q_BHLK, k_BHLK, v_BHLK, sees=self.sees, window=self.window, slopes_H=slopes_H, ctx=ctx)
+        return self.out(rearrange(y_BHLK, "b h l k -> b l (h k)"))
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        """Keys and values, and the position of the next token. A window holds its own number, oldest first."""
+        kept = self.window or max_length
+        cache = torch.zeros(2, batch, self.num_kv_heads, kept, self.head_dim, device=device, dtype=dtype)
+        return cache, torch.zeros((), dtype=torch.int64, device=device)
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        y_BLD, state = self.extend(x_BD[:, None], state, ctx)
+        return y_BLD[:, 0], state
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        (cache_2BHSK, start), length = state, x_BLD.shape[1]
+        position_L = start + torch.arange(length, device=x_BLD.device)
+        q_BHLK, k_BHLK, v_BHLK = self._project(x_BLD, position_L)
+        new_2BHLK = torch.stack([k_BHLK, v_BHLK]).to(cache_2BHSK.dtype)
+        if self.window:
+            cache_2BHSK = torch.cat([cache_2BHSK, new_2BHLK], dim=3)
+            first = start - self.window
+        else:
+            cache_2BHSK = cache_2BHSK.index_copy(3, position_L, new_2BHLK)
+            first = torch.zeros_like(start)
+        k_BHSK, v_BHSK = cache_2BHSK.to(q_BHLK.dtype)
+        y_BHLK = self._over_cache(q_BHLK, k_BHSK, v_BHSK, position_L, first, ctx)
+        if self.window:  # a copy of its own, or a long prefill would stay in memory behind it
+            cache_2BHSK = cache_2BHSK[..., -self.window :, :].contiguous()
+        return self.out(rearrange(y_BHLK, "b h l k -> b l (h k)")), (cache_2BHSK, start + length)
+
+    def _over_cache(
+        self, q_BHLK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, position_L: Tensor, first: Tensor, ctx: Context
+    ) -> Tensor:
+        """Over the keys of the positions from `first` on, where those below 0 never were."""
+        slopes_H = self._slopes(q_BHLK)
+        if self.window and is_banded(q_BHLK.shape[2], self.window, ctx):
+            return banded_attention(q_BHLK, k_BHSK, v_BHSK, window=self.window, slopes_H=slopes_H, first=first)
+        held_S = first + torch.arange(k_BHSK.shape[2], device=q_BHLK.device)
+        may_see = visible(position_L, held_S, sees="past", window=self.window, ctx=ctx) & (held_S >= 0)
+        mask = biased(may_see, position_L, held_S, slopes_H)
+        return masked_attention(q_BHLK, k_BHSK, v_BHSK, mask, ctx=ctx)
+
+    def _project(self, x_BLD: Tensor, position_L: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        heads = rearrange(self.query_key_value(x_BLD), "b l (h k) -> b h l k", k=self.head_dim)
+        q_BHLK, k_BHLK, v_BHLK = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
+        if self.positions == "rope":
+            q_BHLK, k_BHLK = rotate(q_BHLK, position_L), rotate(k_BHLK, position_L)
+        return q_BHLK, k_BHLK, v_BHLK
+
+    def _slopes(self, q_BHLK: Tensor) -> Tensor | None:
+        if self.positions != "alibi":
+            return None
+        dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
+        return slopes(self.num_heads, device=q_BHLK.device, dtype=dtype)
+
+
+def attend(
+    q_BHLK: Tensor,
+    k_BHLK: Tensor,
+    v_BHLK: Tensor,
+    *,
+    sees: Sees,
+    ctx: Context,
+    window: int = 0,
+    slopes_H: Tensor | None = None,
+) -> Tensor:
+    """A whole sequence over itself."""
+    length = q_BHLK.shape[2]
+    window = 0 if window >= length else window
+    if sees == "past" and window and is_banded(length, window, ctx):
+        before = (0, 0, window, 0)
+        k_BHSK, v_BHSK = nn.functional.pad(k_BHLK, before), nn.functional.pad(v_BHLK, before)
+        return banded_attention(q_BHLK, k_BHSK, v_BHSK, window=window, slopes_H=slopes_H, first=-window)
+    if sees == "past" and not window and slopes_H is None and is_fused(length, ctx):
+        return fused_attention(q_BHLK, k_BHLK, v_BHLK, None, is_causal=True, ctx=ctx)
+    position_L = torch.arange(length, device=q_BHLK.device)
+    may_see = visible(position_L, position_L, sees=sees, window=window, ctx=ctx)
+    return masked_attention(q_BHLK, k_BHLK, v_BHLK, biased(may_see, position_L, position_L, slopes_H), ctx=ctx)
+
+
+def is_fused(length: int, ctx: Context) -> bool:
+    return ctx.backend != "reference" and not ctx.stacked and length >= FUSED_FROM
+
+
+def is_banded(length: int, window: int, ctx: Context) -> bool:
+    return is_fused(length, ctx) and length > 4 * window
+
+
+def visible(position_M: Tensor, position_L: Tensor, *, sees: Sees, window: int, ctx: Context) -> Tensor | None:
+    """Which keys (at `position_L`) a query may see: bool, broadcast against [B, H, M, L]; None: all."""
+    ahead_ML = position_M[:, None] - position_L
+    if sees == "past":
+        may_see = ahead_ML >= 0
+    else:
+        may_see = None if ctx.valid_BL is None else ctx.valid_BL[:, None, None, :]
+        if sees == "prompt" and ctx.prompt_B is not None:
+            may_see = (ahead_ML >= 0) | (position_L < ctx.prompt_B[:, None, None, None])
+    if window:
+        near_ML = ahead_ML.abs() < window
+        # Itself in any case: a position of the padding, far from all valid ones, must not divide by zero.
+        may_see = near_ML if may_see is None else (may_see & near_ML) | (ahead_ML == 0)
+    return may_see
+
+
+def biased(may_see: Tensor | None, position_M: Tensor, position_L: Tensor, slopes_H: Tensor | None) -> Tensor | None:
+    """A mask of scores with ALiBi's bias in it, if there is one."""
+    if slopes_H is None:
+        return may_see
+    bias_HML = -slopes_H[:, None, None] * (position_M[:, None] - position_L).abs()
+    return bias_HML if may_see is None else torch.where(may_see, bias_HML, float("-inf"))
+
+
+def masked_attention(q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None, *, ctx: Context) -> Tensor:
+    if is_fused(q_BHMK.shape[2], ctx):
+        return fused_attention(q_BHMK, k_BHLK, v_BHLK, mask, ctx=ctx)
+    return explicit_attention(q_BHMK, k_BHLK, v_BHLK, mask)
+
+
+def fused_attention(
+    q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None, *, ctx: Context, is_causal: bool = False
+) -> Tensor:
+    ctx.backends.add("torch.sdpa")
+    k_BHLK, v_BHLK = repeated(k_BHLK, q_BHMK), repeated(v_BHLK, q_BHMK)
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(q_BHMK.dtype)
+    return nn.functional.scaled_dot_product_attention(q_BHMK, k_BHLK, v_BHLK, attn_mask=mask, is_causal=is_causal)
+
+
+def banded_attention(
+    q_BHLK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, window: int, slopes_H: Tensor | None, first: int | Tensor
+) -> Tensor:
+    """Each block of queries over its own block of keys and the one before: linear in the length.
+
+    The keys begin at position `first`, `window` before the queries; those below 0 never were.
+    """
+    length, size = q_BHLK.shape[2], max(window, SMALLEST_BLOCK)
+    before, behind = size - window, -length % size
+    q_BHNMK = nn.functional.pad(q_BHLK, (0, 0, 0, behind)).unflatten(2, (-1, size))
+
+    def pairs(x_BHSK: Tensor) -> Tensor:
+        x_BHNMK = nn.functional.pad(repeated(x_BHSK, q_BHLK), (0, 0, before, behind)).unflatten(2, (-1, size))
+        return torch.cat([x_BHNMK[:, :, :-1], x_BHNMK[:, :, 1:]], dim=3)
+
+    offset_S = torch.arange(2 * size, device=q_BHLK.device)
+    ahead_MS = offset_S[size:, None] - offset_S
+    start_N = first - before + size * torch.arange(q_BHNMK.shape[2], device=q_BHLK.device)
+    mask = (ahead_MS >= 0) & (ahead_MS < window) & (start_N[:, None, None] + offset_S >= 0)
+    if slopes_H is not None:
+        mask = torch.where(mask, -slopes_H[:, None, None, None] * ahead_MS, float("-inf"))
+    y_BHNMK = explicit_attention(q_BHNMK, pairs(k_BHSK), pairs(v_BHSK), mask)
+    return y_BHNMK.flatten(2, 3)[:, :, :length]
+
+
+def explicit_attention(q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None) -> Tensor:
+    """The definition; `mask` broadcasts against [B, H, M, L]: what may be seen (bool), or what is added to scores."""
+    k_BHLK, v_BHLK = repeated(k_BHLK, q_BHMK), repeated(v_BHLK, q_BHMK)
+    scores_BHML = (q_BHMK * q_BHMK.shape[-1] ** -0.5) @ k_BHLK.mT
+    if mask is not None:  # added, not selected: a sum of a small mask has no backward pass of its own
+        if mask.dtype == torch.bool:
+            mask = torch.where(mask, 0.0, float("-inf")).to(scores_BHML.dtype)
+        scores_BHML = scores_BHML + mask
+    return torch.softmax(scores_BHML, dim=-1).to(v_BHLK.dtype) @ v_BHLK
+
+
+def repeated(x_BHLK: Tensor, q_BHMK: Tensor) -> Tensor:
+    """Keys or values, one copy for each head of queries."""
+    copies = q_BHMK.shape[1] // x_BHLK.shape[1]
+    return x_BHLK if copies == 1 else x_BHLK.repeat_interleave(copies, dim=1)

@@ -1,0 +1,100 @@
+"""Machines: a recurrent controller that acts on a memory and is told at the next token what it finds there.
+
+    h_t = controller(x_t, r_{t-1}, h_{t-1})        memory_t, r_t = act(memory_{t-1}, what h_t asks for)
+
+The loop over time that `stack_rnn`, `tape_rnn`, `ntm` and `dnc` share. As every action depends on what was found before
+it, no form is parallel in time: all are this loop, and only the product with x_t and the projection out are outside it.
+
+The controller is `rnn`'s or `lstm`'s recurrence with V r_{t-1} added to its gates, or, `feed_forward`, has no h_{t-1}.
+Weights and bias start uniform in +-1/sqrt(width), as theirs do. Inside the loop nothing is rounded to bf16: a memory
+that is acted upon hundreds of times keeps its digits.
+"""
+
+from abc import abstractmethod
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from chomsky_ladder.models.block import Block, Context, State
+from chomsky_ladder.models.scans.recurrences import lstm_step, rnn_step
+
+Core = Literal["relu", "tanh", "lstm", "feed_forward"]
+
+
+class Controller(nn.Module):
+    """From x of width D and R numbers read to h of width D; its own state is (h,), (h, c) or ()."""
+
+    def __init__(self, width: int, reads: int, *, core: Core) -> None:
+        super().__init__()
+        self.core, self.width = core, width
+        bound, gates = width**-0.5, 4 * width if core == "lstm" else width
+        self.weight_ih = nn.Parameter(torch.empty(gates, width).uniform_(-bound, bound))
+        if core != "feed_forward":
+            self.weight_hh = nn.Parameter(torch.empty(gates, width).uniform_(-bound, bound))
+        self.weight_rh = nn.Parameter(torch.empty(gates, reads).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(gates).uniform_(-bound, bound))
+
+    def gates(self, x_BLD: Tensor) -> Tensor:
+        """What depends on x alone, for all tokens at once."""
+        return nn.functional.linear(x_BLD, self.weight_ih, self.bias).to(self.bias.dtype)
+
+    def init_state(self, batch: int, *, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        count = {"feed_forward": 0, "lstm": 2}.get(self.core, 1)
+        return tuple(torch.zeros(batch, self.width, device=device, dtype=dtype) for _ in range(count))
+
+    def turn(self, gates_BG: Tensor, read_BR: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """One token: h, and the state after it."""
+        gates_BG = torch.addmm(gates_BG, read_BR, self.weight_rh.T)
+        if self.core == "lstm":
+            state = lstm_step(gates_BG, *state, self.weight_hh)
+            return state[0], state
+        if self.core == "feed_forward":
+            return torch.tanh(gates_BG), ()
+        h_BD = rnn_step(gates_BG, *state, self.weight_hh, activation=self.core)
+        return h_BD, (h_BD,)
+
+
+def mixed(share_BHA: Tensor, rows_BHNW: list[Tensor]) -> Tensor:
+    """The sum over A actions of their shares times the memories they would leave, whose rows follow one another.
+
+    A product instead of A of them and a sum: the backward pass is half as long.
+    """
+    memory_BHAX = torch.cat(rows_BHNW, 2).unflatten(2, (share_BHA.shape[-1], -1)).flatten(3)
+    return (share_BHA[:, :, None] @ memory_BHAX).unflatten(-1, (-1, rows_BHNW[0].shape[-1]))[:, :, 0]
+
+
+class Machine(Block):
+    """A controller and a memory, in place of the stream."""
+
+    def __init__(self, width: int, reads: int, *, core: Core, dropout: float) -> None:
+        super().__init__()
+        self.controller = Controller(width, reads, core=core)
+        self.dropout = dropout
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        return ctx.dropout(self.extend(x_BLD, self.start(x_BLD, ctx), ctx)[0], self.dropout)
+
+    def start(self, x_BLD: Tensor, ctx: Context) -> State:
+        """The state `forward` starts from, of which it needs no more than these tokens can reach."""
+        batch, length = x_BLD.shape[:2]
+        return self.init_state(batch, max_length=length, device=x_BLD.device, dtype=self.controller.bias.dtype)
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        y_BLD, state = self.extend(x_BD[:, None], state, ctx)
+        return y_BLD[:, 0], state
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        outputs, gates_BLG = [], self.controller.gates(x_BLD)
+        with torch.autocast(x_BLD.device.type, enabled=False):
+            for gates_BG in gates_BLG.unbind(1):
+                y_BX, state = self.turn(gates_BG, state)
+                outputs.append(y_BX)
+        return self.out(torch.stack(outputs, 1)), state
+
+    @abstractmethod
+    def turn(self, gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+        """One token: what `out` makes the output of, and the state after it."""
+
+    def out(self, y_BLX: Tensor) -> Tensor:
+        return y_BLX

@@ -1,0 +1,84 @@
+"""Where a token stands: by turning queries and keys, by a bias on scores, or by a vector added to the stream.
+
+rope         q_t -> R(t) q_t, k_s -> R(s) k_s       Su et al. 2021 (2104.09864)
+alibi        score_ts -> score_ts - m_h |t - s|     Press et al. 2021 (2108.12409)
+sinusoidal   x_t -> x_t + (sin, cos)(t / 10000^(2i/D))        Vaswani et al. 2017 (1706.03762)
+learnt       x_t -> x_t + P_t
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from chomsky_ladder.models.block import Block, Context, State
+
+Positions = Literal["rope", "none", "sinusoidal", "learnt", "alibi"]
+ADDED: tuple[Positions, ...] = ("sinusoidal", "learnt")
+
+
+def rotate(x_BHLK: Tensor, position_L: Tensor, *, base: float = 10_000.0) -> Tensor:
+    """Turn the pairs (x_k, x_{k + K/2}) by position * base**(-2k/K)."""
+    half = x_BHLK.shape[-1] // 2
+    # At least fp32: a bf16 angle is off by whole turns at long lengths.
+    dtype = torch.promote_types(x_BHLK.dtype, torch.float32)
+    frequency_K = base ** (-torch.arange(half, device=x_BHLK.device, dtype=dtype) / half)
+    angle_LK = position_L[:, None].to(dtype) * frequency_K
+    cos_LK, sin_LK = angle_LK.cos(), angle_LK.sin()
+    a_BHLK, b_BHLK = x_BHLK.chunk(2, dim=-1)
+    turned = torch.cat([a_BHLK * cos_LK - b_BHLK * sin_LK, a_BHLK * sin_LK + b_BHLK * cos_LK], dim=-1)
+    return turned.to(x_BHLK.dtype)
+
+
+def slopes(num_heads: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """ALiBi's m_h: 2^(-8/H), 2^(-16/H) .. 2^-8. The published code takes others where H is no power of two."""
+    return 2 ** (-8 * torch.arange(1, num_heads + 1, device=device, dtype=dtype) / num_heads)
+
+
+def sinusoids(position_X: Tensor, width: int, *, dtype: torch.dtype) -> Tensor:
+    """Sines at even and cosines at odd coordinates: [..., D]."""
+    exact = torch.promote_types(dtype, torch.float32)
+    even_D = torch.arange(0, width, 2, device=position_X.device, dtype=exact)
+    angle_XD = position_X[..., None].to(exact) * 10_000.0 ** (-even_D / width)
+    return torch.stack([angle_XD.sin(), angle_XD.cos()], -1).flatten(-2)[..., :width].to(dtype)
+
+
+class Positioned(Block):
+    """A block whose stream gets a vector for each position first: the model's lowest."""
+
+    def __init__(self, block: Block, width: int, *, max_length: int = 0) -> None:
+        """Learnt vectors for `max_length` positions, of the size of nn.Embedding's tokens; 0 for sinusoids."""
+        super().__init__()
+        self.block = block
+        self.learnt = nn.Embedding(max_length, width) if max_length else None
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        self._refuse_beyond(x_BLD.shape[1])
+        return self.block(x_BLD + self._vectors(torch.arange(x_BLD.shape[1], device=x_BLD.device), x_BLD), ctx)
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        self._refuse_beyond(max_length)
+        position = torch.zeros((), dtype=torch.int64, device=device)
+        return position, self.block.init_state(batch, max_length=max_length, device=device, dtype=dtype)
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        position, held = state
+        x_BD, held = self.block.step(x_BD + self._vectors(position, x_BD), held, ctx)
+        return x_BD, (position + 1, held)
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        (position, held), length = state, x_BLD.shape[1]
+        position_L = position + torch.arange(length, device=x_BLD.device)
+        x_BLD, held = self.block.extend(x_BLD + self._vectors(position_L, x_BLD), held, ctx)
+        return x_BLD, (position + length, held)
+
+    def _vectors(self, position_X: Tensor, x: Tensor) -> Tensor:
+        if self.learnt is None:
+            return sinusoids(position_X, x.shape[-1], dtype=x.dtype)
+        return self.learnt(position_X).to(x.dtype)
+
+    def _refuse_beyond(self, length: int) -> None:
+        if self.learnt is not None and length > self.learnt.num_embeddings:
+            raise ValueError(
+                f"positions='learnt' has max_length={self.learnt.num_embeddings} positions, too few for length {length}"
+            )

@@ -1,0 +1,112 @@
+"""Blocks that add to the stream: a chain of layers, each behind (or before) a norm of its own.
+
+    pre:  x = x + layer(norm(x))        post:  x = norm(x + layer(x))
+
+Most architectures differ in their layers alone: attention and a feed-forward, a scan and nothing else, a time mix and
+a channel mix. Post-norm is Vaswani et al. 2017 (1706.03762), pre-norm Xiong et al. 2020 (2002.04745).
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from chomsky_ladder.models.block import Block, Context, Norm, State, make_norm
+
+
+class Layer(nn.Module):
+    """A function of the sequence, as a block but not residual. One without a state works position by position."""
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        raise NotImplementedError
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        return None
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        return self(x_BD, ctx), None
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        if state is None:  # every position is a row of its own, as in `step`
+            return self(x_BLD.flatten(0, 1), ctx).unflatten(0, x_BLD.shape[:2]), None
+        outputs = []
+        for x_BD in x_BLD.unbind(1):
+            y_BD, state = self.step(x_BD, state, ctx)
+            outputs.append(y_BD)
+        return torch.stack(outputs, 1), state
+
+
+class OneForm(Layer):
+    """A layer whose `extend` serves as `forward` and as `step` too."""
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
+        return self.extend(x_BLD, state, ctx)[0]
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        y_BLD, state = self.extend(x_BD[:, None], state, ctx)
+        return y_BLD[:, 0], state
+
+
+class Residual(Block):
+    """Layers added to the stream one after the other."""
+
+    def __init__(
+        self,
+        width: int,
+        layers: Sequence[nn.Module],
+        *,
+        norm: Norm = "rms",
+        place: Literal["pre", "post"] = "pre",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.place, self.dropout = place, dropout
+        # Each norm before its layer: the order of the parameters is that of sums over them, down to the last bit.
+        self.parts = nn.ModuleList(part for layer in layers for part in (make_norm(norm, width), layer))
+
+    @property
+    def norms(self) -> list[nn.Module]:
+        return list(self.parts)[::2]
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        return list(self.parts)[1::2]
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x_BLD = self._added(x_BLD, layer(self._read(x_BLD, norm), ctx), norm, ctx)
+        return x_BLD
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        return [layer.init_state(batch, max_length=max_length, device=device, dtype=dtype) for layer in self.layers]
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        after = []
+        for layer, norm, held in zip(self.layers, self.norms, state, strict=True):
+            y_BD, held = layer.step(self._read(x_BD, norm), held, ctx)
+            x_BD = self._added(x_BD, y_BD, norm, ctx)
+            after.append(held)
+        return x_BD, after
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        after = []
+        for layer, norm, held in zip(self.layers, self.norms, state, strict=True):
+            y_BLD, held = layer.extend(self._read(x_BLD, norm), held, ctx)
+            x_BLD = self._added(x_BLD, y_BLD, norm, ctx)
+            after.append(held)
+        return x_BLD, after
+
+    def _read(self, x: Tensor, norm: nn.Module) -> Tensor:
+        return norm(x) if self.place == "pre" else x
+
+    def _added(self, x: Tensor, y: Tensor, norm: nn.Module, ctx: Context) -> Tensor:
+        x = x + ctx.dropout(y, self.dropout)
+        return norm(x) if self.place == "post" else x
+
+
+def scale_down(projection: nn.Linear, num_layers: int) -> None:
+    """Divide what writes into the stream by the root of how many such layers do (Radford et al. 2019)."""
+    with torch.no_grad():
+        projection.weight *= num_layers**-0.5

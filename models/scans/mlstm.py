@@ -1,0 +1,99 @@
+"""The mLSTM's matrix memory, exponential gates over outer products: step, and parallel form, whole and in chunks.
+
+    m_t = max(log s(f) + m_{t-1}, i)        C_t = e^(log s(f) + m_{t-1} - m_t) C_{t-1} + e^(i - m_t) k_t [v_t, 1]^T
+    [y_t, n_t] = q_t C_t        h_t = y_t / (max(|n_t|, e^-m_t) + eps)
+
+Beck et al. 2024 (2405.04517), with k already divided by sqrt(K), s(f) for the forget gate and eps as in the authors'
+code, and the normaliser as the last column of C. m_0 = -inf: before the first token there is nothing to scale.
+
+Inside a chunk m_t is the largest of log D_ts = i_s + the sum of log s(f) over s < i <= t, and of what the chunk's start
+brings; the weights are e^(log D - m). Chunks are those of models/scans/chunked.py, so that memory is linear in the
+length.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from chomsky_ladder.models.scans.chunked import CHUNK, sums_between
+
+EPS = 1e-6
+SHORT = 2 * CHUNK  # up to here one chunk
+LARGEST = 80.0  # e^80 is finite in fp32, and divides away whatever stands over it: e^-m behind closed gates need not be
+
+Carried = tuple[Tensor, Tensor]  # C [B, H, K, V + 1] and m [B, H]
+
+
+def mlstm_start(
+    batch: int, heads: int, key_dim: int, value_dim: int, *, device: torch.device, dtype: torch.dtype
+) -> Carried:
+    C_BHKV = torch.zeros(batch, heads, key_dim, value_dim + 1, device=device, dtype=dtype)
+    return C_BHKV, C_BHKV[..., 0, 0] - torch.inf
+
+
+def mlstm_step(
+    q_BHK: Tensor, k_BHK: Tensor, v_BHV: Tensor, i_BH: Tensor, f_BH: Tensor, state: Carried
+) -> tuple[Tensor, Carried]:
+    C_BHKV, m_BH = state
+    kept_BH = logsigmoid(f_BH) + m_BH
+    m_BH = torch.maximum(kept_BH, i_BH)
+    new_BHKV = torch.exp(i_BH - m_BH)[..., None, None] * k_BHK[..., None] * _with_one(v_BHV)[..., None, :]
+    C_BHKV = torch.exp(kept_BH - m_BH)[..., None, None] * C_BHKV + new_BHKV
+    return _normalised((q_BHK[..., None, :] @ C_BHKV)[..., 0, :], m_BH), (C_BHKV, m_BH)
+
+
+def mlstm_parallel(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_BHL: Tensor) -> Tensor:
+    """All h [B, H, L, V] from the start, as one chunk: for short inputs, and without the state after them."""
+    log_D_BHLL = sums_between(logsigmoid(f_BHL)[:, :, None, :, None])[:, :, 0] + i_BHL[..., None, :]
+    m_BHL = log_D_BHLL.amax(-1)
+    weights_BHLL = q_BHLK @ k_BHLK.mT * torch.exp(log_D_BHLL - m_BHL[..., None])
+    return _normalised(weights_BHLL @ _with_one(v_BHLV), m_BHL)
+
+
+def mlstm_chunks(
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_BHL: Tensor, state: Carried
+) -> tuple[Tensor, Carried]:
+    """All h [B, H, L, V], and the state after the last."""
+    length = q_BHLK.shape[2]
+    chunk = CHUNK if length > SHORT else length
+    # N chunks of C tokens. Behind the end i = -inf and log s(f) = 0, which leave the state as it is.
+    q_BHNCK, k_BHNCK, v_BHNCV, log_f_BHNC1 = (
+        _in_chunks(x, chunk, filling=0.0) for x in (q_BHLK, k_BHLK, _with_one(v_BHLV), logsigmoid(f_BHL)[..., None])
+    )
+    i_BHNC1 = _in_chunks(i_BHL[..., None], chunk, filling=-torch.inf)
+    log_D_BHNCC = sums_between(log_f_BHNC1) + i_BHNC1.mT
+    own_m_BHNC = log_D_BHNCC.amax(-1)
+    from_start_BHNC = log_f_BHNC1[..., 0].cumsum(-1)
+
+    added_BHNC = torch.exp(log_D_BHNCC[..., -1, :] - own_m_BHNC[..., -1:])
+    new_BHNKV = k_BHNCK.mT @ (added_BHNC[..., None] * v_BHNCV)
+    C_BHKV, m_BH = state
+    before = []
+    every = (new_BHNKV, own_m_BHNC[..., -1], from_start_BHNC[..., -1])
+    for new_BHKV, new_m_BH, decay_BH in zip(*(x.unbind(2) for x in every), strict=True):
+        before.append((C_BHKV, m_BH))
+        kept_BH = decay_BH + m_BH
+        m_BH = torch.maximum(kept_BH, new_m_BH)
+        kept_BHKV = torch.exp(kept_BH - m_BH)[..., None, None] * C_BHKV
+        C_BHKV = torch.addcmul(kept_BHKV, torch.exp(new_m_BH - m_BH)[..., None, None], new_BHKV)
+
+    start_C_BHNKV, start_m_BHN = (torch.stack(x, 2) for x in zip(*before, strict=True))
+    brought_BHNC = from_start_BHNC + start_m_BHN[..., None]
+    m_BHNC = torch.maximum(own_m_BHNC, brought_BHNC)
+    inside_BHNCV = (q_BHNCK @ k_BHNCK.mT * torch.exp(log_D_BHNCC - m_BHNC[..., None])) @ v_BHNCV
+    y_BHNCV = inside_BHNCV + torch.exp(brought_BHNC - m_BHNC)[..., None] * (q_BHNCK @ start_C_BHNKV)
+    return _normalised(y_BHNCV, m_BHNC).flatten(2, 3)[:, :, :length], (C_BHKV, m_BH)
+
+
+def _with_one(v_BHLV: Tensor) -> Tensor:
+    """The values and a 1, whose sum is the normaliser."""
+    return nn.functional.pad(v_BHLV, (0, 1), value=1.0)
+
+
+def _normalised(y: Tensor, m: Tensor) -> Tensor:
+    floor = torch.exp(torch.clamp(-m, max=LARGEST))
+    return y[..., :-1] / (torch.maximum(y[..., -1].abs(), floor) + EPS)[..., None]
+
+
+def _in_chunks(x_BHLX: Tensor, chunk: int, *, filling: float) -> Tensor:
+    return nn.functional.pad(x_BHLX, (0, 0, 0, -x_BHLX.shape[2] % chunk), value=filling).unflatten(2, (-1, chunk))

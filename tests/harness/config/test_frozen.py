@@ -1,0 +1,150 @@
+"""Frozen sets: what `ladder export` writes, and a run that is scored on it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.frozen import open_frozen
+from chomsky_ladder.harness.config.protocols import protocol_label
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train.build import build_model
+from chomsky_ladder.harness.train.evaluate import Evaluator
+from chomsky_ladder.harness.train.export import export
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.models.transformer import TransformerConfig
+from chomsky_ladder.tasks.bucket_sort import BucketSort
+from chomsky_ladder.tasks.cycle_nav import CycleNav
+from chomsky_ladder.tasks.parity import Parity
+from chomsky_ladder.tasks.reverse_string import ReverseString
+
+LENGTHS = (5, 24)
+
+
+def exported(path: Path, task: object = None, **changes: object) -> Path:
+    settings = {"lengths": LENGTHS, "count": 300, "seed": 0, "split": "test", **changes}
+    export(task or Parity(), path, **settings)
+    return path
+
+
+def run_on(file: Path | str, task: object = None, **settings: object) -> Run:
+    return Run(
+        task=task or Parity(),
+        model=LSTMConfig(d_model=8, num_blocks=1),
+        train=Train(steps=3, batch=8, lengths=(5, 12)),
+        eval=Eval(file=str(file), bins=(5, 24), extrapolate=(), validation=16, **settings),
+    )
+
+
+def evaluator(run: Run) -> Evaluator:
+    return Evaluator(run, build_model(run, torch.device("cpu")), device=torch.device("cpu"), backend="reference")
+
+
+@pytest.mark.parametrize("task", [Parity(query="token"), BucketSort(), ReverseString(decode="teacher")])
+def test_the_test_strings_frozen_score_as_the_test_does(tmp_path: Path, task: object) -> None:
+    run = run_on(exported(tmp_path / "set.jsonl", task), task)
+    live = replace(run, eval=Eval(lengths=LENGTHS, test=300, bins=(5, 24), extrapolate=(), validation=16))
+    assert evaluator(run).test() == evaluator(live).test()
+    assert (run.eval.lengths, run.eval.test) == (LENGTHS, 300)
+
+
+def test_a_file_never_shows_the_answers(tmp_path: Path) -> None:
+    blank, fed = (exported(tmp_path / d, ReverseString(decode=d)) for d in ("parallel", "teacher"))
+    assert blank.read_bytes() == fed.read_bytes()
+    for line in blank.read_text().splitlines()[1:]:
+        string = json.loads(line)
+        assert not any(string["tokens"][string["read_at"][0] + 1 :])
+
+
+def test_a_file_has_the_same_bytes_again_and_other_bytes_for_another_seed(tmp_path: Path) -> None:
+    one, again = exported(tmp_path / "a"), exported(tmp_path / "b")
+    assert one.read_bytes() == again.read_bytes()
+    assert open_frozen(str(exported(tmp_path / "c", seed=1))).sha256 != open_frozen(str(one)).sha256
+
+
+def test_the_name_of_a_run_has_the_strings_not_their_place(tmp_path: Path) -> None:
+    one, moved = exported(tmp_path / "a"), exported(tmp_path / "elsewhere" / "b")
+    other = exported(tmp_path / "c", seed=1)
+    assert run_on(one).run_id == run_on(moved).run_id != run_on(other).run_id
+    assert f"eval.file={open_frozen(str(one)).sha256[:12]}" in protocol_label(run_on(one))
+
+
+def test_a_run_is_scored_on_the_file_and_read_back_without_it(tmp_path: Path) -> None:
+    file = exported(tmp_path / "set.jsonl", CycleNav())
+    run = run_on(file, CycleNav())
+    result = execute(run, Exec(results=tmp_path, device="cpu"), quiet=True)
+    assert sum(result["test"]["counts"]["strings"]) == 300
+    moved = run_on(file.rename(tmp_path / "moved.jsonl"), CycleNav())
+    assert execute(moved, Exec(results=tmp_path, device="cpu"), quiet=True) == result
+    stored = json.loads((tmp_path / "runs" / run.run_id / "config.json").read_text())
+    assert Run.from_plain(stored).run_id == run.run_id  # the file is not where the record says
+
+
+def test_a_shifted_set_has_its_own_floors(tmp_path: Path) -> None:
+    """The strings may come from other settings than the training's, as long as a token means the same."""
+    shifted = CycleNav(query="token")
+    run = run_on(exported(tmp_path / "set.jsonl", shifted), CycleNav())
+    assert evaluator(run).test_task == shifted
+    assert sum(evaluator(run).test().strings) == 300
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    file = exported(tmp_path / "set.jsonl")
+    with pytest.raises(ValueError, match="another name of the task: parity, not cycle_nav"):
+        run_on(file, CycleNav())
+    with pytest.raises(ValueError, match="another vocab"):
+        run_on(exported(tmp_path / "sort", BucketSort(num_symbols=4)), BucketSort())
+    with pytest.raises(ValueError, match="there is no file"):
+        run_on(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="other strings now"):
+        run_on(file, file_sha256="0" * 64)
+    with pytest.raises(ValueError, match="which is not given"):
+        Eval(file_sha256="0" * 64)
+
+
+@pytest.mark.parametrize("line", [0, 1, 150])
+def test_a_changed_file_is_refused(tmp_path: Path, line: int) -> None:
+    file = exported(tmp_path / "set.jsonl")
+    lines = file.read_text().splitlines()
+    lines[line] = lines[line].replace("1", "2", 1) if line else lines[0].replace('"seed":0', '"seed":1')
+    file.write_text("\n".join([*lines, ""]))
+    with pytest.raises(ValueError, match="not as it was exported"):
+        open_frozen(str(file))
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", "hello\nworld", "\x00\xff"])
+def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "set.jsonl"
+    file.write_text(content)
+    with pytest.raises(ValueError, match="not a file of strings"):
+        open_frozen(str(file))
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "set.jsonl"
+    assert main(["export", "parity", "--out", str(out), "--count", "40", "--lengths", "5", "24", "--json"]) == 0
+    header = json.loads(capsys.readouterr().out)
+    assert header == json.loads(out.read_text().splitlines()[0])
+    assert len(out.read_text().splitlines()) == 41
+    words = ["--eval.file", str(out), "--train.steps", "2", "--train.batch", "4", "--eval.validation", "8"]
+    small = ["--model.d-model", "8", "--eval.every", "0", "--eval.extrapolate", "30", "--eval.extrapolation", "4"]
+    results = ["--exec.results", str(tmp_path), "--exec.device", "cpu", "--quiet", "--json"]
+    assert main(["run", "parity", "lstm", *words, *small, *results]) == 0
+    assert sum(json.loads(capsys.readouterr().out)["test"]["counts"]["strings"]) == 40
+    assert main(["export", "parity", "--out", str(out), "--count", "0"]) == 2
+    assert main(["export", "parity", "--out", str(out), "--lengths", "1", "1"]) == 2
+    assert main(["export", "parity", "--out", str(out), "--lengths", "20", "5"]) == 2
+    assert main(["export", "parity", "--out", str(out), "--seed", "-1"]) == 2
+    assert main(["export", "parity", "--out", str(out), "--split", ""]) == 2
+    assert main(["export", "parity", "--out", "/proc/no/such"]) == 2
+    assert capsys.readouterr().err.count("\n") == 6
+
+
+def test_any_model_may_be_scored(tmp_path: Path) -> None:
+    run = replace(run_on(exported(tmp_path / "set.jsonl")), model=TransformerConfig.tiny())
+    assert sum(evaluator(run).test().scored) == 300

@@ -1,0 +1,97 @@
+"""Models of a given size: widths found, counted as built, the same however often they are asked for."""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.config.registry import all_models
+from chomsky_ladder.harness.config.sizing import active_parameters, parse_count, report, sized, total_parameters
+from chomsky_ladder.models.backbone import count_parameters
+from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.models.moe import MoEConfig
+from chomsky_ladder.models.transformer import TransformerConfig
+
+CONFIGS = {name: classes[0]() for name, classes in sorted(all_models().items())}
+CONTINUOUS = [name for name, config in CONFIGS.items() if any(field.name == "d_inner" for field in fields(config))]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("target", [100_000, 1_000_000])
+def test_the_nearest_size_is_found(name: str, target: int) -> None:
+    found = sized(CONFIGS[name], vocab=12, target=target)
+    gap = abs(active_parameters(found, 12) - target)
+    if name in CONTINUOUS:
+        assert gap <= 0.02 * target
+    for width in range(max(found.d_model - 64, 1), found.d_model + 65):  # no other width is nearer
+        try:
+            other = replace(CONFIGS[name], d_model=width)
+        except ValueError:
+            continue
+        assert gap <= abs(active_parameters(other, 12) - target)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_count_without_storage_is_the_count_of_the_model(name: str) -> None:
+    config = sized(CONFIGS[name], vocab=7, target=30_000)
+    before = torch.get_rng_state()
+    total = total_parameters(config, 7)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert total == count_parameters(config.build(7))
+
+
+def test_a_mixture_is_matched_by_what_a_token_uses() -> None:
+    config = MoEConfig(d_model=32, num_blocks=3, num_heads=2, num_experts=5, top_k=2, d_inner=10)
+    expert = 3 * 32 * 10
+    assert total_parameters(config, 9) - active_parameters(config, 9) == 3 * 3 * expert
+    found = sized(MoEConfig(), vocab=9, target=200_000)
+    assert f" active of {total_parameters(found, 9):,} parameters" in report(found, vocab=9, target=200_000)
+
+
+def test_other_settings_stay() -> None:
+    config = TransformerConfig(num_blocks=5, num_heads=2)
+    found = sized(config, vocab=12, target=300_000)
+    assert replace(found, d_model=config.d_model, d_inner=config.d_inner) == config
+
+
+@pytest.mark.parametrize(("text", "count"), [("100k", 100_000), ("1.5M", 1_500_000), ("77", 77), (" 2m ", 2_000_000)])
+def test_a_number_of_parameters(text: str, count: int) -> None:
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "k", "-5", "0", "1e3", "10 000", "many", "0.1"])
+def test_no_number_of_parameters(text: str) -> None:
+    with pytest.raises(ValueError, match="takes a number of parameters such as 100k"):
+        parse_count(text)
+
+
+def test_an_impossible_size_says_how_far_off_it_is() -> None:
+    found = sized(LSTMConfig(), vocab=12, target=3)
+    assert found.d_model == 1 and "+1500.0 % of 3" in report(found, vocab=12, target=3)
+
+
+def test_the_run_has_the_widths_and_not_the_number(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
+    words = ["--train.steps", "1", "--eval.test", "4", "--eval.validation", "4", "--eval.extrapolate", "41"]
+    words += ["--exec.results", str(tmp_path), "--exec.device", "cpu", "--quiet", "--json"]
+    assert main(["run", "parity", "lstm", "--model.params", "5k", *words]) == 0
+    one = capsys.readouterr()
+    assert "lstm: d_model 17: 4,862 parameters, -2.8 % of 5,000" in one.err
+    assert main(["run", "parity", "lstm", "--model.d-model", "17", *words]) == 0
+    assert capsys.readouterr().out == one.out
+
+
+def test_a_width_beside_a_size_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "parity", "lstm", "--model.params", "5k", "--model.d-model", "17"]) == 2
+    assert "leave out --model.d-model" in capsys.readouterr().err
+    assert main(["describe", "parity", "--model.params", "5k"]) == 2  # a task has no parameters
+    capsys.readouterr()
+    assert main(["describe", "lstm", "--model.params", "5k"]) == 0
+    assert "  5168" in capsys.readouterr().out
+
+
+def test_every_config_counts_no_more_idle_than_it_has() -> None:
+    for config in CONFIGS.values():
+        assert isinstance(config, ModelConfig)
+        assert 0 <= config.idle_parameters < total_parameters(config, 12)

@@ -1,0 +1,244 @@
+"""Pictures of boards and layers: their data against a plain board, what is drawn of it, the same bytes every time."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, Rectangle
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.figures.style import INK, save, style
+from chomsky_ladder.harness.inside import draw_boards as figure_boards
+from chomsky_ladder.harness.inside import draw_layers as figure_layers
+from chomsky_ladder.harness.inside import figure_data as tables
+from chomsky_ladder.harness.inside import figures as board_figures
+from chomsky_ladder.harness.inside.figures import glance, labels_of
+from chomsky_ladder.harness.inside.intervene import InterveneSettings, intervene_run
+from chomsky_ladder.harness.inside.probe import load_probe, probe_run
+from chomsky_ladder.harness.inside.probe_fit import ProbeSettings
+from chomsky_ladder.harness.inside.streams import load_trained
+from chomsky_ladder.harness.inside.study import runs_of
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.tasks.othello import Othello
+from support.oracles_othello import Game
+
+torch.set_num_threads(1)
+
+TASK = Othello(size=6)
+RUN = runs_of("smoke", ["lstm"])[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that was trained for a moment, probed and edited."""
+    results = tmp_path_factory.mktemp("results")
+    execute(RUN, Exec(results=results, device="cpu"), quiet=True)
+    made = RunFolder(results, RUN.run_id)
+    probe_run(made, ProbeSettings(games_train=20, games_validation=10, games_test=10, epochs=1, hidden=4), device="cpu")
+    intervene_run(made, InterveneSettings(cases_validation=4, cases_test=6, strengths=(1.0,)), device="cpu")
+    return made
+
+
+@pytest.fixture(scope="module")
+def game(folder: RunFolder) -> pd.DataFrame:
+    return tables.game(load_trained(folder), load_probe(folder.path), number=3)
+
+
+def test_the_true_board_is_that_of_a_plain_game(game: pd.DataFrame) -> None:
+    plain = Game(6)
+    colours = {"B": "black", "W": "white", "": "nobody"}
+    for ply, own in game.groupby("ply", sort=True):
+        first = own.iloc[0]
+        assert first["player"] == colours[plain.player]
+        plain.play(first["move"])
+        assert first["mover"] == colours[plain.player] and ply == first["ply"]
+        stones = {name: {"B": "black", "W": "white", ".": "empty"}[plain.board[p]] for name, p in plain.places.items()}
+        assert dict(zip(own["square"], own["true"], strict=True)) == stones
+        assert set(own.loc[own["legal"], "square"]) == set(plain.moves)
+        assert own["probability"].sum() == pytest.approx(1, abs=0.2)  # but for what goes to the blank
+        assert own["confidence"].between(1 / 3 - 1e-6, 1).all()
+
+
+def test_the_probed_board_is_what_the_probe_says_in_the_movers_colours(folder: RunFolder, game: pd.DataFrame) -> None:
+    trained, probes = load_trained(folder), load_probe(folder.path)
+    layer = probes.chosen["mine_theirs", "linear"]
+    assert set(game["layer"]) == {layer}
+    moves = [TASK.vocab.index(own["move"].iloc[0]) for _, own in game.groupby("ply", sort=True)]
+    with torch.no_grad():
+        stream_BLD = tables.streams_of(trained.model, torch.tensor([moves]))[layer]
+    said_LS = probes.read(stream_BLD, layer)[0].tolist()
+    for said, (_, own) in zip(said_LS, game.groupby("ply", sort=True), strict=True):
+        mover = own["mover"].iloc[0]
+        if mover != "nobody":
+            other = {"black": "white", "white": "black"}[mover]
+            assert list(own["probed"]) == [("empty", mover, other)[label] for label in said]
+
+
+def patches(ax: Axes, kind: type, colour: str, *, edge: bool = False) -> list[Any]:
+    of = (lambda p: p.get_edgecolor()) if edge else (lambda p: p.get_facecolor())
+    return [p for p in ax.patches if isinstance(p, kind) and to_hex(of(p)) == to_hex(colour)]
+
+
+def boards(fig: Figure) -> Iterator[tuple[Axes, Axes]]:
+    axes = fig.get_axes()
+    yield from zip(axes[::2], axes[1::2], strict=True)
+
+
+def test_a_game_shows_stones_wrong_squares_and_moves(game: pd.DataFrame) -> None:
+    shown = game[game["ply"].isin([3, 8, 20])]
+    with style():
+        fig = figure_boards.game(shown)
+    groups = [own for _, own in shown.groupby("ply", sort=True)]
+    for (true, probed), own in zip(boards(fig), groups, strict=True):
+        assert len(patches(true, Circle, INK)) == (own["true"] == "black").sum()
+        assert len(patches(probed, Circle, INK)) == (own["probed"] == "black").sum()
+        assert len(patches(probed, Rectangle, figure_boards.WRONG, edge=True)) == (own["true"] != own["probed"]).sum()
+        assert len(patches(true, Circle, figure_boards.LIKELY, edge=True)) == own["legal"].sum()
+        dots = [p for p in probed.patches if isinstance(p, Circle) and to_hex(p.get_edgecolor()) == "#ffffff"]
+        assert len(dots) == (own["probability"] >= figure_boards.LEAST).sum()
+    text = " ".join(t.get_text() for t in fig.texts)
+    for own in groups:
+        first, wrong = own.iloc[0], (own["true"] != own["probed"]).sum()
+        assert f"{first['ply']}. {first['player']} {first['move']}" in text
+        assert f"{first['mover']} to move · {f'{wrong} wrong' if wrong else 'all right'}" in text
+
+
+def test_a_stone_lies_where_its_square_is() -> None:
+    cell = {"square": "f2", "legal": True}
+    with style():
+        ax = Figure().add_axes((0, 0, 1, 1))
+        figure_boards._board(ax, 6, names=True)
+        figure_boards._stone(ax, cell, "black")
+    (stone,) = patches(ax, Circle, INK)
+    assert stone.center == (5.5, 1.5)
+    assert ax.get_ylim() == (6, 0)  # row 1 at the top
+
+
+def example(moves: list[int], legal: list[int], edited_legal: list[int]) -> dict[str, Any]:
+    board = TASK.state(torch.tensor([moves]))[0, -1].tolist()
+    cell = board.index(2)
+    edited = [*board[:cell], 1, *board[cell + 1 :]]
+    likely, edited_likely = [0.0] * 33, [0.0] * 33
+    for token in legal:
+        likely[token] = 1 / len(legal)
+    edited_likely[legal[0]] = 1.0
+    return {
+        "moves": moves,
+        "square": TASK.squares[cell],
+        "cell": cell,
+        "from": "theirs",
+        "to": "mine",
+        "board": board,
+        "edited_board": edited,
+        "legal": legal,
+        "edited_legal": edited_legal,
+        "probabilities": likely,
+        "edited_probabilities": edited_likely,
+        "layer": 1,
+        "strength": 2.0,
+    }
+
+
+def test_an_edit_shows_both_boards_and_counts_errors() -> None:
+    """White, to move after the first move, sees black's stones as theirs."""
+    first = TASK.vocab.index("c2")
+    legal = [TASK.vocab.index(name) for name in ("b2", "d2", "b4")]
+    data = tables.edits({"run_id": "r", "edits": {"flip": {"examples": [example([first], legal, legal[1:])]}}}, TASK)
+    row = data.iloc[0]
+    assert (row["mover"], row["from"], row["to"], row["ply"]) == ("white", "black", "white", 1)
+    changed = data[data["board_before"] != data["board_after"]]
+    assert list(changed["square"]) == [row["edited"]] and list(changed["board_after"]) == ["white"]
+    with style():
+        fig = figure_boards.edits(data)
+    text = " ".join(t.get_text() for t in fig.texts)
+    # After: two moves are legal; of the two likeliest one is b2, which is not, so one legal one is missed at least.
+    assert "the board · 0 errors" in text and f"{row['edited']}: black to white · " in text
+    before, after = fig.get_axes()
+    assert len(patches(before, Circle, figure_boards.LIKELY, edge=True)) == 3
+    assert len(patches(after, Circle, figure_boards.LIKELY, edge=True)) == 2
+    assert len(patches(after, Rectangle, figure_boards.EDITED, edge=True)) == 1
+    assert len(patches(after, Circle, figure_boards.WRONG)) == 1  # all the chance is on b2, as dark as can be
+    assert figure_boards._errors(data, "after") in ("2 errors", "4 errors")
+
+
+def test_lines_by_layer_are_those_of_the_files(folder: RunFolder) -> None:
+    probed, edited = tables.read(folder), tables.read(folder, tables.INTERVENE)
+    data = tables.accuracy({"one": probed, "two": probed})
+    errors = tables.interventions({"one": edited, "two": edited})
+    with style():
+        accuracy, error = figure_layers.accuracy(data), figure_layers.interventions(errors)
+    ax = accuracy.get_axes()[1]
+    wanted = [row["cell"] for row in probed["rows"] if (row["view"], row["source"], row["probe"]) == LINEAR]
+    assert any(list(line.get_ydata()) == wanted for line in ax.get_lines())
+    majority = next(row["cell"] for row in probed["rows"] if row["source"] == "majority")
+    assert any(list(line.get_ydata()) == [majority] * 2 for line in ax.get_lines())
+    assert len(accuracy.get_axes()) == 2 and len(error.get_axes()) == 4
+    flip = edited["edits"]["flip"]
+    drawn = [list(line.get_ydata()) for line in error.get_axes()[0].get_lines()]
+    for wanted in ([r["error"]["mean"] for r in flip["layers"]], [r["random"]["mean"] for r in flip["layers"]]):
+        assert wanted in drawn
+    assert [flip["null"]["mean"]] * 2 in drawn
+    best = flip["best"]
+    said = f"flip: {flip['null']['mean']:.2f} to {best['error']['mean']:.2f} from layer {best['layer']} on"
+    assert said in [text.get_text() for text in error.texts]
+
+
+LINEAR = ("mine_theirs", "model", "linear")
+
+
+def test_all_pictures_of_a_run_are_written_with_their_numbers(
+    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How boards look is tested above, how a figure becomes files below."""
+    for name in ("game", "edits"):
+        monkeypatch.setattr(figure_boards, name, lambda data: Figure())
+    saved: dict[Path, pd.DataFrame] = {}
+    monkeypatch.setattr(board_figures, "save", lambda fig, data, stem: saved.update({stem: data}))
+    before = dict(matplotlib.rcParams)
+    found = board_figures.write([folder], tmp_path)
+    assert dict(matplotlib.rcParams) == before
+    own = ["game", "game_every_ply", "flip", "erase"]
+    names = ["accuracy_by_layer", "error_by_layer", *(f"{RUN.run_id}/{name}" for name in own)]
+    assert [str(picture.stem.relative_to(tmp_path)) for picture in found] == names
+    assert list(saved) == [picture.stem for picture in found] and all(picture.title for picture in found)
+    assert saved[tmp_path / RUN.run_id / "game"]["ply"].nunique() == board_figures.PLIES
+    assert len(saved[tmp_path / "error_by_layer"]) == 2 * (3 + 3 * (RUN.model.num_blocks + 1))
+
+
+def test_the_same_data_give_the_same_bytes(game: pd.DataFrame, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        with style():
+            save(figure_boards.game(game[game["ply"] < 2]), game, tmp_path / name)
+    for kind in ("png", "svg", "csv"):
+        one, other = ((tmp_path / f"{name}.{kind}").read_bytes() for name in ("one", "other"))
+        assert one == other
+
+
+def test_a_run_that_was_asked_nothing_has_no_pictures(tmp_path: Path) -> None:
+    other = RunFolder(tmp_path, "other")
+    other.path.mkdir(parents=True)
+    other.open(RUN)
+    assert board_figures.write([other], tmp_path / "figures") == []
+
+
+def test_names_tell_runs_apart(tmp_path: Path) -> None:
+    runs: list[Run] = [*runs_of("smoke", ["lstm", "gru"]), *runs_of("smoke", ["lstm"], seed=1)]
+    folders = [RunFolder(tmp_path, run.run_id) for run in runs]
+    for own, run in zip(folders, runs, strict=True):
+        own.open(run)
+    assert list(labels_of(folders[:2]).values()) == ["lstm", "gru"]
+    assert list(labels_of(folders).values()) == [run.run_id for run in runs]
+
+
+def test_a_glance_goes_from_the_first_ply_to_the_last() -> None:
+    assert glance(31)[0] == 1 and glance(31)[-1] == 31 and len(glance(31)) == 12
+    assert glance(5) == [1, 2, 3, 4, 5] and glance(1) == [1]

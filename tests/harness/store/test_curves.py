@@ -1,0 +1,65 @@
+"""curves.csv holds a row for each validation of a finished run, and keeps what other machines left."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.store import curves
+from chomsky_ladder.harness.store.folder import RunFolder
+
+HISTORY = [
+    {"step": 5, "loss": 1.0, "lr": 0.1},
+    {"step": 10, "loss": 0.5, "lr": 0.1},
+    {"step": 10, "validation": 0.6, "exact": 0.1},
+    {"step": 15, "loss": 0.25, "lr": 0.1},
+    {"step": 18, "validation": 0.8, "exact": 0.2},
+]
+
+
+def put(results: Path, run_id: str, history: list[dict], *, done: bool = True) -> None:
+    folder = RunFolder(results, run_id)
+    folder.path.mkdir(parents=True)
+    folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in history))
+    if done:
+        (folder.path / "result.json").write_text("{}")
+
+
+def test_a_row_for_each_validation_with_the_newest_loss(tmp_path: Path) -> None:
+    put(tmp_path, "b", HISTORY)
+    put(tmp_path, "a", HISTORY[:2])
+    put(tmp_path, "c", HISTORY, done=False)
+    put(tmp_path, "d", [])
+    found = curves.collect(tmp_path)
+    rows = found.astype(object).where(found.notna(), None).values.tolist()
+    assert rows == [["a", 10, 0.5, None], ["b", 10, 0.5, 0.6], ["b", 18, 0.25, 0.8]]
+    assert (tmp_path / "curves.csv").read_text().splitlines()[0] == "run_id,step,loss,validation"
+
+
+def test_what_other_machines_left_stays(tmp_path: Path) -> None:
+    put(tmp_path, "b", HISTORY)
+    old = pd.DataFrame([["a", 7, 0.1, 0.9], ["b", 3, 0.3, 0.3]], columns=list(curves.COLUMNS))
+    old.to_csv(tmp_path / "curves.csv", index=False)
+    first = curves.collect(tmp_path)
+    assert first["run_id"].tolist() == ["a", "b", "b"]
+    assert first["step"].tolist() == [7, 10, 18]
+    before = (tmp_path / "curves.csv").read_bytes()
+    curves.collect(tmp_path)
+    assert (tmp_path / "curves.csv").read_bytes() == before
+
+
+def test_no_runs_leave_no_file(tmp_path: Path) -> None:
+    assert curves.collect(tmp_path).empty
+    assert not list(tmp_path.iterdir())
+
+
+def test_figures_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = Path(__file__).parents[3] / "results" / "records.csv"
+    (tmp_path / "records.csv").write_bytes(records.read_bytes())
+    assert cli.main(["figures", "--results", str(tmp_path), "--protocol", "quick"]) == 0
+    assert "files under" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "figures" / "quick").glob("*.csv")} >= {"heat_map.csv", "ladder.csv"}
+    assert cli.main(["figures", "--results", str(tmp_path), "--protocol", "nothing"]) == 2
+    assert "no records of the protocol 'nothing'" in capsys.readouterr().err

@@ -1,0 +1,199 @@
+"""What `ladder merge` refuses: what is damaged or another's, what would overwrite a run, and a user's mistakes."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store import checkpoint
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.record import recorded
+from chomsky_ladder.harness.sweep.merge import Merged, merge
+from support.folders_to_merge import OTHER, RUN, content, finished, row_of
+from support.folders_to_merge import here as here
+from support.folders_to_merge import there as there
+from support.records_by_hand import failure_of, folder_of, frame
+
+Capture = pytest.CaptureFixture[str]
+
+
+def refused(merged: Merged, run: Run = RUN) -> str:
+    assert (list(merged.refused), merged.taken, merged.lines) == ([run.run_id], [], [])
+    return merged.refused[run.run_id]
+
+
+def altered(folder: Path, name: str, change: Callable[[dict[str, Any]], object]) -> None:
+    tree = json.loads((folder / name).read_text())
+    change(tree)
+    (folder / name).write_text(json.dumps(tree))
+
+
+def flip(folder: Path) -> None:
+    path = next(folder.glob("*.ckpt"))
+    blob = bytearray(path.read_bytes())
+    blob[-200] ^= 1
+    path.write_bytes(blob)
+
+
+class Payload:
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return open, ("executed", "w")
+
+
+def pickled(folder: Path) -> None:
+    checkpoint.write(next(folder.glob("*.ckpt")), {"run_id": RUN.run_id, "payload": Payload()})
+
+
+def linked(folder: Path) -> None:
+    outside = folder.parents[2] / "secret"
+    outside.write_text("secret")
+    (folder / "timing.jsonl").unlink()
+    (folder / "timing.jsonl").symlink_to(outside)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another setting": (
+        lambda folder: altered(folder, "config.json", lambda tree: tree["train"].update(lr=0.5)),
+        "its config is that of parity-lstm-s4-",
+    ),
+    "another seed": (
+        lambda folder: altered(folder, "config.json", lambda tree: tree.update(seed=9)),
+        "its config is that of parity-lstm-s9-",
+    ),
+    "another version": (
+        lambda folder: altered(folder, "config.json", lambda tree: tree["task"].update(version=99)),
+        "the record was made with version 99",
+    ),
+    "an unknown task": (
+        lambda folder: altered(folder, "config.json", lambda tree: tree["task"].update(name="plugged")),
+        "unknown task 'plugged'",
+    ),
+    "a config that is none": (lambda folder: (folder / "config.json").write_text("[]"), "its config.json is no run's"),
+    "a torn config": (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged"),
+    "a torn result": (lambda folder: (folder / "result.json").write_text('{"a"'), "result.json is damaged"),
+    "an empty result": (lambda folder: (folder / "result.json").write_text("{}"), "holds no result of a run"),
+    "another's result": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree.update(run_id=OTHER.run_id)),
+        "holds the result of another run",
+    ),
+    "another rate in the result": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree.update(lr=0.5)),
+        "its result is not that of its config",
+    ),
+    "a flipped bit": (flip, "does not match its digest"),
+    "a torn checkpoint": (
+        lambda folder: next(folder.glob("*.ckpt")).write_bytes(b"ladder-checkpoint 1 "),
+        "is not a checkpoint",
+    ),
+    "another's checkpoint": (
+        lambda folder: checkpoint.write(next(folder.glob("*.ckpt")), {"run_id": OTHER.run_id}),
+        f"is of {OTHER.run_id}",
+    ),
+    "a payload": (pickled, "holds something other than weights"),
+    "a link": (linked, "timing.jsonl is not a plain file"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_does_not_verify_is_refused(
+    damage: str, dry_run: bool, there: Path, here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(there)
+    finished(there, OTHER)
+    spoil, says = DAMAGES[damage]
+    spoil(there / "runs" / RUN.run_id)
+    merged = merge([there], here, dry_run=dry_run)
+    assert merged.taken == [OTHER.run_id], "one run's damage is no other's"
+    assert set(merged.refused) == {RUN.run_id} and says in merged.refused[RUN.run_id]
+    assert not (there / "executed").exists()
+    if dry_run:
+        assert not here.exists()
+    else:
+        assert [path.name for path in (here / "runs").iterdir()] == [OTHER.run_id]
+        assert list(recorded(here / "records.csv")) == [OTHER.run_id]
+    assert cli.main(["merge", str(there), "--results", str(here)]) == 1
+    assert f"ladder: {RUN.run_id} was not taken: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("state", ["unfinished", "failed", "running", "only a lock"])
+def test_a_run_without_a_result_here_is_not_overwritten(state: str, there: Path, here: Path) -> None:
+    folder = RunFolder(here, RUN.run_id)
+    if state == "failed":
+        folder_of(here, RUN).fail(failure_of(RUN))
+    elif state != "only a lock":
+        folder_of(here, RUN).log(step=1, loss=0.5)
+    with folder.locked():
+        before = content(here)
+        said = refused(merge([there], here))
+        after = content(here)
+    assert "is here without a result" in said
+    assert after == before
+
+
+@pytest.mark.parametrize("name", [RUN.run_id.replace("parity", "../parity"), "parity-lstm-s4", f"{RUN.run_id}/..", "x"])
+def test_a_line_whose_id_does_not_fit_it_is_refused(name: str, tmp_path: Path, here: Path) -> None:
+    there = tmp_path / "records"
+    there.mkdir()
+    row = {**row_of(RUN), "run_id": name, "task": "../parity" if name.startswith("..") else "parity"}
+    frame(row).to_csv(there / "records.csv", index=False)
+    merged = merge([there], here)
+    assert list(merged.refused) == [name] and merged.lines == []
+    assert not (here / "records.csv").exists()
+
+
+def test_damaged_records_are_a_mistake(there: Path, here: Path, capsys: Capture) -> None:
+    (there / "records.csv").write_text("run_id,colour\na,b\n")
+    assert cli.main(["merge", str(there), "--results", str(here)]) == 2
+    assert "is no table of records" in capsys.readouterr().err
+    assert not here.exists()
+
+
+def test_a_run_that_appears_here_meanwhile_wins(there: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = shutil.copy2
+
+    def raced(source: Path, target: Path) -> None:
+        folder_of(here, RUN)
+        copy(source, target)
+
+    monkeypatch.setattr(shutil, "copy2", raced)
+    assert "not empty" in refused(merge([there], here)).lower()
+    assert [path.name for path in (here / "runs" / RUN.run_id).iterdir()] == ["config.json"]
+
+
+def test_one_merge_at_a_time(there: Path, here: Path) -> None:
+    staging = here / "runs" / ".merging"
+    with RunFolder(here, ".merging").locked(), pytest.raises(ValueError, match="another process merges"):
+        merge([there], here)
+    assert [path.name for path in staging.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "ladder merge needs the FOLDER"),
+        (["nowhere"], "nowhere has neither runs/ nor records.csv"),
+        (["here"], "here is the folder that would be merged into"),
+        (["there", "nowhere"], "nowhere has neither"),
+    ],
+)
+def test_mistakes(
+    words: list[str], says: str, there: Path, here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(there.parent)
+    (here / "runs").mkdir(parents=True)
+    assert cli.main(["merge", *words, "--results", "here"]) == 2
+    said = capsys.readouterr()
+    assert says in said.err and said.out == ""
+    assert list((here / "runs").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written(there: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="cannot write results to"):
+        merge([there], tmp_path / "file")

@@ -1,0 +1,150 @@
+"""What a sweep will take: its packs, its expected time, and the scripts that name its runs."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.registry import find_model, find_task
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.sweep.plan import LARGEST_PACK, pack_size, packs, plan, save
+from chomsky_ladder.harness.sweep.scripts import runs_of
+from chomsky_ladder.harness.sweep.sweep import sweep
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.harness.train.pack import pack_key
+from chomsky_ladder.models.lstm import LSTMConfig
+
+Capture = pytest.CaptureFixture[str]
+TRAIN = Train(steps=40, batch=4, lengths=(3, 8))
+SCORE = Eval(lengths=(8, 12), test=16, validation=8, every=20, bins=(8, 12), extrapolate=(16,), extrapolation=4)
+
+
+def cell(task: str = "parity", model: str = "lstm", *, seed: int = 0, lr: float = 1e-3) -> Run:
+    train = replace(TRAIN, lr=lr)
+    return Run(task=find_task(task)(), model=find_model(model).tiny(), train=train, eval=SCORE, seed=seed)
+
+
+def sizes(runs: list[Run], most: int) -> list[int]:
+    return [len(group) for group in packs(runs, size=lambda group: most)]
+
+
+def test_runs_that_differ_in_scalars_make_packs() -> None:
+    tasks = ("parity", "cycle_nav")
+    runs = [cell(task, seed=seed, lr=lr) for seed in range(3) for lr in (1e-2, 1e-3) for task in tasks]
+    found = packs(runs, size=lambda group: 4)
+    assert sorted(run.run_id for group in found for run in group) == sorted(run.run_id for run in runs)
+    assert [len(group) for group in found] == [4, 4, 2, 2]
+    assert [group[0].task.name for group in found] == ["parity", "cycle_nav", "parity", "cycle_nav"]
+    assert all(len({pack_key(run) for run in group}) == 1 for group in found)
+    assert sizes(runs, 1) == [1] * 12
+    assert sizes(runs, 100) == [6, 6]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AloneConfig(LSTMConfig):
+    name = "alone"
+    stackable = False
+
+
+def test_what_does_not_stack_runs_alone() -> None:
+    runs = [replace(cell(seed=seed), model=AloneConfig(d_model=8)) for seed in range(3)]
+    assert sizes([*runs, cell(), cell(seed=1)], 9) == [1, 1, 1, 2]
+
+
+def test_a_pack_is_one_run_on_a_cpu_unless_asked() -> None:
+    group = [cell(seed=seed) for seed in range(3)]
+    assert pack_size(Exec(device="cpu"))(group) == 1
+    assert pack_size(Exec(device="cpu", pack=3))(group) == 3
+    assert LARGEST_PACK == 27
+
+
+def test_a_plan_covers_what_is_left(tmp_path: Path) -> None:
+    runs = [cell(seed=seed) for seed in range(3)] + [cell(model="transformer")]
+    settings = Exec(results=tmp_path, pack=2)
+    execute(runs[0], settings, quiet=True)
+    parts = plan(runs, settings)
+    assert [[run.seed for run in part.runs] for part in parts] == [[1, 2], [0]]
+    assert all(part.seconds > 0 and part.preparing >= 0 for part in parts)
+    assert all(part.seconds >= 40 * part.step_ms / 1e3 for part in parts)
+    assert not (tmp_path / "runs" / runs[1].run_id).exists()  # nothing has been started
+
+
+def test_the_expectation_stands_beside_what_it_took(tmp_path: Path) -> None:
+    runs, settings = [cell(), cell(seed=1)], Exec(results=tmp_path)
+    parts = plan(runs[:1], settings)
+    save(parts, tmp_path)
+    results = sweep(runs, settings, quiet=True)
+    seconds = [result["seconds"] for result in results]
+    assert seconds[0]["expected"] == pytest.approx(parts[0].seconds + parts[0].preparing, abs=0.01)
+    assert seconds[1]["expected"] is None
+    assert all({"train", "prepare", "score"} < set(each) for each in seconds)
+    save(plan(runs, settings), tmp_path)
+    assert list(json.loads((tmp_path / "plan.json").read_text())) == [runs[0].run_id]  # what is done is kept
+
+
+def test_a_sweep_trains_in_packs(tmp_path: Path, capsys: Capture) -> None:
+    runs = [cell(seed=seed) for seed in range(4)] + [cell("cycle_nav")]
+    results = sweep(runs, Exec(results=tmp_path, pack=3))
+    assert [result["numerics"]["pack"] for result in results] == [3, 3, 3, 1, 1]
+    assert [result["run_id"] for result in results] == [run.run_id for run in runs]
+    said = capsys.readouterr().err
+    assert "5 runs: 0 done, 5 to do, in 3 packs" in said
+    assert "[1/3] 3 of parity lstm  3 of 3 runs done, mean test accuracy" in said
+    again = sweep(runs, Exec(results=tmp_path, pack=3))
+    assert again == results
+    assert "5 runs: 5 done, 0 to do" in capsys.readouterr().err
+
+
+SCRIPT = """
+from dataclasses import replace
+from chomsky_ladder import Eval, Run, Train
+from chomsky_ladder.harness.registry import find_model, find_task
+
+def runs():
+    run = Run(
+        task=find_task("parity")(), model=find_model("lstm").tiny(),
+        train=Train(steps=4, batch=4, lengths=(3, 8)), eval=Eval(lengths=(8, 12), test=8, validation=8, extrapolate=()),
+    )
+    return [replace(run, seed=seed) for seed in range(3)]
+"""
+
+
+def test_a_script_is_planned(tmp_path: Path, capsys: Capture) -> None:
+    script = tmp_path / "mine.py"
+    script.write_text(SCRIPT)
+    words = ["plan", str(script), "--exec.results", str(tmp_path / "results"), "--exec.device", "cpu"]
+    assert cli.main([*words, "--exec.pack", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "3 runs: 0 done, 3 to do in 2 packs" in said
+    assert "3 runs in packs of 2, 1" in said and "expected:" in said
+    assert cli.main([*words, "--json"]) == 0
+    tree = json.loads(capsys.readouterr().out)
+    assert (tree["runs"], tree["done"], len(tree["parts"])) == (3, 0, 3)
+    assert tree["hours"] > 0
+    assert not RunFolder(tmp_path / "results", runs_of(str(script))[0].run_id).path.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "no such script"),
+        ("x = 1", "has no function runs"),
+        ("import nothing_of_this_name", "does not import: ModuleNotFoundError"),
+        ("def runs(:", "does not import: SyntaxError"),
+        ("def runs(): return 3", "must return a list of runs, not int"),
+        ("def runs(): return []", "must return a list of runs"),
+        ("def runs(): return ['parity']", "must return a list of runs"),
+        ("def runs(): raise ValueError('no such task')", "no such task"),
+    ],
+)
+def test_a_script_that_names_no_runs(content: str | None, complaint: str, tmp_path: Path, capsys: Capture) -> None:
+    script = tmp_path / "mine.py"
+    if content is not None:
+        script.write_text(content)
+    assert cli.main(["plan", str(script)]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said and said.count("\n") == 1

@@ -1,0 +1,81 @@
+"""What is recorded of a machine, and that a step's memory is kept rather than faulted in again."""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.train import machine
+from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.tasks.parity import Parity
+
+CPU = torch.device("cpu")
+
+
+def test_numerics_are_what_may_move_the_last_bits() -> None:
+    tree = machine.numerics(Exec(), CPU)
+    of_the_machine = {"device", "instructions", "threads", "torch", "onednn", "tf32", "kernels", "compiled"}
+    assert set(tree) == of_the_machine | {"backend", "pack", "processes", "steps"}
+    assert {"torch.lstm", "torch.sdpa"} <= set(tree["kernels"])
+    assert all(type(value) in (str, int, list) for value in tree.values()), "a checkpoint holds no other type"
+    prints = {machine.fingerprint(machine.numerics(Exec(threads=threads), CPU)) for threads in (1, 1, 2)}
+    assert len(prints) == 2
+
+
+def test_provenance_names_the_very_sources() -> None:
+    made = machine.provenance(Parity(), LSTMConfig())
+    sources = made["sources"]
+    assert set(sources) == {"Parity", "LSTMConfig"}
+    assert all(len(digest) == 12 for digest in sources.values())
+    assert sources["Parity"] != sources["LSTMConfig"]
+    assert made["packages"]["torch"] == torch.__version__
+    assert not Path(made["command"][0]).is_absolute()
+
+
+@pytest.mark.parametrize("name", ["warp", "cuda:77", "mps", ""])
+def test_a_device_that_is_not_there(name: str) -> None:
+    with pytest.raises(ValueError, match="device"):
+        machine.find_device(name)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_memory_is_used_again() -> None:
+    assert machine.keep_freed_memory()
+
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            torch.ones(4_000_000)  # 16 MB, 3,900 pages
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    faults()
+    assert faults() < 3900
+
+
+def test_bf16_products_do_not_kill_the_process() -> None:
+    """On a virtual machine that announces matrix tiles and faults when they are used, they would."""
+    program = """
+import torch
+from chomsky_ladder.harness.machine import avoid_faulty_tiles
+needed = avoid_faulty_tiles()
+torch.ones(64, 64, dtype=torch.bfloat16) @ torch.ones(64, 64, dtype=torch.bfloat16)
+torch.nn.LSTM(16, 16).bfloat16()(torch.ones(4, 8, 16, dtype=torch.bfloat16))
+import os
+assert needed == (os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX512_CORE_FP16")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
+    assert subprocess.run([sys.executable, "-c", program], env=environment, timeout=120).returncode == 0
+
+
+def test_a_limit_the_user_sets_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    machine.avoid_faulty_tiles.cache_clear()
+    assert not machine.avoid_faulty_tiles()
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    machine.avoid_faulty_tiles.cache_clear()

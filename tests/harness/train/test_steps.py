@@ -1,0 +1,203 @@
+"""How steps are taken: what is refused, what is recorded, and that a compiled or captured step is the plain one."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.registry import all_models, find_model, find_task
+from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train import steps as how
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.steps import GraphSteps, PlainSteps, stepper
+
+CPU = torch.device("cpu")
+SCORE = Eval(lengths=(8, 12), test=16, validation=8, every=0, bins=(8, 12), extrapolate=())
+
+
+def small(model: str = "lstm", *, seeds: int = 1, **train: Any) -> list[Run]:
+    settings = Train(**{"steps": 40, "batch": 4, "lengths": (3, 8), "lr": 1e-2, "precision": "fp64", **train})
+    run = Run(task=find_task("cycle_nav")(), model=find_model(model).tiny(), train=settings, eval=SCORE)
+    return [replace(run, seed=seed) for seed in range(seeds)]
+
+
+def test_a_capture_needs_cuda(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"exec\.capture=on needs a CUDA device, not cpu"):
+        execute(small()[0], Exec(device="cpu", capture="on", results=tmp_path), quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cpu_takes_plain_steps_unless_asked() -> None:
+    pack = Pack(small(), device=CPU, backend="auto")
+    plain = stepper(pack, Exec(device="cpu"))
+    assert type(plain) is PlainSteps and plain.name == "plain"
+    assert stepper(pack, Exec(device="cpu", compile="on")).name == "plain, compiled"
+
+
+def fake_compiler(monkeypatch: pytest.MonkeyPatch, *, refuses: str = "") -> list[str]:
+    """torch.compile replaced by something that counts its calls, and refuses one part."""
+    calls: list[str] = []
+
+    def compiled(function: Callable[..., Any], *, fullgraph: bool, dynamic: bool) -> Callable[..., Any]:
+        assert fullgraph and not dynamic
+
+        def traced(*arguments: Any) -> Any:
+            calls.append(function.__name__)
+            if function.__name__ == refuses:
+                raise RuntimeError("cannot trace this")
+            return function(*arguments)
+
+        return traced
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    return calls
+
+
+@pytest.mark.parametrize("refuses", ["", "losses", "update"])
+def test_what_cannot_be_compiled_stays_plain(refuses: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = fake_compiler(monkeypatch, refuses=refuses)
+    pack, expected = (Pack(small(seeds=2), device=CPU, backend="auto") for _ in range(2))
+    stepper(pack, Exec(device="cpu", compile="on")).advance(0, 6, lambda done: None)
+    stepper(expected, Exec(device="cpu")).advance(0, 6, lambda done: None)
+    assert pack.seen() == expected.seen()
+    parts = {"losses", "update"}
+    noted = {name.removeprefix("compiled.") for name in pack.backends if name.startswith("compiled.")}
+    assert noted == parts - {refuses}
+    assert all(calls.count(part) == (1 if part == refuses else 5) for part in parts)  # the first step is plain
+
+
+def test_steps_end_where_a_pack_has_diverged() -> None:
+    pack, told = Pack(small(), device=CPU, backend="auto"), []
+    pack.weight_RP.fill_(torch.nan)
+    stepper(pack, Exec(device="cpu")).advance(0, 40, told.append)
+    assert int(pack.step_number) == 1 and told == []
+
+
+class _Graphs:
+    """In the place of CUDA: a capture remembers the advances made in it, a replay makes them for real."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.replays, self.captured = 0, []
+        self._recording: list[int] | None = None
+        real, graphs = Pack.advance, self
+
+        def advance(pack: Pack, longest: int) -> None:
+            if graphs._recording is None:
+                real(pack, longest)
+            else:
+                graphs._recording.append(longest)
+
+        class Graph:
+            def replay(self) -> None:
+                graphs.replays += 1
+                for longest in self.steps:
+                    real(graphs.pack, longest)
+
+        class Recording:
+            def __init__(self, graph: Graph, stream: Any) -> None:
+                self.graph = graph
+
+            def __enter__(self) -> None:
+                self.graph.steps = graphs._recording = []
+
+            def __exit__(self, *_: object) -> None:
+                graphs.captured.append(len(self.graph.steps))
+                graphs._recording = None
+
+        class Stream:
+            def __init__(self, device: Any = None) -> None:
+                pass
+
+            def wait_stream(self, other: Any) -> None:
+                pass
+
+            def __enter__(self) -> None:
+                pass
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+        monkeypatch.setattr(Pack, "advance", advance)
+        for name, stand_in in (
+            ("CUDAGraph", Graph),
+            ("graph", Recording),
+            ("Stream", Stream),
+            ("stream", lambda stream: stream),
+            ("current_stream", Stream),
+            ("synchronize", lambda device: None),
+        ):
+            monkeypatch.setattr(torch.cuda, name, stand_in)
+
+
+@pytest.mark.parametrize("curriculum", [(), (5, 8)])
+@pytest.mark.parametrize("visits", [[40], [7, 13, 33, 40], list(range(1, 41))])
+def test_replays_take_every_step_once(
+    visits: list[int], curriculum: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bookkeeping of a capture, whatever the host's visits cut it into; CUDA itself is stood in for."""
+    runs = small(seeds=2, curriculum=curriculum)
+    expected = Pack(runs, device=CPU, backend="auto")
+    PlainSteps(expected, compiling=False).advance(0, 40, lambda done: None)
+    graphs, told = _Graphs(monkeypatch), []
+    graphs.pack = pack = Pack(runs, device=CPU, backend="auto")
+    replayed = GraphSteps(pack, compiling=False)
+    for first, last in zip([0, *visits], visits, strict=False):
+        replayed.advance(first, last, told.append)
+    assert int(pack.step_number) == 40
+    assert pack.seen() == expected.seen()
+    assert torch.equal(pack.weight_RP, expected.weight_RP)
+    assert told[-1] == 40 and told == sorted(set(told))
+    assert all(count == how.UNROLLED for count in graphs.captured)
+    assert len(graphs.captured) <= len(curriculum or (1,))
+    if visits == [40]:
+        assert graphs.replays == (2 if curriculum else 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["lstm", "transformer", "xlstm", "mamba", "moe"])
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_compiled_steps_are_plain_steps(model: str, seeds: int) -> None:
+    torch._dynamo.reset()
+    pack, expected = (Pack(small(model, seeds=seeds), device=CPU, backend="auto") for _ in range(2))
+    stepper(pack, Exec(device="cpu", compile="on")).advance(0, 12, lambda done: None)
+    stepper(expected, Exec(device="cpu")).advance(0, 12, lambda done: None)
+    assert any(name.startswith("compiled") for name in pack.backends)
+    for one, other in zip(pack.seen(), expected.seen(), strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_compiled_steps_of_the_usual_size(tmp_path: Path) -> None:
+    """In a process of its own: compiled by way of C++, the strings of such a batch once ended the process."""
+    command = ["run", "parity", "lstm", "--train.steps", "3", "--train.lengths", "3", "40", "--train.batch", "64"]
+    command += ["--eval.lengths", "40", "41", "--eval.test", "8", "--eval.validation", "8", "--eval.extrapolate"]
+    command += ["--exec.compile", "on", "--exec.device", "cpu", "--exec.results", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "chomsky_ladder", *command], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (result,) = tmp_path.glob("runs/*/result.json")
+    assert "compiled.update" in json.loads(result.read_text())["backends"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("model", sorted(all_models()))
+def test_captured_steps_are_plain_steps(model: str, seeds: int) -> None:
+    device = torch.device("cuda")
+    runs = small(model, seeds=seeds, precision="fp32")
+    pack, expected = (Pack(runs, device=device, backend="auto") for _ in range(2))
+    GraphSteps(pack, compiling=False).advance(0, 40, lambda done: None)
+    PlainSteps(expected, compiling=False).advance(0, 40, lambda done: None)
+    for one, other in zip(pack.seen(), expected.seen(), strict=True):
+        assert one.done == other.done == 40
+        assert one.loss == pytest.approx(other.loss, rel=1e-4)

@@ -1,0 +1,88 @@
+"""The frozen suites say today what they said when they were written."""
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chomsky_ladder.harness.config.parts import plain
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.protocols import grid, preset_run, protocol_label, task_label
+from chomsky_ladder.harness.config.registry import find_task
+from chomsky_ladder.harness.train import suite
+from chomsky_ladder.tasks.parity import Parity
+
+ROOT = Path(__file__).parents[3]
+SUITES = {"ladder-v1": "ba371c41feadbf602b6a63e754a80a4814e3af555db7d6cdd3a01189fa716789"}  # these never change
+# Settings of training that came later; off by default, which is what the suites were frozen with.
+LATER_OFF = {"qat", "base", "lora_rank", "lora_layers", "lora_ends"}
+
+
+def test_no_suite_was_touched() -> None:
+    files = {path.stem: path.read_bytes() for path in (ROOT / "harness" / "suites").iterdir()}
+    assert {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} == SUITES
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_suite_leaves_nothing_to_a_default(name: str) -> None:
+    frozen, run = PROTOCOLS[name], preset_run("parity", "lstm", protocol=name)
+    assert set(plain(run.train)) - LATER_OFF == set(frozen.train)
+    assert set(plain(run.eval)) == set(frozen.eval) | {"file", "file_sha256"}
+    assert set(frozen.table) == set(frozen.tasks) == set(frozen.versions) == set(frozen.strings)
+    for task in frozen.table:
+        assert plain(preset_run(task, "lstm", protocol=name).task) == frozen.tasks[task]
+
+
+@pytest.mark.parametrize(("name", "task"), [(name, task) for name in SUITES for task in PROTOCOLS[name].table])
+def test_the_strings_of_a_suite_are_those_it_was_frozen_with(name: str, task: str) -> None:
+    run = preset_run(task, "lstm", protocol=name)
+    assert suite.strings_hash(run.task, lengths=run.eval.lengths, seed=run.eval.seed) == PROTOCOLS[name].strings[task]
+
+
+def test_the_hash_is_of_the_strings() -> None:
+    one = suite.strings_hash(Parity(), lengths=(40, 256), seed=0)
+    assert one == suite.strings_hash(Parity(supervision="dense"), lengths=(40, 256), seed=0)  # scored alike
+    others = [
+        suite.strings_hash(Parity(), lengths=(40, 255), seed=0),
+        suite.strings_hash(Parity(), lengths=(40, 256), seed=1),
+    ]
+    assert len({one, *others}) == 3
+
+
+def test_a_default_that_moves_leaves_a_suite_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = preset_run("mod_arithmetic", "lstm", protocol="ladder-v1").task
+    cls = find_task("mod_arithmetic")
+    monkeypatch.setattr(cls.__init__, "__kwdefaults__", {**cls.__init__.__kwdefaults__, "modulus": 7})
+    assert cls().modulus == 7
+    from chomsky_ladder.harness.config import protocols
+
+    protocols._preset.cache_clear()
+    try:
+        assert preset_run("mod_arithmetic", "lstm", protocol="ladder-v1").task == before
+        assert preset_run("mod_arithmetic", "lstm", protocol="xlstm").task != before
+    finally:
+        protocols._preset.cache_clear()
+
+
+def test_another_version_of_a_task_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = PROTOCOLS["ladder-v1"]
+    monkeypatch.setitem(PROTOCOLS, "older", replace(frozen, versions=frozen.versions | {"parity": 0}))
+    with pytest.raises(ValueError, match=r"^older has version 0 of parity, and this code makes 1$"):
+        grid("parity", "lstm", protocol="older")
+    run = preset_run("even_pairs", "lstm", protocol="older")
+    assert (protocol_label(run), task_label(run)) == ("older", "even_pairs")
+
+
+def test_a_suite_is_frozen_once(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = importlib.util.spec_from_file_location("freeze", ROOT / "scripts" / "freeze.py")
+    freeze = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(freeze)
+    assert freeze.main(["ladder-v1"]) == 2 and "take another name" in capsys.readouterr().err
+    assert freeze.main([]) == 2 and freeze.main(["../x"]) == 2
+    file = json.loads((ROOT / "harness/config/suites/ladder-v1.json").read_text())
+    today = json.loads(json.dumps(freeze.suite()))
+    today["train"] = {name: value for name, value in today["train"].items() if name not in LATER_OFF}
+    assert {name for name in file if file[name] != today[name]} == set()

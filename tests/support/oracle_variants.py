@@ -1,0 +1,222 @@
+"""Every task of the suite with strategies for all of its fields, and what the definitions say of its vocabulary."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from chomsky_ladder.harness.config.registry import find_task
+from chomsky_ladder.tasks.base import Task
+from support.oracles_automata import elements
+
+Fields = st.SearchStrategy[dict[str, Any]]
+
+COUNTS = st.sampled_from(["total", "input"])
+QUERIES = st.sampled_from(["none", "token"])
+MARKS = st.sampled_from(["none", "token", "act"])
+SUPERVISIONS = st.sampled_from(["final", "dense"])
+DECODES = st.sampled_from(["parallel", "teacher"])
+FINAL = st.just("final")
+SYMBOLS = st.integers(2, 6) | st.integers(2, 300)
+MODULI = st.integers(2, 12) | st.integers(2, 50)
+PRIMES = st.sampled_from([2, 3, 5, 7, 11, 13, 23, 47])
+GROUPS = st.sampled_from(["S3", "A5", "S5"])
+PATTERNS = st.sampled_from(
+    ["(ab|ba)*", "(ab)*", "a*b+a?", "(a|bb)*(ab)?", "[ab]*abb", "(a.b|c)*", "a{2,4}(b|ca)*", "([ab].c)*", "[^a]+a|b*"]
+)
+TABLES = st.sampled_from(
+    [
+        "even: a>odd b>even; odd: a>even b>odd; accept odd",
+        "s: a>t; t: b>s; accept s",
+        "0: 0>0 1>1; 1: 0>2 1>0; 2: 0>1 1>2; accept 0",
+        "p: x>q y>p z>p; q: x>q z>p; r: x>p; accept q r",
+    ]
+)
+
+
+def classified(
+    *, query: st.SearchStrategy[str] = QUERIES, supervision: st.SearchStrategy[str] = FINAL, **own: Any
+) -> Fields:
+    return st.fixed_dictionaries({"count": COUNTS, "query": query, "supervision": supervision, **own})
+
+
+def transduced(*, query: st.SearchStrategy[str] = QUERIES, **own: Any) -> Fields:
+    return st.fixed_dictionaries({"count": COUNTS, "query": query, "decode": DECODES, **own})
+
+
+def marked(**own: Any) -> Fields:
+    return transduced(query=MARKS, **own)
+
+
+@st.composite
+def associations(draw: st.DrawFn) -> dict[str, Any]:
+    num_keys = draw(st.integers(1, 20) | st.integers(1, 300))
+    return {
+        "num_keys": num_keys,
+        "num_values": draw(SYMBOLS),
+        "pairs": draw(st.integers(1, min(num_keys, 20))),
+        "power": draw(st.integers(1, 100)),
+        "filler": draw(st.sampled_from(["blank", "values"])),
+    }
+
+
+VARIANTS: dict[str, Fields] = {
+    "parity": classified(supervision=SUPERVISIONS),
+    "even_pairs": classified(supervision=SUPERVISIONS),
+    "cycle_nav": classified(supervision=SUPERVISIONS, cycle=st.integers(2, 7) | st.integers(2, 300)),
+    "mod_arithmetic": classified(
+        query=QUERIES | st.just("equals"),
+        supervision=SUPERVISIONS,
+        modulus=MODULI,
+        operators=st.sampled_from(["+-*", "+-"]),
+    ),
+    "bucket_sort": transduced(num_symbols=SYMBOLS),
+    "reverse_string": marked(num_symbols=SYMBOLS),
+    "stack_manipulation": marked(
+        num_symbols=st.integers(2, 6) | st.integers(2, 100),
+        push=st.integers(1, 5) | st.just(0),
+        pop=st.integers(1, 5),
+        reads=st.sampled_from(["bottom_up", "top_down"]),
+        end=st.sampled_from(["none", "token"]),
+    ),
+    "odds_first": marked(num_symbols=SYMBOLS, first=st.sampled_from(["odd", "even"])),
+    "repetition": marked(num_symbols=SYMBOLS, copies=st.integers(1, 8)),
+    "duplicate_string": marked(num_symbols=SYMBOLS, copies=st.integers(1, 8)),
+    "missing_duplicate": classified(num_symbols=SYMBOLS, hole=st.sampled_from(["second", "either"])),
+    "set": marked(num_symbols=SYMBOLS),
+    "majority": classified(
+        supervision=SUPERVISIONS,
+        num_symbols=st.integers(2, 6) | st.integers(2, 100),
+        tie=st.sampled_from(["smallest", "unique"]),
+    ),
+    "majority_count": classified(supervision=SUPERVISIONS, num_symbols=st.integers(2, 6) | st.integers(2, 100)),
+    "binary_addition": transduced(padding=st.sampled_from(["zeros", "none"])),
+    "binary_multiplication": transduced(padding=st.sampled_from(["zeros", "none"])),
+    "compute_sqrt": transduced(),
+    "word_problem": classified(supervision=SUPERVISIONS, group=GROUPS, inputs=st.sampled_from(["all", "generators"])),
+    "regular": classified(
+        supervision=SUPERVISIONS, pattern=PATTERNS, table=st.just(""), alphabet=st.sampled_from(["", "abc", "zcab"])
+    )
+    | classified(
+        supervision=SUPERVISIONS,
+        pattern=st.sampled_from(["", "a*b"]),
+        table=TABLES,
+        alphabet=st.sampled_from(["", "yx10bza"]),
+    ),
+    "random_dfa": classified(
+        supervision=SUPERVISIONS,
+        automaton=st.integers(0, 1000),
+        num_states=st.integers(2, 12),
+        num_symbols=st.integers(2, 4),
+    ),
+    "flip_flop": classified(supervision=SUPERVISIONS, ignore=st.integers(0, 99)),
+    "dyck": classified(
+        supervision=SUPERVISIONS, kinds=st.integers(2, 4), depth=st.integers(1, 64), ask=st.just("close")
+    )
+    | classified(kinds=st.integers(1, 4), depth=st.integers(1, 64), ask=st.just("valid")),
+    "counter_language": classified(
+        supervision=SUPERVISIONS,
+        language=st.sampled_from(["anbn", "anbncn"]),
+        near=st.integers(1, 64),
+        misordered=st.integers(0, 100) | st.sampled_from([0, 100]),
+    ),
+    "induction_heads": classified(num_symbols=SYMBOLS),
+    "needle": classified(
+        num_values=SYMBOLS,
+        num_noise=st.integers(1, 100),
+        span=st.tuples(st.integers(0, 100), st.integers(0, 100)).map(lambda span: tuple(sorted(span))),
+    ),
+    "selective_copying": marked(num_symbols=SYMBOLS, data=st.integers(1, 20)),
+    "mqar": associations(),
+    "qa_places": st.just({}),
+    "qa_times": st.fixed_dictionaries({"things": st.integers(3, 24)}),
+    "qa_shapes": st.fixed_dictionaries({"things": st.integers(3, 24)}),
+    "mod_arithmetic_brackets": classified(
+        query=QUERIES | st.just("equals"), modulus=MODULI, operators=st.sampled_from(["+-*", "+-"])
+    ),
+    "solve_equation": classified(query=MARKS, modulus=MODULI, operators=st.just("+-"))
+    | classified(query=MARKS, modulus=PRIMES, operators=st.just("+-*")),
+}
+"""The fields of a task, by its name."""
+
+SPEC: dict[str, tuple[int, int, str]] = {
+    "parity": (3, 2, "regular"),
+    "even_pairs": (3, 2, "regular"),
+    "cycle_nav": (9, 5, "regular"),
+    "mod_arithmetic": (10, 5, "regular"),
+    "bucket_sort": (11, 10, "context_sensitive"),
+    "reverse_string": (12, 10, "context_free"),
+    "stack_manipulation": (11, 4, "context_free"),
+    "odds_first": (12, 10, "context_sensitive"),
+    "repetition": (12, 10, "context_sensitive"),
+    "duplicate_string": (4, 2, "context_sensitive"),
+    "missing_duplicate": (11, 9, "context_sensitive"),
+    "set": (128, 126, "none"),
+    "majority": (64, 63, "counter"),
+    "majority_count": (64, 63, "counter"),
+    "binary_addition": (5, 3, "context_sensitive"),
+    "binary_multiplication": (5, 3, "context_sensitive"),
+    "compute_sqrt": (3, 2, "context_sensitive"),
+    "word_problem": (121, 120, "regular"),
+    "regular": (5, 2, "regular"),
+    "random_dfa": (5, 2, "regular"),
+    "flip_flop": (6, 2, "regular"),
+    "dyck": (5, 2, "context_free"),
+    "counter_language": (5, 2, "counter"),
+    "induction_heads": (18, 16, "regular"),
+    "needle": (28, 10, "regular"),
+    "selective_copying": (19, 16, "none"),
+    "mqar": (130, 64, "none"),
+    "qa_places": (23, 8, "none"),
+    "qa_times": (16, 2, "none"),
+    "qa_shapes": (19, 2, "none"),
+    "mod_arithmetic_brackets": (12, 5, "context_free"),
+    "solve_equation": (14, 5, "context_free"),
+}
+"""Symbols in the vocabulary, possible answers, level."""
+
+PEOPLE = "mary john sandra daniel anna peter emma tom"
+PLACES = "kitchen garden office bathroom hallway bedroom cellar attic"
+EVENTS = "breakfast walk lesson lunch swim concert dinner dance"
+SHAPES = "circle square triangle star cross heart moon cube"
+MORE_EVENTS = "meeting game party film race class picnic nap bath flight exam speech tour parade trial wedding"
+MORE_SHAPES = "arrow ring cone sphere oval diamond pentagon hexagon octagon pyramid prism spiral arch leaf kite bar"
+VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
+    ("stack_manipulation", {}, "PAD ACT POP ST1 ST2 ST3 ST4 PS1 PS2 PS3 PS4"),
+    ("stack_manipulation", {"end": "token"}, "PAD ACT POP ST1 ST2 ST3 ST4 PS1 PS2 PS3 PS4 END"),
+    ("odds_first", {}, "PAD ACT 0 1 2 3 4 5 6 7 8 9"),
+    ("repetition", {}, "PAD ACT 0 1 2 3 4 5 6 7 8 9"),
+    ("duplicate_string", {}, "PAD ACT 0 1"),
+    ("missing_duplicate", {}, "PAD MIS 0 1 2 3 4 5 6 7 8"),
+    ("set", {"num_symbols": 4}, "PAD ACT 0 1 2 3"),
+    ("majority", {"num_symbols": 4}, "PAD 1 2 3 4"),
+    ("majority_count", {"num_symbols": 4}, "PAD 1 2 3 4"),
+    ("binary_addition", {}, "PAD 0 1 + END"),
+    ("binary_multiplication", {}, "PAD 0 1 * END"),
+    ("compute_sqrt", {}, "PAD 0 1"),
+    ("word_problem", {"group": "S3"}, "PAD 012 021 102 120 201 210"),
+    ("word_problem", {"group": "A5"}, " ".join(["PAD", *elements("A5")])),
+    ("word_problem", {"group": "S5", "inputs": "generators"}, " ".join(["PAD", *elements("S5")])),
+    ("flip_flop", {}, "PAD w r i 0 1"),
+    ("dyck", {}, "PAD ( ) [ ]"),
+    ("dyck", {"ask": "valid", "kinds": 4}, "PAD ( ) [ ] { } < > NO YES"),
+    ("counter_language", {}, "PAD a b NO YES"),
+    ("counter_language", {"language": "anbncn"}, "PAD a b c NO YES"),
+    ("induction_heads", {"num_symbols": 3}, "PAD MARK 0 1 2"),
+    ("needle", {"num_values": 2, "num_noise": 3}, "PAD ? v0 v1 n0 n1 n2"),
+    ("selective_copying", {"num_symbols": 3}, "PAD ACT _ 0 1 2"),
+    ("mqar", {"num_keys": 3, "num_values": 2, "pairs": 2}, "PAD _ k0 k1 k2 v0 v1"),
+    ("qa_places", {}, f"PAD . ? where is went to {PEOPLE} {PLACES}"),
+    ("qa_times", {}, f"PAD . ? was before after yes no {EVENTS}"),
+    ("qa_shapes", {}, f"PAD . ? the is left-of right-of above below yes no {SHAPES}"),
+    ("qa_times", {"things": 3}, "PAD . ? was before after yes no breakfast walk lesson"),
+    ("qa_times", {"things": 24}, f"PAD . ? was before after yes no {EVENTS} {MORE_EVENTS}"),
+    ("qa_shapes", {"things": 24}, f"PAD . ? the is left-of right-of above below yes no {SHAPES} {MORE_SHAPES}"),
+    ("mod_arithmetic_brackets", {}, "PAD + - * = ( ) 0 1 2 3 4"),
+    ("solve_equation", {}, "PAD ACT + - * = ( ) x 0 1 2 3 4"),
+]
+"""All symbols in the order of their tokens, where they are few."""
+
+
+def variants(name: str) -> st.SearchStrategy[Task]:
+    """A task with any settings."""
+    return VARIANTS[name].map(lambda fields: find_task(name)(**fields))
