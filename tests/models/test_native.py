@@ -107,9 +107,9 @@ def test_a_home_that_keeps_nothing(home: str, afresh: None, monkeypatch: pytest.
 
 @needs_a_compiler
 def test_processes_that_compile_at_once(tmp_path: Path) -> None:
-    code = "import torch; from models import _native; assert not _native.missing(); _native.kernel('slstm_forward', "
-    code += "torch.float64)"
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(Path(_native.__file__).parents[1])}
+    code = "import torch; from chomsky_ladder.models.kernels import native; assert not native.missing(); "
+    code += "native.kernel('slstm_forward', torch.float64)"
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(Path(_native.__file__).parents[3])}
     started = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(3)]
     assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
     assert len(list((tmp_path / "chomsky-ladder").iterdir())) == 2, "one library for float and one for double"

@@ -124,4 +124,4 @@ def test_results_go_where_the_environment_says(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("LADDER_RESULTS", str(tmp_path / "elsewhere"))
     assert default_results() == tmp_path / "elsewhere" == Exec().results
     monkeypatch.delenv("LADDER_RESULTS")
-    assert default_results() == Path(config.__file__).parents[1] / "results"
+    assert default_results() == Path(__file__).parents[3] / "results"

@@ -111,7 +111,7 @@ def test_two_processes_write_the_same_bytes(folder: Path, tmp_path: Path) -> Non
     script = """
 import matplotlib, pandas, sys
 from pathlib import Path
-from chomsky_ladder.harness.figures import write
+from chomsky_ladder.harness.figures.write import write
 
 matplotlib.rcParams.update({"font.size": 30, "axes.grid": True, "svg.hashsalt": "other", "text.parse_math": True})
 records, curves = pandas.read_pickle("data")
@@ -244,10 +244,16 @@ def test_no_two_models_look_alike() -> None:
     assert len({(look.color, look.marker) for look in looked.values()}) == 77
 
 
+DRAWING = re.compile(r"figures\.(?!data$|names$)\w+|inside\.(draw_\w+|figures)|throughput\.(figures|families)")
+
+
 def test_nothing_but_figures_imports_matplotlib() -> None:
-    """So that no other command waits for it; who draws imports `harness.figures.write` where it does."""
-    own = {path.name for path in (ROOT / "harness").glob("*figure*.py")} - {"figure_data.py", "figure_commands.py"}
-    asking = re.compile(
-        r"^\s*(?:import|from) matplotlib|^(?:from harness|import harness)[^#\n]*\bfigure(?:s|_(?!data))", re.M
-    )
-    assert {path.name for path in (ROOT / "harness").glob("*.py") if asking.search(path.read_text())} <= own
+    """So that no other command waits for it; who draws imports what draws where it does."""
+    files = (path.relative_to(ROOT / "harness").with_suffix("") for path in (ROOT / "harness").rglob("*.py"))
+    modules = sorted(".".join(file.parts).removesuffix(".__init__") for file in files if len(file.parts) > 1)
+    others = [name for name in modules if not DRAWING.fullmatch(name)]
+    assert 100 < len(others) < len(modules) - 8
+    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(f'chomsky_ladder.harness.{name}')"
+    code += "\nassert 'matplotlib' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, *others], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -146,7 +146,7 @@ def test_nothing_is_fetched_and_only_our_script_runs() -> None:
 
 
 def test_colours_are_the_figures() -> None:
-    css = (ROOT / "harness" / "page_assets" / "page.css").read_text()
+    css = (ROOT / "harness" / "page" / "assets" / "page.css").read_text()
     for level, colour in CLASS_COLOURS.items():
         assert f".{level} {{ --class: {colour}; --tint: light-dark({CLASS_TINTS[level]}, " in css
     records = frame(*(record(task=level, level=level) for level in CLASS_NAMES))

@@ -74,7 +74,7 @@ def heavy(result: dict[str, Any]) -> dict[str, Any]:
 def cost(*words: str) -> Cost:
     """Of a command in a process of its own, from its start to its end."""
     code = (
-        "import sys, time; from harness import cli; cli.main(sys.argv[1:])\n"
+        "import sys, time; from chomsky_ladder.harness.cli import main as cli; cli.main(sys.argv[1:])\n"
         "(peak,) = [line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')]\n"
         "print(time.process_time(), peak, file=sys.stderr)"
     )
@@ -158,7 +158,7 @@ def test_torch_is_not_loaded(words: list[str], tmp_path: Path) -> None:
         (folder / "config.json").write_text(json.dumps(run.plain()))
         (folder / "result.json").write_text(json.dumps(result_of(run)))
     code = (
-        "import sys; from harness import cli; code = cli.main(sys.argv[1:])\n"
+        "import sys; from chomsky_ladder.harness.cli import main as cli; code = cli.main(sys.argv[1:])\n"
         "sys.exit(code or 10 * ('torch' in sys.modules) + 20 * ('--help' in sys.argv and 'pandas' in sys.modules))"
     )
     environment = os.environ | {"LADDER_RESULTS": str(tmp_path / "results"), "PYTHONPATH": str(Path.cwd())}

@@ -83,7 +83,7 @@ def test_what_a_killed_process_left_is_unfinished_and_names_it(tmp_path: Path) -
     run = runs()[0]
     folder = folder_of(tmp_path, run)
     code = (
-        "import sys, os, signal; from pathlib import Path; from harness import lock\n"
+        "import sys, os, signal; from pathlib import Path; from chomsky_ladder.harness.store import lock\n"
         "with lock.held(Path(sys.argv[1])): print(os.getpid(), flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(folder.path)]

@@ -102,7 +102,7 @@ def test_a_sweep_trains_in_packs(tmp_path: Path, capsys: Capture) -> None:
 SCRIPT = """
 from dataclasses import replace
 from chomsky_ladder import Eval, Run, Train
-from chomsky_ladder.harness.registry import find_model, find_task
+from chomsky_ladder.harness.config.registry import find_model, find_task
 
 def runs():
     run = Run(

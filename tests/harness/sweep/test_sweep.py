@@ -253,7 +253,7 @@ def test_shards_that_are_none(which: str) -> None:
 SCRIPT = """
 from dataclasses import replace
 from chomsky_ladder import Eval, Run, Train
-from chomsky_ladder.harness.registry import find_model, find_task
+from chomsky_ladder.harness.config.registry import find_model, find_task
 
 def runs():
     run = Run(

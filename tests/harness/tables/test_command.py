@@ -122,7 +122,8 @@ def test_the_options_are_the_kinds_formats_and_papers_there_are() -> None:
 
 @pytest.mark.parametrize("words", [["--all", "--against", "xlstm"], ["--kind", "lengths", "--format", "html"]])
 def test_no_option_loads_torch(words: list[str], results: Path) -> None:
-    code = "import sys; from harness import cli; sys.exit(cli.main(sys.argv[1:]) or 10 * ('torch' in sys.modules))"
+    code = "import sys; from chomsky_ladder.harness.cli.main import main; "
+    code += "sys.exit(main(sys.argv[1:]) or 10 * ('torch' in sys.modules))"
     words = [sys.executable, "-c", code, "table", *words, "--results", str(results)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -27,8 +27,7 @@ STEPS = 60
 PROGRAM = """
 import sys
 from pathlib import Path
-from chomsky_ladder.harness.config import Exec, Run
-from chomsky_ladder.harness.train import execute
+from chomsky_ladder import Exec, Run, execute
 import json
 for line in Path(sys.argv[1]).read_text().splitlines():
     settings = Exec(results=Path(sys.argv[2]), checkpoint_every=7, log_every=5)
