@@ -21,7 +21,7 @@ from chomsky_ladder.harness.config.protocols import PROTOCOLS, preset_run
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.sweep.sweep import sweep
-from chomsky_ladder.harness.tables import files as tables
+from chomsky_ladder.harness.tables import write as tables
 
 MODELS = ("lstm", "lstm_block", "transformer")
 TASKS = ("parity", "even_pairs", "cycle_nav", "bucket_sort")

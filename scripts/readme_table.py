@@ -7,7 +7,9 @@ python scripts/readme_table.py
 import sys
 from pathlib import Path
 
-from chomsky_ladder.harness.tables import files as tables
+from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.store.record import stored
+from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.published import published
 
 ROOT = Path(__file__).parents[1]
@@ -16,11 +18,11 @@ PROTOCOLS = ("quick", "xlstm_cpu")
 
 def with_table(readme: str) -> str:
     """The README with the tables of the committed records."""
-    cells = tables.cells(tables.stored(ROOT / "results" / "records.csv"))
+    found = cells(stored(ROOT / "results" / "records.csv"))
     paper = published("xlstm")
-    of_paper = cells["task"].isin(paper.tasks) & cells["model"].isin(paper.models)
+    of_paper = found["task"].isin(paper.tasks) & found["model"].isin(paper.models)
     for protocol in PROTOCOLS:
-        own = cells[(cells["protocol"] == protocol) & (of_paper | (protocol != "xlstm_cpu"))]
+        own = found[(found["protocol"] == protocol) & (of_paper | (protocol != "xlstm_cpu"))]
         opening, closing = f"<!-- {protocol} -->\n", f"<!-- /{protocol} -->\n"
         before, rest = readme.split(opening)
         readme = f"{before}{opening}\n{tables.markdown(own)}\n{closing}{rest.split(closing)[1]}"

@@ -66,6 +66,10 @@ class Task(ABC):
     name: ClassVar[str]
     version: ClassVar[int]  # raised whenever the sampled distribution changes
     level: ClassVar[Level]
+    tracks_state: ClassVar[bool] = False
+    """Whether its answers ask for the state of an automaton behind many symbols: the table of state tracking has it."""
+    hard: ClassVar[bool] = False
+    """Whether no architecture is known to solve it: the table of hard tasks has it."""
     own_lengths: ClassVar[tuple[int, int] | None] = None
     """The lengths of a task to which no protocol's apply (a game's): trained and scored on, whatever the preset."""
     outside_identity: ClassVar[tuple[str, ...]] = ()

@@ -23,6 +23,7 @@ STAY, FORWARD, BACK, P0 = 1, 2, 3, 4
 @dataclass(frozen=True, kw_only=True)
 class CycleNav(Classification):
     name, version, level = "cycle_nav", 1, "regular"
+    tracks_state = True
 
     cycle: int = 5
     """The number of places on the cycle."""

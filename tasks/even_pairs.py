@@ -22,6 +22,7 @@ A, B = 1, 2
 @dataclass(frozen=True, kw_only=True)
 class EvenPairs(Classification):
     name, version, level = "even_pairs", 1, "regular"
+    tracks_state = True
     vocab = ("PAD", "a", "b")
     answers = (A, B)
     state_sizes = (2, 2)  # the first symbol and the latest

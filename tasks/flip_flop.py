@@ -25,6 +25,7 @@ WRITE, READ, IGNORE, ZERO = 1, 2, 3, 4
 @dataclass(frozen=True, kw_only=True)
 class FlipFlop(Classification):
     name, version, level = "flip_flop", 1, "regular"
+    tracks_state = True
     vocab = ("PAD", "w", "r", "i", "0", "1")
     answers = (ZERO, ZERO + 1)
     state_sizes = (3, 4)  # the bit held + 1 or 0, the instruction that waits for its bit or 0

@@ -25,6 +25,7 @@ PLUS, MINUS, TIMES, EQUALS, ZERO = 1, 2, 3, 4, 5
 @dataclass(frozen=True, kw_only=True)
 class ModArithmetic(Arithmetic):
     name, version, level = "mod_arithmetic", 1, "regular"
+    tracks_state = True
 
     query: Literal["none", "token", "equals"] = "equals"
     """What stands between the expression and the answer: nothing, one blank token, or '='."""

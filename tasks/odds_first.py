@@ -23,6 +23,7 @@ from chomsky_ladder.tasks.base import register
 @dataclass(frozen=True, kw_only=True)
 class OddsFirst(Rearrangement):
     name, version, level = "odds_first", 1, "context_sensitive"
+    hard = True
 
     first: Literal["odd", "even"] = "odd"
     """Which places come first, counted from 1: the first, third, fifth and so on, or the others."""

@@ -23,6 +23,7 @@ A, B = 1, 2
 @dataclass(frozen=True, kw_only=True)
 class Parity(Classification):
     name, version, level = "parity", 1, "regular"
+    tracks_state = True
     vocab = ("PAD", "a", "b")
     answers = (A, B)
     state_sizes = (2,)

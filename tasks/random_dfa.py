@@ -28,6 +28,7 @@ LONG = slice(32, 257)
 @dataclass(frozen=True, kw_only=True)
 class RandomDfa(Membership):
     name, version, level = "random_dfa", 1, "regular"
+    tracks_state = True
 
     automaton: int = 0
     """Which automaton: the key it is drawn with."""

@@ -27,6 +27,7 @@ from chomsky_ladder.tasks.base import register
 @dataclass(frozen=True, kw_only=True)
 class Regular(Membership):
     name, version, level = "regular", 1, "regular"
+    tracks_state = True
 
     pattern: str = "(ab|ba)*"
     """The language as a regular expression."""

@@ -18,6 +18,7 @@ from chomsky_ladder.tasks.base import register
 @dataclass(frozen=True, kw_only=True)
 class Repetition(Rearrangement):
     name, version, level = "repetition", 1, "context_sensitive"
+    hard = True
 
     copies: int = 1
     """How many times the answer repeats the string."""

@@ -23,6 +23,7 @@ FIRST = 2
 @dataclass(frozen=True, kw_only=True)
 class DistinctSymbols(MarkedTransduction):
     name, version, level = "set", 1, "none"
+    hard = True
 
     num_symbols: int = 126
     """The size of the alphabet."""

@@ -26,6 +26,7 @@ POP, STACK = 2, 3  # then the stack symbols, then their pushes
 @dataclass(frozen=True, kw_only=True)
 class StackManipulation(MarkedTransduction):
     name, version, level = "stack_manipulation", 1, "context_free"
+    hard = True
 
     num_symbols: int = 4
     """How many symbols a stack is made of."""

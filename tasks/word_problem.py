@@ -32,6 +32,7 @@ Group = Literal["S3", "A5", "S5"]
 @dataclass(frozen=True, kw_only=True)
 class WordProblem(Classification):
     name, version, level = "word_problem", 1, "regular"
+    tracks_state = True
 
     supervision: Literal["final", "dense"] = "dense"
     """What is trained on: the answer of the whole string, or that of every prefix. Evaluation scores the former."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from chomsky_ladder.harness.cli import main as cli
-from chomsky_ladder.harness.tables import files as tables
+from chomsky_ladder.harness.store.record import Record
+from chomsky_ladder.harness.tables import write as tables
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -48,4 +49,4 @@ def test_the_columns_of_the_records_are_explained() -> None:
     listed = {
         name for row in re.findall(r"^\| ([\w, ]+) \|", explained, flags=re.MULTILINE) for name in row.split(", ")
     }
-    assert set(tables.Record.model_fields) <= listed | {"error"}
+    assert set(Record.model_fields) <= listed | {"error"}

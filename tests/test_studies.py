@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from chomsky_ladder.harness.cli.study import main, published_tables
-from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.record import stored
 from chomsky_ladder.harness.sweep.study import study_runs
 from chomsky_ladder.harness.tables.depth import depths
-from chomsky_ladder.harness.tables.files import stored
 from chomsky_ladder.harness.tables.published import published
 from support.records_by_hand import record
 
@@ -36,7 +36,7 @@ def test_a_study_lists_a_cell_once_at_every_budget(name: str) -> None:
     counts = []
     for budget in ("smoke", "cpu", "full"):
         runs = study(name).runs(budget)
-        cells = Counter((*(labels(r)[k] for k in ("protocol", "task", "model")), r.train.lr, r.seed) for r in runs)
+        cells = Counter((*(columns_of(r)[k] for k in ("protocol", "task", "model")), r.train.lr, r.seed) for r in runs)
         assert set(cells.values()) == {1}
         assert all((r.train.steps <= 20) == (budget == "smoke") for r in runs)
         assert [r.seed for r in runs if name != "depth"] == sorted(r.seed for r in runs if name != "depth")
@@ -48,7 +48,7 @@ def test_the_table_of_the_paper_is_whole_at_the_full_budget() -> None:
     runs = study("xlstm_table").runs("full")
     assert len(runs) == 12 * 15 * 9 and {run.train.steps for run in runs} == {100_000}
     paper = pd.read_csv(ROOT / "harness/tables/papers/xlstm_formal_language_table.csv")
-    assert {labels(run)["model"] for run in runs} == set(published("xlstm").models)
+    assert {columns_of(run)["model"] for run in runs} == set(published("xlstm").models)
     assert len(published("xlstm").models) == paper["model"].nunique()
 
 
@@ -103,7 +103,7 @@ def test_the_least_depth_by_hand() -> None:
     for run in runs:
         score = scores.get((run.model.name, run.eval.lengths[1], run.model.num_blocks))
         if score is not None and run.train.lr == 1e-2:
-            named = {name: labels(run)[name] for name in ("protocol", "task", "level", "model", "seed", "lr")}
+            named = {name: columns_of(run)[name] for name in ("protocol", "task", "level", "model", "seed", "lr")}
             rows.append(record(**named, test_scaled=score))
     text, data = depths(runs, pd.DataFrame(rows))
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]

@@ -68,17 +68,17 @@ def published_tables(kind: str, *, against: str | None = None) -> Callable[[Sequ
     """Every table and figure of the results folder written anew, and the text of one kind of the study's own cells."""
 
     def write(runs: Sequence[Run], results: Path) -> str:
-        from chomsky_ladder.harness.config.protocols import labels
+        from chomsky_ladder.harness.config.protocols import identity_of
         from chomsky_ladder.harness.figures import write as figures
         from chomsky_ladder.harness.store import curves
         from chomsky_ladder.harness.store.record import collect
-        from chomsky_ladder.harness.tables import kinds as table_kinds
+        from chomsky_ladder.harness.tables import write as tables
 
         records = collect(results)
-        table_kinds.write_all(results, against=against)
+        tables.write_all(results, against=against)
         figures.write(records, results / "figures", curves=curves.collect(results), tell=lambda line: None)
-        named = {tuple(labels(run)[name] for name in ("protocol", "task", "model")) for run in runs}
+        named = {tuple(identity_of(run).labels().values()) for run in runs}
         own = [tuple(row) in named for row in records[["protocol", "task", "model"]].itertuples(index=False)]
-        return table_kinds.table(records[own], kind, against=against).text("markdown")
+        return tables.text(tables.table(records[own], kind, against=against), "markdown")
 
     return write

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from chomsky_ladder.harness.cli.options import parse
+from chomsky_ladder.harness.cli.say import columns
 from chomsky_ladder.harness.store.files import default_results
 
 
@@ -19,12 +20,14 @@ class TableOptions:
 
     results: Path = field(default_factory=default_results)
     """The folder of runs/ and records.csv."""
-    kind: Literal["accuracy", "hard", "lengths", "state_tracking", "learning", "cost", "bits", "text"] | None = None
-    """What it shows; accuracy unless said otherwise."""
+    kind: str = ""
+    """What it shows: one of those that --kinds lists; accuracy unless said otherwise."""
     format: Literal["markdown", "csv", "latex", "html"] | None = None
     """How it is written; markdown unless said otherwise."""
     against: Literal["xlstm"] | None = None
     """A paper whose values stand beside ours."""
+    kinds: bool = False
+    """List the kinds of table there are, and do nothing else."""
     all: bool = False
     """Write every kind in every format; with --against those tables too."""
 
@@ -33,18 +36,23 @@ def table(words: list[str]) -> int:
     options = parse(TableOptions, words, prog="ladder table")
     if options.all and (options.kind or options.format):
         raise ValueError("--all is every --kind in every --format: leave those out")
-    from chomsky_ladder.harness.tables import files as tables  # with pandas
+    from chomsky_ladder.harness.store.record import collect  # with pandas
+    from chomsky_ladder.harness.tables import write as tables
+    from chomsky_ladder.harness.tables.kind import ROOM, all_kinds
 
+    if options.kinds:
+        columns([(kind.name, kind.about) for kind in all_kinds()])
+        return 0
+    if options.kind:
+        ROOM.find(options.kind)  # before anything is read
     if not (options.all or options.kind or options.format or options.against):
         print(tables.write(options.results), end="")
         return 0
-    from chomsky_ladder.harness.tables import kinds as table_kinds
-
     if not options.all:
-        made = table_kinds.table(tables.collect(options.results), options.kind or "accuracy", against=options.against)
-        print(made.text(options.format or "markdown"), end="")
+        made = tables.table(collect(options.results), options.kind or "accuracy", against=options.against)
+        print(tables.text(made, options.format or "markdown"), end="")
         return 0
-    paths, why_not = table_kinds.write_all(options.results, against=options.against)
+    paths, why_not = tables.write_all(options.results, against=options.against)
     print("\n".join(map(str, paths)))
     for reason in why_not:
         print(f"ladder: {reason}", file=sys.stderr)

@@ -122,7 +122,8 @@ def blocks(reports: Any, records: "pd.DataFrame", *, entity: str, project: str) 
 
 
 def _section(reports: Any, protocol: str, records: "pd.DataFrame", *, entity: str, project: str) -> list[Any]:
-    from chomsky_ladder.harness.tables.files import cells, markdown
+    from chomsky_ladder.harness.stats.cells import cells
+    from chomsky_ladder.harness.tables.write import markdown
 
     runset = reports.Runset(
         entity=entity,

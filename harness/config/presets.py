@@ -16,6 +16,8 @@ class Protocol:
     rates: tuple[float, ...]
     """The learning rates it chooses from."""
     seeds: int
+    remark: str = ""
+    """What nobody may overlook in its results."""
     table: tuple[str, ...]
     """The tasks of its published table."""
     train: dict[str, Any] = field(default_factory=dict)
@@ -158,6 +160,7 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "quick": Protocol(
         source="a smoke run of minutes on a CPU, not a result: the xlstm lengths and scores at a tiny budget",
+        remark="a smoke run, not a result",
         rates=(1e-2,),
         seeds=3,
         table=("parity", "even_pairs", "cycle_nav", "bucket_sort"),
@@ -187,3 +190,13 @@ def _suites() -> dict[str, Protocol]:
 
 
 PROTOCOLS |= _suites()
+
+
+def remark_of(name: str) -> str:
+    """A protocol's, where it is known here and has one."""
+    return PROTOCOLS[name].remark if name in PROTOCOLS else ""
+
+
+def warning_of(name: str) -> str:
+    """The same as a sentence."""
+    return f"{name.capitalize()}: {remark_of(name)}." if remark_of(name) else ""

@@ -1,8 +1,8 @@
-"""Runs from the published protocols, and labels that say how a run deviates from its own.
+"""Runs from the published protocols, and how a run deviates from its own.
 
-A number without its protocol is not comparable, so every run carries a preset's name and every table its label: the
-name, then each setting that differs from the preset (the learning rate and the seed, which every protocol sweeps,
-apart).
+A number without its protocol is not comparable, so every run carries a preset's name, and its record says what differs
+from the preset (the learning rate and the seed, which every protocol sweeps, apart). harness/store/labels.py makes of
+that what people read.
 """
 
 from dataclasses import replace
@@ -13,6 +13,7 @@ from chomsky_ladder.harness.config.parts import plain, replaced
 from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol
 from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.tasks.base import Task
 
@@ -77,59 +78,35 @@ def grid(task: str, model: str, *, protocol: str = "xlstm_20k") -> list[Run]:
     ]
 
 
-def protocol_label(run: Run) -> str:
-    """The preset's name and what differs from it in training, evaluation and the task's layout."""
+def identity_of(run: Run) -> Identity:
+    """The names of a run's parts, and what differs from its protocol's preset in any of them."""
     preset = _preset(type(run.task), type(run.model), run.protocol)
-    changes = _changes("train", preset.train, run.train, ignore=("lr",))
-    changes += _changes("eval", preset.eval, run.eval, ignore=("file", "file_sha256"))
-    changes += [f"eval.file={run.eval.file_sha256[:12]}"] if run.eval.file_sha256 else []
-    changes += [change for change in _changes("task", preset.task, run.task) if change.split("=")[0] in _LAYOUT]
-    return _labelled(run.protocol, changes)
+    settings = _changes("train", preset.train, run.train, ignore=("lr",))
+    settings |= _changes("eval", preset.eval, run.eval, ignore=("file", "file_sha256"))
+    settings |= {"eval.file_sha256": run.eval.file_sha256} if run.eval.file_sha256 else {}
+    settings |= _version("task", run.task) | _changes("task", preset.task, run.task, ignore=run.task.outside_identity)
+    settings |= _version("model", run.model) | _changes("model", preset.model, run.model)
+    return Identity(run.protocol, run.task.name, run.model.name, settings)
 
 
-def task_label(run: Run) -> str:
-    preset = _preset(type(run.task), type(run.model), run.protocol)
-    changes = _changes("", preset.task, run.task, ignore=run.task.outside_identity)
-    return _labelled(
-        _versioned(run.task), [change for change in changes if f"task.{change.split('=')[0]}" not in _LAYOUT]
-    )
-
-
-def model_label(run: Run) -> str:
-    preset = _preset(type(run.task), type(run.model), run.protocol)
-    return _labelled(_versioned(run.model), _changes("", preset.model, run.model))
-
-
-_LAYOUT = ("task.count", "task.query", "task.supervision", "task.decode")  # a headline axis: two never share a table
-
-
-def _changes(where: str, before: Any, after: Any, ignore: tuple[str, ...] = ()) -> list[str]:
-    old, new = plain(before), plain(after)
-    prefix = f"{where}." if where else ""
-    return [f"{prefix}{name}={_shown(new[name])}" for name in new if name not in ignore and new[name] != old[name]]
-
-
-def _shown(value: Any) -> str:
-    return "..".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _versioned(part: Task | ModelConfig) -> str:
-    """The name; from the second version on with it, since results of two versions never share a row."""
-    return part.name if part.version == 1 else f"{part.name} v{part.version}"
-
-
-def _labelled(name: str, changes: list[str]) -> str:
-    return f"{name} ({', '.join(changes)})" if changes else name
-
-
-def labels(run: Run) -> dict[str, Any]:
+def columns_of(run: Run) -> dict[str, Any]:
     """What a table needs to know of a run, so that it needs nothing but the record."""
+    identity = identity_of(run)
     return {
         "run_id": run.run_id,
-        "protocol": protocol_label(run),
-        "task": task_label(run),
+        **identity.labels(),
         "level": run.task.level,
-        "model": model_label(run),
         "lr": run.train.lr,
         "seed": run.seed,
+        **identity.plain(),
+        "traits": " ".join(name for name in ("tracks_state", "hard") if getattr(run.task, name)),
     }
+
+
+def _changes(part: str, before: Any, after: Any, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
+    old, new = plain(before), plain(after)
+    return {f"{part}.{name}": new[name] for name in new if name not in ignore and new[name] != old[name]}
+
+
+def _version(part: str, of: Task | ModelConfig) -> dict[str, int]:
+    return {f"{part}.version": of.version} if of.version != 1 else {}

@@ -22,6 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from chomsky_ladder.harness.figures.plot import Scene
 from chomsky_ladder.harness.stats.view import CLASSES, LEVELS
 from chomsky_ladder.harness.store.files import write_atomically
 
@@ -135,12 +136,12 @@ def words(fig: Figure, left: float, top: float, text: str, *, size: float = SMAL
     return fig.text(left / whole, 1 - top / tall, text, ha="left", va="top", size=size, color=color, linespacing=1.35)
 
 
-def head(fig: Figure, title: str, protocol: str) -> None:
+def head(fig: Figure, title: str, scene: Scene) -> None:
     """A title over a figure and, under it, the protocol."""
-    name = labels([protocol], width=104, lines=2)[protocol]
-    quick = " (a smoke run, not a result)" if protocol.split()[:1] == ["quick"] else ""
+    name = labels([scene.protocol], width=104, lines=2)[scene.protocol]
+    remark = f" ({scene.remark})" if scene.remark else ""
     over = 0.14 * name.count("\n")
-    words(fig, 0, -0.5 - over, title + quick, size=LARGE).set_fontweight("bold")
+    words(fig, 0, -0.5 - over, title + remark, size=LARGE).set_fontweight("bold")
     words(fig, 0, -0.28 - over, f"Protocol: {name}", color=MUTED)
 
 

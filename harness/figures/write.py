@@ -1,28 +1,19 @@
 """Figures from the records and nothing else: PNG, SVG and, beside them, the numbers each shows as CSV.
 
-    heat_map     models x tasks, by class                lengths      accuracy against length, a panel a task
-    ladder       the highest class each model climbs     cost         accuracy against what a model costs
-    validation, loss     learning curves, from rows of (run_id, step, loss, validation)
-
-One folder a protocol: figures never mix two. What has nothing to show is not written, and a line says so.
+What figures there are: harness/figures/kinds/. One folder a protocol: figures never mix two. What has nothing to show
+is not written, and a line says so.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure
 
-from chomsky_ladder.harness.figures import cost as figure_cost
-from chomsky_ladder.harness.figures import data as figure_data
-from chomsky_ladder.harness.figures import heat as figure_heat
-from chomsky_ladder.harness.figures import ladder as figure_ladder
-from chomsky_ladder.harness.figures import panels as figure_panels
 from chomsky_ladder.harness.figures.names import folder_name
+from chomsky_ladder.harness.figures.plot import Plot, Scene, all_plots
 from chomsky_ladder.harness.figures.style import looks, save, style
-from chomsky_ladder.harness.stats import view
-from chomsky_ladder.harness.stats.view import Cell
+from chomsky_ladder.harness.stats.view import cells_of
 
 
 def say(line: str) -> None:
@@ -45,35 +36,17 @@ def write(
         tell("no records, so no figures")
     paths = []
     for label in found if protocol is None else [protocol]:
-        cells = view.cells_of(records[records["protocol"] == label])
+        cells = cells_of(records[records["protocol"] == label])
+        scene = Scene(cells, curves, looks({cell.stats.model for cell in cells}))
         with style():
-            own = folder / folder_name(label)
-            paths += _write_one(cells, own, curves=curves, tell=lambda line, label=label: tell(f"{label}: {line}"))
+            for plot in all_plots():
+                data = plot.data(scene)
+                if data.empty:
+                    tell(f"{label}: no figure {plot.name}: {_why_not(plot, scene)}")
+                else:
+                    paths += save(plot.draw(data, scene), data, folder / folder_name(label) / plot.name)
     return paths
 
 
-def _write_one(
-    cells: Sequence[Cell], folder: Path, *, curves: pd.DataFrame | None, tell: Callable[[str], None]
-) -> list[Path]:
-    looked = looks({cell.stats.model for cell in cells})
-    tested = view.tested_lengths(cells)
-    paths = []
-
-    def figure(name: str, data: pd.DataFrame, draw: Callable[[pd.DataFrame], Figure], *, why_not: str) -> None:
-        if data.empty:
-            tell(f"no figure {name}: {why_not}")
-        else:
-            paths.extend(save(draw(data), data, folder / name))
-
-    figure("heat_map", figure_data.heat_map(cells), figure_heat.draw, why_not="no cells")
-    ladder = figure_data.ladder(cells)
-    figure("ladder", ladder, lambda data: figure_ladder.draw(data, tested=tested), why_not="no task counts")
-    lengths = figure_data.lengths(cells)
-    figure("lengths", lengths, lambda data: figure_panels.lengths(data, looked), why_not="no run scored by length")
-    cost = figure_data.cost(cells)
-    figure("cost", cost, lambda data: figure_cost.draw(data, looked), why_not="no finished run has scaled accuracy")
-    why_not = "no curves were given" if curves is None else "the curves given hold none of the runs it would show"
-    for name in ("validation", "loss"):
-        data = figure_data.learning(cells, curves, of=name)
-        figure(name, data, lambda data, of=name: figure_panels.learning(data, looked, of=of), why_not=why_not)
-    return paths
+def _why_not(plot: Plot, scene: Scene) -> str:
+    return plot.why_not if isinstance(plot.why_not, str) else plot.why_not(scene)

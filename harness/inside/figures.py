@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from chomsky_ladder.harness.config.protocols import model_label
+from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.figures.names import PICTURES
 from chomsky_ladder.harness.figures.style import save, style
@@ -69,7 +69,7 @@ def _of_all(folders: Sequence[RunFolder], out: Path) -> list[Picture]:
 
 def _of_one(folder: RunFolder, out: Path, *, device: str) -> list[Picture]:
     found = []
-    label = model_label(Run.from_plain(folder.config()))
+    label = identity_of(Run.from_plain(folder.config())).model
     task = Run.from_plain(folder.config()).task
     if (folder.path / WEIGHTS).exists() and has_board(task):
         trained = load_trained(folder, device=find_device(device))
@@ -96,7 +96,7 @@ def glance(plies: int) -> list[int]:
 def labels_of(folders: Sequence[RunFolder]) -> dict[str, str]:
     """What each run is called among the others: its model's name, its settings too, or its id, whichever tells."""
     runs, ids = [Run.from_plain(folder.config()) for folder in folders], [folder.path.name for folder in folders]
-    for names in ([run.model.name for run in runs], [model_label(run) for run in runs]):
+    for names in ([run.model.name for run in runs], [identity_of(run).model for run in runs]):
         if len(set(names)) == len(runs):
             return dict(zip(ids, names, strict=True))
     return dict(zip(ids, ids, strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from chomsky_ladder.harness.config.protocols import model_label
+from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.inside import intervene, probe, worldmodel
 from chomsky_ladder.harness.store.files import read_json, write_atomically
@@ -53,7 +53,7 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
     best = flip["best"]
     row: dict[str, Any] = {
         "model": run.model.name,
-        "settings": model_label(run),
+        "settings": identity_of(run).model,
         "run_id": run.run_id,
         "size": run.task.size,
         "parameters": result["parameters"],

@@ -4,14 +4,15 @@ from html import escape
 
 import pandas as pd
 
-from chomsky_ladder.harness.tables.bits import bits, unrounded
+from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.tables.kinds.bits import bits, unrounded
 from chomsky_ladder.harness.tables.sheets import Sheet
 
 
 def section(records: pd.DataFrame) -> str:
     """Empty where nothing was rounded."""
-    protocols = records["protocol"].map(unrounded)
-    tables = [_table(sheet) for _, group in records.groupby(protocols, sort=True) for sheet in bits(group)[0]]
+    protocols = pd.Series([unrounded(Identity.of(row)) for row in records.to_dict("records")], records.index)
+    tables = [_table(sheet) for _, group in records.groupby(protocols, sort=True) for sheet in bits(group).sheets]
     if not tables:
         return ""
     return (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from chomsky_ladder.harness.config.labels import reproduce
 from chomsky_ladder.harness.stats.view import CLASSES, LEVELS, Cell, rank, training_lengths
+from chomsky_ladder.harness.store.labels import Identity, Label, reproduce
 
 _CURVE_NUMBERS = 100_000  # over all curves of a page
 
@@ -23,6 +23,18 @@ class Sheet:
     tasks: list[str]  # by class
     models: list[str]
     levels: dict[str, str]
+
+    @property
+    def protocol(self) -> Identity:
+        """Of any cell: what they have in common is the protocol."""
+        return self.cells[0].stats.identity
+
+    @property
+    def named(self) -> dict[tuple[str, str], Label]:
+        """The parts of every label: of ("task", ..) and ("model", ..)."""
+        found = [cell.stats for cell in self.cells]
+        tasks = {("task", seen.task): seen.identity.task_parts() for seen in found}
+        return tasks | {("model", seen.model): seen.identity.model_parts() for seen in found}
 
     @classmethod
     def of(cls, label: str, cells: list[Cell]) -> "Sheet":
@@ -57,7 +69,7 @@ def script_data(records: pd.DataFrame, sheets: Sequence[Sheet], curves: pd.DataF
         )
         for cell in sheet.cells:
             seen = cell.stats
-            command, notes = reproduce(sheet.label, seen.task, seen.model, lr=seen.lr)
+            command, notes = reproduce(seen.identity, lr=seen.lr)
             chance = cell.runs[0]["s_rand"] if cell.runs and seen.measure != "test" else 0.0
             bins = json.loads(cell.runs[0]["test_bins"]) if cell.runs else {}
             cells.append(
@@ -70,7 +82,7 @@ def script_data(records: pd.DataFrame, sheets: Sequence[Sheet], curves: pd.DataF
                     "mean": finite(seen.mean),
                     "std": finite(seen.std),
                     "chance": finite(chance) or 0.0,
-                    "trained": training_lengths(sheet.label, bins),
+                    "trained": training_lengths(seen.identity, bins),
                     "rows": rows[sheet.label, seen.task, seen.model],
                     "command": command,
                     "notes": notes,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.figures.data import heat_map
+from chomsky_ladder.harness.config.presets import PROTOCOLS, warning_of
+from chomsky_ladder.harness.figures.plot import one_a_task
 from chomsky_ladder.harness.page import bits as page_bits
 from chomsky_ladder.harness.page import boards as page_boards
 from chomsky_ladder.harness.page import pictures as page_pictures
@@ -25,8 +25,9 @@ from chomsky_ladder.harness.page.data import Sheet, class_name, finite, level_cl
 from chomsky_ladder.harness.stats.view import FLOORS, Cell, cells_of, rank
 from chomsky_ladder.harness.store import curves as learning_curves
 from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.labels import Identity, Label
 from chomsky_ladder.harness.store.record import collect
-from chomsky_ladder.harness.tables.bits import bits_of
+from chomsky_ladder.harness.tables.kinds.bits import is_rounded
 
 _ASSETS = Path(__file__).with_name("assets")
 
@@ -51,7 +52,8 @@ def page(
     records = records.sort_values("run_id", ignore_index=True)
     labels = sorted(records["protocol"].unique())
     sheets = [Sheet.of(label, cells_of(records[records["protocol"] == label])) for label in labels]
-    whole = [label for label in labels if not bits_of(label)]  # rounded ones have a section of their own
+    rounded = set(records.loc[[is_rounded(row) for row in records.to_dict("records")], "protocol"])
+    whole = [label for label in labels if label not in rounded]  # rounded ones have a section of their own
     pictures = page_pictures.of_protocols(whole, figures) if figures is not None else {}
     script, data = (_ASSETS / "page.js").read_text(), script_data(records, sheets, curves)
     classes = sorted(
@@ -63,9 +65,9 @@ def page(
         for i, sheet in enumerate(sheets)
     ]
     places = {f"protocol-{i}": label for i, label in enumerate(labels)}
-    if rounded := page_bits.section(records):
+    if bits := page_bits.section(records):
         places["bits"] = "Bits of the weights"
-        sections.append(rounded)
+        sections.append(bits)
     if boards is not None:
         places |= {f"othello-{study}": f"Othello, {study}" for study in page_boards.studies(boards)}
         sections += page_boards.sections(boards)
@@ -85,17 +87,17 @@ def page(
 
 
 def _section(number: int, sheet: Sheet, start: int, pictures: Sequence[str], records: pd.DataFrame) -> str:
-    name, _, changes = sheet.label.partition(" ")
+    name, changes = sheet.protocol.protocol_parts()
     source = PROTOCOLS[name].source if name in PROTOCOLS else ""
     about = [escape(source[:1].upper() + source[1:])] if source else []
-    about += [f"Deviates from it in <bdi>{escape(changes)}</bdi>"] if changes else []
+    about += [f"Deviates from it in <bdi>({escape(changes)})</bdi>"] if changes else []
     about += [f"Runs: {len(records):,}. Learning rates tried: {', '.join(map(str, sorted(records['lr'].unique())))}"]
-    quick = '<p class="warning">Quick: a smoke run, not a result.</p>' if name == "quick" else ""
+    warning = f'<p class="warning">{escape(warning_of(name))}</p>' if warning_of(name) else ""
     figures = f'<div class="figures">{"".join(pictures)}</div>' if pictures else ""
     nothing = '<p class="nothing" hidden>Nothing of this protocol passes the filter.</p>'
     return (
         f'<section class="block" id="protocol-{number}" aria-labelledby="title-{number}">'
-        f'<h2 id="title-{number}"><bdi>{escape(sheet.label)}</bdi></h2>{quick}'
+        f'<h2 id="title-{number}"><bdi>{escape(sheet.label)}</bdi></h2>{warning}'
         f'<p class="settings">{". ".join(about)}.</p>\n'
         f'<div class="scroll" tabindex="0" role="region" aria-labelledby="title-{number}">'
         f"{_table(number, sheet, start)}</div>{nothing}\n{figures}</section>"
@@ -103,7 +105,7 @@ def _section(number: int, sheet: Sheet, start: int, pictures: Sequence[str], rec
 
 
 def _table(number: int, sheet: Sheet, start: int) -> str:
-    place = sheet.place
+    place, named = sheet.place, sheet.named
     first = {
         i for i, task in enumerate(sheet.tasks) if i == 0 or sheet.levels[sheet.tasks[i - 1]] != sheet.levels[task]
     }
@@ -125,16 +127,16 @@ def _table(number: int, sheet: Sheet, start: int) -> str:
     ]
     heads = [
         f'<th scope="col" aria-sort="none" class="{classes[i]}" data-column="{i}"><button type="button"><span>'
-        f"{_named(task)}{'<small>raw</small>' if task in raw else ''}</span></button></th>"
+        f"{_named(named['task', task])}{'<small>raw</small>' if task in raw else ''}</span></button></th>"
         for i, task in enumerate(sheet.tasks)
     ]
     body = []
     for row, model in enumerate(sheet.models):
         cells = [place.get((model, task)) for task in sheet.tasks]
         values = [_UNMEASURED if i is None else _cell(sheet.cells[i], start + i) for i in cells]
-        body.append(line(_named(model), values, f' data-row="{row}"'))
-    seen = heat_map(sheet.cells)
-    means = {(row["task"], row["floor"]): row["mean"] for row in seen[seen["n"] == 0].to_dict("records")}
+        body.append(line(_named(named["model", model]), values, f' data-row="{row}"'))
+    firsts = one_a_task(sheet.cells)
+    means = {(cell.stats.task, floor): cell.scaled(cell.runs[0][floor]) for cell in firsts for floor in FLOORS}
     floors = []
     for floor in FLOORS:
         found = [means.get((task, floor)) for task in sheet.tasks]
@@ -177,7 +179,7 @@ def _provenance(records: pd.DataFrame, csv: str) -> str:
         f"<code>{digest}</code>.</p>"
     ]
     for label, own in records.groupby("protocol", sort=True):
-        dirty = int(own["dirty"].eq(True).sum())
+        name, dirty = Identity.of(own.iloc[0]).protocol_name, int(own["dirty"].eq(True).sum())
         hours = (own["train_seconds"].astype(float).sum() + own["score_seconds"].astype(float).sum()) / 3600
         facts = {
             "Runs": ", ".join(f"{count:,} {status}" for status, count in _counted(own["status"])),
@@ -188,7 +190,7 @@ def _provenance(records: pd.DataFrame, csv: str) -> str:
             "Devices": "; ".join(f"{device} ({count:,})" for device, count in _counted(own["device"]) if device),
             "torch": "; ".join(f"{version} ({count:,})" for version, count in _counted(own["torch"]) if version),
             "Fast paths": "; ".join(f"{paths} ({count:,})" for paths, count in _counted(own["backends"]) if paths),
-            "Source": PROTOCOLS[name].source if (name := str(label).partition(" ")[0]) in PROTOCOLS else "",
+            "Source": PROTOCOLS[name].source if name in PROTOCOLS else "",
         }
         rows = "".join(f"<dt>{key}</dt><dd><bdi>{escape(value)}</bdi></dd>" for key, value in facts.items() if value)
         parts.append(f'<div class="who"><h3><bdi>{escape(str(label))}</bdi></h3><dl>{rows}</dl></div>')
@@ -207,11 +209,10 @@ def _box(level: str) -> str:
     )
 
 
-def _named(label: str) -> str:
-    """A label with its settings small below its name, which may break after an underscore."""
-    name, bracket, changes = label.partition(" (")
-    settings = f" <small>({escape(changes).replace('=', '=<wbr>')}</small>" if bracket else ""
-    return f"<bdi>{escape(name).replace('_', '_<wbr>')}{settings}</bdi>"
+def _named(label: Label) -> str:
+    """The settings small below the name, which may break after an underscore."""
+    settings = f" <small>({escape(label.changes).replace('=', '=<wbr>')})</small>" if label.changes else ""
+    return f"<bdi>{escape(label.name).replace('_', '_<wbr>')}{settings}</bdi>"
 
 
 def _two_digits(value: float) -> str:

@@ -5,15 +5,9 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from chomsky_ladder.harness.figures.names import folder_name
+
 ROOM = 2_200_000  # bytes of figures in a page, as they are embedded
-_TITLES = {
-    "heat_map": "Accuracy of every model on every task, by class",
-    "ladder": "The highest class each model climbs",
-    "lengths": "Accuracy against length",
-    "cost": "Accuracy against what a model costs",
-    "validation": "Validation accuracy by step",
-    "loss": "Training loss by step",
-}
 
 
 class Album:
@@ -40,15 +34,15 @@ def of_protocols(labels: Sequence[str], folder: Path) -> dict[str, list[str]]:
     """The figures of each protocol; the headline figures of all go first where there is no room for every one."""
     if not folder.is_dir():
         return {}
-    from chomsky_ladder.harness.figures.names import folder_name  # with matplotlib
+    from chomsky_ladder.harness.figures.plot import all_plots  # with matplotlib
 
     album, found = Album(), {label: [] for label in labels}
-    for name, title in _TITLES.items():
+    for plot in all_plots():
         for label in labels:
             own = folder_name(label)
-            image = album.image(folder / own / name, f"{title}; {label}")
+            image = album.image(folder / own / plot.name, f"{plot.title}; {label}")
             if image is None:
-                image = f"<figcaption>{title}: too large for this page; it is in figures/{own}/.</figcaption>"
+                image = f"<figcaption>{plot.title}: too large for this page; it is in figures/{own}/.</figcaption>"
             if image:
                 found[label].append(f"<figure>{image}</figure>\n")
     return found

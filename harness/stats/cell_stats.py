@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from chomsky_ladder.harness.stats.cells import cells, headline
+from chomsky_ladder.harness.store.labels import Identity
 
 Measure = Literal["test_scaled", "test"]
 
@@ -70,6 +71,7 @@ class CellStats:
     failed: int  # at this rate
     unfinished_elsewhere: int  # diverged or failed at the other rates
     reached: Share  # runs at this rate that scored the threshold or more; one that did not finish did not
+    identity: Identity
 
     @property
     def n(self) -> int:
@@ -118,6 +120,7 @@ def cell_stats(records: pd.DataFrame, *, threshold: float = SOLVED, confidence: 
                 failed=int((chosen["status"] == "failed").sum()),
                 unfinished_elsewhere=int(((cell["lr"] != rate) & (cell["status"] != "done")).sum()),
                 reached=wilson(sum(score >= threshold for score in scores), len(chosen), confidence=confidence),
+                identity=Identity.of(row),
             )
         )
     return found

@@ -1,7 +1,7 @@
 """The cells of a table, from records: the learning rate each was chosen at, its seeds, and what they scored.
 
 The rate of a cell is chosen on validation; the cell holds test at that rate, at the last step: mean and standard
-deviation over seeds, with their number. In harness/tables/files.py they become tables.
+deviation over seeds, with their number. Names and settings (harness/store/labels.py) stand last.
 """
 
 import math
@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
+from chomsky_ladder.harness.store.labels import Identity
 
 FRESH = 1000  # the first of the seeds that choose nothing (harness/sweep/report_seeds.py)
 
@@ -54,9 +57,10 @@ def cells(records: pd.DataFrame) -> pd.DataFrame:
         if twice:
             raise ValueError(f"{task}, {model}: runs of one rate and seed under one label: {', '.join(twice)}")
         base = {"protocol": protocol, "level": cell[0]["level"], "task": task, "model": model}
+        identity = Identity.of(cell[0]).columns()
         counts = {**_fates(cell), "rates": len({row["lr"] for row in cell})}
         if all(row["status"] != "done" for row in cell):
-            rows.append({**base, "n": 0, **counts})
+            rows.append({**base, "n": 0, **counts, **identity})
             continue
         rate, other_rate = best_rate(cell, "validation"), best_rate(cell, "in_distribution")
         chosen = [row for row in cell if row["lr"] == rate and row["status"] == "done"]
@@ -83,10 +87,12 @@ def cells(records: pd.DataFrame) -> pd.DataFrame:
                 **floors,
                 "parameters": finished[0]["parameters"],
                 "seconds": _mean([row["train_seconds"] + row["score_seconds"] for row in finished]),
+                **identity,
             }
         )
     certain = ("fresh", "scaled", "seconds", "parameters")  # also where nothing finished
-    columns = dict.fromkeys([*max(rows, key=len), *certain])
+    measured = [name for name in max(rows, key=len) if name not in IDENTITY]
+    columns = dict.fromkeys([*measured, *certain, *IDENTITY])
     return pd.DataFrame(rows).reindex(columns=list(columns)).astype({"parameters": "Int64"})
 
 

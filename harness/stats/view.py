@@ -1,7 +1,6 @@
 """A cell as figures and the page see it: its statistics beside the runs that made it."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.stats.cell_stats import CellStats, cell_stats
 from chomsky_ladder.harness.stats.cells import headline
+from chomsky_ladder.harness.store.labels import Identity
 
 CLASSES = {"regular": "regular", "counter": "counter", "context_free": "context-free"}
 CLASSES |= {"context_sensitive": "context-sensitive"}  # from the lowest rung to the highest
@@ -58,36 +58,30 @@ def rank(level: str) -> int:
 
 def tested_lengths(cells: Sequence[Cell]) -> tuple[int, int] | None:
     """The shortest and longest of the bins of test lengths, over all tasks."""
-    ends = [_ends(name) for cell in cells for run in cell.runs for name in json.loads(run["test_bins"])]
-    return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+    found = [ends(name) for cell in cells for run in cell.runs for name in json.loads(run["test_bins"])]
+    return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
-def training_lengths(protocol: str, test_bins: Sequence[str] = ()) -> tuple[int, int] | None:
-    """What a protocol's label says of them; None if it names no preset.
+def training_lengths(identity: Identity, test_bins: Sequence[str] = ()) -> tuple[int, int] | None:
+    """What a protocol and what differs from it say of them; None if it is no preset here.
 
     A task with lengths of its own is trained on those it is tested on: its bins are not the protocol's.
     """
-    name, _, changes = protocol.partition(" ")
-    if name not in PROTOCOLS:
+    if identity.protocol_name not in PROTOCOLS:
         return None
-    preset = PROTOCOLS[name]
-    edges = _stated(changes, "eval.bins") or preset.eval.get("bins", _BINS)
+    preset, settings = PROTOCOLS[identity.protocol_name], identity.settings
+    edges = settings.get("eval.bins") or preset.eval.get("bins", _BINS)
     lows = [edges[0], *(edge + 1 for edge in edges[1:-1])]
     known = {f"{low}..{high}" for low, high in zip(lows, edges[1:], strict=True)}
-    own = [_ends(test_bin) for test_bin in test_bins if test_bin not in known]
+    own = [ends(test_bin) for test_bin in test_bins if test_bin not in known]
     if own:
         return min(low for low, _ in own), max(high for _, high in own)
-    low, high = _stated(changes, "train.lengths") or preset.train.get("lengths", _TRAINED)
-    stages = _stated(changes, "train.curriculum")
-    stages = preset.train.get("curriculum", ()) if stages is None else stages
+    low, high = settings.get("train.lengths") or preset.train.get("lengths", _TRAINED)
+    stages = settings.get("train.curriculum", preset.train.get("curriculum", ()))
     return low, stages[-1] if stages else high
 
 
-def _stated(changes: str, setting: str) -> list[int] | None:
-    found = re.search(rf"{re.escape(setting)}=([\d.]*)", changes)
-    return [int(value) for value in found[1].split("..") if value] if found else None
-
-
-def _ends(name: str) -> tuple[int, int]:
+def ends(name: str) -> tuple[int, int]:
+    """The lengths of a bin by its name, `65..96`, or of one length."""
     low, _, high = name.partition("..")
     return int(low), int(high or low)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from chomsky_ladder.harness.store.files import read_json, write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
+from chomsky_ladder.harness.store.labels import TRAITS, Identity
 
 
 class Record(BaseModel):
@@ -25,6 +27,11 @@ class Record(BaseModel):
     task: str
     level: str
     model: str
+    protocol_name: str
+    task_name: str
+    model_name: str
+    settings: str
+    traits: str = ""
     lr: float
     seed: int
     status: str
@@ -59,6 +66,16 @@ class Record(BaseModel):
     dirty: bool | None = None
     error: str = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _identified(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Names and settings where a record of before has labels alone; labels as they are made now."""
+        if not {"protocol", "task", "model"} <= set(values):
+            return values  # refused for what it lacks
+        identity = Identity.of(values)
+        traits = values.get("traits") or TRAITS.get(identity.task_name, "")
+        return values | identity.columns() | identity.labels() | {"traits": traits}
+
     @classmethod
     def of(cls, folder: RunFolder) -> "Record | None":
         """The record of a run that is done or failed, from its folder alone; None for one under way."""
@@ -79,7 +96,9 @@ class Record(BaseModel):
 
     @classmethod
     def _made(cls, result: dict[str, Any], history: list[dict[str, Any]]) -> "Record":
-        head = {name: result[name] for name in ("run_id", "protocol", "task", "level", "model", "lr", "seed")}
+        names = ("run_id", "protocol", "task", "level", "model", *IDENTITY, "traits", "lr", "seed")
+        later = (*IDENTITY, "traits")  # the first results have labels alone
+        head = {name: result[name] for name in names if name in result or name not in later}
         made = result["provenance"]
         code = {"commit": made["commit"], "dirty": made["dirty"]}
         if "error" in result:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from chomsky_ladder.harness.store import lock
 from chomsky_ladder.harness.store.files import read_json
+from chomsky_ladder.harness.store.labels import Identity
 
 State = Literal["done", "running", "preempted", "failed", "diverged", "unfinished"]
 STATES: tuple[State, ...] = ("done", "running", "preempted", "failed", "diverged", "unfinished")
@@ -79,14 +80,14 @@ def status_of(folder: Path, *, holder_of: Callable[[Path], lock.Holder | None] =
 
 
 def _with_result(folder: Path, result: dict[str, Any]) -> RunStatus:
-    done = result["status"] == "done"
+    done, identity = result["status"] == "done", Identity.of(result)
     spent = result["seconds"]["train"] + result["seconds"]["score"] if done else _lasted(folder, _last_sign(folder))
     said = "" if done else f"loss {result['loss']}, gradient norm {result.get('grad_norm', 'unknown')}"
     return RunStatus(
         run_id=folder.name,
         state="done" if done else "diverged",
-        task=_name(result["task"]),
-        model=_name(result["model"]),
+        task=identity.task_name,
+        model=identity.model_name,
         step=result["steps"],
         steps=result["steps"] if done else _steps(_config(folder)),
         seconds=spent,
@@ -150,11 +151,6 @@ def only_recorded(results: Path, runs: Sequence[RunStatus]) -> int:
 
 def plain(run: RunStatus) -> dict[str, Any]:
     return asdict(run)
-
-
-def _name(label: str) -> str:
-    """Of a task or model, without the settings its label names."""
-    return label.split(" (")[0]
 
 
 def _config(folder: Path) -> dict[str, Any]:

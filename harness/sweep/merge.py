@@ -167,7 +167,7 @@ class _Merging:
 
     def _take_line(self, folder: Path, record: Record) -> None:
         run_id = record.run_id
-        names = "-".join(label.split(" (")[0] for label in (record.task, record.model))
+        names = f"{record.task_name}-{record.model_name}"
         if not re.fullmatch(re.escape(f"{names}-s{record.seed}-") + "[0-9a-f]{10}", run_id) or "/" in run_id:
             raise ValueError(f"{run_id!r} is not the id of {record.task}, {record.model}, seed {record.seed}")
         if self._has(run_id):

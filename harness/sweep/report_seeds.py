@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.stats.cells import FRESH, Row, best_rate
 from chomsky_ladder.harness.store.folder import RunFolder
@@ -49,7 +49,7 @@ def fresh_runs(runs: Sequence[Run], results: Path, count: int) -> tuple[list[Run
     refuse(runs, count)
     cells: dict[tuple[str, str, str], list[tuple[Run, Row]]] = {}
     for run in runs:
-        named = labels(run)
+        named = columns_of(run)
         record = Record.of(RunFolder(results, run.run_id))
         place = (named["protocol"], named["task"], named["model"])
         cells.setdefault(place, []).append((run, {} if record is None else record.model_dump()))

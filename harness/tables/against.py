@@ -3,13 +3,13 @@
 The header says how far the budgets lie apart; the notes, which models and tasks have no counterpart.
 """
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.store.labels import TRAITS, Identity
 from chomsky_ladder.harness.tables.published import Published, agreement
 from chomsky_ladder.harness.tables.sheets import Cell, Entry, Mark, Sheet, accuracy_sheet, plain_entry, spread_text
 
@@ -19,11 +19,11 @@ def against_sheet(
     records: pd.DataFrame,
     paper: Published,
     *,
-    tasks: Collection[str],
+    wants: Callable[[Mapping[str, Any]], bool],
     bold: Mapping[str, Collection[str]],
     notes: Sequence[str],
 ) -> Sheet:
-    """The cells of one protocol beside the paper's; `tasks` are those of this kind of table."""
+    """The cells of one protocol beside the paper's; `wants` says which of the paper's tasks this kind is about."""
 
     def beside(task: str, model: str, row: Cell) -> Entry:
         value = paper.of(task, model)
@@ -40,7 +40,7 @@ def against_sheet(
         "deviations together and .01 for rounding; ? apart, but a standard deviation is not known.",
         f"Budget here (in the paper): {_budgets(table, records, paper)}.",
     )
-    return accuracy_sheet(table, show=beside, bold=bold, lead=lead, notes=[*_unmapped(table, paper, tasks), *notes])
+    return accuracy_sheet(table, show=beside, bold=bold, lead=lead, notes=[*_unmapped(table, paper, wants), *notes])
 
 
 def against_data(table: pd.DataFrame, paper: Published) -> pd.DataFrame:
@@ -75,9 +75,10 @@ def _difference(value: float) -> str:
     return f"{round(value, 2) + 0.0:+.2f}"
 
 
-def _unmapped(table: pd.DataFrame, paper: Published, tasks: Collection[str]) -> list[str]:
+def _unmapped(table: pd.DataFrame, paper: Published, wants: Callable[[Mapping[str, Any]], bool]) -> list[str]:
     here = {"models": set(table["model"]), "tasks": set(table["task"])}
-    known = {"models": paper.models, "tasks": {ours: name for ours, name in paper.tasks.items() if ours in tasks}}
+    tasks = {name: theirs for name, theirs in paper.tasks.items() if wants({"traits": TRAITS.get(name, "")})}
+    known = {"models": paper.models, "tasks": tasks}
     only_here = {kind: sorted(names - set(known[kind])) for kind, names in here.items()}
     only_there = {kind: sorted(name for ours, name in known[kind].items() if ours not in here[kind]) for kind in here}
     sentences = []
@@ -88,18 +89,16 @@ def _unmapped(table: pd.DataFrame, paper: Published, tasks: Collection[str]) -> 
 
 
 def _budgets(table: pd.DataFrame, records: pd.DataFrame, paper: Published) -> str:
-    """What each side's runs were given, ours from the records and the protocol's label."""
+    """What each side's runs were given, ours from the records, their protocol and what differs from it."""
     done = records[records["status"] == "done"]
-    protocol = str(records["protocol"].iloc[0])
-    preset = PROTOCOLS.get(protocol.split()[0])
-    batch = _stated([protocol], "train.batch") or ({preset.train["batch"]} if preset else set[int]())
+    identities = [Identity.of(row) for row in table.to_dict("records")]
     ours = {
         "steps": set(done["steps"]),
-        "batch": batch,
+        "batch": {batch for identity in identities if (batch := _batch(identity)) is not None},
         "seeds": set(table.loc[table["n"] > 0, "n"]),
         "rates": set(table["rates"]),
-        "width": _sizes(table, "d_model"),
-        "blocks": _sizes(table, "num_blocks"),
+        "width": {size for identity in identities if (size := _size(identity, "d_model")) is not None},
+        "blocks": {size for identity in identities if (size := _size(identity, "num_blocks")) is not None},
         "parameters": set(done["parameters"].dropna()),
     }
     theirs = {name: getattr(paper.budget, name) for name in ours}
@@ -107,22 +106,19 @@ def _budgets(table: pd.DataFrame, records: pd.DataFrame, paper: Published) -> st
     return ", ".join(f"{name} {_shown(found)} ({there[name]})" for name, found in ours.items())
 
 
-def _sizes(table: pd.DataFrame, setting: str) -> set[int]:
-    """Of all cells, by the protocol's preset and the settings that a model's label adds."""
-    sizes: set[int] = set()
-    for row in table.to_dict("records"):
-        preset, settings = PROTOCOLS.get(row["protocol"].split()[0]), {}
-        if preset is not None:
-            of_model = preset.models.get(row["model"].split()[0], {})
-            of_task = preset.tasks.get(row["task"].split()[0], {})
-            settings = {**preset.model, **of_model, **of_task.get("model", {})}
-        sizes |= _stated([row["model"]], setting) or ({settings[setting]} if setting in settings else set())
-    return sizes
+def _batch(identity: Identity) -> int | None:
+    preset = PROTOCOLS.get(identity.protocol_name)
+    return identity.settings.get("train.batch", preset.train["batch"] if preset else None)
 
 
-def _stated(labels: Iterable[str], setting: str) -> set[int]:
-    pattern = re.compile(rf"(?<![\w.]){re.escape(setting)}=(\d+)\b")
-    return {int(found[1]) for label in labels if (found := pattern.search(label))}
+def _size(identity: Identity, setting: str) -> int | None:
+    """Of a model, by the protocol's preset and by what differs from it."""
+    preset, settings = PROTOCOLS.get(identity.protocol_name), {}
+    if preset is not None:
+        of_model = preset.models.get(identity.model_name, {})
+        of_task = preset.tasks.get(identity.task_name, {})
+        settings = {**preset.model, **of_model, **of_task.get("model", {})}
+    return identity.of_model().get(setting, settings.get(setting))
 
 
 def _shown(values: Collection[float]) -> str:

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import pandas as pd
 
-from chomsky_ladder.harness.config.protocols import labels, preset_run
+from chomsky_ladder.harness.config.presets import warning_of
+from chomsky_ladder.harness.config.protocols import columns_of, identity_of, preset_run
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.stats.cell_stats import SOLVED
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.tables.formats import markdown
-from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, warning_of
+from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
 
 def depths(runs: Sequence[Run], records: pd.DataFrame) -> tuple[str, pd.DataFrame]:
@@ -23,9 +24,9 @@ def depths(runs: Sequence[Run], records: pd.DataFrame) -> tuple[str, pd.DataFram
     found = {(row["protocol"], row["task"], row["model"]): row for row in cells(records).to_dict("records")}
     rows = {}
     for run in runs:
-        named, n = labels(run), run.eval.lengths[1]
+        named, n = columns_of(run), run.eval.lengths[1]
         cell = found.get((named["protocol"], named["task"], named["model"]), {"n": 0})
-        model = labels(replace(run, model=replace(run.model, num_blocks=_usual(run))))["model"]
+        model = identity_of(replace(run, model=replace(run.model, num_blocks=_usual(run)))).model
         place = (run.protocol, named["task"], model, n, run.model.num_blocks)
         rows[place] = {"mean": cell.get("mean"), "std": cell.get("std"), "seeds": cell["n"]}
     data = pd.DataFrame([dict(zip(_PLACE, place, strict=True)) | row for place, row in sorted(rows.items())])

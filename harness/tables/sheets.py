@@ -10,6 +10,9 @@ from typing import Literal
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.presets import warning_of
+from chomsky_ladder.harness.store.labels import Identity
+
 LEVELS = ("regular", "counter", "context_free", "context_sensitive", "none")  # of tasks/base.py, which needs torch
 FLOORS = ("best_constant", "content_free")
 
@@ -97,7 +100,7 @@ def accuracy_sheet(
         (*columns, Column("s a run")),
         tuple(lines),
         tuple(notes),
-        warning_of(protocol),
+        warning_of(Identity.of(table.iloc[0]).protocol_name),
     )
 
 
@@ -107,10 +110,6 @@ def _lead(table: pd.DataFrame) -> str:
     if len(fresh) and fresh.eq(True).all():
         rates = "; fresh ones, the learning rate of each cell having been chosen on the validation of others"
     return f"Scaled test accuracy (0 is chance, 1 perfect), mean ± standard deviation over (seeds){rates}."
-
-
-def warning_of(protocol: str) -> str:
-    return "Quick: a smoke run, not a result." if protocol.split()[:1] == ["quick"] else ""
 
 
 def floor_name(floor: str) -> str:

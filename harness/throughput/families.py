@@ -31,7 +31,7 @@ def families(models: Iterable[str]) -> dict[str, list[str]]:
     known = all_models()
     of_family: dict[str, list[str]] = {}
     for model in sorted(set(models)):
-        classes = known.get(model.split()[0], [])
+        classes = known.get(model, [])
         of_family.setdefault(classes[-1].family if classes else "", []).append(model)
     return dict(sorted(of_family.items(), key=lambda item: (not item[0], item[0])))
 

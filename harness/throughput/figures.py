@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from chomsky_ladder.harness.figures import data as figure_data
+from chomsky_ladder.harness.config.presets import remark_of
+from chomsky_ladder.harness.figures.kinds.cost import cost
 from chomsky_ladder.harness.figures.style import (
     FAINT,
     INK,
@@ -32,6 +33,7 @@ from chomsky_ladder.harness.figures.style import (
     words,
 )
 from chomsky_ladder.harness.stats import view
+from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.throughput.bench import Row
 from chomsky_ladder.harness.throughput.families import MANY, Draw, panels
 from chomsky_ladder.harness.throughput.table import Found
@@ -105,7 +107,7 @@ def accuracy(found: Found, records: pd.DataFrame | None) -> pd.DataFrame:
         return best
     grid = found.grid
     for _, group in records.groupby("protocol", sort=True):
-        scores = figure_data.cost(view.cells_of(group))
+        scores = cost(view.cells_of(group))
         rows = []
         for score in scores[scores["runs"] > 0].to_dict("records"):
             row = found.row(score["model"], "train", length=grid["at"], batch=grid["tokens"] // grid["at"])
@@ -114,6 +116,7 @@ def accuracy(found: Found, records: pd.DataFrame | None) -> pd.DataFrame:
                 rows.append(kept | {"tokens_per_s": row["tokens_per_s"]})
         if len(rows) > len(best):
             best = pd.DataFrame(rows)
+            best.attrs["remark"] = remark_of(Identity.of(group.iloc[0]).protocol_name)
     return best
 
 
@@ -207,10 +210,10 @@ def draw_accuracy(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -
         ax.plot(row["tokens_per_s"], row["mean"], ls="", color=look.color, marker=look.marker, markersize=5.5)
     protocol = labels([data["protocol"].iloc[0]], width=90)[data["protocol"].iloc[0]]
     tasks = labels(data["tasks"].iloc[0].split("; "), width=30).values()
-    quick = " (a smoke run, not a result)" if protocol.split()[:1] == ["quick"] else ""
+    remark = f" ({data.attrs['remark']})" if data.attrs["remark"] else ""
     said = (
-        f"Accuracy of the protocol {protocol}{quick}: over {', '.join(tasks)}; bars: 95 % interval of a bootstrap. The "
-        f"speed is that of models of {report['grid']['parameters']:,} parameters at length "
+        f"Accuracy of the protocol {protocol}{remark}: over {', '.join(tasks)}; bars: 95 % interval of a bootstrap. "
+        f"The speed is that of models of {report['grid']['parameters']:,} parameters at length "
         f"{report['grid']['at']:,}, not of the very sizes that were scored."
     )
     return _finished(fig, data, report, looked, "Accuracy against throughput", said)

@@ -44,20 +44,20 @@ class Card:
 
     @classmethod
     def of(cls, run: "Run", provenance: dict[str, Any], *, group: str = "") -> "Card":
-        from chomsky_ladder.harness.config.protocols import labels  # with torch
+        from chomsky_ladder.harness.config.protocols import columns_of  # with torch
 
-        return cls._made(run.run_id, run.plain(), labels(run), provenance, family=run.model.family, group=group)
+        return cls._made(run.run_id, run.plain(), columns_of(run), provenance, family=run.model.family, group=group)
 
     @classmethod
     def read(cls, folder: RunFolder, *, group: str = "") -> "Card":
         """The card of a run whose code may be another by now: without a family then, or labels if it has no end."""
-        from chomsky_ladder.harness.config.protocols import labels
+        from chomsky_ladder.harness.config.protocols import columns_of
         from chomsky_ladder.harness.config.run import Run  # with torch
 
         tree, end = folder.config(), end_of(folder) or {}
         try:
             run = Run.from_plain(tree)
-            named, family = labels(run), run.model.family
+            named, family = columns_of(run), run.model.family
         except ValueError:
             named, family = {}, ""
         return cls._made(folder.path.name, tree, {**named, **end}, end.get("provenance"), family=family, group=group)

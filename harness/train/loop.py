@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import Busy, RunFolder
@@ -159,7 +159,7 @@ def _failed(run: Run, folder: RunFolder, error: Exception) -> RunFailed:
     said = f"{type(error).__name__}: {error}".splitlines()[0]
     made = provenance(run.task, run.model)
     trace = "".join(traceback.format_exception(error))
-    record = {**labels(run), "error": said, "kind": _kind(error), "traceback": trace, "provenance": made}
+    record = {**columns_of(run), "error": said, "kind": _kind(error), "traceback": trace, "provenance": made}
     try:
         folder.fail(record)
         where = f"traceback in {folder.path / 'failure.json'}"

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
@@ -156,7 +156,7 @@ class Member:
 
     def _outcome(self, status: str) -> dict[str, Any]:
         return {
-            **labels(self.run),
+            **columns_of(self.run),
             "status": status,
             "steps": self.counters.step,
             "tokens_per_step": tokens_per_step(self.run),

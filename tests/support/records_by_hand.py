@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from chomsky_ladder.harness.config.protocols import labels, preset_run
+from chomsky_ladder.harness.config.protocols import columns_of, preset_run
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.tables.files import Record
+from chomsky_ladder.harness.store.record import Record
 
 SCORES = (
     "s_rand",
@@ -76,7 +76,7 @@ def result_of(run: Run, **changes: Any) -> dict[str, Any]:
         "counts": {},
     }
     return {
-        **labels(run),
+        **columns_of(run),
         "status": "done",
         "steps": 20_000,
         "tokens_per_step": 5504.0,
@@ -100,7 +100,7 @@ def result_of(run: Run, **changes: Any) -> dict[str, Any]:
 
 def failure_of(run: Run, error: str = "RuntimeError: once") -> dict[str, Any]:
     """A failure as the loop writes it."""
-    return {**labels(run), "error": error, "traceback": "", "provenance": {"commit": "c0ffee", "dirty": True}}
+    return {**columns_of(run), "error": error, "traceback": "", "provenance": {"commit": "c0ffee", "dirty": True}}
 
 
 def folder_of(results: Path, run: Run) -> RunFolder:

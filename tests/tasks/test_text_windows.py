@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chomsky_ladder.harness.cli.main import main
-from chomsky_ladder.harness.config.protocols import preset_run, task_label
+from chomsky_ladder.harness.config.protocols import identity_of, preset_run
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.conform.suite import checks, run_check
 from chomsky_ladder.harness.store.folder import RunFolder
@@ -86,7 +86,7 @@ def test_a_run_is_named_by_the_text_and_not_by_its_place(tmp_path: Path, path: s
     base = preset_run("text", "lstm")
     here, there = (replace(base, task=Text(file=str(place))) for place in (path, elsewhere))
     assert here.run_id == there.run_id != base.run_id and here.plain()["task"]["file"] == path
-    assert task_label(here) == task_label(there) == f"text (file_sha256={here.task.file_sha256})"
+    assert identity_of(here).task == identity_of(there).task == f"text (file_sha256={here.task.file_sha256})"
     assert here.identity()["task"].keys() == {"name", "version", "file_sha256"}
     RunFolder(tmp_path, here.run_id).open(here)
     RunFolder(tmp_path, there.run_id).open(there)

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.registry import load_plugin
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.folder import RunFolder
@@ -170,7 +170,7 @@ def _lost(job: Job, settings: Exec, said: str) -> list[Fate]:
         record = {"error": error, "kind": "worker lost", "traceback": "", "provenance": provenance(run.task, run.model)}
         with suppress(OSError):  # a full disk: what is said must do
             folder.path.mkdir(parents=True, exist_ok=True)
-            folder.fail({**labels(run), **record})
+            folder.fail({**columns_of(run), **record})
         fates.append(Fate(run.run_id, "failed", f"failed: {error}"))
     return fates
 

@@ -10,7 +10,7 @@ import torch
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.frozen import open_frozen
-from chomsky_ladder.harness.config.protocols import protocol_label
+from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.evaluate import Evaluator
@@ -71,7 +71,7 @@ def test_the_name_of_a_run_has_the_strings_not_their_place(tmp_path: Path) -> No
     one, moved = exported(tmp_path / "a"), exported(tmp_path / "elsewhere" / "b")
     other = exported(tmp_path / "c", seed=1)
     assert run_on(one).run_id == run_on(moved).run_id != run_on(other).run_id
-    assert f"eval.file={open_frozen(str(one)).sha256[:12]}" in protocol_label(run_on(one))
+    assert f"eval.file={open_frozen(str(one)).sha256[:12]}" in identity_of(run_on(one)).protocol
 
 
 def test_a_run_is_scored_on_the_file_and_read_back_without_it(tmp_path: Path) -> None:

@@ -12,10 +12,8 @@ from chomsky_ladder.harness.config.protocols import (
     PROTOCOLS,
     find_protocol,
     grid,
-    model_label,
+    identity_of,
     preset_run,
-    protocol_label,
-    task_label,
 )
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Train
@@ -99,10 +97,10 @@ def test_a_preset_obeys_a_tasks_own_lengths(protocol: str, monkeypatch: pytest.M
     for where, names in free.items():  # the rest is the protocol's
         one, two = plain(getattr(run, where)), plain(getattr(other, where))
         assert {name for name in one if one[name] != two[name]} <= set(names)
-    assert (protocol_label(run), task_label(run), model_label(run)) == (protocol, "of_its_own", "lstm")
+    assert tuple(identity_of(run).labels().values()) == (protocol, "of_its_own", "lstm")
     assert all(cell.train.lengths == (7, 23) for cell in grid("of_its_own", "lstm", protocol=protocol))
     longer = replace(run, eval=replace(run.eval, lengths=(7, 24)))
-    assert protocol_label(longer) == f"{protocol} (eval.lengths=7..24)"
+    assert identity_of(longer).protocol == f"{protocol} (eval.lengths=7..24)"
 
 
 def test_a_task_may_have_one_length_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +121,7 @@ def test_a_grid_is_every_rate_with_every_seed(protocol: str) -> None:
     assert cell[0] == base
     for run in cell:
         assert replace(run, seed=0, train=replace(run.train, lr=base.train.lr)) == base
-        assert (protocol_label(run), task_label(run), model_label(run)) == (protocol, "parity", "lstm")
+        assert tuple(identity_of(run).labels().values()) == (protocol, "parity", "lstm")
 
 
 def test_a_grid_is_of_the_usual_protocol_and_refuses_an_unknown_one() -> None:
@@ -150,12 +148,12 @@ def test_a_label_says_the_version_from_the_second_on(
 ) -> None:
     run = preset_run("parity", "lstm")
     monkeypatch.setattr(find_task("parity"), "version", version)
-    assert (task_label(run), model_label(run)) == ("parity" + suffix, "lstm")
+    assert (identity_of(run).task, identity_of(run).model) == ("parity" + suffix, "lstm")
     monkeypatch.setattr(find_model("lstm"), "version", version)
-    assert model_label(run) == "lstm" + suffix
+    assert identity_of(run).model == "lstm" + suffix
     changed = replace(run, model=replace(run.model, d_model=16))
-    assert model_label(changed) == f"lstm{suffix} (d_model=16)"
-    assert protocol_label(run) == "xlstm_20k"
+    assert identity_of(changed).model == f"lstm{suffix} (d_model=16)"
+    assert identity_of(run).protocol == "xlstm_20k"
 
 
 def test_an_unknown_protocol_is_refused() -> None:
@@ -169,14 +167,14 @@ def test_an_unknown_protocol_is_refused() -> None:
 def test_a_preset_is_labelled_with_its_name_alone(protocol: str) -> None:
     for task, model in PAIRS:
         run = preset_run(task, model, protocol=protocol)
-        assert (protocol_label(run), task_label(run), model_label(run)) == (protocol, task, model)
+        assert tuple(identity_of(run).labels().values()) == (protocol, task, model)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_rate_and_the_seed_are_in_no_label(protocol: str) -> None:
     run = preset_run("parity", "lstm", protocol=protocol)
     run = replace(run, seed=5, train=replace(run.train, lr=0.5))
-    assert (protocol_label(run), task_label(run), model_label(run)) == (protocol, "parity", "lstm")
+    assert tuple(identity_of(run).labels().values()) == (protocol, "parity", "lstm")
 
 
 OTHER: dict[str, dict[str, tuple[Any, str]]] = {
@@ -224,8 +222,8 @@ def test_every_setting_of_training_and_evaluation_is_tried() -> None:
 def test_a_deviating_setting_is_in_the_protocols_label(where: str, name: str) -> None:
     run, (value, shown) = preset_run("parity", "lstm", protocol="xlstm"), OTHER[where][name]
     run = replace(run, **{where: replace(getattr(run, where), **{name: value})})
-    assert protocol_label(run) == f"xlstm ({where}.{name}={shown})"
-    assert (task_label(run), model_label(run)) == ("parity", "lstm")
+    assert identity_of(run).protocol == f"xlstm ({where}.{name}={shown})"
+    assert (identity_of(run).task, identity_of(run).model) == ("parity", "lstm")
 
 
 def test_several_deviations_are_all_named() -> None:
@@ -237,12 +235,12 @@ def test_several_deviations_are_all_named() -> None:
         train=replace(run.train, lr=0.5, steps=7, clip=0.5),
         eval=replace(run.eval, test=9),
     )
-    assert protocol_label(run) == (
+    assert identity_of(run).protocol == (
         "grazzi (train.steps=7, train.clip=0.5, eval.test=9, "
         "task.count=input, task.query=token, task.supervision=dense)"
     )
-    assert task_label(run) == "mod_arithmetic (modulus=7, operators=+-)"
-    assert model_label(run) == "transformer (num_blocks=2, num_heads=2)"
+    assert identity_of(run).task == "mod_arithmetic (modulus=7, operators=+-)"
+    assert identity_of(run).model == "transformer (num_blocks=2, num_heads=2)"
 
 
 @pytest.mark.parametrize(
@@ -258,12 +256,15 @@ def test_several_deviations_are_all_named() -> None:
 def test_a_layout_is_a_protocol_of_its_own(task: str, name: str, value: str) -> None:
     run = preset_run(task, "lstm")
     run = replace(run, task=replace(run.task, **{name: value}))
-    assert protocol_label(run) == f"xlstm_20k (task.{name}={value})"
-    assert (task_label(run), model_label(run)) == (task, "lstm")
+    assert identity_of(run).protocol == f"xlstm_20k (task.{name}={value})"
+    assert (identity_of(run).task, identity_of(run).model) == (task, "lstm")
 
 
 def test_a_deviation_is_from_the_runs_own_preset() -> None:
     run = preset_run("parity", "lstm", protocol="slice")
-    assert protocol_label(replace(run, task=replace(run.task, supervision="final"))) == "slice (task.supervision=final)"
-    assert protocol_label(replace(preset_run("parity", "lstm"), protocol="xlstm")) == "xlstm (train.steps=20000)"
-    assert model_label(replace(preset_run("mod_arithmetic", "lstm"), protocol="grazzi")) == "lstm (num_blocks=2)"
+    assert (
+        identity_of(replace(run, task=replace(run.task, supervision="final"))).protocol
+        == "slice (task.supervision=final)"
+    )
+    assert identity_of(replace(preset_run("parity", "lstm"), protocol="xlstm")).protocol == "xlstm (train.steps=20000)"
+    assert identity_of(replace(preset_run("mod_arithmetic", "lstm"), protocol="grazzi")).model == "lstm (num_blocks=2)"

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 
 from chomsky_ladder.harness.config.run import Eval, Train
-from chomsky_ladder.harness.figures.data import chosen_tasks, cost, heat_map, ladder, learning, lengths
+from chomsky_ladder.harness.figures.kinds.cost import chosen_tasks, cost
 from chomsky_ladder.harness.stats.view import CLASSES, LEVELS, cells_of, training_lengths
+from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.tasks.base import LEVELS as TASK_LEVELS
 from support.records_by_hand import frame, record
+from support.scenes import heat_map, ladder, learning, lengths
 
 
 def rows_of(data: pd.DataFrame, **fixed: object) -> pd.DataFrame:
@@ -98,17 +100,21 @@ def test_lengths_hold_every_bin_of_every_seed_and_the_range_trained_on() -> None
         ("somebody's", ["40..64"], None),
     ],
 )
-def test_training_lengths_are_read_from_the_label(
+def test_training_lengths_are_those_of_the_protocol_and_its_changes(
     protocol: str, test_bins: list[str], trained: tuple[int, int] | None
 ) -> None:
-    assert training_lengths(protocol, test_bins) == trained
+    assert training_lengths(under(protocol), test_bins) == trained
+
+
+def under(protocol: str) -> Identity:
+    return Identity.of({"protocol": protocol, "task": "parity", "model": "lstm"})
 
 
 def test_defaults_of_training_and_test_lengths_are_those_of_a_run() -> None:
-    assert training_lengths("xlstm") == Train().lengths
+    assert training_lengths(under("xlstm")) == Train().lengths
     low, *highs = Eval().bins
     names = [f"{a}..{b}" for a, b in zip([low, *(edge + 1 for edge in highs)], highs, strict=False)]
-    assert training_lengths("xlstm", names) == Train().lengths
+    assert training_lengths(under("xlstm"), names) == Train().lengths
     assert tuple(TASK_LEVELS) == tuple(LEVELS)
 
 

@@ -14,12 +14,13 @@ import pytest
 from matplotlib.image import imread
 
 from chomsky_ladder.harness.figures import write as figures
-from chomsky_ladder.harness.figures.data import cost, heat_map, ladder, learning, lengths
+from chomsky_ladder.harness.figures.kinds.cost import cost
 from chomsky_ladder.harness.figures.names import folder_name
 from chomsky_ladder.harness.figures.style import labels, looks
 from chomsky_ladder.harness.figures.write import write
 from chomsky_ladder.harness.stats.view import cells_of
 from support.records_by_hand import frame, record
+from support.scenes import heat_map, ladder, learning, lengths
 
 FIGURES = ("heat_map", "ladder", "lengths", "cost", "validation", "loss")
 ROOT = Path(__file__).parents[3]
@@ -244,7 +245,7 @@ def test_no_two_models_look_alike() -> None:
     assert len({(look.color, look.marker) for look in looked.values()}) == 77
 
 
-DRAWING = re.compile(r"figures\.(?!data$|names$)\w+|inside\.(draw_\w+|figures)|throughput\.(figures|families)")
+DRAWING = re.compile(r"figures\.(?!plot$|names$)[\w.]+|inside\.(draw_\w+|figures)|throughput\.(figures|families)")
 
 
 def test_nothing_but_figures_imports_matplotlib() -> None:

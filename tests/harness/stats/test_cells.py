@@ -18,7 +18,7 @@ from chomsky_ladder.harness.stats.cell_stats import (
     times_to_accuracy,
     wilson,
 )
-from chomsky_ladder.harness.tables.files import cells
+from chomsky_ladder.harness.stats.cells import cells
 from support.records_by_hand import frame, record
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.tables.files import Record, collect, stored
+from chomsky_ladder.harness.store.record import Record, collect, stored
 from support.records_by_hand import FLOORS, SCORES, failure_of, filled, folder_of, result_of, runs
 
 
@@ -27,6 +27,11 @@ def test_a_finished_run_becomes_a_record(tmp_path: Path) -> None:
         "task": "parity",
         "level": "regular",
         "model": "lstm (d_model=16)",
+        "protocol_name": "xlstm_20k",
+        "task_name": "parity",
+        "model_name": "lstm",
+        "settings": '{"eval.test":9,"model.d_model":16}',
+        "traits": "tracks_state",
         "lr": 1e-2,
         "seed": 7,
         "status": "done",
@@ -92,7 +97,7 @@ def test_a_record_needs_nothing_of_a_runs_config(change: str, tmp_path: Path) ->
     old = RunFolder(tmp_path, "parity-of-old")
     old.path.mkdir()
     (old.path / "config.json").write_text("{" if change == "not even JSON" else json.dumps(tree))
-    old.finish(result_of(run, run_id="parity-of-old", protocol="of_old", task="of old"))
+    old.finish(result_of(run, run_id="parity-of-old", protocol_name="of_old", task_name="of old"))
     found = collect(tmp_path).set_index("run_id")
     assert set(found.index) == {run.run_id, "parity-of-old"}
     assert found.loc["parity-of-old", ["protocol", "task", "test"]].tolist() == ["of_old", "of old", 0.875]

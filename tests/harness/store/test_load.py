@@ -20,7 +20,7 @@ from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.clean import targets
 from chomsky_ladder.harness.sweep.sweep import left_of
-from chomsky_ladder.harness.tables import files as tables
+from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.tasks.base import LEVELS
 from support.records_by_hand import result_of
 

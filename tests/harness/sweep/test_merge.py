@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.store.files import read_json
-from chomsky_ladder.harness.store.record import recorded
+from chomsky_ladder.harness.store.record import Record, collect, recorded
+from chomsky_ladder.harness.store.status import survey
 from chomsky_ladder.harness.sweep.merge import Merged, merge
-from chomsky_ladder.harness.tables.files import collect
 from support.folders_to_merge import OTHER, RUN, THIRD, content, finished, row_of
 from support.folders_to_merge import here as here
 from support.folders_to_merge import there as there
@@ -31,6 +32,21 @@ def test_a_finished_run_is_taken_whole(there: Path, here: Path) -> None:
     after = (here / "records.csv").read_bytes()
     collect(here)
     assert (here / "records.csv").read_bytes() == after
+
+
+def test_a_line_of_a_plugins_second_version_is_taken_and_counted_with_its_task(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(OTHER.task), "version", 2)
+    run = replace(OTHER, seed=5)  # made anew, so that its id is of the second version
+    line = Record.model_validate({k: v for k, v in row_of(run).items() if v is not None} | columns_of(run))
+    assert line.task == f"{run.task.name} v2" and (line.task_name, line.settings) == (run.task.name, line.settings)
+    (tmp_path / "lines").mkdir()
+    frame(line.model_dump()).to_csv(tmp_path / "lines" / "records.csv", index=False)
+    assert merge([tmp_path / "lines"], here) == Merged(lines=[run.run_id])
+    folder_of(here, replace(run, seed=6))
+    finished(here, run)
+    assert {(each.task, each.model) for each in survey(here)} == {(run.task.name, run.model.name)}
 
 
 def test_a_second_merge_changes_nothing(there: Path, here: Path) -> None:

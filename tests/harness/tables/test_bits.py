@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from chomsky_ladder.harness.config.protocols import labels, preset_run
+from chomsky_ladder.harness.config.protocols import identity_of, preset_run
 from chomsky_ladder.harness.figures.names import folder_name
 from chomsky_ladder.harness.page.html import page
-from chomsky_ladder.harness.tables.bits import bits_of, unrounded
-from chomsky_ladder.harness.tables.kinds import table, write_all
+from chomsky_ladder.harness.tables.kinds.bits import is_rounded, unrounded
+from chomsky_ladder.harness.tables.write import table, write_all
 from support.records_by_hand import frame, record
 
 PLAIN, DENSE = "xlstm", "xlstm (task.supervision=dense)"
@@ -20,9 +20,9 @@ PLAIN, DENSE = "xlstm", "xlstm (task.supervision=dense)"
 def test_the_label_of_a_run_tells_its_bits_and_whom_it_stands_beside(bits: int, changes: dict) -> None:
     run = preset_run("parity", "lstm", protocol="xlstm")
     plain = replace(run, task=replace(run.task, supervision="dense"), train=replace(run.train, **changes))
-    rounded = labels(replace(plain, train=replace(plain.train, qat=bits)))["protocol"]
-    assert bits_of(rounded) == bits and unrounded(rounded) == labels(plain)["protocol"]
-    assert ("qat" in rounded) == (bits > 0)
+    rounded = identity_of(replace(plain, train=replace(plain.train, qat=bits)))
+    assert is_rounded(rounded.columns()) == (bits > 0) and unrounded(rounded) == identity_of(plain).protocol
+    assert rounded.settings.get("train.qat", 0) == bits and ("qat" in rounded.protocol) == (bits > 0)
 
 
 def test_every_number_of_bits_stands_at_its_own_rate() -> None:

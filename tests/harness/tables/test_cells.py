@@ -7,7 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from chomsky_ladder.harness.tables.files import cells, collect, markdown, stored
+from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.store.record import collect, stored
+from chomsky_ladder.harness.tables.write import markdown
 from support.records_by_hand import FLOORS, filled, frame, record
 
 

@@ -9,12 +9,14 @@ import pytest
 
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.cli.tables import TableOptions
-from chomsky_ladder.harness.tables.files import write
-from chomsky_ladder.harness.tables.kinds import COMPARED, ENDINGS, KINDS, Format, Kind
+from chomsky_ladder.harness.tables.kind import all_kinds
 from chomsky_ladder.harness.tables.published import Paper
+from chomsky_ladder.harness.tables.write import ENDINGS, Format, write
 from support.records_by_hand import filled, frame, record
 
 ROOT = Path(__file__).parents[3]
+KINDS = [kind.name for kind in all_kinds() if kind.name not in ("bits", "text")]  # of any suite
+COMPARED = [kind.name for kind in all_kinds() if kind.against]
 CURVE = {"test_bins": '{"40..64":0.9}', "content_free_bins": '{"40..64":0.5}'}
 
 
@@ -49,7 +51,7 @@ def test_the_committed_tables_come_from_the_committed_records(name: str, tmp_pat
 @pytest.mark.parametrize("form", ENDINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_and_a_format_are_printed_and_not_written(
-    kind: Kind, form: Format, results: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, form: Format, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["table", "--kind", kind, "--format", form, "--results", str(results)]) == 0
     begins = {"markdown": "### ", "csv": "protocol,", "latex": "% needs", "html": "<div>"}
@@ -100,7 +102,8 @@ def test_all_says_which_kinds_there_are_none_of(tmp_path: Path, capsys: pytest.C
     [
         (["--all", "--kind", "cost"], "--all is every --kind"),
         (["--all", "--format", "html"], "--all is every --kind"),
-        (["--kind", "speed"], "invalid choice 'speed'"),
+        (["--kind", "speed"], "unknown table kind 'speed'; there are accuracy, bits"),
+        (["--kind", "acuracy"], "unknown table kind 'acuracy'; did you mean accuracy?"),
         (["--format", "pdf"], "invalid choice 'pdf'"),
         (["--against", "mamba3"], "invalid choice 'mamba3'"),
         (["--kind", "lengths", "--against", "xlstm"], "no published values for a table of lengths"),
@@ -113,10 +116,15 @@ def test_mistakes_are_one_line(words: list[str], says: str, results: Path, capsy
     assert not (results / "tables").exists()
 
 
-def test_the_options_are_the_kinds_formats_and_papers_there_are() -> None:
+def test_the_kinds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", "--kinds"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [kind.name for kind in all_kinds()]
+
+
+def test_the_options_are_the_formats_and_papers_there_are() -> None:
     """They are written out a second time, so that a line is parsed without pandas."""
     hints = get_type_hints(TableOptions)
-    for name, there in (("kind", Kind), ("format", Format), ("against", Paper)):
+    for name, there in (("format", Format), ("against", Paper)):
         assert get_args(hints[name]) == (there, type(None))
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from chomsky_ladder.harness.tables.files import cells, collect, markdown, write
+from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.store.record import collect
+from chomsky_ladder.harness.tables.write import markdown, write
 from support.records_by_hand import filled, folder_of, frame, record, result_of, runs
 
 

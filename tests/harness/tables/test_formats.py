@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chomsky_ladder.harness.tables import files as tables
-from chomsky_ladder.harness.tables.files import cells
+from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.formats import html_fragment, latex, markdown
-from chomsky_ladder.harness.tables.kinds import table
 from chomsky_ladder.harness.tables.sheets import Column, Entry, Line, Sheet, accuracy_sheet
+from chomsky_ladder.harness.tables.write import table, text
 from support.records_by_hand import frame, record
 
 HOSTILE = (
@@ -140,7 +140,7 @@ def test_csv_keeps_every_name_to_the_letter(tmp_path: Path) -> None:
     names = [*HOSTILE, "two\nlines", "comma, quote \" and 'more'", "=1+1"]
     rows = [record(task=name, model=f"of {name}", **CURVE) for name in names]
     for kind in ("accuracy", "lengths"):
-        (tmp_path / "table.csv").write_text(table(frame(*rows), kind).text("csv"), newline="")
+        (tmp_path / "table.csv").write_text(text(table(frame(*rows), kind), "csv"), newline="")
         with (tmp_path / "table.csv").open(newline="") as file:
             found = {(row["task"], row["model"]) for row in csv.DictReader(file) if row["model"]}
         assert found == {(name, f"of {name}") for name in names}

@@ -26,7 +26,7 @@ BY_HAND = [  # our task and model, and what the paper prints
 
 
 def test_the_files_are_the_transcribed_ones_and_each_has_a_source() -> None:
-    folder = files("harness") / "published"
+    folder = files("chomsky_ladder.harness.tables") / "papers"
     found = {path.name for path in folder.iterdir() if path.name.endswith(".csv")}
     assert found == set(SHA256) == {name for entry in sources().values() for name in entry["tables"]}
     for name, digest in SHA256.items():
@@ -68,14 +68,14 @@ def test_every_name_of_ours_is_a_task_or_a_model_and_meets_one_of_theirs() -> No
 def test_names_are_labels_that_runs_have() -> None:
     from dataclasses import replace
 
-    from chomsky_ladder.harness.config.protocols import model_label, preset_run, task_label
+    from chomsky_ladder.harness.config.protocols import identity_of, preset_run
 
     paper = published("xlstm")
     run = preset_run("parity", "xlstm")
-    ratios = {model_label(replace(run, model=replace(run.model, ratio=ratio))) for ratio in ("1:1", "1:0", "0:1")}
-    others = {model_label(preset_run("parity", name)) for name in paper.models if " " not in name}
+    ratios = {identity_of(replace(run, model=replace(run.model, ratio=ratio))).model for ratio in ("1:1", "1:0", "0:1")}
+    others = {identity_of(preset_run("parity", name)).model for name in paper.models if " " not in name}
     assert ratios | others == set(paper.models)
-    assert {task_label(preset_run(name, "lstm")) for name in paper.tasks} == set(paper.tasks)
+    assert {identity_of(preset_run(name, "lstm")).task for name in paper.tasks} == set(paper.tasks)
 
 
 def test_the_papers_budget_is_the_presets_but_for_its_seeds() -> None:

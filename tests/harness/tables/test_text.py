@@ -1,6 +1,7 @@
 """The table of perplexities from hand-made records: what stands in it, and that it compares nothing it may not."""
 
 import math
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,9 @@ import pytest
 
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.registry import find_model
-from chomsky_ladder.harness.tables.kinds import table
+from chomsky_ladder.harness.tables.kinds.text import BOUNDS, THEIRS
 from chomsky_ladder.harness.tables.published import read
-from chomsky_ladder.harness.tables.text import BOUNDS, THEIRS
+from chomsky_ladder.harness.tables.write import table
 from chomsky_ladder.tasks.text import ENTROPY_RATE, UNIGRAM_ENTROPY
 from support.records_by_hand import frame, record
 
@@ -79,9 +80,9 @@ def test_the_rate_is_chosen_on_validation_and_never_on_perplexity() -> None:
 
 
 def test_the_names_are_models_here_and_there() -> None:
-    assert set(THEIRS.values()) <= set(read("slimpajama_perplexity.csv")["model"])
-    for label in THEIRS:
-        find_model(label.split()[0])
+    assert {theirs for *_, theirs in THEIRS} <= set(read("slimpajama_perplexity.csv")["model"])
+    for name, settings, _ in THEIRS:
+        assert settings.keys() <= {field.name for field in fields(find_model(name))}
     assert find_model("xlstm")().ratio not in ("1:0", "7:1")
 
 

@@ -13,13 +13,13 @@ from chomsky_ladder.harness.throughput.families import MANY, families, panels
 from chomsky_ladder.harness.throughput.figures import write
 
 ROOT = Path(__file__).parents[3]
-MODELS = ["lstm", "gru", "xlstm (ratio=0:1)", "xlstm (ratio=1:0)", "mamba", "of_a_plugin $^{", "transformer"]
+MODELS = ["lstm", "gru", "xlstm", "rnn", "mamba", "of_a_plugin $^{", "transformer"]
 
 
 def test_models_are_told_apart_by_their_family() -> None:
     assert families(MODELS) == {
         "attention": ["transformer"],
-        "recurrent": ["gru", "lstm", "xlstm (ratio=0:1)", "xlstm (ratio=1:0)"],
+        "recurrent": ["gru", "lstm", "rnn", "xlstm"],
         "state space": ["mamba"],
         "": ["of_a_plugin $^{"],
     }

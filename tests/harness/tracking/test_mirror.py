@@ -117,8 +117,8 @@ def test_a_killed_run_leaves_its_lines_and_no_process(tmp_path: Path) -> None:
 import os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from records_by_hand import folder_of, runs
-from chomsky_ladder.harness.mirror import mirrored
+from support.records_by_hand import folder_of, runs
+from chomsky_ladder.harness.tracking.mirror import mirrored
 results, run = Path(sys.argv[1]), runs()[0]
 folder = folder_of(results, run)
 mirror = mirrored([(run, {})], results, mode="offline", patience=5)

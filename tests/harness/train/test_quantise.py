@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import labels
+from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.registry import all_models, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.inside import probe, worldmodel
@@ -233,7 +233,7 @@ def test_a_run_goes_on_bit_for_bit(count: int, tmp_path: Path, monkeypatch: pyte
 def test_the_bits_are_part_of_the_run_and_of_its_label() -> None:
     plain, few = (run_of("lstm", train=replace(EXACT, qat=bits)) for bits in (0, 4))
     assert plain.run_id != few.run_id
-    assert "train.qat=4" in labels(few)["protocol"] and "qat" not in labels(plain)["protocol"]
+    assert "train.qat=4" in columns_of(few)["protocol"] and "qat" not in columns_of(plain)["protocol"]
     assert "qat" not in plain.identity()["train"]
     with pytest.raises(ValueError, match=r"train\.qat: .*not 3"):
         replace(EXACT, qat=3)

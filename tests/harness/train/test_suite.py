@@ -10,7 +10,7 @@ import pytest
 
 from chomsky_ladder.harness.config.parts import plain
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.config.protocols import grid, preset_run, protocol_label, task_label
+from chomsky_ladder.harness.config.protocols import grid, identity_of, preset_run
 from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.harness.train import suite
 from chomsky_ladder.tasks.parity import Parity
@@ -73,7 +73,7 @@ def test_another_version_of_a_task_is_refused(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ValueError, match=r"^older has version 0 of parity, and this code makes 1$"):
         grid("parity", "lstm", protocol="older")
     run = preset_run("even_pairs", "lstm", protocol="older")
-    assert (protocol_label(run), task_label(run)) == ("older", "even_pairs")
+    assert (identity_of(run).protocol, identity_of(run).task) == ("older", "even_pairs")
 
 
 def test_a_suite_is_frozen_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats import view
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
 from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.tables.kind import Kind, Made, register
 from chomsky_ladder.harness.tables.sheets import (
     DASH,
     FLOORS,
@@ -22,7 +24,6 @@ from chomsky_ladder.harness.tables.sheets import (
     cell_text,
     floor_name,
     spread_text,
-    warning_of,
 )
 
 Place = tuple[str, str]  # training, test, all or further; and the lengths
@@ -30,7 +31,7 @@ Place = tuple[str, str]  # training, test, all or further; and the lengths
 _NOT_TESTED = "Nothing may be bold: models are only tested against each other on all test lengths together."
 
 
-def lengths(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
+def lengths(records: pd.DataFrame) -> Made:
     """The sheets of one protocol, in the hierarchy's order, and a row for every number in them."""
     found = view.cells_of(records)
     texts = {(row["task"], row["model"]): cell_text(row) for _, row in cells(records).iterrows()}
@@ -41,7 +42,7 @@ def lengths(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
             sheets.append(_sheet(of_task, texts))
             rows += _rows(of_task)
     columns = ("protocol", "level", "task", "model", "floor", "scaled", "kind", "lengths", "mean", "std", "n")
-    return tuple(sheets), pd.DataFrame(rows, columns=list(columns))
+    return Made(tuple(sheets), pd.DataFrame(rows, columns=list(columns)))
 
 
 def _sheet(cells_here: Sequence[view.Cell], texts: dict[tuple[str, str], str]) -> Sheet:
@@ -62,7 +63,8 @@ def _sheet(cells_here: Sequence[view.Cell], texts: dict[tuple[str, str], str]) -
     names = {"training": "training", "test": "test", "all": "test", "further": "further"}
     columns = tuple(Column(shown, names[kind], "all" if kind == "all" else "") for kind, shown in places)
     title = f"{seen.protocol}: {seen.task}"
-    return Sheet(title, (lead,), "model", columns, tuple(lines), (_NOT_TESTED,), warning_of(seen.protocol))
+    warning = warning_of(seen.identity.protocol_name)
+    return Sheet(title, (lead,), "model", columns, tuple(lines), (_NOT_TESTED,), warning)
 
 
 def _rows(cells_here: Sequence[view.Cell]) -> list[dict[str, Any]]:
@@ -101,7 +103,7 @@ def _scores(cell: view.Cell) -> dict[Place, list[float]]:
         return {}
     scores: dict[Place, list[float]] = {}
     by_run = [json.loads(run["test_bins"]) for run in cell.runs]
-    trained = view.training_lengths(cell.stats.protocol, by_run[0])
+    trained = view.training_lengths(cell.stats.identity, by_run[0])
     low_high = f"{trained[0]}..{trained[1]}" if trained else "as trained"
     edges = [_ends(name) for bins in by_run for name in bins]
     tested = f"{min(low for low, _ in edges)}..{max(high for _, high in edges)}" if edges else "as tested"
@@ -138,3 +140,6 @@ def _entry(values: Sequence[float]) -> Entry:
 def _ends(name: str) -> tuple[int, int]:
     low, _, high = name.partition("..")
     return (int(low), int(high or low)) if low.isdigit() else (0, 0)
+
+
+register(Kind(name="lengths", about="accuracy by length, a sheet a task", make=lengths, rank=2))

@@ -8,34 +8,36 @@ rounded run of it was tried.
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cell_stats import SOLVED, cell_stats
 from chomsky_ladder.harness.stats.cells import cells
-from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, cell_text, warning_of
+from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
+from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, cell_text
 
 BITS = (0, 8, 4, 2)  # 0: the weights as they are
 
-_NAMED = "train.qat="
+_SETTING = "train.qat"
 
 
-def bits_of(protocol: str) -> int:
-    """Those that its label names."""
-    return next((int(change.removeprefix(_NAMED)) for change in _changes(protocol) if change.startswith(_NAMED)), 0)
+def unrounded(identity: Identity) -> str:
+    """The protocol's label but for its bits."""
+    return identity.protocol_parts(_SETTING).whole
 
 
-def unrounded(protocol: str) -> str:
-    """The label of what it is but for its bits."""
-    kept = [change for change in _changes(protocol) if not change.startswith(_NAMED)]
-    return protocol.partition(" (")[0] + (f" ({', '.join(kept)})" if kept else "")
+def is_rounded(row: Row) -> bool:
+    return Identity.of(row).settings.get(_SETTING, 0) > 0
 
 
-def bits(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
+def bits(records: pd.DataFrame) -> Made:
     """Of protocols that are one but for their bits: a sheet a task, models x bits, and a row for every cell."""
     found = cells(records)
     reached = {(cell.protocol, cell.task, cell.model): cell.reached for cell in cell_stats(records)}
     shares = [reached[place] for place in zip(found["protocol"], found["task"], found["model"], strict=True)]
+    identities = [Identity.of(row) for row in found.to_dict("records")]
     found = found.assign(
-        bits=found["protocol"].map(bits_of),
-        protocol=found["protocol"].map(unrounded),
+        bits=[identity.settings.get(_SETTING, 0) for identity in identities],
+        protocol=[unrounded(identity) for identity in identities],
         reached=[share.hits for share in shares],
         runs=[share.n for share in shares],
     )
@@ -43,12 +45,7 @@ def bits(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
     found = found[[place in rounded for place in zip(found["task"], found["model"], strict=True)]]
     sheets = tuple(_sheet(of_task) for _, of_task in found.groupby("task", sort=True))
     named = ("protocol", "task", "model", "bits", "mean", "std", "n", "reached", "runs", "lr")
-    return sheets, found.reindex(columns=list(named)).sort_values(["task", "model"], kind="stable")
-
-
-def _changes(protocol: str) -> list[str]:
-    named = protocol.partition(" (")[2].removesuffix(")")
-    return named.split(", ") if named else []
+    return Made(sheets, found.reindex(columns=list(named)).sort_values(["task", "model"], kind="stable"))
 
 
 def _sheet(found: pd.DataFrame) -> Sheet:
@@ -61,9 +58,23 @@ def _sheet(found: pd.DataFrame) -> Sheet:
         "Scaled test accuracy, mean ± standard deviation over (seeds), of models trained and scored with weight "
         f"matrices of so many bits; behind the semicolon, how many of the runs at that rate reached {SOLVED:g}."
     )
+    warning = warning_of(found["protocol_name"].iloc[0])
     columns = tuple(Column(f"{bits} bits" if bits else "not rounded") for bits in BITS)
-    return Sheet(f"{protocol}: bits for {task}", (lead,), "model", columns, tuple(lines), warning=warning_of(protocol))
+    return Sheet(f"{protocol}: bits for {task}", (lead,), "model", columns, tuple(lines), warning=warning)
 
 
 def _entry(cell: pd.Series) -> Entry:
     return Entry((f"{cell_text(cell)}; {cell['reached']}/{cell['runs']}",))
+
+
+register(
+    Kind(
+        name="bits",
+        about="accuracy by the bits of the weights, where some were rounded",
+        make=bits,
+        together=unrounded,
+        when=lambda records: any(map(is_rounded, records.to_dict("records"))),
+        why_not="no run is of rounded weights (--train.qat)",
+        rank=6,
+    )
+)

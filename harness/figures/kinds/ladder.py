@@ -1,11 +1,14 @@
 """The ladder figure: one ladder a model, one rung a class, a flag on the highest rung it climbs."""
 
+import math
+from typing import Literal
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
-from chomsky_ladder.harness.figures.data import HELD
+from chomsky_ladder.harness.figures.plot import Plot, Scene, one_a_task, register, rows_of
 from chomsky_ladder.harness.figures.style import (
     CLASS_COLOURS,
     CLASS_TINTS,
@@ -21,14 +24,60 @@ from chomsky_ladder.harness.figures.style import (
     labels,
     on,
 )
-from chomsky_ladder.harness.stats.view import CLASSES
+from chomsky_ladder.harness.stats.view import (
+    CLASSES,
+    tested_lengths,
+)
+
+HELD = 0.9  # the mean scaled accuracy from which a task counts as held
 
 _ROW = 14  # ladders side by side
 _SIDE, _RUNG = 1.15, 0.52  # inches: the classes' names, the height of a class
 _TOP = 0.3  # of a class, over the highest, for the flag
 
+Rung = Literal["held", "missed", "unknown"]
 
-def draw(data: pd.DataFrame, *, tested: tuple[int, int] | None) -> Figure:
+
+def ladder(scene: Scene, *, held: float = HELD) -> pd.DataFrame:
+    """A row for every model and class. `climbed` marks the one on which it stands.
+
+    A task is measured where a run finished or diverged, and where the floor of length and position lies under `held`;
+    it is held where the mean over runs reaches `held`. A class is held if at least half of its measured tasks are,
+    unknown if none is measured. A model stands on the highest held class with no missed one below it.
+    """
+    cells = scene.cells
+    floors = {cell.stats.task: cell.scaled(cell.runs[0]["content_free"]) for cell in one_a_task(cells)}
+    tasks: dict[tuple[str, str], dict[str, bool]] = {}
+    models = sorted({cell.stats.model for cell in cells if cell.stats.level in CLASSES})
+    for cell in cells:
+        seen, floor = cell.stats, floors.get(cell.stats.task)
+        if seen.measure != "test" and (seen.n or seen.diverged) and (floor is None or floor < held):
+            mean = math.fsum(seen.outcomes) / len(seen.outcomes)
+            tasks.setdefault((seen.model, seen.level), {})[seen.task] = mean >= held
+    rows = []
+    for model in models:
+        stands, is_open = None, True
+        for level in CLASSES:
+            own = tasks.get((model, level), {})
+            rung: Rung = "unknown" if not own else "held" if 2 * sum(own.values()) >= len(own) else "missed"
+            is_open = is_open and rung != "missed"
+            stands = level if is_open and rung == "held" else stands
+            names = {
+                "held_tasks": "; ".join(sorted(task for task, is_held in own.items() if is_held)),
+                "missed_tasks": "; ".join(sorted(task for task, is_held in own.items() if not is_held)),
+            }
+            counts = {"held": sum(own.values()), "measured": len(own)}
+            rows.append({"model": model, "level": level, "rung": rung, **counts, **names})
+        for row in rows[-len(CLASSES) :]:
+            row["climbed"] = row["level"] == stands
+    protocol = {"protocol": cells[0].stats.protocol} if cells else {}
+    columns = ("protocol", "model", "level", "rung", "held", "measured", "climbed", "held_tasks", "missed_tasks")
+    if not tasks:
+        return rows_of([], columns)
+    return rows_of([{**protocol, **row} for row in rows], columns)
+
+
+def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     rows = {str(model): part.set_index("level") for model, part in data.groupby("model", sort=True)}
     order = sorted(rows, key=lambda model: (_height(rows[model]), _share(rows[model]), model))
     parts = in_rows(order, _ROW)
@@ -50,8 +99,9 @@ def draw(data: pd.DataFrame, *, tested: tuple[int, int] | None) -> Figure:
             middle = (i + 0.5) * column / _RUNG
             _ladder(ax, rows[model], middle=middle, half=min(0.36 * column, 0.36) / _RUNG)
             ax.text(middle + (0.05 if "rotation" in turned else 0), -0.14, names[model], va="top", **turned)
+    tested = tested_lengths(scene.cells)
     lengths = f"lengths {tested[0]} to {tested[1]}" if tested else "the test lengths"
-    head(fig, "How far up the Chomsky hierarchy?", str(data["protocol"].iloc[0]))
+    head(fig, "How far up the Chomsky hierarchy?", scene)
     caption(
         fig,
         step * len(parts),
@@ -123,3 +173,15 @@ def _flag(ax: Axes, colour: str, *, x: float, y: float) -> None:
     ax.plot([x, x], [y, y + 0.38], color=INK, lw=1.1, solid_capstyle="round", zorder=6)
     cloth = [(x, y + 0.4), (x - 0.44, y + 0.27), (x, y + 0.14)]
     ax.add_patch(Polygon(cloth, closed=True, facecolor=colour, edgecolor=INK, lw=0.6, zorder=7))
+
+
+register(
+    Plot(
+        name="ladder",
+        title="The highest class each model climbs",
+        data=ladder,
+        draw=draw,
+        why_not="no task counts",
+        rank=1,
+    )
+)

@@ -13,45 +13,54 @@ from typing import Any
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
 from chomsky_ladder.harness.stats.view import Cell, cells_of
+from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.published import read, sources
-from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, warning_of
+from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
 _PAPER = "xlstm_language"
-_NAMES = {"transformer": "llama", "xlstm (ratio=1:0)": "xlstm_1_0", "xlstm (ratio=7:1)": "xlstm_7_1"}
-_SAME = ("mamba", "h3", "hyena", "rwkv4", "rwkv5", "rwkv6", "retention", "hgrn", "gla", "hgrn2")
-THEIRS = {**_NAMES, **{name: name for name in _SAME}}  # ours -> the paper's
+THEIRS: tuple[tuple[str, dict[str, str], str], ...] = (  # our name and settings, whatever the size; the paper's name
+    ("transformer", {}, "llama"),
+    ("xlstm", {"ratio": "1:0"}, "xlstm_1_0"),
+    ("xlstm", {"ratio": "7:1"}, "xlstm_7_1"),
+    *((name, {}, name) for name in ("mamba", "h3", "hyena", "rwkv4", "rwkv5", "rwkv6")),
+    *((name, {}, name) for name in ("retention", "hgrn", "gla", "hgrn2")),
+)
 _SIZES = ("d_model", "num_blocks", "num_heads")  # the parameters stand beside the perplexity
 # Of tasks/text.py's chain, which needs torch: 2 to the power of its entropies.
 BOUNDS = {"bound: entropy rate": 2 ** (5 / 4), "floor: letters' frequencies": 2 ** (7 / 4)}
 
 
-def text(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
+def text(records: pd.DataFrame) -> Made:
     """For one protocol the sheet of its text tasks, if a run finished, and the numbers in it."""
     cells = cells_of(records)
     if not any(cell.runs for cell in cells):
-        return (), pd.DataFrame()
+        return Made((), pd.DataFrame())
     published = {row["model"]: row for row in read("slimpajama_perplexity.csv").to_dict("records")}
     by_place = {(cell.stats.task, cell.stats.model): cell for cell in cells}
     tasks = list(dict.fromkeys(cell.stats.task for cell in cells))
-    models = sorted({cell.stats.model for cell in cells})
+    models = {cell.stats.model: cell.stats.identity for cell in sorted(cells, key=lambda cell: cell.stats.model)}
     lines = []
-    for model in models:
+    for model, identity in models.items():
         own = [by_place.get((task, model)) for task in tasks]
-        entries = (*map(_entry, own), _parameters(own), _theirs(published.get(_architecture(model))))
+        entries = (*map(_entry, own), _parameters(own), _theirs(published.get(_architecture(identity))))
         lines.append(Line(model, entries))
     for name, value in BOUNDS.items() if "text" in tasks else ():
         entries = (Entry((f"{value:.2f}",)) if task == "text" else DASH for task in tasks)
         lines.append(Line(name, (*entries, Entry(("",)), Entry(("",))), is_floor=True))
-    protocol = str(records["protocol"].iloc[0])
+    first = cells[0].stats.identity
     columns = (*map(Column, tasks), Column("parameters"), Column("SlimPajama", remark="published"))
-    there = {_architecture(model) for model in models}
+    there = {_architecture(identity) for identity in models.values()}
     left_out = ", ".join(name for name in published if name not in there)
     notes = (f"In the paper and not here: {left_out}.",) if left_out else ()
     lead = (_OURS, _difference(cells, published))
     rows = [_row(cell, published) for cell in cells]
-    return (Sheet(protocol, lead, "model", columns, tuple(lines), notes, warning_of(protocol)),), pd.DataFrame(rows)
+    warning = warning_of(first.protocol_name)
+    sheet = Sheet(first.protocol, lead, "model", columns, tuple(lines), notes, warning)
+    return Made((sheet,), pd.DataFrame(rows))
 
 
 _OURS = (
@@ -60,11 +69,10 @@ _OURS = (
 )
 
 
-def _architecture(label: str) -> str:
+def _architecture(identity: Identity) -> str:
     """The paper's name of a model here, whatever its size; empty where it has none."""
-    name, _, settings = label.removesuffix(")").partition(" (")
-    kept = [setting for setting in settings.split(", ") if setting and setting.split("=")[0] not in _SIZES]
-    return THEIRS.get(f"{name} ({', '.join(kept)})" if kept else name, "")
+    kept = {name: value for name, value in identity.of_model().items() if name not in _SIZES}
+    return next((theirs for ours, own, theirs in THEIRS if (ours, own) == (identity.model_name, kept)), "")
 
 
 def _difference(cells: list[Cell], published: Mapping[str, Mapping[str, Any]]) -> str:
@@ -103,12 +111,13 @@ def _entry(cell: Cell | None) -> Entry:
     bits, _ = mean_and_std([run["test_loss"] / math.log(2) for run in cell.runs])
     spread = "" if std is None else f" ± {std:.2f}"
     shown = f"{mean:.2f}{spread} ({', '.join([str(len(cell.runs)), *_fates(cell)])})"
-    return Entry((shown, f"{bits:.3f} bits {_unit(cell.stats.task)}"))
+    return Entry((shown, f"{bits:.3f} bits {_unit(cell.stats.identity)}"))
 
 
-def _unit(task: str) -> str:
-    """What a token of a task is, by its label; with words some are longer than a byte."""
-    return "a token" if "words=" in task else "per byte" if "file" in task else "a letter"
+def _unit(identity: Identity) -> str:
+    """What a token of a task is; with words some are longer than a byte."""
+    settings = identity.of_task()
+    return "a token" if "words" in settings else "per byte" if "file_sha256" in settings else "a letter"
 
 
 def _parameters(cells: list[Cell | None]) -> Entry:
@@ -121,7 +130,7 @@ def _theirs(row: Mapping[str, Any] | None) -> Entry:
 
 
 def _row(cell: Cell, published: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    seen, there = cell.stats, published.get(_architecture(cell.stats.model), {})
+    seen, there = cell.stats, published.get(_architecture(cell.stats.identity), {})
     mean, std = mean_and_std(_perplexities(cell))
     row = {name: cell.place[name] for name in ("protocol", "level", "task", "model")}
     row |= {"n": len(cell.runs), "diverged": seen.diverged, "failed": seen.failed, "lr": seen.lr}
@@ -131,3 +140,20 @@ def _row(cell: Cell, published: Mapping[str, Mapping[str, Any]]) -> dict[str, An
         row[name] = cell.runs[0][name] if cell.runs else None
     found = {"perplexity": there.get("perplexity"), "params_millions": there.get("params_millions")}
     return row | {f"slimpajama_{name}": value for name, value in found.items()}
+
+
+def is_text(row: Row) -> bool:
+    return Identity.of(row).task_name == "text"
+
+
+register(
+    Kind(
+        name="text",
+        about="perplexities, where there is a text",
+        make=text,
+        wants=is_text,
+        subject="text",
+        when=lambda records: any(map(is_text, records.to_dict("records"))),
+        rank=7,
+    )
+)

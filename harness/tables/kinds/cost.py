@@ -9,19 +9,23 @@ from typing import Any
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.view import cells_of
-from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, warning_of
+from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.tables.kind import Kind, Made, register
+from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
 
-def cost(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
+def cost(records: pd.DataFrame) -> Made:
     """The sheet of one protocol, if any of its runs finished, and the numbers in it."""
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cell in cells_of(records):
         for run in cell.runs:
             runs.setdefault((run["model"], run["device"] or "unknown"), []).append(run | _speed(run))
     if not runs:
-        return (), pd.DataFrame()
-    protocol = str(records["protocol"].iloc[0])
+        return Made((), pd.DataFrame())
+    first = Identity.of(records.iloc[0])
+    protocol = first.protocol
     lines, rows = [], []
     for (model, device), own in sorted(runs.items()):
         tasks = {run["task"] for run in own}
@@ -38,8 +42,8 @@ def cost(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
         "the most memory of any. Models with other tasks are not compared like for like."
     )
     columns = (Column("device"), Column("tasks"), Column("runs"), *(Column(title) for _, title, _ in _COSTS))
-    sheet = Sheet(protocol, (lead,), "model", columns, tuple(lines), warning=warning_of(protocol))
-    return (sheet,), pd.DataFrame(rows)
+    sheet = Sheet(protocol, (lead,), "model", columns, tuple(lines), warning=warning_of(first.protocol_name))
+    return Made((sheet,), pd.DataFrame(rows))
 
 
 def _speed(run: dict[str, Any]) -> dict[str, float]:
@@ -86,3 +90,6 @@ def _numbers(name: str, values: Sequence[float], how: str) -> dict[str, float | 
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
+
+
+register(Kind(name="cost", about="what models take, by the device they ran on", make=cost, rank=5))

@@ -9,15 +9,34 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from chomsky_ladder.harness.figures.plot import Plot, Scene, one_a_task, register, rows_of
 from chomsky_ladder.harness.figures.style import MUTED, SMALL, WIDTH, at, caption, class_look, head, in_rows, labels, on
-from chomsky_ladder.harness.stats.view import FLOORS, rank
+from chomsky_ladder.harness.stats.view import (
+    FLOORS,
+    rank,
+)
 
 _COLUMNS = 10  # tasks side by side
 _LEFT, _ROW, _GAP = 1.5, 0.31, 0.07  # inches: the models' names, a row's height, between classes
 _BAND = 0.3
 
 
-def draw(data: pd.DataFrame) -> Figure:
+def heat_map(scene: Scene) -> pd.DataFrame:
+    """A row for every cell, and for every floor of every task with a finished run."""
+    rows = []
+    for cell in scene.cells:
+        seen = cell.stats
+        scores = {"lr": seen.lr, "mean": seen.mean, "std": seen.std, "n": seen.n}
+        rows.append({**cell.place, **scores, "unfinished": seen.diverged + seen.failed})
+    for cell in one_a_task(scene.cells):
+        for floor in FLOORS:
+            value = cell.scaled(cell.runs[0][floor])
+            rows.append({**cell.place, "model": "", "floor": floor, "mean": value, "n": 0, "unfinished": 0})
+    columns = ("protocol", "level", "task", "model", "floor", "scaled", "lr", "mean", "std", "n", "unfinished")
+    return rows_of(rows, columns)
+
+
+def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     tasks = data.drop_duplicates("task").assign(rank=lambda rows: rows["level"].map(rank)).sort_values(["rank", "task"])
     columns = [(str(row["level"]), str(row["task"])) for _, row in tasks.iterrows()]
     models = sorted(set(data["model"]) - {""})
@@ -51,7 +70,7 @@ def draw(data: pd.DataFrame) -> Figure:
         for left, (_, task) in zip(lefts, part, strict=True):
             place = (left + width / 2 + (0.04 if is_turned else 0), tall + 0.05)
             ax.text(*place, names[task], va="top", **turned)
-    head(fig, "Accuracy by task and model", str(data["protocol"].iloc[0]))
+    head(fig, "Accuracy by task and model", scene)
     unfinished = " † runs that diverged or failed, in no mean." if data["unfinished"].any() else ""
     is_raw = " Raw: several answers may be right, so accuracy is not scaled." if raw else ""
     caption(
@@ -96,3 +115,15 @@ def _cell(ax: Axes, row: dict | None, *, left: float, top: float, width: float, 
     seeds = f"({row['n'] or ''}{lost})"
     text = f"{number}\n{seeds}" if is_scored else seeds
     ax.text(middle, y, text, ha="center", va="center", color=on(colour[:3]), size=SMALL, linespacing=1.0)
+
+
+register(
+    Plot(
+        name="heat_map",
+        title="Accuracy of every model on every task, by class",
+        data=heat_map,
+        draw=draw,
+        why_not="no cells",
+        rank=0,
+    )
+)

@@ -11,16 +11,18 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cell_stats import TimesToAccuracy, time_to_accuracy, times_to_accuracy
 from chomsky_ladder.harness.stats.view import Cell, cells_of
-from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, warning_of
+from chomsky_ladder.harness.tables.kind import Kind, Made, register
+from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
 Threshold = Literal["95", "99"]
 
 _MEASURES = (("steps", "steps"), ("tokens", "thousand tokens"), ("seconds", "seconds of training"))
 
 
-def learning(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
+def learning(records: pd.DataFrame) -> Made:
     """For one protocol a sheet for each accuracy and each measure that anything reached, and the numbers in them.
 
     Cells with a record from before such things were recorded are left out.
@@ -35,7 +37,7 @@ def learning(records: pd.DataFrame) -> tuple[tuple[Sheet, ...], pd.DataFrame]:
         for measure, unit in _MEASURES:
             if of_cells and (measure == "steps" or any(times.steps is not None for times in of_cells)):
                 sheets.append(_sheet(cells, found, threshold, measure, unit))
-    return tuple(sheets), pd.DataFrame([row for cell in cells for row in _rows(cell, found)])
+    return Made(tuple(sheets), pd.DataFrame([row for cell in cells for row in _rows(cell, found)]))
 
 
 def _times(cell: Cell, threshold: Threshold) -> TimesToAccuracy:
@@ -50,7 +52,7 @@ def _sheet(
     measure: str,
     unit: str,
 ) -> Sheet:
-    protocol, tasks = cells[0].stats.protocol, list(dict.fromkeys(cell.stats.task for cell in cells))
+    seen, tasks = cells[0].stats, list(dict.fromkeys(cell.stats.task for cell in cells))
     level_of = {cell.stats.task: cell.stats.level for cell in cells}
     lines = []
     for model in sorted({cell.stats.model for cell in cells}):
@@ -61,8 +63,8 @@ def _sheet(
         "how many of them got there. Never: half or more did not, by their last step."
     )
     columns = tuple(Column(task, level_of[task].replace("_", "-")) for task in tasks)
-    title = f"{protocol}: {unit} to {threshold} %"
-    return Sheet(title, (lead,), "model", columns, tuple(lines), warning=warning_of(protocol))
+    title = f"{seen.protocol}: {unit} to {threshold} %"
+    return Sheet(title, (lead,), "model", columns, tuple(lines), warning=warning_of(seen.identity.protocol_name))
 
 
 def _entry(times: TimesToAccuracy | None, measure: str) -> Entry:
@@ -86,3 +88,14 @@ def _rows(cell: Cell, found: dict[tuple[str, str, str], TimesToAccuracy]) -> lis
         row |= {name: getattr(times, name) for name, _ in _MEASURES}
         rows.append({**row, "not_by_step": times.bound})
     return rows
+
+
+register(
+    Kind(
+        name="learning",
+        about="steps, tokens and seconds to 95 and 99 per cent",
+        make=learning,
+        why_not="no finished run tells when it got where",
+        rank=4,
+    )
+)

@@ -1,6 +1,7 @@
 """Accuracy against cost: a panel each for parameters, state and training time, with the Pareto front."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,8 +9,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
-from chomsky_ladder.harness.figures.data import COSTS
+from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
 from chomsky_ladder.harness.figures.style import FAINT, INK, WIDTH, Look, at, caption, head, labels, legend, log_axis
+from chomsky_ladder.harness.stats.aggregates import aggregate, suites
+from chomsky_ladder.harness.stats.cell_stats import mean_and_std
+from chomsky_ladder.harness.stats.view import (
+    Cell,
+)
+
+COSTS = ("parameters", "state_bytes", "train_seconds")
 
 _AXES = {
     "parameters": "parameters",
@@ -21,7 +29,67 @@ _LEFT, _BETWEEN, _TALL = 0.5, 0.3, 2.1  # inches
 _FRONT = "#9a9a9a"
 
 
-def draw(data: pd.DataFrame, looked: Mapping[str, Look]) -> Figure:
+def cost(cells: Sequence[Cell]) -> pd.DataFrame:
+    """Mean scaled accuracy over tasks, with its bootstrap interval, against what a model costs.
+
+    The tasks are those that keep most cells when every model shown must have them all (`chosen_tasks`). `front_*`
+    marks the models for which no other is as good at no more of that cost, and better in one of the two. Models
+    without some of the tasks have no runs here.
+    """
+    fair = [cell for cell in cells if cell.stats.measure != "test" and cell.stats.level != "none"]
+    tasks = chosen_tasks(fair)
+    columns = ["protocol", "model", "tasks", "runs", "mean", "low", "high", *COSTS, "device"]
+    columns += [f"front_{name}" for name in COSTS]
+    if not tasks:
+        return rows_of([], columns)
+    models = {cell.stats.model for cell in cells}
+    of_model: dict[str, list[Cell]] = {}
+    for cell in fair:
+        if cell.stats.task in tasks:
+            of_model.setdefault(cell.stats.model, []).append(cell)
+    shown = {model: own for model, own in of_model.items() if len(own) == len(tasks)}
+    found = suites([cell.stats for own in shown.values() for cell in own], tasks=tasks)
+    left_out = [{"protocol": fair[0].stats.protocol, "model": model, "runs": 0} for model in models - set(shown)]
+    rows = []
+    for model, own in sorted(shown.items()):
+        estimate = aggregate(found[model].scores)
+        runs = [run for cell in own for run in cell.runs]
+        costs = {name: mean_and_std([float(run[name]) for run in runs if pd.notna(run[name])])[0] for name in COSTS}
+        scores = dict(zip(("mean", "low", "high"), estimate.mean, strict=True))
+        labels = {"protocol": own[0].stats.protocol, "model": model, "tasks": "; ".join(tasks)}
+        devices = "; ".join(sorted({run["device"] or "unknown" for run in runs}))
+        rows.append({**labels, "runs": estimate.runs, **scores, **costs, "device": devices})
+    for name in COSTS:
+        for row in rows:
+            row[f"front_{name}"] = bool(row[name]) and not any(_beats(other, row, name) for other in rows)
+    if not any(row[name] for row in rows for name in COSTS):
+        return rows_of([], columns)
+    return rows_of(sorted([*rows, *left_out], key=lambda row: row["model"]), columns)
+
+
+def chosen_tasks(cells: Sequence[Cell]) -> list[str]:
+    """Of the models' sets of tasks, and what all have in common: the one with most cells of models that have it all."""
+    have: dict[str, frozenset[str]] = {}
+    for cell in cells:
+        have[cell.stats.model] = have.get(cell.stats.model, frozenset()) | {cell.stats.task}
+    if not have:
+        return []
+    choices = {*have.values(), frozenset.intersection(*have.values())}
+    return min(
+        (sorted(tasks) for tasks in choices),
+        key=lambda tasks: (-len(tasks) * sum(own.issuperset(tasks) for own in have.values()), -len(tasks), tasks),
+    )
+
+
+def _beats(other: dict[str, Any], row: dict[str, Any], name: str) -> bool:
+    if not other[name]:
+        return False
+    is_as_good = other[name] <= row[name] and other["mean"] >= row["mean"]
+    return is_as_good and (other[name] < row[name] or other["mean"] > row["mean"])
+
+
+def draw(data: pd.DataFrame, scene: Scene) -> Figure:
+    looked = scene.looked
     everyone, data = sorted(data["model"]), data[data["runs"] > 0].astype(dict.fromkeys(_FRONTS, bool))
     fig = Figure(figsize=(WIDTH, _TALL))
     wide = (WIDTH - _LEFT - (len(COSTS) - 1) * _BETWEEN) / len(COSTS)
@@ -44,7 +112,7 @@ def draw(data: pd.DataFrame, looked: Mapping[str, Look]) -> Figure:
     front = Line2D([], [], color=_FRONT, lw=1, marker="o", mfc="none", mec=INK, markersize=9)
     top = _TALL + 0.45
     top += legend(fig, top, [*keys, front], [*(names[model] for model in models), "Pareto front (ringed)"])
-    head(fig, "Accuracy against cost", str(data["protocol"].iloc[0]))
+    head(fig, "Accuracy against cost", scene)
     tasks = str(data["tasks"].iloc[0]).split("; ")
     names_out = [name for name in everyone if name not in models]
     out = f" Without some of these tasks: {', '.join(labels(names_out, width=30).values())}." if names_out else ""
@@ -80,3 +148,15 @@ def _points(ax: Axes, data: pd.DataFrame, looked: Mapping[str, Look], name: str)
         ax.plot(
             row[name], row["mean"], color=look.color, marker=look.marker, markersize=5.5, mec="white", mew=0.4, zorder=5
         )
+
+
+register(
+    Plot(
+        name="cost",
+        title="Accuracy against what a model costs",
+        data=lambda scene: cost(scene.cells),
+        draw=draw,
+        why_not="no finished run has scaled accuracy",
+        rank=3,
+    )
+)

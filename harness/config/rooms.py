@@ -1,0 +1,163 @@
+"""Rooms: sets of things that are found, not listed. A new file in a room's folder is a new thing of its kind.
+
+    ROOM = open_room("table kind", "chomsky_ladder.harness.tables.kinds", "ladder.tables", KINDS)
+    ROOM.find("accuracy")
+
+A module registers what it brings in a list, as it is imported: classes with a `name`, or objects with a `name` and the
+`module` that registers them. Modules are the files of the room's package, what installed packages announce by the
+room's group of entry points, and plugins named on the spot. A file that does not import takes back what it registered;
+it, or a name given twice, is a problem that `ladder list` shows and that stops only those who ask for that name. A room
+is explored when it is first asked, since some need torch and others do not.
+"""
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+_problems: list[str] = []
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    what: str  # is in it, such as "task"
+    package: str  # whose files register themselves; those that begin with an underscore do not
+    group: str  # of entry points
+    entries: list[Any]  # in the order of registration
+
+    def explore(self) -> None:
+        """Import everything that registers itself here, once."""
+        if self.group in _explored:
+            return
+        _explored.add(self.group)
+        folder = self.package.partition(".")[2].replace(".", "/")
+        path = importlib.import_module(self.package).__path__
+        for module in sorted(info.name for info in pkgutil.iter_modules(path) if not info.ispkg):
+            if not module.startswith("_"):
+                _discover(f"{self.package}.{module}", f"{folder}/{module}.py")
+        for entry in sorted(entry_points(group=self.group)):
+            _discover(entry.value.split(":")[0], f"plugin {entry.name!r} ({entry.value})")
+
+    def names(self) -> list[str]:
+        """All that is here, sorted."""
+        return sorted(self.by_name())
+
+    def all(self) -> list[Any]:
+        """Everything whose name nothing else claims, by name."""
+        return [claims[0] for _, claims in sorted(self.by_name().items()) if len(claims) == 1]
+
+    def by_name(self) -> dict[str, list[Any]]:
+        """name -> what claims it; one, unless there is a conflict. Imported again from its file it replaces itself."""
+        self.explore()
+        found: dict[str, dict[tuple[str, str], Any]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.name, {})[_file(entry), getattr(entry, "__qualname__", entry.name)] = entry
+        return {name: list(claims.values()) for name, claims in found.items()}
+
+    def find(self, name: str, *, or_else: tuple[str, ...] = ()) -> Any:
+        """The one of that name; `or_else` is what the user might have meant beside them."""
+        registry = self.by_name()
+        if name not in registry:
+            known = [*or_else, *registry]
+            hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}"
+            broken = "".join(f" ({problem})" for problem in _problems if re.search(rf"\b{re.escape(name)}\b", problem))
+            raise ValueError(f"unknown {self.what} {name!r}{hint}{broken}")
+        if len(registry[name]) > 1:
+            raise ValueError(self._conflict(name, registry[name]))
+        return registry[name][0]
+
+    def conflicts(self) -> list[str]:
+        return [self._conflict(name, claims) for name, claims in self.by_name().items() if len(claims) > 1]
+
+    def _conflict(self, name: str, claims: list[Any]) -> str:
+        return f"{len(claims)} {self.what}s are called {name!r}: {' and '.join(map(_file, claims))}"
+
+
+_rooms: list[Room] = []
+_explored: set[str] = set()
+
+
+def open_room(what: str, package: str, group: str, entries: list[Any]) -> Room:
+    """A room whose plugins are found, and taken back where they fail, with those of all others."""
+    room = Room(what, package, group, entries)
+    _rooms.append(room)
+    return room
+
+
+def _discover(module: str, shown_as: str) -> None:
+    error = _import(lambda: importlib.import_module(module))
+    if error:
+        _problems.append(f"{shown_as} does not import: {error}")
+
+
+def load(path_or_module: str) -> None:
+    """Import a plugin the user names; unlike a discovered one, it must work."""
+    path = Path(path_or_module)
+    is_file = path.suffix == ".py" or path.is_file()
+    if is_file and not path.is_file():
+        raise ValueError(f"no such plugin file: {path}")
+    error = _import(lambda: _import_file(path) if is_file else importlib.import_module(path_or_module))
+    if error:
+        raise ValueError(f"plugin {path_or_module} does not import: {error}")
+
+
+def problems() -> list[str]:
+    """What is wrong with the plugins here, a line each."""
+    return [*_problems, *(conflict for room in _rooms for conflict in room.conflicts())]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=2, cutoff=0.5)
+    likeness = [difflib.SequenceMatcher(None, other, name).ratio() for other in close]
+    close = [other for other, ratio in zip(close, likeness, strict=True) if ratio > likeness[0] - 0.1]
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _import_file(path: Path) -> None:
+    name = "ladder_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it is imported
+    spec.loader.exec_module(module)
+
+
+def _import(run: Callable[[], object]) -> str:
+    """Import something; if it raises, whatever it registered is taken back, and the error is one line."""
+    registered = [(room.entries, list(room.entries)) for room in _rooms]
+    try:
+        run()
+        for entries, before in registered:
+            for entry in entries[len(before) :]:
+                _usable(entry)
+    except (Exception, SystemExit) as error:  # a plugin may break in any way, and must not take the others with it
+        for entries, before in registered:
+            entries[:] = before
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""
+
+
+def _usable(entry: Any) -> None:
+    """Refuse what no command could list: something without a name, or a class whose defaults make no instance."""
+    called = getattr(entry, "__name__", type(entry).__name__)
+    if not isinstance(getattr(entry, "name", None), str):
+        raise TypeError(f"{called} registers itself without a name")
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", entry.name):  # it is a part of a folder's name
+        raise TypeError(f"{called} registers itself as {entry.name!r}: a name has letters, digits, _, - and . alone")
+    if isinstance(entry, type):
+        entry()
+
+
+def _file(entry: Any) -> str:
+    module = entry.__module__ if isinstance(entry, type) else entry.module
+    try:
+        return inspect.getfile(entry if isinstance(entry, type) else sys.modules[module])
+    except (OSError, TypeError, KeyError):  # typed into a session
+        return module

@@ -1,0 +1,104 @@
+"""Learning curves: validation accuracy and training loss by step, a panel a task."""
+
+from functools import partial
+from typing import Literal
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from chomsky_ladder.harness.figures.panels import BAND, SCALED, accuracy_axis, lines, panel_key, panels
+from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of, spread
+from chomsky_ladder.harness.figures.style import (
+    caption,
+    head,
+    log_axis,
+    short,
+)
+
+Of = Literal["validation", "loss"]
+
+CURVE_COLUMNS = ("run_id", "step", "loss", "validation")
+
+_LEAST_LOSS = 1e-6  # what is drawn of a smaller one, on an axis without a zero
+
+
+def learning(scene: Scene, *, of: Of) -> pd.DataFrame:
+    """Validation accuracy, or training loss, by step over a cell's seeds.
+
+    One that stopped early, its validation being perfect, keeps its last value to the last step of its cell.
+    """
+    curves = scene.curves
+    columns = ("protocol", "level", "task", "model", "scaled", "step", "mean", "min", "max", "n")
+    if curves is None:
+        return rows_of([], columns)
+    missing = [name for name in CURVE_COLUMNS if name not in curves]
+    if missing:
+        raise ValueError(f"curves have the columns {', '.join(CURVE_COLUMNS)}; these lack {', '.join(missing)}")
+    twice = curves[curves.duplicated(["run_id", "step"])]
+    if len(twice):
+        raise ValueError(f"curves hold step {twice['step'].iloc[0]} of {twice['run_id'].iloc[0]} twice")
+    by_run: dict[str, dict[int, float]] = {}
+    for row in curves.dropna(subset=[of]).sort_values("step").to_dict("records"):
+        by_run.setdefault(row["run_id"], {})[int(row["step"])] = float(row[of])
+    rows = []
+    for cell in scene.cells:
+        kept = [(run, by_run[run["run_id"]]) for run in cell.runs if run["run_id"] in by_run]
+        for step in sorted({step for _, curve in kept for step in curve}):
+            values = [_at(curve, step, holds=bool(run["stopped_early"])) for run, curve in kept]
+            found = spread([cell.scaled(value) for value in values] if of == "validation" else values)
+            if found["n"]:
+                rows.append({**cell.place, "step": step, **found})
+    return rows_of(rows, columns)
+
+
+def _at(curve: dict[int, float], step: int, *, holds: bool) -> float | None:
+    last = max(curve)
+    return curve[last] if holds and step > last else curve.get(step)
+
+
+def draw_learning(data: pd.DataFrame, scene: Scene, *, of: Of) -> Figure:
+    is_loss = of == "loss"
+    if is_loss:
+        data = data.assign(**{name: data[name].clip(lower=_LEAST_LOSS) for name in ("mean", "min", "max")})
+
+    def panel(ax: Axes, rows: pd.DataFrame) -> None:
+        lines(ax, rows, scene, x="step")
+        ax.set_xlim(0, 1.03 * data["step"].max())
+        ax.xaxis.set_major_locator(MaxNLocator(4))
+        ax.xaxis.set_major_formatter(FuncFormatter(short))
+        if is_loss:
+            log_axis(ax, [*data["min"], *data["max"]], which="y")
+        else:
+            accuracy_axis(ax, data)
+
+    fig, top = panels(data, panel, x="step")
+    top += panel_key(fig, top, data, scene, {})
+    title = "Training loss" if is_loss else "Validation accuracy at the test lengths"
+    head(fig, f"{title} by step", scene)
+    what = "Cross entropy in nats." if is_loss else SCALED
+    held = "A seed that stopped early, its validation being perfect, keeps its last value; runs that did not finish"
+    caption(fig, top + 0.05, f"{BAND} {what} {held} are not shown.")
+    return fig
+
+
+def _why_not(scene: Scene) -> str:
+    if scene.curves is None:
+        return "no curves were given"
+    return "the curves given hold none of the runs it would show"
+
+
+_TITLES: dict[Of, str] = {"validation": "Validation accuracy by step", "loss": "Training loss by step"}
+
+for _of, _title in _TITLES.items():
+    register(
+        Plot(
+            name=_of,
+            title=_title,
+            data=partial(learning, of=_of),
+            draw=partial(draw_learning, of=_of),
+            why_not=_why_not,
+            rank=4,
+        )
+    )

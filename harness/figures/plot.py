@@ -1,0 +1,98 @@
+"""What a figure is: one file of harness/figures/kinds/, or of a plugin, with its numbers and its drawing.
+
+    register(Plot(name="spread", title="Spread over seeds", data=numbers, draw=draw, why_not="no seeds"))
+
+`ladder figures` writes PNG, SVG and the numbers as CSV under its name for every protocol, and the page shows it with
+its title. A plugin's package announces its module by an entry point of the group `ladder.figures`; a file of one's own
+comes with `--plugin`. The numbers are made without matplotlib's help, and nothing else is drawn than what they say.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from chomsky_ladder.harness.config.presets import remark_of
+from chomsky_ladder.harness.config.rooms import open_room
+from chomsky_ladder.harness.stats.cell_stats import mean_and_std
+from chomsky_ladder.harness.stats.view import Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from chomsky_ladder.harness.figures.style import Look
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a figure may look at: the cells of one protocol, and the curves of their runs."""
+
+    cells: Sequence[Cell]
+    curves: pd.DataFrame | None
+    looked: "Mapping[str, Look]"
+    """How every model looks, the same in all figures."""
+
+    @property
+    def protocol(self) -> str:
+        return self.cells[0].stats.protocol
+
+    @property
+    def remark(self) -> str:
+        """What nobody may overlook."""
+        return remark_of(self.cells[0].stats.identity.protocol_name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    name: str
+    title: str
+    """On the page."""
+    data: Callable[[Scene], pd.DataFrame]
+    """Its numbers; empty where there is nothing to show."""
+    draw: "Callable[[pd.DataFrame, Scene], Figure]"
+    why_not: str | Callable[[Scene], str]
+    """Said where there is nothing to show."""
+    rank: int = 100
+    """Its place on the page; equal ones as they were registered."""
+    module: str = ""
+    """Where it is registered; filled in by `register`."""
+
+
+PLOTS: list[Plot] = []
+ROOM = open_room("figure", "chomsky_ladder.harness.figures.kinds", "ladder.figures", PLOTS)
+
+
+def register(plot: Plot) -> Plot:
+    """Make a figure known under its name."""
+    plot = replace(plot, module=sys._getframe(1).f_globals["__name__"])
+    PLOTS.append(plot)
+    return plot
+
+
+def all_plots() -> list[Plot]:
+    """Those whose name nothing else claims, in their order."""
+    kept = {plot.name for plot in ROOM.all()}
+    return sorted((plot for plot in PLOTS if plot.name in kept), key=lambda plot: plot.rank)
+
+
+def one_a_task(cells: Sequence[Cell]) -> list[Cell]:
+    """The first cell of each task that has a finished run."""
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.runs:
+            first.setdefault(cell.stats.task, cell)
+    return list(first.values())
+
+
+def spread(values: Sequence[float | None]) -> dict[str, Any]:
+    """Of the seeds of a cell: mean, least, most and how many."""
+    there = [value for value in values if value is not None and math.isfinite(value)]
+    ends = (min(there), max(there)) if there else (None, None)
+    return dict(zip(("mean", "min", "max", "n"), (mean_and_std(there)[0], *ends, len(there)), strict=True))
+
+
+def rows_of(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=list(columns))

@@ -1,0 +1,212 @@
+"""What a record is of, as data, and the labels that people read, which are made here and nowhere else.
+
+    protocol_name  task_name     model_name  settings
+    xlstm_cpu      word_problem  lstm        {"train.qat":4,"task.group":"S3","model.d_model":32}
+
+    xlstm_cpu (train.qat=4)      word_problem (group=S3)      lstm (d_model=32)
+
+`settings` is what differs from the protocol's preset, by dotted names: numbers, texts, truths and lists keep their
+type. A task or model of a version after the first has it there too (`"model.version":2`), since results of two versions
+never share a row. How a task is laid out belongs to the protocol's label, a headline axis: two never share a table.
+Nothing here needs torch.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+COLUMNS = ("protocol_name", "task_name", "model_name", "settings")  # of a record
+LAYOUT = ("task.count", "task.query", "task.supervision", "task.decode")
+FILES = ("eval.file_sha256", "task.file_sha256")  # a hash, of which no option makes a file
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A run's place in every table: all but its learning rate and seed, which every protocol sweeps."""
+
+    protocol_name: str
+    task_name: str
+    model_name: str
+    settings: Settings
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Identity":
+        """Of a record, or of a result; one from before there were such columns is read by its labels."""
+        settings = row.get("settings")
+        if isinstance(settings, str | dict):
+            opened = _opened(settings) if isinstance(settings, str) else settings
+            return cls(*(row[name] for name in COLUMNS[:3]), opened)
+        return _of_labels(row["protocol"], row["task"], row["model"])
+
+    def plain(self) -> dict[str, Any]:
+        """As a result holds it."""
+        return {**{name: getattr(self, name) for name in COLUMNS}, "settings": dict(self.settings)}
+
+    def columns(self) -> dict[str, str]:
+        """As a line of records.csv holds it."""
+        tree = self.plain()
+        return {**tree, "settings": json.dumps(tree["settings"], separators=(",", ":"))}
+
+    def labels(self) -> dict[str, str]:
+        return {"protocol": self.protocol, "task": self.task, "model": self.model}
+
+    @property
+    def protocol(self) -> str:
+        return self.protocol_parts().whole
+
+    @property
+    def task(self) -> str:
+        return self.task_parts().whole
+
+    @property
+    def model(self) -> str:
+        return self.model_parts().whole
+
+    def protocol_parts(self, *left_out: str) -> "Label":
+        """But for some settings: of what is one thing where they are not looked at."""
+        changes = {name: value for name, value in self.settings.items() if _is_of_protocol(name)}
+        return _label(self.protocol_name, {name: changes[name] for name in changes if name not in left_out})
+
+    def task_parts(self) -> "Label":
+        return _versioned(self.task_name, self._own("task"))
+
+    def model_parts(self) -> "Label":
+        return _versioned(self.model_name, self._own("model"))
+
+    def of_task(self) -> dict[str, Any]:
+        """The task's own settings by their own names."""
+        return self._own("task")
+
+    def of_model(self) -> dict[str, Any]:
+        return self._own("model")
+
+    def _own(self, part: str) -> dict[str, Any]:
+        own = ((name, value) for name, value in self.settings.items() if name.startswith(f"{part}."))
+        return {name.removeprefix(f"{part}."): value for name, value in own if not _is_of_protocol(name)}
+
+
+class Label(NamedTuple):
+    """What people read: a name, with its version from the second on, and what is changed."""
+
+    name: str
+    changes: str
+
+    @property
+    def whole(self) -> str:
+        return f"{self.name} ({self.changes})" if self.changes else self.name
+
+
+def _versioned(name: str, own: dict[str, Any]) -> Label:
+    version = own.pop("version", 1)
+    return _label(name if version == 1 else f"{name} v{version}", own)
+
+
+def _label(name: str, changes: Settings) -> Label:
+    return Label(name, ", ".join(_change(setting, value) for setting, value in changes.items()))
+
+
+def _is_of_protocol(name: str) -> bool:
+    return name.startswith(("train.", "eval.")) or name in LAYOUT
+
+
+def _change(name: str, value: Any) -> str:
+    if name == "eval.file_sha256":
+        return f"eval.file={value[:12]}"
+    if not isinstance(value, list | tuple):
+        return f"{name}={value}"
+    return f"{name}={'..'.join(map(str, value))}"
+
+
+@lru_cache(maxsize=4096)
+def _opened(settings: str) -> dict[str, Any]:
+    return json.loads(settings)
+
+
+# Records of before: their labels were all there was of their identity, and what a task asks for was not in them.
+
+_TRACKED = ("cycle_nav", "even_pairs", "flip_flop", "mod_arithmetic", "parity", "random_dfa", "regular", "word_problem")
+_HARD = ("odds_first", "repetition", "reverse_string", "set", "stack_manipulation")
+TRAITS = {**dict.fromkeys(_TRACKED, "tracks_state"), **dict.fromkeys(_HARD, "hard")}
+
+_LISTS = ("train.lengths", "train.curriculum", "train.betas", "eval.lengths", "eval.bins", "eval.extrapolate")
+
+
+@lru_cache(maxsize=4096)
+def _of_labels(protocol: str, task: str, model: str) -> Identity:
+    found = {part: _read(part, label) for part, label in (("protocol", protocol), ("task", task), ("model", model))}
+    settings = {name: value for _, own in found.values() for name, value in own.items()}
+    return Identity(*(name for name, _ in found.values()), settings)
+
+
+def _read(part: str, label: str) -> tuple[str, dict[str, Any]]:
+    """The name and the settings of a label; one that was not made of them is a name as it stands."""
+    found = re.fullmatch(r"([^\s()]+)(?: v(\d+))?(?: \((.*)\))?", label, flags=re.DOTALL)
+    if not found:
+        return label, {}
+    name, version, changes = found.groups()
+    settings = {f"{part}.version": int(version)} if version else {}
+    for change in re.split(r", (?=[a-z][\w.]*=)", changes) if changes else []:
+        setting, _, value = change.partition("=")
+        whole = setting if part == "protocol" else f"{part}.{setting}"
+        is_file = whole == "eval.file"
+        settings["eval.file_sha256" if is_file else whole] = value if is_file else _value(whole, value)
+    identity = Identity(*(name if part == own else "" for own in ("protocol", "task", "model")), settings)
+    is_whole = identity.labels()[part] == label and all(type(settings.get(name, [])) is list for name in _LISTS)
+    return (name, settings) if is_whole else (label, {})
+
+
+def _value(name: str, text: str) -> Any:
+    """What a label wrote without its type: numbers and truths look like themselves, `a..b` is a list of numbers."""
+    if text == "" and name in _LISTS:
+        return []
+    parts = [_plain(part) for part in text.split("..")]
+    are_numbers = all(type(part) in (int, float) for part in parts)
+    return parts if are_numbers and (len(parts) > 1 or name in _LISTS) else _plain(text)
+
+
+def _plain(text: str) -> Any:
+    words = {"True": True, "False": False, "None": None}
+    for kind in (int, float):
+        if re.fullmatch(r"-?\d[\d.e+-]*", text):
+            with suppress(ValueError):
+                return kind(text)
+    return words.get(text, text)
+
+
+def reproduce(identity: Identity, *, lr: float) -> tuple[str, list[str]]:
+    """The command that makes such a run, without its seed, and what a reader has to know of it.
+
+    The example above at 0.01 is `ladder run word_problem lstm --protocol xlstm_cpu --train.lr 0.01 --train.qat 4
+    --task.group S3 --model.d-model 32`.
+    """
+    words, versions, left = [], [], []
+    for name, value in identity.settings.items():
+        part, _, setting = name.partition(".")
+        if setting == "version":
+            versions.append(f"{getattr(identity, f'{part}_name')} is version {value}")
+        elif name in FILES:
+            left.append(_change(name, value))
+        else:
+            words += _option(name, value)
+    start = ["ladder", "run", identity.task_name, identity.model_name, "--protocol", identity.protocol_name]
+    notes = [f"{', '.join(versions)}: another version of the code may have another."] if versions else []
+    if left:
+        notes.append(f"These labels deviate from the protocol in what is no plain option, so add it: {'; '.join(left)}")
+    elif words:
+        notes.append("These labels deviate from the protocol; the options say so. The run's id must come out the same.")
+    return shlex.join([*start, "--train.lr", repr(lr), *words]), notes
+
+
+def _option(name: str, value: Any) -> list[str]:
+    part, _, setting = name.partition(".")
+    if isinstance(value, bool):  # it differs from the preset, so the flag that turns it is the one there is
+        return [f"--{part}.{'' if value else 'no-'}{setting}".replace("_", "-")]
+    values = value if isinstance(value, list) else [value]
+    return [f"--{name}".replace("_", "-"), *map(str, values)]

@@ -1,0 +1,36 @@
+"""Models x tasks, by class: accuracy at the rate chosen on validation, at the last step."""
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from chomsky_ladder.harness.stats.cell_stats import SOLVED, cell_stats
+from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.tables.against import against_data, against_sheet
+from chomsky_ladder.harness.tables.bold import allowed_bold
+from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
+from chomsky_ladder.harness.tables.published import Published
+from chomsky_ladder.harness.tables.sheets import accuracy_sheet
+
+
+def accuracy(records: pd.DataFrame) -> Made:
+    frame = cells(records)
+    bold, why = allowed_bold(cell_stats(records, threshold=SOLVED))
+    return Made((accuracy_sheet(frame, bold=bold, notes=why),), frame)
+
+
+def beside_a_paper(wants: Callable[[Row], bool] = lambda row: True) -> Callable[[pd.DataFrame, Published], Made]:
+    """The cells of a kind beside the paper's; `wants` says which of the paper's tasks are the kind's, too."""
+
+    def made(records: pd.DataFrame, paper: Published) -> Made:
+        frame = cells(records)
+        bold, why = allowed_bold(cell_stats(records, threshold=SOLVED))
+        sheet = against_sheet(frame, records, paper, wants=wants, bold=bold, notes=why)
+        return Made((sheet,), against_data(frame, paper))
+
+    return made
+
+
+ACCURACY = register(
+    Kind(name="accuracy", about="models x tasks, by class", make=accuracy, against=beside_a_paper(), rank=0)
+)
