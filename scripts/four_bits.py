@@ -13,7 +13,7 @@ import sys
 from chomsky_ladder import Run
 from chomsky_ladder.harness.cli.study import main, published_tables
 from chomsky_ladder.harness.sweep.study import Budget, study_runs
-from chomsky_ladder.harness.tables.bits import BITS
+from chomsky_ladder.harness.tables.kinds.bits import BITS
 
 PARITY, CYCLE = ("parity", {"supervision": "dense"}), ("cycle_nav", {"supervision": "dense"})
 GROUPS = [("word_problem", {"group": group}) for group in ("S3", "A5", "S5")]

@@ -1,16 +1,14 @@
 """Tasks, models, runs and machines as trees of plain values, for `ladder` to print and for programs to read."""
 
-import ast
 import inspect
-import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from chomsky_ladder.harness.cli.options import field_docs
 from chomsky_ladder.harness.config.parts import plain
 from chomsky_ladder.harness.config.protocols import PROTOCOLS
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, problems
@@ -112,23 +110,6 @@ def settings(part: Any) -> list[dict[str, Any]]:
         help_texts |= field_docs(cls)
     values = plain(part)
     return [{"name": f.name, "value": values[f.name], "help": help_texts.get(f.name, "")} for f in fields(part)]
-
-
-def field_docs(cls: type) -> dict[str, str]:
-    """The string literals that stand under a class's annotated fields."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body
-    except (OSError, TypeError, SyntaxError):  # a builtin, or a class made at run time
-        return {}
-    return {
-        name.target.id: " ".join(text.value.value.split())
-        for name, text in pairwise(body)
-        if isinstance(name, ast.AnnAssign)
-        and isinstance(name.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
 
 
 def samples(task: Task, *, count: int, length: int = 0, seed: int = 0) -> Iterator[dict[str, Any]]:

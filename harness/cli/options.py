@@ -3,10 +3,14 @@
 Nothing here needs torch; harness/cli/arguments.py adds the options of a run.
 """
 
+import ast
 import contextlib
+import inspect
 import io
 import re
+import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import tyro
@@ -53,6 +57,23 @@ def name_first(words: list[str], otherwise: str) -> str:
     if not words or words[0].startswith("-"):
         raise ValueError(otherwise)
     return words.pop(0)
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """The string literals that stand under a class's annotated fields."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body
+    except (OSError, TypeError, SyntaxError):  # a builtin, or a class made at run time
+        return {}
+    return {
+        name.target.id: " ".join(text.value.value.split())
+        for name, text in pairwise(body)
+        if isinstance(name, ast.AnnAssign)
+        and isinstance(name.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
 
 
 def _one_line(said: str) -> str:

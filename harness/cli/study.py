@@ -5,9 +5,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
-from chomsky_ladder.harness.cli.options import parse
+from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
@@ -20,7 +19,7 @@ class StudyOptions:
 
     budget: Budget = "cpu"
     """smoke: seconds a run; cpu: hours of two cores; full: the published protocol, for a GPU."""
-    engine: Literal["serial", "ray"] = "serial"
+    engine: str = "serial"
     """ray: as many runs at once as this machine's cores or GPUs carry."""
     report_seeds: int = 0
     """When all is done: so many fresh seeds of each cell at its chosen rate, for the tables to show."""
@@ -40,7 +39,7 @@ def main(
     """What a study's script does when it is started; 2 says that the words were wrong, 1 that a run has no result."""
     prog = Path(script).name
     try:
-        options = parse(StudyOptions, list(sys.argv[1:] if words is None else words), prog=prog)
+        options, engine = parse_with_engine(StudyOptions, list(sys.argv[1:] if words is None else words), prog=prog)
         settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
         if options.budget == "smoke" and settings.results == Exec().results:
             settings = replace(settings, results=settings.results / "smoke")
@@ -49,7 +48,7 @@ def main(
             listed,
             settings,
             report_seeds=options.report_seeds,
-            engine=options.engine,
+            engine=engine,
             quiet=options.quiet,
             again="start the same script again",
         )

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
+from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import name_first, parse
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
@@ -58,12 +58,8 @@ class SweepOptions:
     """
 
     exec: Exec = field(default_factory=Exec)
-    engine: Literal["serial", "ray"] = "serial"
-    """serial: one pack after the other in this process; ray: as many at once as this machine or a cluster can take."""
-    address: str = ""
-    """Of a Ray cluster, or auto for the one this machine is in; without it Ray uses this machine alone."""
-    gpus_per_pack: float = 1.0
-    """With ray on GPUs, how much of one a pack takes, such as 0.25."""
+    engine: str = "serial"
+    """serial, ray (as many packs at once as a machine or a cluster takes) or a plugin's; `--engine ray --help`."""
     shard: str = ""
     """i/n: the i-th of n parts of the sweep, as a job of a SLURM array takes it."""
     report_seeds: int = 0
@@ -77,16 +73,15 @@ class SweepOptions:
 def sweep_script(words: list[str]) -> int:
     given = list(words)
     script = name_first(words, "ladder sweep needs a SCRIPT: a Python file with a function runs()")
-    options = parse(SweepOptions, words, prog=f"ladder sweep {script}")
+    options, engine = parse_with_engine(SweepOptions, words, prog=f"ladder sweep {script}")
     if options.report_seeds and options.shard:
         raise ValueError("--report-seeds needs the whole sweep's validation: give it once every shard is done")
     runs = runs_of(script)
     settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
-    how = {"engine": options.engine, "address": options.address or None, "gpus_per_pack": options.gpus_per_pack}
     again = shlex.join(["ladder", "sweep", *given, *_plugins(runs, script)])
     runs = shard(runs, options.shard, settings)
     report = carry_out_and_report(
-        runs, settings, report_seeds=options.report_seeds, **how, quiet=options.quiet, again=again
+        runs, settings, report_seeds=options.report_seeds, engine=engine, quiet=options.quiet, again=again
     )
     if options.json:
         tree = {

@@ -1,7 +1,7 @@
 """Many runs: what is done is skipped, what is half done goes on, what breaks stops no other.
 
 Runs that may train as one are put into packs where that pays (harness/sweep/plan.py), and an engine trains the packs
-(harness/sweep/engines/opened.py). Any number of processes may sweep the same list at once: a run that another one holds
+(harness/sweep/engines). Any number of processes may sweep the same list at once: a run that another one holds
 is left to it and tried again at the end, so two processes share the work of two cores, and what one of them dropped is
 done.
 """
@@ -11,28 +11,23 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder, plan_file
-from chomsky_ladder.harness.sweep.engines.base import Ended, Engine, Fate, Job, Said, Started
-from chomsky_ladder.harness.sweep.engines.opened import opened
+from chomsky_ladder.harness.sweep.engines.base import Crew, Ended, Fate, Job, PackSize, Said, Started, engine_of
 from chomsky_ladder.harness.sweep.live import Live, duration
 from chomsky_ladder.harness.sweep.plan import LARGEST_PACK, pack_size, packs
 from chomsky_ladder.harness.train.distributed import launched
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.steps import capturable
 from chomsky_ladder.models.kernels.kernel import demand
-
-EngineName = Literal["serial", "ray"]
 
 
 @dataclass
@@ -64,14 +59,15 @@ def sweep(
     runs: Sequence[Run],
     settings: Exec | None = None,
     *,
-    engine: EngineName = "serial",
-    address: str | None = None,
-    gpus_per_pack: float = 1.0,
+    engine: Any = "serial",
     quiet: bool = False,
 ) -> list[dict[str, Any] | None]:
-    """Every run's result in the order given; None for one that failed (its folder says why) or is held elsewhere."""
+    """Every run's result in the order given; None for one that failed (its folder says why) or is held elsewhere.
+
+    `engine` is the name of one, or its options: `RayOptions(address="auto")`.
+    """
     settings = settings or Exec()
-    carry_out(runs, settings, engine=engine, address=address, gpus_per_pack=gpus_per_pack, quiet=quiet)
+    carry_out(runs, settings, engine=engine, quiet=quiet)
     return [RunFolder(settings.results, run.run_id).result() for run in runs]
 
 
@@ -79,9 +75,7 @@ def carry_out(
     runs: Sequence[Run],
     settings: Exec,
     *,
-    engine: EngineName = "serial",
-    address: str | None = None,
-    gpus_per_pack: float = 1.0,
+    engine: Any = "serial",
     quiet: bool = False,
     again: str = "start the same sweep again",
 ) -> Report:
@@ -89,15 +83,17 @@ def carry_out(
     start = time.monotonic()
     todo = left_of(runs, settings.results)
     report = Report(len(runs), len(runs) - len(todo))
-    _refuse_options(settings, engine=engine, address=address, gpus_per_pack=gpus_per_pack)
+    if launched() > 1:
+        raise ValueError("torchrun is for one run over several processes: start a sweep without it")
+    chosen, options = engine_of(engine)
     if todo:
-        _refuse_unworkable(todo, settings, here=address is None)
-    size = _pack_size(settings, engine=engine, gpus_per_pack=gpus_per_pack)
+        _refuse_unworkable(todo, settings, here=chosen.is_here(options))
+    size = chosen.pack_size(settings, options, pack_size(settings))
     jobs = _jobs(todo, size)
     if not quiet:
         print(_plan_line(len(runs), todo, len(jobs), settings.results), file=sys.stderr)
     if jobs:
-        with opened(engine, settings, address=address, gpus_per_pack=gpus_per_pack) as crew:
+        with chosen.open(settings, options) as crew:
             if not quiet:
                 print(_expectation(todo, settings.results, crew.workers), file=sys.stderr)
             _train(jobs, crew, settings.results, report, quiet=quiet)
@@ -122,17 +118,6 @@ def left_of(runs: Sequence[Run], results: Path) -> list[Run]:
 
 def _without_result(runs: Sequence[Run], results: Path) -> list[Run]:
     return [run for run in runs if not (RunFolder(results, run.run_id).path / "result.json").exists()]
-
-
-def _refuse_options(settings: Exec, *, engine: EngineName, address: str | None, gpus_per_pack: float) -> None:
-    if launched() > 1:
-        raise ValueError("torchrun is for one run over several processes: start a sweep without it")
-    if engine == "serial" and (address is not None or gpus_per_pack != 1.0):
-        raise ValueError("an address and GPUs for each pack are of the engine ray: say --engine ray")
-    if not gpus_per_pack > 0 or (gpus_per_pack > 1 and gpus_per_pack % 1):
-        raise ValueError(f"GPUs for each pack are a share of one or a whole number, not {gpus_per_pack}")
-    if address is not None and not settings.pack and settings.device != "cpu" and not torch.cuda.is_available():
-        raise ValueError("there is no GPU here to find out how many runs fit one: say --exec.pack or --exec.device cpu")
 
 
 def _refuse_unworkable(todo: Sequence[Run], settings: Exec, *, here: bool) -> None:
@@ -169,21 +154,11 @@ def shard(runs: Sequence[Run], which: str, settings: Exec) -> list[Run]:
     return [run for run in runs if run.run_id in mine]
 
 
-def _pack_size(settings: Exec, *, engine: EngineName, gpus_per_pack: float) -> Callable[[Sequence[Run]], int]:
-    """As many as fit the share of a GPU that a pack is given."""
-    if engine == "ray" and not torch.cuda.is_available():
-        return lambda group: settings.pack or 1
-    size = pack_size(settings)
-    if settings.pack or find_device(settings.device).type == "cpu" or gpus_per_pack >= 1:
-        return size
-    return lambda group: max(1, int(gpus_per_pack * size(group)))
-
-
-def _jobs(runs: Sequence[Run], size: Callable[[Sequence[Run]], int]) -> list[Job]:
+def _jobs(runs: Sequence[Run], size: PackSize) -> list[Job]:
     return [Job(number, tuple(group)) for number, group in enumerate(packs(runs, size=size), start=1)]
 
 
-def _train(jobs: Sequence[Job], crew: Engine, results: Path, report: Report, *, quiet: bool) -> None:
+def _train(jobs: Sequence[Job], crew: Crew, results: Path, report: Report, *, quiet: bool) -> None:
     """Let the engine train the packs, and show it."""
     expected = _expected(results)
     with (

@@ -1,13 +1,41 @@
-"""What an engine is: it takes the packs of a sweep and says what becomes of them."""
+"""What an engine is: where the packs of a sweep train, and which engines there are.
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+    register(Engine(name="queue", about="a queue of one's own", options=QueueOptions, open=opened))
+
+All run `train` with the threads and the device that the settings say, so all give the same bytes. An engine's options
+are a frozen dataclass of its own: `ladder sweep --engine NAME` has them beside its others, a script hands them over:
+`sweep(runs, engine=RayOptions(address="auto"))`. A plugin's package announces its module by an entry point of the group
+`ladder.engines`. On a SLURM cluster whose machines share the results folder there are two ways, the first without Ray:
+
+
+    #SBATCH --array=1-8 --cpus-per-task=1 --gpus-per-task=1
+    #SBATCH --signal=B:USR1@120
+    exec ladder sweep sweep.py --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT
+
+A job that ends at its limit is submitted again as it is: what is done is skipped, the rest goes on. The second starts
+Ray on every machine of one job, runs the command on the first of them and stops Ray (`ray get-auth-token --generate`,
+once, makes the token that keeps other users of the machines out):
+
+    #SBATCH --nodes=4 --ntasks-per-node=1 --cpus-per-task=16 --gpus-per-node=8
+    head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    export RAY_AUTH_MODE=token
+    srun ray symmetric-run --address "$head:6379" --min-nodes 4 -- \\
+        ladder sweep sweep.py --engine ray --address auto --gpus-per-pack 0.5
+"""
+
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol
 
 from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.rooms import open_room
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.folder import Busy
 from chomsky_ladder.harness.train.loop import Outcome, RunFailed, execute_together
+
+PackSize = Callable[[Sequence[Run]], int]  # of runs of one shape
 
 
 class Job(NamedTuple):
@@ -56,12 +84,66 @@ class Ended(NamedTuple):
 Event = Started | Said | Ended
 
 
-class Engine(Protocol):
+class Crew(Protocol):
+    """An engine at work."""
+
     workers: int
     """Packs that train at once."""
 
     def events(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         """Train the packs; what happens, as it happens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """Of an engine that has none."""
+
+
+def on_this_machine(options: Any) -> bool:
+    return True
+
+
+def as_planned(settings: Exec, options: Any, planned: PackSize) -> PackSize:
+    return planned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    name: str
+    about: str
+    """What it is, in a few words."""
+    open: Callable[[Exec, Any], AbstractContextManager[Crew]]
+    """A crew for the settings and the options; what it cannot do for want of machines is a ValueError of one line."""
+    options: type = NoOptions
+    """Its own, each with a docstring of its own; refuses wrong values as it is made."""
+    is_here: Callable[[Any], bool] = on_this_machine
+    """Whether, with these options, runs train on this machine: what it lacks is then refused before any work."""
+    pack_size: Callable[[Exec, Any, PackSize], PackSize] = as_planned
+    """How many runs of a shape train as one, from what the planner says of a whole device here."""
+    module: str = ""
+    """Where it is registered; filled in by `register`."""
+
+
+ENGINES: list[Engine] = []
+ROOM = open_room("engine", "chomsky_ladder.harness.sweep.engines", "ladder.engines", ENGINES)
+
+
+def register(engine: Engine) -> Engine:
+    """Make an engine known under its name."""
+    engine = replace(engine, module=sys._getframe(1).f_globals["__name__"])
+    ENGINES.append(engine)
+    return engine
+
+
+def engine_of(chosen: Any) -> tuple[Engine, Any]:
+    """The engine of a name, with its options as they are, or the one whose options these are."""
+    if isinstance(chosen, str):
+        engine = ROOM.find(chosen)
+        return engine, engine.options()
+    for engine in ROOM.all():
+        if type(chosen) is engine.options:
+            return engine, chosen
+    raise ValueError(f"{chosen!r} is neither an engine's name nor its options; there are {', '.join(ROOM.names())}")
 
 
 def train(job: Job, settings: Exec) -> list[Fate]:

@@ -9,29 +9,57 @@ import io
 import math
 import sys
 from collections import Counter, deque
-from collections.abc import Generator, Sequence
-from contextlib import redirect_stderr, suppress
-from dataclasses import replace
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+import torch
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.registry import load_plugin
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.sweep.engines.base import Ended, Event, Fate, Job, Said, Started, fate_of, train
+from chomsky_ladder.harness.sweep.engines import ray_cluster
+from chomsky_ladder.harness.sweep.engines.base import (
+    Ended,
+    Engine,
+    Event,
+    Fate,
+    Job,
+    PackSize,
+    Said,
+    Started,
+    fate_of,
+    register,
+    train,
+)
 from chomsky_ladder.harness.sweep.sources import sources
-from chomsky_ladder.harness.train.machine import provenance
+from chomsky_ladder.harness.train.machine import find_device, provenance
 from chomsky_ladder.harness.train.signals import Preempted, listening
 
 RETRIES = 3  # of a pack whose worker was killed
 _PATIENCE = 120.0  # seconds that workers asked to stop are given for their checkpoints
 
 
-class RayEngine:
+@dataclass(frozen=True, kw_only=True)
+class RayOptions:
+    address: str = ""
+    """Of a Ray cluster, or auto for the one this machine is in; without it Ray uses this machine alone."""
+    gpus_per_pack: float = 1.0
+    """With ray on GPUs, how much of one a pack takes, such as 0.25."""
+
+    def __post_init__(self) -> None:
+        share = self.gpus_per_pack
+        if not share > 0 or (share > 1 and share % 1):
+            raise ValueError(f"GPUs for each pack are a share of one or a whole number, not {share}")
+
+
+class RayCrew:
     """A task of Ray for each pack, as many at a time as the cluster has room for.
 
     A worker that is killed costs its pack the steps since the last checkpoint: the pack is submitted again, up to
@@ -175,7 +203,7 @@ def _lost(job: Job, settings: Exec, said: str) -> list[Fate]:
     return fates
 
 
-def fitting(ray: ModuleType, settings: Exec, *, gpus_per_pack: float) -> RayEngine:
+def fitting(ray: ModuleType, settings: Exec, *, gpus_per_pack: float) -> RayCrew:
     """The engine of the cluster, if one of its machines has what a pack needs."""
     if _working:
         raise ValueError("a script that defines tasks or models must sweep under `if __name__ == '__main__':`")
@@ -186,7 +214,7 @@ def fitting(ray: ModuleType, settings: Exec, *, gpus_per_pack: float) -> RayEngi
         has = "; ".join(sorted({_shown(machine) for machine in machines}))
         wanted = _shown({"CPU": settings.threads, "GPU": gpus})
         raise ValueError(f"a pack needs {wanted}, and no machine of Ray's has so much: there is {has}")
-    return RayEngine(ray, replace(settings, device=device, results=settings.results.absolute()), gpus=gpus)
+    return RayCrew(ray, replace(settings, device=device, results=settings.results.absolute()), gpus=gpus)
 
 
 def room(machines: Sequence[dict[str, float]], *, cpus: int, gpus: float) -> int:
@@ -214,3 +242,32 @@ def _device(name: str, machines: Sequence[dict[str, float]]) -> str:
     if name == "cpu":
         return name
     raise ValueError(f"exec.device={name}: with --engine ray, Ray chooses among GPUs; say cuda, cpu or auto")
+
+
+@contextmanager
+def opened(settings: Exec, options: RayOptions) -> Iterator[RayCrew]:
+    if options.address and not settings.pack and settings.device != "cpu" and not torch.cuda.is_available():
+        raise ValueError("there is no GPU here to find out how many runs fit one: say --exec.pack or --exec.device cpu")
+    with ray_cluster.connected(options.address or None) as ray:
+        yield fitting(ray, settings, gpus_per_pack=options.gpus_per_pack)
+
+
+def pack_size(settings: Exec, options: RayOptions, planned: PackSize) -> PackSize:
+    """As many as fit the share of a GPU that a pack is given."""
+    if not torch.cuda.is_available():
+        return lambda group: settings.pack or 1
+    if settings.pack or find_device(settings.device).type == "cpu" or options.gpus_per_pack >= 1:
+        return planned
+    return lambda group: max(1, int(options.gpus_per_pack * planned(group)))
+
+
+register(
+    Engine(
+        name="ray",
+        about="as many packs at once as this machine or a cluster can take",
+        open=opened,
+        options=RayOptions,
+        is_here=lambda options: not options.address,
+        pack_size=pack_size,
+    )
+)

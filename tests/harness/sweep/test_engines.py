@@ -12,18 +12,18 @@ import pytest
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.sweep.engines import ray as ray_engine
-from chomsky_ladder.harness.sweep.engines.base import Ended, Fate, Job, Started
-from chomsky_ladder.harness.sweep.engines.opened import opened
+from chomsky_ladder.harness.sweep.engines.base import Ended, Fate, Job, Started, engine_of
 from chomsky_ladder.harness.sweep.engines.ray import room
-from chomsky_ladder.harness.sweep.engines.serial import SerialEngine
+from chomsky_ladder.harness.sweep.engines.serial import SerialCrew
 from chomsky_ladder.harness.train.loop import execute
 from support.engine_jobs import cell, settings_at
 
 
 def test_a_serial_engine_tells_what_happens(tmp_path: Path) -> None:
     jobs = [Job(1, (cell(), cell(seed=1))), Job(2, (cell(seed=2),))]
-    with opened("serial", settings_at(tmp_path, pack=2)) as engine:
-        assert isinstance(engine, SerialEngine) and engine.workers == 1
+    chosen, options = engine_of("serial")
+    with chosen.open(settings_at(tmp_path, pack=2), options) as engine:
+        assert isinstance(engine, SerialCrew) and engine.workers == 1
         events = list(engine.events(jobs))
     assert [type(event) for event in events] == [Started, Ended, Started, Ended]
     assert [event.job.number for event in events] == [1, 1, 2, 2]
@@ -106,7 +106,7 @@ class FakeRay:
 
 
 def fake_events(ray: FakeRay, folder: Path, jobs: list[Job]) -> list[Any]:
-    return list(ray_engine.RayEngine(ray, settings_at(folder), gpus=0.25).events(jobs))
+    return list(ray_engine.RayCrew(ray, settings_at(folder), gpus=0.25).events(jobs))
 
 
 def test_device_and_folder_are_settled_before_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

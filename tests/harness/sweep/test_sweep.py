@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from chomsky_ladder.harness.cli import main as cli
 from chomsky_ladder.harness.cli.sweeps import plan_sweep, sweep_script
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.registry import find_model, find_task, load_plugin
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.sweep import sweep as sweeps
+from chomsky_ladder.harness.sweep.engines import ray as ray_engine
 from chomsky_ladder.harness.sweep.plan import packs
 from chomsky_ladder.harness.sweep.scripts import runs_of
 from chomsky_ladder.harness.sweep.sweep import carry_out, shard, sweep
@@ -180,16 +182,32 @@ def test_a_changed_version_is_another_run(tmp_path: Path, monkeypatch: Patch, ca
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"address": "auto"}, "say --engine ray"),
-        ({"gpus_per_pack": 0.5}, "say --engine ray"),
-        ({"engine": "ray", "gpus_per_pack": 0.0}, "a share of one or a whole number, not 0.0"),
-        ({"engine": "ray", "gpus_per_pack": 1.5}, "a share of one or a whole number, not 1.5"),
+        ({"engine": "rai"}, "unknown engine 'rai'; did you mean ray?"),
+        ({"engine": 3}, "3 is neither an engine's name nor its options; there are ray, serial"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=complaint):
         sweep([cell()], settings_at(tmp_path), **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--gpus-per-pack", "0.5"], "--gpus-per-pack is an option of the engine ray: say --engine ray"),
+        (["--engine", "ray", "--gpus-per-pack", "1.5"], "a share of one or a whole number, not 1.5"),
+        (["--engine=rai"], "unknown engine 'rai'; did you mean ray?"),
+    ],
+)
+def test_options_of_engines_are_refused_in_one_line(
+    words: list[str], complaint: str, tmp_path: Path, capsys: Capture
+) -> None:
+    script = tmp_path / "mine.py"
+    script.write_text(SCRIPT)
+    assert cli.main(["sweep", str(script), *words]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said and said.count("\n") == 1
 
 
 def test_what_no_run_can_do_is_refused_before_the_first(tmp_path: Path) -> None:
@@ -237,10 +255,12 @@ def test_shards_of_a_gpu_do_not_depend_on_what_fits_it(monkeypatch: Patch) -> No
 
 
 def test_a_pack_on_a_share_of_a_gpu_is_a_share_of_a_pack(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(sweeps, "find_device", lambda name: Device())
-    monkeypatch.setattr(sweeps, "pack_size", lambda settings: lambda group: 27)
-    monkeypatch.setattr(sweeps.torch.cuda, "is_available", lambda: True)
-    sizes = [sweeps._pack_size(Exec(), engine="ray", gpus_per_pack=share)([]) for share in (1.0, 0.5, 0.01, 2.0)]
+    monkeypatch.setattr(ray_engine, "find_device", lambda name: Device())
+    monkeypatch.setattr(ray_engine.torch.cuda, "is_available", lambda: True)
+    sizes = []
+    for share in (1.0, 0.5, 0.01, 2.0):
+        options = ray_engine.RayOptions(gpus_per_pack=share)
+        sizes.append(ray_engine.pack_size(Exec(), options, lambda group: 27)([]))
     assert sizes == [27, 13, 1, 27]
 
 
