@@ -70,6 +70,12 @@ class Task(ABC):
     """Whether its answers ask for the state of an automaton behind many symbols: the table of state tracking has it."""
     hard: ClassVar[bool] = False
     """Whether no architecture is known to solve it: the table of hard tasks has it."""
+    decode: ClassVar[Literal["parallel", "teacher"]] = "parallel"
+    """How answers are scored: from one pass, or fed back token by token; a setting of tasks with several slots."""
+    supervision: ClassVar[Literal["final", "dense"]] = "final"
+    """What is trained on, a setting of tasks that also have targets on the way; what is scored is always final."""
+    rules: ClassVar[Literal["", "othello"]] = ""
+    """The game whose board it is, where the harness knows its rules and can edit it (harness/inside/cases.py)."""
     own_lengths: ClassVar[tuple[int, int] | None] = None
     """The lengths of a task to which no protocol's apply (a game's): trained and scored on, whatever the preset."""
     outside_identity: ClassVar[tuple[str, ...]] = ()
@@ -143,6 +149,20 @@ class Task(ABC):
     def state(self, tokens_BL: Tensor) -> Tensor:
         """What a perfect machine holds after each input position, int64 [B, L, S], part s in range(state_sizes[s])."""
         raise NotImplementedError(f"{self.name} defines no state")
+
+    @property
+    def state_parts(self) -> tuple[str, ...]:
+        """The names of the parts of `state`."""
+        return tuple(map(str, range(len(self.state_sizes))))
+
+    @property
+    def state_views(self) -> dict[str, tuple[str, ...]]:
+        """The ways in which the state can be labelled, each with the names of its values; the first is the main one."""
+        return {"state": tuple(map(str, range(max(self.state_sizes))))} if self.state_sizes else {}
+
+    def state_as(self, view: str, tokens_BL: Tensor) -> Tensor:
+        """The state under one of its views, int64 [B, L, S]."""
+        return self.state(tokens_BL)
 
     def allowed(self, tokens_BL: Tensor) -> Tensor | None:
         """Where several answers are right: which, bool [B, L, V]. Accuracy is then the rate of allowed answers."""

@@ -38,6 +38,7 @@ GAMES = 2000  # twice: of the first the guesses are made, on the second they are
 class Othello(Task):
     name, version, level = "othello", 1, "none"
     own_lengths = (WHOLE, WHOLE)
+    rules = "othello"
 
     size: int = 8
     """How many squares a side of the board has: 8 or 6."""
@@ -92,6 +93,17 @@ class Othello(Task):
 
     def state(self, tokens_BL: Tensor) -> Tensor:
         return self.boards(tokens_BL, sees="mover")
+
+    @property
+    def state_parts(self) -> tuple[str, ...]:
+        return self.squares
+
+    @property
+    def state_views(self) -> dict[str, tuple[str, ...]]:
+        return {"mine_theirs": ("empty", "mine", "theirs"), "black_white": ("empty", "black", "white")}
+
+    def state_as(self, view: str, tokens_BL: Tensor) -> Tensor:
+        return self.boards(tokens_BL, sees="black" if view == "black_white" else "mover")
 
     def boards(self, tokens_BL: Tensor, *, sees: Literal["mover", "black"]) -> Tensor:
         """The board after each position, [B, L, S]: EMPTY, stones of the one who sees it 1, of the other 2.

@@ -171,7 +171,7 @@ class Run:
             self._legal("train", (self.train.lengths[0], stage))
         self._legal("eval", self.eval.lengths)
         self._fits()
-        if getattr(self.task, "decode", "parallel") == "teacher":
+        if self.task.decode == "teacher":
             require(
                 self.model.stepwise and self.model.sees == "past",
                 f"decode='teacher' feeds answers back token by token, which {self.model.name} cannot do",
@@ -275,4 +275,4 @@ class Run:
 
 def without_training_targets(task: Task) -> Task:
     """The task as it is scored: `supervision` changes what is trained on, never what is measured."""
-    return replace(task, supervision="final") if getattr(task, "supervision", "final") != "final" else task
+    return task if task.supervision == "final" else replace(task, supervision="final")

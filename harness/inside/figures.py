@@ -23,7 +23,7 @@ from chomsky_ladder.harness.inside import draw_boards as figure_boards
 from chomsky_ladder.harness.inside import draw_layers as figure_layers
 from chomsky_ladder.harness.inside import figure_data as tables
 from chomsky_ladder.harness.inside.probe import WEIGHTS, load_probe
-from chomsky_ladder.harness.inside.streams import has_board, load_trained
+from chomsky_ladder.harness.inside.streams import load_trained
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.machine import find_device
@@ -71,7 +71,7 @@ def _of_one(folder: RunFolder, out: Path, *, device: str) -> list[Picture]:
     found = []
     label = identity_of(Run.from_plain(folder.config())).model
     task = Run.from_plain(folder.config()).task
-    if (folder.path / WEIGHTS).exists() and has_board(task):
+    if (folder.path / WEIGHTS).exists() and task.rules:
         trained = load_trained(folder, device=find_device(device))
         data = tables.game(trained, load_probe(folder.path))
         shown = data[data["ply"].isin(glance(data["ply"].max()))]

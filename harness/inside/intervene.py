@@ -26,7 +26,7 @@ from chomsky_ladder.harness.inside.cases import EDITS, Cases, Edit, cases_of
 from chomsky_ladder.harness.inside.probe import SCHEMA, Probes, load_probe
 from chomsky_ladder.harness.inside.probe_table import paired
 from chomsky_ladder.harness.inside.push import Push, Pushed, Pusher, mean_of, wrong_moves
-from chomsky_ladder.harness.inside.streams import Trained, cells_of, has_board, load_trained, views_of
+from chomsky_ladder.harness.inside.streams import Trained, load_trained, views_of
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.machine import (
@@ -87,7 +87,7 @@ def intervene_run(
 
 def refuse_without_board(trained: Trained) -> None:
     task = trained.run.task
-    require(has_board(task), f"{task.name} has no board to edit: interventions need a task with boards (othello)")
+    require(task.rules == "othello", f"{task.name} has no board to edit: interventions know the rules of othello alone")
 
 
 def intervene(
@@ -122,7 +122,7 @@ def intervene(
         "model": trained.run.model.name,
         "num_layers": trained.model.num_layers,
         "board": task.size,
-        "cells": list(cells_of(task)),
+        "cells": list(task.state_parts),
         "settings": plain(settings),
         "seeds": {"strings": trained.run.eval.seed, "intervene": settings.seed},
         "edits": edits,

@@ -37,8 +37,6 @@ from chomsky_ladder.harness.inside.probe_weights import load_probe as load_probe
 from chomsky_ladder.harness.inside.streams import (
     Strings,
     Trained,
-    cells_of,
-    has_board,
     load_trained,
     stream_positions,
     strings_of,
@@ -187,7 +185,7 @@ class _Probing:
         return found
 
     def _add(self, wanted: _Wanted, said_NS: Tensor, labels_NS: Tensor, chosen_by: dict[str, Any]) -> None:
-        reading = Reading(said_NS, labels_NS, self.strings["test"], is_board=has_board(self.task))
+        reading = Reading(said_NS, labels_NS, self.strings["test"], is_board=bool(self.task.rules))
         names = {"view": wanted.view, "source": wanted.source, "probe": wanted.kind, "layer": wanted.layer}
         self.by_game[len(self.rows)] = reading.by_game()
         self.rows.append({**names, "chosen": False, **chosen_by, **reading.accuracies()})
@@ -220,7 +218,7 @@ class _Probing:
             "task": self.task.name,
             "model": self.run.model.name,
             "num_layers": self.model.num_layers,
-            "board": self.task.size if has_board(self.task) else None,
+            "board": self.task.size if self.task.rules else None,
             "settings": plain(self.settings),
             "seeds": {
                 "strings": self.run.eval.seed,
@@ -230,7 +228,7 @@ class _Probing:
             "splits": SPLITS,
             "games": {name: strings.count for name, strings in self.strings.items()},
             "positions": {name: len(strings.string_N) for name, strings in self.strings.items()},
-            "cells": list(cells_of(self.task)),
+            "cells": list(self.task.state_parts),
             "views": list(self.classes),
             "classes": {view: list(names) for view, names in self.classes.items()},
             "rows": self.rows,
@@ -243,7 +241,7 @@ class _Probing:
         return Probes(
             run_id=self.run.run_id,
             step=self.trained.step,
-            cells=cells_of(self.task),
+            cells=self.task.state_parts,
             classes=self.classes,
             sizes=self.sizes,
             num_layers=self.model.num_layers,

@@ -18,8 +18,6 @@ from chomsky_ladder.models.block import Context
 from chomsky_ladder.tasks.base import PAD, Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 
-BOARD_VIEWS = {"mine_theirs": ("empty", "mine", "theirs"), "black_white": ("empty", "black", "white")}
-
 
 class Trained(NamedTuple):
     """A run that is done and its model, in eval mode."""
@@ -39,28 +37,16 @@ def load_trained(folder: RunFolder, *, device: torch.device | str = "cpu") -> Tr
     return Trained(run, model.to(device), step)
 
 
-def has_board(task: Task) -> bool:
-    return hasattr(task, "boards")
-
-
 def views_of(task: Task) -> dict[str, tuple[str, ...]]:
     """The ways in which a task's state is labelled, and the names of the classes; the first is the main one."""
     if not task.state_sizes:
         raise ValueError(f"{task.name} defines no state that a probe could look for")
-    return BOARD_VIEWS if has_board(task) else {"state": tuple(map(str, range(max(task.state_sizes))))}
+    return task.state_views
 
 
 def labels_of(task: Task, tokens_BL: Tensor) -> dict[str, Tensor]:
     """The state after each position under each view, int64 [B, L, S]."""
-    views = views_of(task)
-    if not has_board(task):
-        return dict.fromkeys(views, task.state(tokens_BL))
-    return {view: task.boards(tokens_BL, sees=sees) for view, sees in zip(views, ("mover", "black"), strict=True)}
-
-
-def cells_of(task: Task) -> tuple[str, ...]:
-    """The names of the parts of a state: the squares of a board, or numbers."""
-    return tuple(getattr(task, "squares", map(str, range(len(task.state_sizes)))))
+    return {view: task.state_as(view, tokens_BL) for view in views_of(task)}
 
 
 @torch.no_grad()

@@ -156,7 +156,7 @@ class Evaluator:
         was_training = self.model.training
         self.model.eval()
         for batch, rows_B, lengths_B in batches:
-            if getattr(self.task, "decode", "parallel") == "teacher":
+            if self.task.decode == "teacher":
                 logits_BLV, batch = self._fed_back(batch)
             else:
                 logits_BLV = (self._replays or self._parallel)(batch)

@@ -54,7 +54,7 @@ def export(task: Task, path: Path, *, lengths: tuple[int, int], count: int, seed
 
 def blank_answers(task: Task) -> Task:
     """The task with blank answer slots: a model that is fed its own answers needs no others, and they would tell."""
-    return replace(task, decode="parallel") if hasattr(task, "decode") else task
+    return task if task.decode == "parallel" else replace(task, decode="parallel")
 
 
 def rows(task: Task, legal: Sequence[int], *, count: int, seed: int, split: str) -> Iterator[str]:

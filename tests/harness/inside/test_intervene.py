@@ -172,3 +172,23 @@ def test_what_carries_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "not carried: encoder has no step form" in said and "wrong square" in said and "null - edited" in said
     result = json.loads((folder.path / "intervene.json").read_text())
     assert result["edits"]["flip"]["carried"] is None
+
+
+def test_a_plugin_with_boards_is_not_taken_for_othello(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = tmp_path / "checkers.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\n"
+        "from chomsky_ladder.tasks.base import register\n"
+        "from chomsky_ladder.tasks.parity import Parity\n\n\n"
+        "@register\n@dataclass(frozen=True, kw_only=True)\nclass Checkers(Parity):\n"
+        "    name, version, level = 'checkers', 1, 'regular'\n\n"
+        "    def boards(self, tokens_BL, *, sees):\n        return self.state(tokens_BL)\n"
+    )
+    words = ["checkers", "lstm", "--protocol", "quick", "--train.steps", "2", "--model.d-model", "8", "--quiet"]
+    small = ["--eval.test", "8", "--eval.validation", "8", "--exec.results", str(tmp_path), "--plugin", str(plugin)]
+    assert cli.main(["run", *words, *small]) == 0
+    run_id = next((tmp_path / "runs").iterdir()).name
+    capsys.readouterr()
+    assert cli.main(["intervene", run_id, "--results", str(tmp_path), "--plugin", str(plugin)]) == 2
+    said = capsys.readouterr().err
+    assert said == "ladder: checkers has no board to edit: interventions know the rules of othello alone\n"
