@@ -81,7 +81,7 @@ def triton_lstm_scan(
     x_BLD: Tensor, h_BD: Tensor, c_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`fused_lstm` through our own Triton kernel, which stacks."""
-    scan = importlib.import_module(f"{__package__}.triton_lstm").triton_lstm_scan
+    scan = importlib.import_module(f"{__package__}.triton.lstm").triton_lstm_scan
     return scan(torch.nn.functional.linear(x_BLD, weight_ih, bias), h_BD, c_BD, weight_hh)
 
 
@@ -89,7 +89,7 @@ def triton_slstm_scan(
     read: tuple[Tensor, ...], state: tuple[Tensor, Tensor, Tensor], weights: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     """`slstm_scan` through our own Triton kernel, which stacks."""
-    return importlib.import_module(f"{__package__}.triton_slstm").triton_slstm_scan(read, state, weights)
+    return importlib.import_module(f"{__package__}.triton.slstm").triton_slstm_scan(read, state, weights)
 
 
 def xlstm_slstm_scan(
@@ -128,7 +128,7 @@ def fused_selective_scan(
     u_BLE: Tensor, dt_BLE: Tensor, A_NE: Tensor, B_BLN: Tensor, C_BLN: Tensor, h_BNE: Tensor, signed: bool
 ) -> tuple[Tensor, Tensor]:
     """`scan_loop` in fp32 through our own Triton kernel, which stacks."""
-    scan = importlib.import_module(f"{__package__}.triton_scan").triton_selective_scan
+    scan = importlib.import_module(f"{__package__}.triton.scan").triton_selective_scan
     return scan(u_BLE, dt_BLE, A_NE, B_BLN, C_BLN, h_BNE, signed)
 
 

@@ -73,12 +73,12 @@ def available() -> list[Kernel]:
         Kernel(
             "triton_lstm",
             ("lstm", "lstm_block"),
-            cuda or _import_error(f"{__package__}.triton_lstm"),
+            cuda or _import_error(f"{__package__}.triton.lstm"),
             stacks=True,
         ),
-        Kernel("triton_slstm", ("xlstm",), cuda or _import_error(f"{__package__}.triton_slstm"), stacks=True),
+        Kernel("triton_slstm", ("xlstm",), cuda or _import_error(f"{__package__}.triton.slstm"), stacks=True),
         Kernel("xlstm_slstm", ("xlstm",), cuda or _import_error("xlstm.blocks.slstm.cell") or _no_nvcc()),
-        Kernel("triton_scan", ("mamba",), cuda or _import_error(f"{__package__}.triton_scan"), stacks=True),
+        Kernel("triton_scan", ("mamba",), cuda or _import_error(f"{__package__}.triton.scan"), stacks=True),
         Kernel("causal_conv1d", convolving, cuda or _import_error("causal_conv1d")),
         Kernel("mlstm_kernels", ("xlstm",), cuda or _import_error("mlstm_kernels.torch.backend_module")),
     ]

@@ -3,9 +3,9 @@
     i, f, z, o = W x + b + R h        u = i - log s(f) - a        y' = y + s(u) (tanh(z) - y)        a' = i - log s(u)
 
 and h' = s(o) y'. W x of all steps is one product outside. A program takes 16 rows of one head of one replica, keeps h,
-y and a in registers and the head's R on the chip where it fits (models/kernels/triton.py); the next step's gates are on
-their way while a step computes. Forward keeps s(f), tanh(z), s(o), s(u) and y of each step in fp32 for the backward
-pass, which writes the gradient of the gates; those of W, R and b are sums over all steps outside.
+y and a in registers and the head's R on the chip where it fits (models/kernels/triton/recurrence.py); the next step's
+gates are on their way while a step computes. Forward keeps s(f), tanh(z), s(o), s(u) and y of each step in fp32 for the
+backward pass, which writes the gradient of the gates; those of W, R and b are sums over all steps outside.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from chomsky_ladder.models.kernels.triton import (
+from chomsky_ladder.models.kernels.triton.recurrence import (
     ROWS,
     Precision,
     common_dtype,

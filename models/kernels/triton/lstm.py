@@ -3,9 +3,9 @@
     i, f, g, o = x W + b + h U^T        c' = s(f) c + s(i) tanh(g)        h' = s(o) tanh(c')
 
 A program takes 16 rows of one replica. It keeps h and c in registers and U on the chip where it fits
-(models/kernels/triton.py); the next step's gates are on their way while a step computes. Forward keeps s(i), s(f),
-tanh(g), s(o) and c of each step in fp32 for the backward pass, which writes the gradient of the gates; that of U is one
-product over all steps outside.
+(models/kernels/triton/recurrence.py); the next step's gates are on their way while a step computes. Forward keeps
+s(i), s(f), tanh(g), s(o) and c of each step in fp32 for the backward pass, which writes the gradient of the gates; that
+of U is one product over all steps outside.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from chomsky_ladder.models.kernels.triton import (
+from chomsky_ladder.models.kernels.triton.recurrence import (
     ROWS,
     Precision,
     common_dtype,
