@@ -13,23 +13,7 @@ from torch import Tensor, nn
 
 State = Any  # a tensor, or tuples, lists and dicts of states: whatever a block carries from one token to the next
 
-KernelName = Literal[
-    "mamba_ssm",
-    "causal_conv1d",
-    "mlstm_kernels",
-    "xlstm_slstm",
-    "triton_lstm",
-    "triton_slstm",
-    "triton_scan",
-    "fused_mlstm",
-    "fused_slstm",
-    "fused_scan",
-    "native_scan",
-    "native_conv",
-    "native_mlstm",
-    "native_slstm",
-]
-Backend = Literal["auto", "reference", KernelName]
+Backend = str  # auto, reference or the name of a kernel (models/kernels/kernel.py)
 Norm = Literal["rms", "layer", "none"]
 
 

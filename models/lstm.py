@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State
-from chomsky_ladder.models.kernels import calls as _kernel_calls
-from chomsky_ladder.models.kernels import kernel as _kernels
-from chomsky_ladder.models.scans.recurrences import lstm_scan, lstm_step
+from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.scans.recurrences import lstm_layer, lstm_step
 
 
 class LSTMCell(nn.Module):
@@ -44,17 +43,9 @@ class LSTMCell(nn.Module):
         return state[0], state
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        triton = _kernels.usable("triton_lstm", x_BLD, ctx)
-        if triton and (ctx.stacked or ctx.backend == "triton_lstm"):  # alone, the device's own LSTM is as fast
-            ctx.backends.add("triton_lstm")
-            h_BLD, h_BD, c_BD = _kernel_calls.triton_lstm_scan(x_BLD, *state, self.weight_ih, self.weight_hh, self.bias)
-            return h_BLD, (h_BD, c_BD)
-        if ctx.backend == "reference" or ctx.stacked:
-            gates_BLG = nn.functional.linear(x_BLD, self.weight_ih, self.bias)
-            h_BLD, h_BD, c_BD = lstm_scan(gates_BLG, *state, self.weight_hh)
-            return h_BLD, (h_BD, c_BD)
-        ctx.backends.add("torch.lstm")
-        h_BLD, h_BD, c_BD = _kernel_calls.fused_lstm(x_BLD, *state, self.weight_ih, self.weight_hh, self.bias)
+        kernel = chosen("lstm_layer", x_BLD, ctx)
+        scan = kernel.call if kernel else lstm_layer
+        h_BLD, h_BD, c_BD = scan(x_BLD, *state, self.weight_ih, self.weight_hh, self.bias)
         return h_BLD, (h_BD, c_BD)
 
 

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.kernels import calls as _kernel_calls
-from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.layers.selective import selective_scan
@@ -73,9 +72,10 @@ class SelectiveSSM(Layer):
         dt_BLE = nn.functional.linear(rank_BLR, self.dt.weight)
         dt_BLE = nn.functional.softplus(dt_BLE.to(at_least_fp32(dt_BLE.dtype)) + self.dt.bias)
         A_EN = -self.A_log.to(dt_BLE.dtype).exp()
-        if h_BNE is None and not self.signed and _kernels.usable("mamba_ssm", v_BLE, ctx):
-            ctx.backends.add("mamba_ssm")
-            y_BLE = _kernel_calls.mamba_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D)
+        from_zeros = h_BNE is None and not self.signed
+        kernel = chosen("selective_scan", v_BLE, ctx) if from_zeros else None
+        if kernel:
+            y_BLE = kernel.call(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D)
         else:
             y_BLE, h_BNE = selective_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D, h_BNE, signed=self.signed, ctx=ctx)
         return self.out(y_BLE * nn.functional.silu(z_BLE)), h_BNE

@@ -18,7 +18,6 @@ Of every a + b blocks the first a are mLSTM: the authors' parity experiment for 
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,23 +27,12 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels import calls as _kernel_calls
-from chomsky_ladder.models.kernels import kernel as _kernels
-from chomsky_ladder.models.kernels.native_mlstm import NATIVE
-from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.residual import Layer, Residual
 from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
-from chomsky_ladder.models.scans.mlstm_rows import PLAIN, WIDE_BLOCK, RowWeights, mlstm_rows
-from chomsky_ladder.models.scans.slstm import (
-    Carried,
-    Read,
-    Weights,
-    fused_slstm_scan,
-    slstm_scan,
-    slstm_start,
-    slstm_step,
-)
+from chomsky_ladder.models.scans.mlstm_rows import WIDE_BLOCK, RowWeights
+from chomsky_ladder.models.scans.slstm import Carried, Read, Weights, slstm_scan, slstm_start, slstm_step
 
 QKV_BLOCK = 4  # width of a block of W_q, W_k and W_v
 
@@ -98,34 +86,24 @@ class MLSTM(Layer):
         nn.init.normal_(self.down.weight, std=config.into_stream)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        fast = _kernels.usable("mlstm_kernels", x_BLD, ctx)
-        if not fast and self._by_rows(x_BLD, ctx):
-            native = _kernels.usable("native_mlstm", x_BLD, ctx)
-            ctx.backends.add("native_mlstm" if native else "fused_mlstm")
-            form = NATIVE if native else PLAIN
-            return mlstm_rows(x_BLD, self._row_weights(), heads=self.num_heads, form=form)
-        if fast or x_BLD.shape[1] <= SHORT:
+        kernel = chosen("mlstm_parallel", x_BLD, ctx)
+        rows = chosen("mlstm_rows", x_BLD, ctx) if kernel is None and self._has_rows(x_BLD) else None
+        if rows:
+            return rows.call(x_BLD, self._row_weights(), heads=self.num_heads)
+        if kernel or x_BLD.shape[1] <= SHORT:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
             c_BLE = nn.functional.silu(self.conv(u_BLE, ctx))
             read = self._read(u_BLE, c_BLE)
-            if fast:
-                ctx.backends.add("mlstm_kernels")
+            scan = kernel.call if kernel else mlstm_parallel
             with torch.autocast(x_BLD.device.type, enabled=False):
-                h_BHLV = _kernel_calls.mlstm_scan(*read) if fast else mlstm_parallel(*read)
+                h_BHLV = scan(*read)
             return self._out(rearrange(h_BHLV, "b h l v -> b l (h v)"), c_BLE, z_BLE)
         state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
         return self.extend(x_BLD, state, ctx)[0]
 
-    def _by_rows(self, x_BLD: Tensor, ctx: Context) -> bool:
-        """Whether the form for CPUs serves: for short inputs, in one precision, with heads of whole blocks of 4."""
-        return (
-            ctx.backend != "reference"
-            and x_BLD.device.type == "cpu"
-            and x_BLD.shape[1] <= SHORT
-            and x_BLD.dtype == self.skip.dtype
-            and not torch.is_autocast_enabled("cpu")
-            and self.skip.shape[0] // self.num_heads % QKV_BLOCK == 0
-        )
+    def _has_rows(self, x_BLD: Tensor) -> bool:
+        """Whether the layer as a whole is one operation: in one precision, with heads of whole blocks of 4."""
+        return x_BLD.dtype == self.skip.dtype and self.skip.shape[0] // self.num_heads % QKV_BLOCK == 0
 
     def _row_weights(self) -> RowWeights:
         head_dim = self.skip.shape[0] // self.num_heads
@@ -237,27 +215,11 @@ class SLSTM(Layer):
 
     def _scan(self, x_BLD: Tensor, c_BLD: Tensor | None, memory: Carried, ctx: Context) -> tuple[Tensor, Carried]:
         read = self._read(x_BLD, c_BLD)
-        scan = self._scan_for(read[0], ctx)
+        kernel = chosen("slstm_scan", read[0], ctx)
+        scan = kernel.call if kernel else slstm_scan
         with torch.autocast(x_BLD.device.type, enabled=False):
             h_BLHK, memory = scan(read, memory, self._weights(read[0].dtype))
         return self.norm(h_BLHK.flatten(2)), memory
-
-    def _scan_for(self, x_BLHK: Tensor, ctx: Context) -> Callable[..., tuple[Tensor, Carried]]:
-        """The fastest form there is for these tensors."""
-        if ctx.backend == "reference":
-            return slstm_scan
-        by_name = ctx.backend == "xlstm_slstm"  # never by itself: it compiles for minutes
-        if by_name and _kernels.usable("xlstm_slstm", x_BLHK, ctx):
-            ctx.backends.add("xlstm_slstm")
-            return _kernel_calls.xlstm_slstm_scan
-        if _kernels.usable("triton_slstm", x_BLHK, ctx):
-            ctx.backends.add("triton_slstm")
-            return _kernel_calls.triton_slstm_scan
-        if _kernels.usable("native_slstm", x_BLHK, ctx):
-            ctx.backends.add("native_slstm")
-            return native_slstm_scan
-        ctx.backends.add("fused_slstm")
-        return fused_slstm_scan
 
     def _read(self, x: Tensor, c: Tensor | None) -> Read:
         """By heads: the layer's input, and before it, for i and f, what the convolution makes of it if there is one."""

@@ -5,7 +5,7 @@ and by its reference. The xlstm package runs its native, plain backends; transfo
 CUDA package is missing. That they compute the same is held by tests/oracles_external.
 
 A CUDA kernel is called twice on the shape of its own package's benchmark: as its package calls it, and through our
-wiring (models/kernels/kernel.py), whose transposes and casts may cost no more than three per cent.
+wiring (models/kernels/), whose transposes and casts may cost no more than three per cent.
 """
 
 import importlib
@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from chomsky_ladder.harness.throughput.measure import Act, Meter
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context, make_norm
-from chomsky_ladder.models.kernels import calls as _kernel_calls
-from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.kernels.causal_conv1d import short_convolution
+from chomsky_ladder.models.kernels.choose import available
+from chomsky_ladder.models.kernels.mamba_ssm import mamba_scan
 from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.models.xlstm import XLSTMConfig
 
@@ -143,7 +144,7 @@ def _beside(meter: Meter, acts: dict[str, Act]) -> Row:
 def wiring_rows(meter: Meter) -> Iterator[Row]:
     """CUDA kernels called by us and called directly, forward, at their packages' shapes."""
     batch, length, channels = LONG
-    missing = {kernel.name: kernel.missing for kernel in _kernels.available()}
+    missing = {kernel.name: kernel.missing() for kernel in available()}
     for name, acts_of in {"mamba_ssm": _selective_scan, "causal_conv1d": _convolution}.items():
         row: Row = {"peer": f"{name}, its kernel", "shape": f"{batch} x {length} x {channels}", "goal": WIRED}
         if missing[name]:
@@ -162,7 +163,7 @@ def _selective_scan(device: torch.device) -> dict[str, Act]:
     turned = [z.mT.contiguous() for z in (x_BLE, dt_BLE)]
     states = [z.mT.contiguous() for z in (B_BLN, C_BLN)]
     return {
-        "ours": lambda: _kernel_calls.mamba_scan(x_BLE, dt_BLE, A_EN, B_BLN, C_BLN, D_E),
+        "ours": lambda: mamba_scan(x_BLE, dt_BLE, A_EN, B_BLN, C_BLN, D_E),
         "theirs": lambda: scan(*turned, A_EN, *states, D_E),
     }
 
@@ -174,6 +175,6 @@ def _convolution(device: torch.device) -> dict[str, Act]:
     weight_EW, bias_E = torch.rand(channels, 4, device=device), torch.rand(channels, device=device)
     turned_BEL = x_BLE.mT.contiguous()
     return {
-        "ours": lambda: _kernel_calls.short_convolution(x_BLE, weight_EW, bias_E),
+        "ours": lambda: short_convolution(x_BLE, weight_EW, bias_E),
         "theirs": lambda: convolve(turned_BEL, weight_EW, bias_E),
     }

@@ -9,6 +9,7 @@ from hypothesis import Phase, settings
 from chomsky_ladder.harness.config.registry import discover
 from chomsky_ladder.harness.train.machine import avoid_faulty_tiles
 from chomsky_ladder.models.base import MODELS
+from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.tasks.base import TASKS
 
 torch.set_num_threads(1)  # two beside a busy neighbour ran 3-16x slower
@@ -22,7 +23,7 @@ discover()
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What a test's plugins register is gone after it."""
-    before = [(registry, list(registry)) for registry in (MODELS, TASKS)]
+    before = [(registry, list(registry)) for registry in (KERNELS, MODELS, TASKS)]
     yield
     for registry, kept in before:
         registry[:] = kept

@@ -17,7 +17,7 @@ from chomsky_ladder.harness.train.adapt import adapting, base_folder
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.harness.train.machine import find_device
-from chomsky_ladder.models.kernels.kernel import demand
+from chomsky_ladder.models.kernels.choose import demand
 
 
 def adapt(words: list[str]) -> int:

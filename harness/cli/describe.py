@@ -17,7 +17,7 @@ from chomsky_ladder.harness.train.build import STATE_LENGTH, weigh_state
 from chomsky_ladder.harness.train.data import evaluation_lengths
 from chomsky_ladder.models.backbone import count_parameters
 from chomsky_ladder.models.base import ModelConfig
-from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
 
@@ -99,7 +99,7 @@ def _model_size(config: ModelConfig) -> dict[str, Any]:
         **({"active_parameters": total - config.idle_parameters} if config.idle_parameters else {}),
         "counted_at_vocabulary": EXAMPLE_VOCAB,
         f"state_bytes_at_length_{STATE_LENGTH}": weigh_state(model) if config.stepwise else None,
-        "kernels": {kernel.name: kernel.missing for kernel in _kernels.available() if config.name in kernel.serves},
+        "kernels": {kernel.name: kernel.missing() for kernel in available() if config.name in kernel.serves},
     }
 
 
@@ -170,8 +170,8 @@ def machine() -> dict[str, Any]:
     return {
         "devices": {"cpu": f"{made['machine']['processor']}, {torch.backends.cpu.get_cpu_capability()}", **cuda},
         "kernels": {
-            k.name: f"missing: {k.missing}" if k.missing else f"ready, for {shown(k.serves)}"
-            for k in _kernels.available()
+            kernel.name: f"missing: {kernel.missing()}" if kernel.missing() else f"ready, for {shown(kernel.serves)}"
+            for kernel in available()
         },
         "versions": {"python": made["python"], **made["packages"], "commit": made["commit"], "dirty": made["dirty"]},
         "plugins": {str(number): problem for number, problem in enumerate(problems(), start=1)} or {"problems": "none"},

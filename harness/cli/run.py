@@ -10,7 +10,7 @@ from chomsky_ladder.harness.store.folder import Busy
 from chomsky_ladder.harness.train.distributed import PeerLost, launched_rank
 from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.harness.train.machine import find_device
-from chomsky_ladder.models.kernels.kernel import demand
+from chomsky_ladder.models.kernels.choose import demand
 
 
 def run(words: list[str]) -> int:

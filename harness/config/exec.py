@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from chomsky_ladder.harness.config.parts import check_types
+from chomsky_ladder.harness.config.registry import check_backend
 from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.models.block import Backend, require
 
@@ -18,7 +19,8 @@ class Exec:
     threads: int = 1
     """CPU threads of one run."""
     backend: Backend = "auto"
-    """auto takes the fastest path a block has here; reference is plain torch; a kernel's name refuses to go without."""
+    """auto takes the fastest path a block has here; reference is plain torch; a kernel's name (ladder
+    doctor lists them) refuses to go without."""
     pack: int = 0
     """Runs of a sweep trained as one; 0: one on a CPU, on CUDA as many as its memory holds, up to 27."""
     capture: Literal["auto", "on", "off"] = "auto"
@@ -38,6 +40,7 @@ class Exec:
 
     def __post_init__(self) -> None:
         check_types(self, "exec")
+        check_backend(self.backend, where="exec.backend")
         require(self.threads >= 1, f"exec.threads must be at least 1, not {self.threads}")
         require(self.pack >= 0, f"exec.pack must not be negative: {self.pack}")
         require(self.checkpoint_every >= 1, f"exec.checkpoint_every must be at least 1, not {self.checkpoint_every}")

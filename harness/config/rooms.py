@@ -111,7 +111,8 @@ def load(path_or_module: str) -> None:
 
 def problems() -> list[str]:
     """What is wrong with the plugins here, a line each."""
-    return [*_problems, *(conflict for room in _rooms for conflict in room.conflicts())]
+    conflicts = [conflict for room in _rooms for conflict in room.conflicts()]  # first: it explores
+    return [*_problems, *conflicts]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ from chomsky_ladder.harness.train.evaluate import Evaluator
 from chomsky_ladder.harness.train.machine import find_device, pinned
 from chomsky_ladder.harness.train.pack import Pack, pack_key
 from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, capturable, captures, stepper
-from chomsky_ladder.models.kernels.kernel import demand, stacks
+from chomsky_ladder.models.kernels.choose import demand, stacks
 
 LARGEST_PACK = 27  # three rates of nine seeds
 _SAMPLED = 6  # steps of a shape that are timed on a CPU, behind those that warm up

@@ -1,26 +1,27 @@
-"""The files and modules that define the tasks and models of runs, for processes that have to find them."""
+"""The files and modules that define what runs need, for processes that have to find them."""
 
-import inspect
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.models.kernels.kernel import KERNELS
 
 
 def sources(runs: Iterable[Run]) -> tuple[str, ...]:
-    """The modules and files that define those tasks and models of the runs that no other process would find."""
+    """The modules and files of those tasks and models, and of kernels for them, that no other process would find."""
+    classes = dict.fromkeys(type(part) for run in runs for part in (run.task, run.model))
+    needed = [(cls.name, cls.__module__) for cls in classes]
+    served = {cls.name for cls in classes}
+    needed += [(kernel.name, kernel.module) for kernel in KERNELS if not served.isdisjoint(kernel.serves)]
     found = {}
-    for cls in dict.fromkeys(type(part) for run in runs for part in (run.task, run.model)):
-        if cls.__module__.startswith("chomsky_ladder."):
+    for name, module in needed:
+        if module.startswith("chomsky_ladder."):
             continue
-        try:
-            file = inspect.getfile(cls)
-        except (OSError, TypeError):
-            raise ValueError(
-                f"{cls.name} was typed into a session: put it in a file, where Ray's workers find it"
-            ) from None
-        found[_importable(cls.__module__, file) or str(Path(file).resolve())] = None
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file is None:
+            raise ValueError(f"{name} was typed into a session: put it in a file, where Ray's workers find it")
+        found[_importable(module, file) or str(Path(file).resolve())] = None
     return tuple(found)
 
 

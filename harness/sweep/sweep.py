@@ -27,7 +27,7 @@ from chomsky_ladder.harness.sweep.plan import LARGEST_PACK, pack_size, packs
 from chomsky_ladder.harness.train.distributed import launched
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.steps import capturable
-from chomsky_ladder.models.kernels.kernel import demand
+from chomsky_ladder.models.kernels.choose import demand
 
 
 @dataclass

@@ -35,7 +35,7 @@ from chomsky_ladder.harness.train.replays import captured
 from chomsky_ladder.models.backbone import count_parameters, state_bytes
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.kernels.kernel import available
+from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.tasks.draw import Draw
 
 FORMAT = "throughput 1"
@@ -65,7 +65,7 @@ def report_of(
         "torch": str(torch.__version__),
         "clock": meter.clock,
         "grid": asdict(grid),
-        "kernels": {kernel.name: kernel.missing for kernel in available()},
+        "kernels": {kernel.name: kernel.missing() for kernel in available()},
         "ceilings": {precision: ceilings(meter, precision) for precision in grid.precisions},
         "seconds": 0.0,
         "rows": [],

@@ -14,7 +14,7 @@ import torch
 from chomsky_ladder.models.backbone import state_bytes
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, require
-from chomsky_ladder.models.kernels.kernel import available
+from chomsky_ladder.models.kernels.choose import available
 
 Precision = Literal["fp32", "bf16"]
 What = Literal["train", "prefill", "decode"]
@@ -138,7 +138,7 @@ class Grid:
 def ways_of(name: str, grid: Grid, device: torch.device) -> list[Way]:
     """The ways to run a model here; the first is what a user gets."""
     cuda = device.type == "cuda"
-    own = [kernel for kernel in available() if name in kernel.serves and not kernel.missing]
+    own = [kernel for kernel in available() if name in kernel.serves and not kernel.missing()]
     kernels = [kernel.name for kernel in own if cuda and kernel.device == "cuda"]
     found = []
     for precision in grid.precisions:

@@ -38,7 +38,7 @@ from chomsky_ladder.harness.train.member import Member
 from chomsky_ladder.harness.train.progress import Progress
 from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
 from chomsky_ladder.harness.train.steps import capturable, stepper
-from chomsky_ladder.models.kernels.kernel import demand
+from chomsky_ladder.models.kernels.choose import demand
 
 
 class RunFailed(Exception):

@@ -26,7 +26,7 @@ import torch
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.store.files import CHECKOUT
-from chomsky_ladder.models.kernels.kernel import available
+from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.native import identity
 
 CODE = ("chomsky_ladder", "harness", "models", "tasks", "scripts", "pyproject.toml")
@@ -67,7 +67,7 @@ def numerics(
         "processes": processes,
         "steps": capture,
         "onednn": os.environ.get(_ONEDNN, ""),
-        "kernels": [kernel.name for kernel in available() if not kernel.missing],
+        "kernels": [kernel.name for kernel in available() if not kernel.missing()],
         "compiled": identity(),
     }
 

@@ -1,96 +1,99 @@
-"""The fast kernels: the only file that imports or calls an optional one. Each stands beside a reference in plain torch.
+"""What a fast kernel declares of itself, and the registry of them: one file each, here or in a plugin.
 
-`available()` says for every kernel whether it can run here and, if not, why; nothing is ever used silently: a block
-that takes one adds its name to `ctx.backends`, which goes into the run's record.
+    KERNEL = register(
+        Kernel(
+            name="quick_scan",
+            computes="scan_loop",
+            reference="chomsky_ladder.models.scans.selective.scan_loop",
+            call=quick_scan,
+            serves=("mamba",),
+            device="cpu",
+            dtypes=(torch.float32,),
+        )
+    )
+
+A kernel stands for an operation that there is in plain torch: blocks call it with the operation's arguments, and it
+returns the same to rounding. Which one a block takes: models/kernels/choose.py. A file of this room must import
+everywhere: what needs an optional package imports it inside `missing` and `call`.
 """
 
+import functools
 import importlib
-import shutil
-from functools import lru_cache
-from typing import Literal, NamedTuple
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.block import Backend, Context, KernelName, require
-from chomsky_ladder.models.kernels import native as _native
+from chomsky_ladder.models.block import Context
+
+RESERVED = ("auto", "reference")  # what else `exec.backend` may say
 
 
-class Kernel(NamedTuple):
+def nothing() -> str:
+    return ""
+
+
+def anything(x: Tensor, ctx: Context) -> bool:
+    return True
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Kernel:
     name: str
-    serves: tuple[str, ...]  # models
-    missing: str  # why it cannot run here; empty if it can
-    stacks: bool = False  # has a vmap rule
-    device: Literal["cpu", "cuda", "any"] = "cuda"  # that it runs on
+    computes: str
+    """The operation, by which blocks ask for it."""
+    reference: str | Callable[..., Any]
+    """The plain form it is held to, or where that stands: package.module.name."""
+    call: Callable[..., Any]
+    serves: tuple[str, ...]
+    """Names of models."""
+    device: Literal["cpu", "cuda", "any"] = "cuda"
+    dtypes: tuple[torch.dtype, ...] = ()
+    """Of the tensor that is shown to `takes`; none: all."""
+    stacks: bool = False
+    """Whether it has a vmap rule."""
+    takes: Callable[[Tensor, Context], bool] = anything
+    """Its further limits."""
+    missing: Callable[[], str] = nothing
+    """Why it cannot run here, empty if it can; asked when first needed, and once."""
+    when: Literal["auto", "named", "always"] = "auto"
+    """Under which `exec.backend` it is taken: auto or its own name; its own name alone; any but the reference."""
+    rank: int = 100
+    """Of an operation's kernels that could take a tensor the one of the highest rank does. Here: 0 torch's own, 10 by
+    hand in torch, 20 in C, 30 for CUDA; listings go the other way, and the record's fingerprint goes by that order."""
+    module: str = ""
+    """Where it is registered; filled in by `register`."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or self.name in RESERVED:
+            raise TypeError(f"no kernel can be called {self.name!r}")
+        for field in ("call", "takes", "missing"):
+            if not callable(getattr(self, field)):
+                raise TypeError(f"{field} of the kernel {self.name} is no function")
+        if not hasattr(self.missing, "cache_clear"):
+            object.__setattr__(self, "missing", functools.cache(self.missing))
 
 
-def usable(name: KernelName, x: Tensor, ctx: Context) -> bool:
-    """Whether a block takes this kernel for `x`: it can run here, on this device, and was not asked not to."""
-    kernel = _kernel(name)
-    if ctx.backend not in ("auto", name) or x.device.type != kernel.device or kernel.missing:
-        return False
-    if name.startswith("native"):  # compilers that trace cannot follow it
-        return x.dtype in _native.REAL and not torch.compiler.is_compiling()
-    if name.startswith("triton"):  # they compute in fp32 and hold a row of a state of at most so many
-        return x.dtype != torch.float64 and x.shape[-1] <= 256
-    return kernel.stacks or not ctx.stacked
+KERNELS: list[Kernel] = []  # in the order of registration; harness/config/registry.py names conflicts
 
 
-def stacks(backend: Backend) -> bool:
-    """Whether runs that ask for it can train as one."""
-    return backend in ("auto", "reference") or _kernel(backend).stacks
+def register(kernel: Kernel) -> Kernel:
+    """Make a kernel known under its `name`."""
+    kernel = replace(kernel, module=sys._getframe(1).f_globals["__name__"])
+    KERNELS.append(kernel)
+    return kernel
 
 
-def demand(backend: Backend, *, model: str, device: torch.device, stacked: bool = False) -> None:
-    """Refuse a kernel asked for by name that cannot run here, does not serve the model or does not stack."""
-    if backend in ("auto", "reference"):
-        return
-    kernel = _kernel(backend)
-    require(kernel.stacks or not stacked, f"the backend {backend} does not stack: leave exec.pack at 1")
-    require(not kernel.missing, f"the backend {backend} cannot run here: {kernel.missing}")
-    needs = {"cpu": "a CPU", "cuda": "a CUDA device", "any": ""}[kernel.device]
-    require(kernel.device in (device.type, "any"), f"the backend {backend} needs {needs}, not {device}")
-    require(model in kernel.serves, f"the backend {backend} serves {', '.join(kernel.serves)}, not {model}")
+def cuda_module(module: str) -> Callable[[], str]:
+    """Why a module that needs a CUDA device is not to be had here."""
+    return lambda: _no_cuda() or _import_error(module)
 
 
-def available() -> list[Kernel]:
-    cuda = "" if torch.cuda.is_available() else "no CUDA device"
-    attention = ("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm")
-    convolving = ("mamba", "mamba2", "xlstm", "gated_delta_net", "gated_delta_product", "min_gru", "min_lstm")
-    return [
-        Kernel("torch.lstm", ("lstm", "lstm_block"), "", device="any"),
-        Kernel("torch.rnn", ("rnn",), "", device="any"),
-        Kernel("torch.gru", ("gru",), "", device="any"),
-        Kernel("torch.sdpa", attention, "", device="any"),
-        Kernel("fused_mlstm", ("xlstm",), "", stacks=True, device="cpu"),
-        Kernel("fused_slstm", ("xlstm",), "", stacks=True, device="any"),
-        Kernel("fused_scan", ("mamba",), "", stacks=True, device="any"),
-        Kernel("native_scan", ("mamba",), _native.missing(), stacks=True, device="cpu"),
-        Kernel("native_conv", convolving, _native.missing(), stacks=True, device="cpu"),
-        Kernel("native_mlstm", ("xlstm",), _native.missing(), stacks=True, device="cpu"),
-        Kernel("native_slstm", ("xlstm",), _native.missing(), stacks=True, device="cpu"),
-        Kernel("mamba_ssm", ("mamba",), cuda or _import_error("mamba_ssm.ops.selective_scan_interface")),
-        Kernel(
-            "triton_lstm",
-            ("lstm", "lstm_block"),
-            cuda or _import_error(f"{__package__}.triton_lstm"),
-            stacks=True,
-        ),
-        Kernel("triton_slstm", ("xlstm",), cuda or _import_error(f"{__package__}.triton_slstm"), stacks=True),
-        Kernel("xlstm_slstm", ("xlstm",), cuda or _import_error("xlstm.blocks.slstm.cell") or _no_nvcc()),
-        Kernel("triton_scan", ("mamba",), cuda or _import_error(f"{__package__}.triton_scan"), stacks=True),
-        Kernel("causal_conv1d", convolving, cuda or _import_error("causal_conv1d")),
-        Kernel("mlstm_kernels", ("xlstm",), cuda or _import_error("mlstm_kernels.torch.backend_module")),
-    ]
-
-
-@lru_cache
-def _kernel(name: str) -> Kernel:
-    return next(kernel for kernel in available() if kernel.name == name)
-
-
-def _no_nvcc() -> str:
-    return "" if shutil.which("nvcc") else "no nvcc, which compiles it at run time"
+def _no_cuda() -> str:
+    return "" if torch.cuda.is_available() else "no CUDA device"
 
 
 def _import_error(module: str) -> str:

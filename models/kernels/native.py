@@ -21,6 +21,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from chomsky_ladder.models.block import Context
+
 HERE = Path(__file__).parent
 SOURCES = sorted(HERE.glob("_native_*.c"))
 FLAGS = (
@@ -39,6 +41,11 @@ def missing() -> str:
     except (OSError, subprocess.SubprocessError, RuntimeError, ValueError) as error:  # ValueError: quotes in CC
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return ""
+
+
+def untraced(x: Tensor, ctx: Context) -> bool:
+    """Compilers that trace cannot follow these kernels."""
+    return not torch.compiler.is_compiling()
 
 
 @functools.lru_cache

@@ -6,8 +6,18 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from chomsky_ladder.models.kernels.native import integers, kernel
+from chomsky_ladder.models.kernels.kernel import Kernel, register
+from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
 from chomsky_ladder.models.scans.replicas import fold_replicas
+
+CONVOLVING = ("mamba", "mamba2", "xlstm", "gated_delta_net", "gated_delta_product", "min_gru", "min_lstm")
+
+
+def native_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None) -> Tensor:
+    """`ShortConvolution` from the start, in the precision of x; it stacks under vmap."""
+    weight_EW = weight_EW.to(x_BLE.dtype)
+    bias_E = torch.zeros_like(weight_EW[:, 0]) if bias_E is None else bias_E.to(x_BLE.dtype)
+    return NativeConvolution.apply(x_BLE[None], weight_EW.mT[None], bias_E[None])[0]
 
 
 class NativeConvolution(torch.autograd.Function):
@@ -42,3 +52,20 @@ class NativeConvolution(torch.autograd.Function):
 
 def _sizes(x_RBLE: Tensor, weight_RWE: Tensor) -> object:
     return integers(*x_RBLE.shape, weight_RWE.shape[1])
+
+
+register(
+    Kernel(
+        name="native_conv",
+        computes="short_convolution",
+        reference="chomsky_ladder.models.layers.convolution.ShortConvolution",
+        call=native_convolution,
+        serves=CONVOLVING,
+        device="cpu",
+        dtypes=tuple(REAL),
+        stacks=True,
+        takes=untraced,
+        missing=missing,
+        rank=21,
+    )
+)

@@ -3,11 +3,15 @@
 models/kernels/_native_mlstm.c has what stands between the products.
 """
 
+import functools
+
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.native import integers, kernel
-from chomsky_ladder.models.scans.mlstm_rows import Form, Kept, RowWeights, grouped, in_heads, multiply
+from chomsky_ladder.models.kernels.fused import takes_rows
+from chomsky_ladder.models.kernels.kernel import Kernel, register
+from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.mlstm_rows import Form, Kept, RowWeights, grouped, in_heads, mlstm_rows, multiply
 
 
 def _forward_rows(x_BLD: Tensor, y_BLD: Tensor, weights: RowWeights, kept: Kept) -> None:
@@ -88,3 +92,20 @@ def _sizes(u_BLE: Tensor, square_XHBLL: Tensor, weights: RowWeights) -> object:
 
 
 NATIVE = Form(forward=_forward_rows, back=_back_rows, prepare=lambda x_BLD: (), cached=2**18)
+
+
+register(
+    Kernel(
+        name="native_mlstm",
+        computes="mlstm_rows",
+        reference="chomsky_ladder.models.xlstm.MLSTM",
+        call=functools.partial(mlstm_rows, form=NATIVE),
+        serves=("xlstm",),
+        device="cpu",
+        dtypes=tuple(REAL),
+        stacks=True,
+        takes=lambda x_BLD, ctx: untraced(x_BLD, ctx) and takes_rows(x_BLD, ctx),
+        missing=missing,
+        rank=22,
+    )
+)

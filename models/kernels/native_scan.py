@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from chomsky_ladder.models.kernels.native import integers, kernel
+from chomsky_ladder.models.kernels.kernel import Kernel, register
+from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 64
@@ -73,3 +74,20 @@ class _Scan(torch.autograd.Function):
 def _sizes(u_RBLE: Tensor, A_RNE: Tensor, signed: bool) -> object:
     replicas, batch, length, channels = u_RBLE.shape
     return integers(replicas, batch, length, A_RNE.shape[1], channels, CHUNK, int(signed))
+
+
+register(
+    Kernel(
+        name="native_scan",
+        computes="scan_loop",
+        reference="chomsky_ladder.models.scans.selective.scan_loop",
+        call=native_selective_scan,
+        serves=("mamba",),
+        device="cpu",
+        dtypes=tuple(REAL),
+        stacks=True,
+        takes=untraced,
+        missing=missing,
+        rank=20,
+    )
+)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chomsky_ladder.models.kernels.native import integers, kernel
+from chomsky_ladder.models.kernels.kernel import Kernel, register
+from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 from chomsky_ladder.models.scans.slstm import Carried, Read, Weights
 
@@ -95,3 +96,20 @@ class _Scan(torch.autograd.Function):
 def _by_parts(W_HGJ: Tensor, R_HGK: Tensor, parts: int) -> Tensor:
     """[W, R] side by side, of the gates of each part of each head: [H P, 4 K / P, J + K]."""
     return torch.cat([W_HGJ, R_HGK], -1).unflatten(1, (parts, -1)).flatten(0, 1)
+
+
+register(
+    Kernel(
+        name="native_slstm",
+        computes="slstm_scan",
+        reference="chomsky_ladder.models.scans.slstm.slstm_scan",
+        call=native_slstm_scan,
+        serves=("xlstm",),
+        device="cpu",
+        dtypes=tuple(REAL),
+        stacks=True,
+        takes=untraced,
+        missing=missing,
+        rank=23,
+    )
+)

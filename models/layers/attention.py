@@ -6,9 +6,9 @@ What t may see is the past, the prompt and the past, or every valid position, an
 than that. With fewer heads of keys and values than of queries, neighbouring query heads share them (Ainslie et al.
 2023, 2305.13245).
 
-Below 64 positions the explicit form beats torch's fused path on a CPU (measured 5.8x in bf16 at 40); it is also the
-one that stacks under vmap. The banded form, of explicit blocks, is as fast there as torch's fused path over everything
-at two to four windows, and 5x as fast at 1024 positions and a window of 16; blocks below 16 are no faster.
+The explicit form is the one that stacks under vmap, and for short inputs the faster one (models/kernels/torch_sdpa.py).
+The banded form, of explicit blocks, is on a CPU as fast as torch's fused path over everything at two to four windows,
+and 5x as fast at 1024 positions and a window of 16; blocks below 16 are no faster.
 """
 
 from typing import Literal
@@ -18,12 +18,14 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.kernels.kernel import Kernel
+from chomsky_ladder.models.kernels.torch_sdpa import FUSED_FROM
 from chomsky_ladder.models.layers.positions import Positions, rotate, slopes
 from chomsky_ladder.models.layers.residual import Layer
 
 Sees = Literal["past", "prompt", "all"]
 
-FUSED_FROM = 64
 SMALLEST_BLOCK = 16
 
 
@@ -124,19 +126,17 @@ def attend(
         before = (0, 0, window, 0)
         k_BHSK, v_BHSK = nn.functional.pad(k_BHLK, before), nn.functional.pad(v_BHLK, before)
         return banded_attention(q_BHLK, k_BHSK, v_BHSK, window=window, slopes_H=slopes_H, first=-window)
-    if sees == "past" and not window and slopes_H is None and is_fused(length, ctx):
-        return fused_attention(q_BHLK, k_BHLK, v_BHLK, None, is_causal=True, ctx=ctx)
+    if sees == "past" and not window and slopes_H is None:
+        kernel = chosen("explicit_attention", q_BHLK, ctx)
+        if kernel:
+            return fused_attention(kernel, q_BHLK, k_BHLK, v_BHLK, None, is_causal=True)
     position_L = torch.arange(length, device=q_BHLK.device)
     may_see = visible(position_L, position_L, sees=sees, window=window, ctx=ctx)
     return masked_attention(q_BHLK, k_BHLK, v_BHLK, biased(may_see, position_L, position_L, slopes_H), ctx=ctx)
 
 
-def is_fused(length: int, ctx: Context) -> bool:
-    return ctx.backend != "reference" and not ctx.stacked and length >= FUSED_FROM
-
-
 def is_banded(length: int, window: int, ctx: Context) -> bool:
-    return is_fused(length, ctx) and length > 4 * window
+    return ctx.backend != "reference" and not ctx.stacked and length >= FUSED_FROM and length > 4 * window
 
 
 def visible(position_M: Tensor, position_L: Tensor, *, sees: Sees, window: int, ctx: Context) -> Tensor | None:
@@ -164,19 +164,16 @@ def biased(may_see: Tensor | None, position_M: Tensor, position_L: Tensor, slope
 
 
 def masked_attention(q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None, *, ctx: Context) -> Tensor:
-    if is_fused(q_BHMK.shape[2], ctx):
-        return fused_attention(q_BHMK, k_BHLK, v_BHLK, mask, ctx=ctx)
+    kernel = chosen("explicit_attention", q_BHMK, ctx)
+    if kernel:
+        return fused_attention(kernel, q_BHMK, k_BHLK, v_BHLK, mask)
     return explicit_attention(q_BHMK, k_BHLK, v_BHLK, mask)
 
 
 def fused_attention(
-    q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None, *, ctx: Context, is_causal: bool = False
+    kernel: Kernel, q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None, *, is_causal: bool = False
 ) -> Tensor:
-    ctx.backends.add("torch.sdpa")
-    k_BHLK, v_BHLK = repeated(k_BHLK, q_BHMK), repeated(v_BHLK, q_BHMK)
-    if mask is not None and mask.dtype != torch.bool:
-        mask = mask.to(q_BHMK.dtype)
-    return nn.functional.scaled_dot_product_attention(q_BHMK, k_BHLK, v_BHLK, attn_mask=mask, is_causal=is_causal)
+    return kernel.call(q_BHMK, repeated(k_BHLK, q_BHMK), repeated(v_BHLK, q_BHMK), mask, is_causal=is_causal)
 
 
 def banded_attention(

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.kernels import calls as _kernel_calls
-from chomsky_ladder.models.kernels import kernel as _kernels
-from chomsky_ladder.models.kernels.native_conv import NativeConvolution
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.scans.convolution import FromStart
 
 
@@ -28,18 +26,14 @@ class ShortConvolution(nn.Module):
         self.bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound)) if bias else None
 
     def forward(self, x_BLE: Tensor, ctx: Context | None = None) -> Tensor:
-        if ctx is not None and _kernels.usable("causal_conv1d", x_BLE, ctx):
-            ctx.backends.add("causal_conv1d")
-            return _kernel_calls.short_convolution(x_BLE, self.weight, self.bias)
+        kernel = None if ctx is None else chosen("short_convolution", x_BLE, ctx)
+        if kernel:
+            return kernel.call(x_BLE, self.weight, self.bias)
         if ctx is not None and ctx.backend == "reference":
             past = self.weight.shape[1] - 1
             return self._sum(nn.functional.pad(x_BLE, (0, 0, past, 0)), x_BLE.shape[1])
         bias_E = torch.zeros_like(self.weight[:, 0]) if self.bias is None else self.bias
-        form = FromStart
-        if ctx is not None and x_BLE.dtype == self.weight.dtype and _kernels.usable("native_conv", x_BLE, ctx):
-            ctx.backends.add("native_conv")
-            form = NativeConvolution
-        return form.apply(x_BLE[None], self.weight.mT[None], bias_E[None])[0]
+        return FromStart.apply(x_BLE[None], self.weight.mT[None], bias_E[None])[0]
 
     def init_state(self, batch: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:
         channels, width = self.weight.shape

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 Activation = Literal["tanh", "relu"]
 
@@ -28,6 +29,13 @@ def lstm_scan(gates_BLG: Tensor, h_BD: Tensor, c_BD: Tensor, weight_hh: Tensor) 
     return torch.stack(outputs, 1), h_BD, c_BD
 
 
+def lstm_layer(
+    x_BLD: Tensor, h_BD: Tensor, c_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`lstm_scan` with its input product."""
+    return lstm_scan(linear(x_BLD, weight_ih, bias), h_BD, c_BD, weight_hh)
+
+
 def rnn_step(gates_BD: Tensor, h_BD: Tensor, weight_hh: Tensor, *, activation: Activation) -> Tensor:
     """One step of h' = f(x W + h U), where gates_BD = x W + bias."""
     sum_BD = gates_BD + h_BD @ weight_hh.T
@@ -41,6 +49,13 @@ def rnn_scan(gates_BLD: Tensor, h_BD: Tensor, weight_hh: Tensor, *, activation: 
         h_BD = rnn_step(gates_BD, h_BD, weight_hh, activation=activation)
         outputs.append(h_BD)
     return torch.stack(outputs, 1), h_BD
+
+
+def rnn_layer(
+    x_BLD: Tensor, h_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, *, activation: Activation
+) -> tuple[Tensor, Tensor]:
+    """`rnn_scan` with its input product."""
+    return rnn_scan(linear(x_BLD, weight_ih, bias), h_BD, weight_hh, activation=activation)
 
 
 def gru_step(gates_BG: Tensor, h_BD: Tensor, weight_hh: Tensor, bias_n: Tensor) -> Tensor:
@@ -59,3 +74,10 @@ def gru_scan(gates_BLG: Tensor, h_BD: Tensor, weight_hh: Tensor, bias_n: Tensor)
         h_BD = gru_step(gates_BG, h_BD, weight_hh, bias_n)
         outputs.append(h_BD)
     return torch.stack(outputs, 1), h_BD
+
+
+def gru_layer(
+    x_BLD: Tensor, h_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, bias_n: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`gru_scan` with its input product."""
+    return gru_scan(linear(x_BLD, weight_ih, bias), h_BD, weight_hh, bias_n)

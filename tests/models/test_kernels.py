@@ -1,4 +1,10 @@
-"""Optional kernels: refused where they are missing, never taken silently, and on a GPU equal to their references."""
+"""Kernels: how one is chosen, that none is taken silently, and on a GPU that they equal their references."""
+
+import pkgutil
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -7,8 +13,12 @@ from torch import Tensor
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.kernels import calls as _kernel_calls
-from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.kernels import choose as _choose
+from chomsky_ladder.models.kernels import xlstm_slstm as _xlstm_slstm
+from chomsky_ladder.models.kernels.causal_conv1d import short_convolution
+from chomsky_ladder.models.kernels.kernel import KERNELS, Kernel, register
+from chomsky_ladder.models.kernels.mamba_ssm import mamba_scan
+from chomsky_ladder.models.kernels.mlstm_kernels import mlstm_scan
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.selective import selective_scan
 from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
@@ -18,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 def missing(name: str) -> str:
-    return next(kernel.missing for kernel in _kernels.available() if kernel.name == name)
+    return _choose.named(name).missing()
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -26,20 +36,42 @@ def needs(name: str) -> pytest.MarkDecorator:
 
 
 def test_every_kernel_serves_registered_models() -> None:
-    served = {model for kernel in _kernels.available() for model in kernel.serves}
-    assert served <= set(all_models())
-    assert len({kernel.name for kernel in _kernels.available()}) == len(_kernels.available())
+    assert {model for kernel in _choose.available() for model in kernel.serves} <= set(all_models())
+
+
+def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
+    assert [kernel.name for kernel in _choose.available()] == [
+        *("torch.lstm", "torch.rnn", "torch.gru", "torch.sdpa", "fused_mlstm", "fused_slstm", "fused_scan"),
+        *("native_scan", "native_conv", "native_mlstm", "native_slstm"),
+        *("mamba_ssm", "triton_lstm", "triton_slstm", "xlstm_slstm", "triton_scan", "causal_conv1d", "mlstm_kernels"),
+    ]
+
+
+def test_every_kernel_is_held_to_one_reference_of_its_operation() -> None:
+    references: dict[str, object] = {}
+    for kernel in KERNELS:
+        form = pkgutil.resolve_name(kernel.reference)
+        assert callable(form) and references.setdefault(kernel.computes, form) is form
+
+
+def test_models_find_their_kernels_without_the_harness() -> None:
+    code = "import sys, torch; from chomsky_ladder.models.mamba import MambaConfig as Config\n"
+    code += "from chomsky_ladder.models.block import Context; ctx = Context(backend='fused_scan')\n"
+    code += "Config.tiny().build(5)(torch.zeros(1, 3, dtype=torch.int64), ctx)\n"
+    code += "print(*ctx.backends, *(name for name in sys.modules if name == 'triton' or 'harness' in name))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "fused_scan\n"
 
 
 def test_plain_backends_are_never_refused() -> None:
     for backend in ("auto", "reference"):
-        _kernels.demand(backend, model="lstm", device=CPU)
+        _choose.demand(backend, model="lstm", device=CPU)
 
 
 @pytest.mark.parametrize("name", ["mamba_ssm", "causal_conv1d", "mlstm_kernels"])
 def test_a_kernel_asked_for_by_name_is_refused_with_its_reason(name: str) -> None:
     with pytest.raises(ValueError, match=f"the backend {name} (cannot run here: .+|needs a CUDA device, not cpu)"):
-        _kernels.demand(name, model="mamba", device=CPU)
+        _choose.demand(name, model="mamba", device=CPU)
 
 
 def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,16 +83,85 @@ def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_kernel_for_cuda_is_taken_on_a_cpu() -> None:
     for name in ("mamba_ssm", "causal_conv1d", "mlstm_kernels"):
-        assert not _kernels.usable(name, torch.zeros(2), Context())
+        assert not _choose.usable(name, torch.zeros(2), Context())
+
+
+def doubled(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+def kernel(name: str, **settings: Any) -> Kernel:
+    """One of an operation of this file's."""
+    plain = {"computes": "doubling", "reference": doubled, "call": doubled, "serves": ("lstm",), "device": "any"}
+    return register(Kernel(name=name, **{**plain, **settings}))
+
+
+def taken(x: Tensor, backend: str = "auto", **settings: Any) -> str:
+    ctx = Context(backend=backend, **settings)
+    found = _choose.chosen("doubling", x, ctx)
+    assert ctx.backends == ({found.name} if found else set())
+    return found.name if found else ""
+
+
+def test_an_operation_without_kernels_is_left_to_its_plain_form() -> None:
+    assert taken(torch.zeros(2)) == ""
+
+
+def test_the_highest_rank_that_takes_a_tensor_is_chosen() -> None:
+    x = torch.zeros(2)
+    kernel("plain", when="always", rank=0, stacks=True)
+    kernel("small", rank=10, dtypes=(torch.float32,), takes=lambda x, ctx: len(x) < 3)
+    assert taken(x) == "small"
+    assert taken(torch.zeros(3)) == taken(x.double()) == taken(x, stacked=True) == "plain"
+    kernel("elsewhere", device="cuda")
+    kernel("absent", missing=lambda: "nobody has it")
+    assert taken(x) == "small"
+    kernel("mine")
+    assert taken(x) == taken(x.double()) == "mine" and taken(x, stacked=True) == "plain"
+
+
+def test_which_kernels_a_backend_admits() -> None:
+    x = torch.zeros(2)
+    kernel("plain", when="always", rank=0)
+    kernel("slow", when="named", rank=20)
+    kernel("fast", rank=10)
+    backends = {"auto": "fast", "plain": "plain", "slow": "slow", "fast": "fast", "native_scan": "plain"}
+    assert {backend: taken(x, backend) for backend in backends} == backends
+    assert taken(x, "reference") == ""
+
+
+def test_why_a_kernel_is_missing_is_asked_when_needed_and_once() -> None:
+    asked = []
+    found = kernel("absent", missing=lambda: asked.append(1) or "nobody has it")
+    assert taken(torch.zeros(2), "reference") == "" and not asked
+    for size in (2, 3):
+        assert taken(torch.zeros(size)) == taken(torch.zeros(size).double()) == ""
+    with pytest.raises(ValueError, match="the backend absent cannot run here: nobody has it"):
+        _choose.demand("absent", model="lstm", device=CPU)
+    assert found.missing() == "nobody has it" and asked == [1]
+
+
+def test_a_kernel_whose_name_is_taken_is_passed_over() -> None:
+    kernel("twin", call=abs)
+    newer = kernel("twin", call=doubled)  # registered by the same module: the older one's newer self
+    assert _choose.named("twin") is newer
+    KERNELS.append(replace(newer, module="of_somebody_else"))
+    assert _choose.named("twin") is newer and _choose.available().count(newer) == 1
+
+
+@pytest.mark.parametrize("settings", [{"name": "auto"}, {"name": None}, {"call": "doubled"}, {"missing": ""}])
+def test_a_kernel_that_nothing_could_take_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="kernel"):
+        kernel(**{"name": "odd", **settings})
 
 
 @pytest.mark.parametrize("name", sorted({*all_models()} - {"hybrid"}))  # which takes what its parts take
 def test_what_a_model_takes_is_known_to_serve_it(name: str) -> None:
     model, ctx = all_models()[name][0].tiny().build(7), Context()
     model(torch.ones(2, 9, dtype=torch.int64), ctx)
-    by_name = {kernel.name: kernel for kernel in _kernels.available()}
+    by_name = {kernel.name: kernel for kernel in _choose.available()}
     for taken in ctx.backends & by_name.keys():
-        assert name in by_name[taken].serves and not by_name[taken].missing
+        assert name in by_name[taken].serves and not by_name[taken].missing()
 
 
 def leaves(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
@@ -83,7 +184,7 @@ def agree(ours: torch.Tensor, theirs: torch.Tensor, inputs: list[torch.Tensor], 
 def test_mamba_ssm_equals_the_scan(length: int) -> None:
     x, dt, A, B, C, D = leaves((3, length, 8), (3, length, 8), (8, 4), (3, length, 4), (3, length, 4), (8,))
     step, decay = torch.nn.functional.softplus(dt), -A.exp()
-    theirs = _kernel_calls.mamba_scan(x, step, decay, B, C, D)
+    theirs = mamba_scan(x, step, decay, B, C, D)
     ours = selective_scan(x, step, decay, B, C, D, None, signed=False, ctx=Context(backend="reference"))[0]
     agree(ours, theirs, [x, dt, A, B, C, D], tolerance=1e-4)
 
@@ -94,7 +195,7 @@ def test_mamba_ssm_equals_the_scan(length: int) -> None:
 def test_causal_conv1d_equals_the_shifted_sums(length: int) -> None:
     layer = ShortConvolution(16).cuda()
     (x,) = leaves((3, length, 16))
-    theirs = _kernel_calls.short_convolution(x, layer.weight, layer.bias)
+    theirs = short_convolution(x, layer.weight, layer.bias)
     agree(layer(x), theirs, [x, layer.weight, layer.bias], tolerance=1e-5)
 
 
@@ -105,9 +206,7 @@ def test_mlstm_kernels_equal_the_chunks(length: int) -> None:
     q, k, v, i, f = leaves(*[(2, 2, length, 64)] * 3, *[(2, 2, length)] * 2)
     start = mlstm_start(2, 2, 64, 64, device=q.device, dtype=q.dtype)
     ours = mlstm_chunks(q, k / 8, v, i, f, start)[0]
-    agree(
-        ours, _kernel_calls.mlstm_scan(q, k / 8, v, i, f), [q, k, v, i, f], tolerance=2e-2
-    )  # the kernel works in bf16
+    agree(ours, mlstm_scan(q, k / 8, v, i, f), [q, k, v, i, f], tolerance=2e-2)  # the kernel works in bf16
 
 
 class _PublishedCell:
@@ -131,14 +230,14 @@ class _PublishedCell:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_states_are_translated_to_those_of_xlstms_extension(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_kernels, "_xlstm_function", lambda batch, heads, inner: _PublishedCell)
+    monkeypatch.setattr(_xlstm_slstm, "_xlstm_function", lambda batch, heads, inner: _PublishedCell)
     shapes = (3, 7, 2, 16), (2, 64, 16), (2, 64, 16), (2, 64)
     generator = torch.Generator().manual_seed(0)
     x, *weights = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     state = slstm_start(3, 2, 16, device=CPU, dtype=x.dtype)
     if begun:
         state = slstm_scan((x + 1,), state, tuple(weights))[1]
-    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _kernel_calls.xlstm_slstm_scan))
+    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _xlstm_slstm.xlstm_slstm_scan))
     for one, other in zip((ours[0], *ours[1]), (theirs[0], *theirs[1]), strict=True):
         assert torch.allclose(one, other, rtol=1e-12, atol=1e-13)
 
@@ -153,7 +252,7 @@ def test_xlstms_extension_equals_the_scan(length: int, begun: bool) -> None:
     state = slstm_start(3, heads, inner, device=x.device, dtype=x.dtype)
     if begun:
         state = slstm_scan((x.detach() + 1,), state, tuple(w.detach() for w in weights))[1]
-    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _kernel_calls.xlstm_slstm_scan))
+    ours, theirs = (scan((x,), state, tuple(weights)) for scan in (slstm_scan, _xlstm_slstm.xlstm_slstm_scan))
     agree(ours[0], theirs[0], [x, *weights], tolerance=1e-4)
     for one, other in zip(ours[1], theirs[1], strict=True):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ import torch
 
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context
-from chomsky_ladder.models.kernels import kernel as _kernels
+from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import native as _native
 from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
@@ -31,12 +31,14 @@ needs_a_compiler = pytest.mark.skipif(bool(_native.missing()), reason=_native.mi
 @pytest.fixture
 def afresh() -> Iterator[None]:
     """As in a process that has not compiled anything yet."""
-    caches = (_native.missing, _native.kernel, _native._library, _kernels._kernel)
+    caches = (_native.missing, _native.kernel, _native._library)
     for cache in caches:
         cache.cache_clear()
+    _choose._candidates.clear()
     yield
     for cache in caches:
         cache.cache_clear()
+    _choose._candidates.clear()
 
 
 def taken(ratio: str, backend: Backend = "auto") -> set[str]:
@@ -64,7 +66,7 @@ def test_without_a_compiler_that_works(
     assert taken("1:1") == {"fused_mlstm", "fused_slstm"} and not _native.identity()
     for name in NAMES:
         with pytest.raises(ValueError, match=f"the backend {name} cannot run here: .*{said}"):
-            _kernels.demand(name, model="xlstm", device=torch.device("cpu"))
+            _choose.demand(name, model="xlstm", device=torch.device("cpu"))
 
 
 def test_a_compiler_that_fails_is_quoted(afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -117,12 +119,13 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
 
 @needs_a_compiler
 def test_tracing_compilers_and_other_precisions_go_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    x_BLD = torch.zeros(1, 2, 4)
     for name in NAMES:
-        assert _kernels.usable(name, torch.zeros(2), Context())
-        assert not _kernels.usable(name, torch.zeros(2, dtype=torch.bfloat16), Context())
-        assert not _kernels.usable(name, torch.zeros(2, device="meta"), Context())
+        assert _choose.usable(name, x_BLD, Context())
+        assert not _choose.usable(name, x_BLD.bfloat16(), Context())
+        assert not _choose.usable(name, x_BLD.to("meta"), Context())
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert not any(_kernels.usable(name, torch.zeros(2), Context()) for name in NAMES)
+    assert not any(_choose.usable(name, x_BLD, Context()) for name in NAMES)
 
 
 @needs_a_compiler
@@ -131,7 +134,7 @@ def test_a_kernel_by_name_is_the_only_one_taken() -> None:
     assert taken("1:1", "native_slstm") == {"fused_mlstm", "native_slstm"}
     assert taken("1:1", "fused_slstm") == {"fused_mlstm", "fused_slstm"}
     with pytest.raises(ValueError, match="the backend native_slstm needs a CPU, not cuda"):
-        _kernels.demand("native_slstm", model="xlstm", device=torch.device("cuda"))
+        _choose.demand("native_slstm", model="xlstm", device=torch.device("cuda"))
 
 
 @needs_a_compiler

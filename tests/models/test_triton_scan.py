@@ -31,8 +31,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from chomsky_ladder.models.kernels import triton_scan as _triton_scan
-from chomsky_ladder.models.kernels.triton_scan import _Tiling, triton_selective_scan
+from chomsky_ladder.models.kernels.triton import scan as _triton_scan
+from chomsky_ladder.models.kernels.triton.scan import _Tiling, triton_selective_scan
 
 torch.set_num_threads(1)
 

@@ -1,15 +1,17 @@
 """xLSTM's blocks: where each kind stands, its layers by their docstring, initial weights, refused settings."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models import xlstm
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.models.kernels import native as _native
+from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
+from chomsky_ladder.models.scans.mlstm_rows import mlstm_rows
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
 from chomsky_ladder.models.xlstm import MLSTM, SLSTM, XLSTMConfig
 from support.layers import close
@@ -115,12 +117,12 @@ def gradients(layer: nn.Module, x_BLD: Tensor, direction_BLD: Tensor, backend: B
 @pytest.mark.parametrize("length", [1, 2, 39, 64])
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("shift", [0.0, -300.0, 300.0])
-def test_rows_by_hand_equal_the_plain_form(
-    heads: int, length: int, shift: float, backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float, backend: Backend) -> None:
     """In pieces of two rows and a last one; with gates as they come, all closed (e^-m at its bound), and wide open."""
-    for name in ("PLAIN", "NATIVE"):
-        monkeypatch.setattr(xlstm, name, replace(getattr(xlstm, name), cached=2 * 64 * length))
+    for place, kernel in enumerate(KERNELS):
+        if kernel.computes == "mlstm_rows":
+            form = replace(kernel.call.keywords["form"], cached=2 * 64 * length)
+            KERNELS[place] = replace(kernel, call=partial(mlstm_rows, form=form))
     layer = shaken(MLSTM(XLSTMConfig(d_model=32, num_heads=heads, ratio="1:0")))
     with torch.no_grad():
         layer.gates.bias += shift
@@ -152,22 +154,20 @@ def test_rows_by_hand_stack_under_vmap(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize(("width", "heads", "served"), [(32, 4, True), (96, 32, False)])
-def test_rows_by_hand_need_heads_of_whole_blocks(
-    width: int, heads: int, served: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_by_hand_need_heads_of_whole_blocks(width: int, heads: int, served: bool) -> None:
     """Heads of 6 channels share blocks of 4."""
-    calls = []
-    monkeypatch.setattr(xlstm, "mlstm_rows", lambda x_BLD, weights, heads, form: calls.append(heads) or x_BLD)
-    layer = MLSTM(XLSTMConfig(d_model=width, num_heads=heads, ratio="1:0"))
-    x_BLD = torch.randn(2, 5, width)
-    layer(x_BLD, Context())
-    assert bool(calls) == served
-    calls.clear()
-    layer(x_BLD, Context(backend="reference"))
-    layer(x_BLD.repeat(1, 13, 1), Context())
+    layer, rows = MLSTM(XLSTMConfig(d_model=width, num_heads=heads, ratio="1:0")), set(BY_HAND)
+    x_BLD, ctx = torch.randn(2, 5, width), Context()
+    layer(x_BLD, ctx)
+    assert bool(ctx.backends & rows) == served
+    others = [Context(backend="reference"), Context(), Context()]
+    layer(x_BLD, others[0])
+    layer(x_BLD.repeat(1, 13, 1), others[1])
     with torch.autocast("cpu", torch.bfloat16):
-        layer(x_BLD, Context())
-    assert not calls, "the reference, a long input and mixed precision go through the plain form"
+        layer(x_BLD, others[2])
+    assert not any(ctx.backends & rows for ctx in others), (
+        "the reference, a long input and mixed precision go through the plain form"
+    )
 
 
 def test_heads_that_share_blocks_follow_their_reference() -> None:

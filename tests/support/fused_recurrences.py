@@ -86,7 +86,7 @@ def plain_products() -> AbstractContextManager[None]:
 
 
 def module(cell: Cell) -> ModuleType:
-    return importlib.import_module(f"chomsky_ladder.models.kernels.triton_{cell}")
+    return importlib.import_module(f"chomsky_ladder.models.kernels.triton.{cell}")
 
 
 def drawn(case: Case, seed: int) -> list[Tensor]:
@@ -125,7 +125,7 @@ def weighted_sum(tensors: Sequence[Tensor]) -> Tensor:
 
 @contextmanager
 def prepared(case: Case) -> Iterator[None]:
-    from chomsky_ladder.models.kernels import triton as _triton
+    from chomsky_ladder.models.kernels.triton import recurrence as _triton
 
     def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return _triton.empty(like, *shape, dtype=dtype).fill_(torch.nan)

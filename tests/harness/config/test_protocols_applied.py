@@ -67,8 +67,8 @@ class WholeOnly(Classification):
         return x_BL[:, 0]
 
 
-def test_a_preset_leaves_a_task_what_it_does_not_admit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chomsky_ladder.harness.config.registry.TASKS", [*TASKS, WholeOnly])
+def test_a_preset_leaves_a_task_what_it_does_not_admit() -> None:
+    TASKS.append(WholeOnly)
     assert preset_run("whole_only", "lstm", protocol="slice").task == WholeOnly()
     assert preset_run("whole_only", "lstm", protocol="deepmind").task == WholeOnly(count="input", query="token")
 
@@ -86,8 +86,8 @@ class OfOneLength(WholeOnly):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_preset_obeys_a_tasks_own_lengths(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chomsky_ladder.harness.config.registry.TASKS", [*TASKS, OfItsOwn])
+def test_a_preset_obeys_a_tasks_own_lengths(protocol: str) -> None:
+    TASKS.append(OfItsOwn)
     run = preset_run("of_its_own", "lstm", protocol=protocol)
     assert run.train.lengths == run.eval.lengths == run.eval.bins == (7, 23)
     assert run.eval.extrapolate == ()
@@ -103,8 +103,8 @@ def test_a_preset_obeys_a_tasks_own_lengths(protocol: str, monkeypatch: pytest.M
     assert identity_of(longer).protocol == f"{protocol} (eval.lengths=7..24)"
 
 
-def test_a_task_may_have_one_length_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chomsky_ladder.harness.config.registry.TASKS", [*TASKS, OfOneLength])
+def test_a_task_may_have_one_length_of_its_own() -> None:
+    TASKS.append(OfOneLength)
     run = preset_run("of_one_length", "lstm")
     assert run.train.lengths == run.eval.lengths == (64, 64)
 

@@ -225,6 +225,12 @@ def test_an_impossible_execution_is_refused() -> None:
     assert Exec(threads=1, checkpoint_every=1, log_every=1).log_every == 1
 
 
+def test_a_kernel_that_there_is_not_gets_a_hint() -> None:
+    assert refusal(lambda: Exec(backend="native_scn")).startswith("exec.backend: unknown kernel 'native_scn'; did you")
+    assert "did you mean reference?" in refusal(lambda: Exec(backend="refrence"))
+    assert "there are auto, causal_conv1d, " in refusal(lambda: Exec(backend="qqqq"))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -233,6 +239,7 @@ def test_an_impossible_execution_is_refused() -> None:
         ("threads", True),
         ("threads", None),
         ("backend", "fast"),
+        ("backend", None),
         ("checkpoint_every", "1000"),
         ("log_every", 10.0),
         ("results", "results"),

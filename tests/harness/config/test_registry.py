@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from chomsky_ladder import models, tasks
-from chomsky_ladder.harness.config import registry
+from chomsky_ladder.harness.config import rooms
+from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.registry import (
     all_models,
@@ -23,8 +24,13 @@ from chomsky_ladder.harness.config.registry import (
     problems,
 )
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.models import kernels
 from chomsky_ladder.models.base import MODELS
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.kernels.choose import demand
+from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.tasks.base import TASKS
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.parity import Parity
@@ -35,6 +41,7 @@ from dataclasses import dataclass
 
 from chomsky_ladder.models.base import register as register_model
 from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.tasks.base import register as register_task
 from chomsky_ladder.tasks.parity import Parity
 
@@ -51,6 +58,23 @@ class Walnut(Parity):
 class Almond(LSTMConfig):
     name = "almond"
 '''
+KERNEL = '''"""A kernel of somebody's own."""
+
+from chomsky_ladder.models.kernels.kernel import Kernel, register
+from chomsky_ladder.models.scans.selective import scan_loop
+
+register(
+    Kernel(
+        name="pecan_scan",
+        computes="scan_loop",
+        reference="chomsky_ladder.models.scans.selective.scan_loop",
+        call=scan_loop,
+        serves=("mamba",),
+        device="any",
+        stacks=True,
+    )
+)
+'''
 BROKEN = {
     "syntax": "def (:",
     "name": "undefined_name",
@@ -66,10 +90,10 @@ BROKEN = {
 def registries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a test registers or imports from its own folder is forgotten after it."""
     discover()
-    before = TASKS.copy(), MODELS.copy(), registry._problems.copy()
+    before = TASKS.copy(), MODELS.copy(), KERNELS.copy(), rooms._problems.copy()
     yield
     monkeypatch.undo()
-    TASKS[:], MODELS[:], registry._problems[:] = before
+    TASKS[:], MODELS[:], KERNELS[:], rooms._problems[:] = before
     for name, module in list(sys.modules.items()):
         if str(tmp_path) in (getattr(module, "__file__", None) or ""):
             del sys.modules[name]
@@ -236,7 +260,7 @@ def test_a_new_file_in_a_room_is_a_new_task(tmp_path: Path, monkeypatch: pytest.
     plugin(tmp_path / "_shared.py", "raise RuntimeError('not a task of its own')")
     plugin(tmp_path / "pecan.py", PLUGIN.replace('"walnut"', '"pecan"') + BROKEN["name"])
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
-    discover.cache_clear()
+    rooms._explored.clear()
     assert find_task("walnut").__module__ == "chomsky_ladder.tasks.walnut"
     assert problems() == ["tasks/pecan.py does not import: NameError: name 'undefined_name' is not defined"]
     assert problems()[0] in refusal("pecan", "task")
@@ -246,7 +270,7 @@ def test_a_new_file_in_a_room_is_a_new_task(tmp_path: Path, monkeypatch: pytest.
 
 def test_installed_packages_bring_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task, model = PLUGIN.split("@register_model")[0], PLUGIN.replace("@register_task", "")
-    for name, text in (("good_task", task), ("good_model", model), ("bad", BROKEN["lines"])):
+    for name, text in (("good_task", task), ("good_model", model), ("good_kernel", KERNEL), ("bad", BROKEN["lines"])):
         plugin(tmp_path / f"{name}_of_nuts.py", text)
     monkeypatch.syspath_prepend(tmp_path)
     announced = {
@@ -255,13 +279,63 @@ def test_installed_packages_bring_plugins(tmp_path: Path, monkeypatch: pytest.Mo
             EntryPoint("good", "good_task_of_nuts", "ladder.tasks"),
         ],
         "ladder.models": [EntryPoint("good", "good_model_of_nuts:Almond", "ladder.models")],
+        "ladder.kernels": [EntryPoint("good", "good_kernel_of_nuts", "ladder.kernels")],
     }
-    monkeypatch.setattr(registry, "entry_points", lambda *, group: announced[group])
-    discover.cache_clear()
+    monkeypatch.setattr(rooms, "entry_points", lambda *, group: announced.get(group, []))
+    rooms._explored.clear()
     assert find_task("walnut").name == "walnut" and find_model("almond").name == "almond"
+    assert scans_taken() == {"pecan_scan"}
     assert problems() == ["plugin 'bad' (bad_of_nuts) does not import: RuntimeError: first line"]
 
 
+def scans_taken(backend: str = "auto") -> set[str]:
+    ctx = Context(backend=backend)
+    MambaConfig.tiny().build(5)(torch.zeros(1, 3, dtype=torch.int64), ctx)
+    return {name for name in ctx.backends if name.endswith("_scan")}
+
+
+def test_a_plugin_file_brings_a_kernel(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^exec\.backend: unknown kernel 'pecan_scan'"):
+        Exec(backend="pecan_scan")
+    path = plugin(tmp_path / "pecan.py", KERNEL)
+    load_plugin(str(path))
+    assert scans_taken() == scans_taken(Exec(backend="pecan_scan").backend) == {"pecan_scan"}
+    assert scans_taken("fused_scan") == {"fused_scan"} and scans_taken("reference") == set()
+    demand("pecan_scan", model="mamba", device=torch.device("cpu"), stacked=True)
+    with pytest.raises(ValueError, match="the backend pecan_scan serves mamba, not lstm"):
+        demand("pecan_scan", model="lstm", device=torch.device("cpu"))
+    load_plugin(str(plugin(path, KERNEL.replace('device="any"', 'device="cuda"'))))
+    assert "pecan_scan" not in scans_taken() and not problems()
+
+
+@pytest.mark.parametrize("defect", sorted(BROKEN.keys() - {"syntax"}))
+def test_what_a_broken_plugin_brought_as_a_kernel_is_taken_back(defect: str, tmp_path: Path) -> None:
+    before = KERNELS.copy()
+    with pytest.raises(ValueError, match=r"^plugin \S*cracked\.py does not import: \w+(Error|Exit)"):
+        load_plugin(str(plugin(tmp_path / "cracked.py", KERNEL + BROKEN[defect])))
+    assert before == KERNELS and "pecan_scan" not in scans_taken()
+
+
+def test_a_kernels_name_given_twice_stops_only_that_name(tmp_path: Path) -> None:
+    before = scans_taken()
+    load_plugin(str(plugin(tmp_path / "mine.py", KERNEL.replace("pecan_scan", "fused_scan"))))
+    conflict = r"2 kernels are called 'fused_scan': \S*kernels/fused\.py and \S*mine\.py"
+    with pytest.raises(ValueError, match=rf"^exec\.backend: {conflict}$"):
+        Exec(backend="fused_scan")
+    assert scans_taken() == before and re.fullmatch(conflict, "".join(problems()))
+
+
+def test_a_new_file_among_the_kernels_is_a_new_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin(tmp_path / "pecan_scan.py", KERNEL)
+    plugin(tmp_path / "stale.py", KERNEL.replace("pecan", "stale") + BROKEN["name"])
+    monkeypatch.setattr(kernels, "__path__", [*kernels.__path__, str(tmp_path)])
+    rooms._explored.clear()
+    assert scans_taken(Exec(backend="pecan_scan").backend) == {"pecan_scan"}
+    assert problems() == ["models/kernels/stale.py does not import: NameError: name 'undefined_name' is not defined"]
+    with pytest.raises(ValueError, match=r"^exec\.backend: unknown kernel 'stale_scan'"):
+        Exec(backend="stale_scan")
+
+
 def test_discovery_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_discover", lambda module, shown_as: pytest.fail(f"{module} is imported again"))
+    monkeypatch.setattr(rooms, "_discover", lambda module, shown_as: pytest.fail(f"{module} is imported again"))
     assert find_task("parity") is Parity and not problems()

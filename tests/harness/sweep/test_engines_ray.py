@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from chomsky_ladder.harness.config.registry import load_plugin
+from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
@@ -94,6 +94,17 @@ def test_sources_are_what_no_other_process_would_find(plugin: Path, monkeypatch:
     TypedConfig.__module__ = "a_session"
     with pytest.raises(ValueError, match="typed was typed into a session: put it in a file"):
         sources([replace(cell(), model=TypedConfig(d_model=8))])
+
+
+def test_sources_have_the_kernels_that_serve_the_models(tmp_path: Path) -> None:
+    path = tmp_path / "quick.py"
+    path.write_text(
+        "from chomsky_ladder.models.kernels.kernel import Kernel, register\n"
+        "register(Kernel(name='quick', computes='nothing', reference=abs, call=abs, serves=('mamba',)))\n"
+    )
+    load_plugin(str(path))
+    assert sources([cell()]) == ()
+    assert sources([replace(cell(), model=find_model("mamba").tiny())]) == (str(path),)
 
 
 def test_without_ray_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

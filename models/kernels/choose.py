@@ -1,0 +1,121 @@
+"""Which kernel a block takes: `chosen("scan_loop", x, ctx)` is the best that can take `x` here, or None.
+
+Nothing is ever used silently: a kernel that is chosen stands in `ctx.backends`, which goes into the run's record.
+`available()` lists all of them; each says whether it can run here and, if not, why.
+"""
+
+import importlib
+import pkgutil
+import sys
+
+import torch
+from torch import Tensor
+
+from chomsky_ladder.models.block import Backend, Context, require
+from chomsky_ladder.models.kernels.kernel import KERNELS, RESERVED, Kernel
+
+Case = tuple[str, Backend, bool, str, torch.dtype]  # operation, backend, stacked, type of device, precision
+
+# Blocks ask for every layer of every step, so that answers are kept: until `KERNELS` is another list than it was.
+_seen: list[Kernel] = []
+_by_name: dict[str, Kernel] = {}
+_candidates: dict[Case, tuple[Kernel, ...]] = {}
+
+
+def chosen(operation: str, x: Tensor, ctx: Context) -> Kernel | None:
+    """The first of the operation's kernels, by rank, that takes `x`; None: it is left to the plain form."""
+    if ctx.backend == "reference":
+        return None
+    _look_again()
+    case = (operation, ctx.backend, ctx.stacked, x.device.type, x.dtype)
+    if case not in _candidates:
+        _candidates[case] = _found(case)
+    for kernel in _candidates[case]:
+        if kernel.takes(x, ctx):
+            ctx.backends.add(kernel.name)
+            return kernel
+    return None
+
+
+def usable(name: str, x: Tensor, ctx: Context) -> bool:
+    """Whether a kernel could be chosen for `x`: it can run here, on this device, and was not asked not to."""
+    kernel = named(name)
+    return _fits(kernel, (kernel.computes, ctx.backend, ctx.stacked, x.device.type, x.dtype)) and kernel.takes(x, ctx)
+
+
+def stacks(backend: Backend) -> bool:
+    """Whether runs that ask for it can train as one."""
+    return backend in RESERVED or named(backend).stacks
+
+
+def demand(backend: Backend, *, model: str, device: torch.device, stacked: bool = False) -> None:
+    """Refuse a kernel asked for by name that cannot run here, does not serve the model or does not stack."""
+    if backend in RESERVED:
+        return
+    kernel = named(backend)
+    require(kernel.stacks or not stacked, f"the backend {backend} does not stack: leave exec.pack at 1")
+    require(not kernel.missing(), f"the backend {backend} cannot run here: {kernel.missing()}")
+    needs = {"cpu": "a CPU", "cuda": "a CUDA device", "any": ""}[kernel.device]
+    require(kernel.device in (device.type, "any"), f"the backend {backend} needs {needs}, not {device}")
+    require(model in kernel.serves, f"the backend {backend} serves {', '.join(kernel.serves)}, not {model}")
+
+
+def available() -> list[Kernel]:
+    """All kernels, whether they can run here or not."""
+    _look_again()
+    return sorted(_by_name.values(), key=lambda kernel: kernel.rank)
+
+
+def named(name: str) -> Kernel:
+    _look_again()
+    require(name in _by_name, f"no kernel is called {name!r}; there are {', '.join(_by_name)}")
+    return _by_name[name]
+
+
+def _look_again() -> None:
+    """Of two kernels of one name the first stays, unless the other is its newer self."""
+    if _seen == KERNELS:
+        return
+    for kept in (_seen, _by_name, _candidates):
+        kept.clear()
+    for kernel in KERNELS:
+        if kernel.module == _by_name.setdefault(kernel.name, kernel).module:
+            _by_name[kernel.name] = kernel
+    _seen.extend(KERNELS)
+
+
+def _found(case: Case) -> tuple[Kernel, ...]:
+    """The kernel that is asked for by name, then by rank."""
+    fitting = [kernel for kernel in _by_name.values() if kernel.computes == case[0] and _fits(kernel, case)]
+    return tuple(sorted(fitting, key=lambda kernel: (kernel.name == case[1], kernel.rank), reverse=True))
+
+
+def _fits(kernel: Kernel, case: Case) -> bool:
+    _, backend, stacked, device, dtype = case
+    return (
+        _asked(kernel, backend)
+        and kernel.device in (device, "any")
+        and (kernel.stacks or not stacked)
+        and (not kernel.dtypes or dtype in kernel.dtypes)
+        and not kernel.missing()
+    )
+
+
+def _asked(kernel: Kernel, backend: Backend) -> bool:
+    if backend == kernel.name:
+        return True
+    return {"auto": backend == "auto", "named": False, "always": backend != "reference"}[kernel.when]
+
+
+def _load_room() -> None:
+    """Import the files beside this one; one that fails is passed over, and named by harness/config/registry.py."""
+    for info in pkgutil.iter_modules(sys.modules[__package__].__path__, f"{__package__}."):
+        if info.ispkg:
+            continue
+        try:
+            importlib.import_module(info.name)
+        except Exception:
+            KERNELS[:] = [kernel for kernel in KERNELS if kernel.module != info.name]
+
+
+_load_room()

@@ -1,0 +1,63 @@
+"""The forms by hand in plain torch of models/scans/, which need nothing and stack: taken where there is nothing faster.
+
+They count as kernels since they compute in another order, or keep other tensors, than what they stand for.
+"""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.kernels.kernel import Kernel, register
+from chomsky_ladder.models.scans.mlstm import SHORT
+from chomsky_ladder.models.scans.mlstm_rows import PLAIN, mlstm_rows
+from chomsky_ladder.models.scans.selective import scan_chunks
+from chomsky_ladder.models.scans.slstm import fused_slstm_scan
+
+
+def takes_rows(x_BLD: Tensor, ctx: Context) -> bool:
+    """Short inputs in one precision."""
+    return x_BLD.shape[1] <= SHORT and not torch.is_autocast_enabled("cpu")
+
+
+register(
+    Kernel(
+        name="fused_mlstm",
+        computes="mlstm_rows",
+        reference="chomsky_ladder.models.xlstm.MLSTM",
+        call=functools.partial(mlstm_rows, form=PLAIN),
+        serves=("xlstm",),
+        device="cpu",
+        stacks=True,
+        takes=takes_rows,
+        when="always",
+        rank=10,
+    )
+)
+register(
+    Kernel(
+        name="fused_slstm",
+        computes="slstm_scan",
+        reference="chomsky_ladder.models.scans.slstm.slstm_scan",
+        call=fused_slstm_scan,
+        serves=("xlstm",),
+        device="any",
+        stacks=True,
+        when="always",
+        rank=11,
+    )
+)
+register(
+    Kernel(
+        name="fused_scan",
+        computes="scan_loop",
+        reference="chomsky_ladder.models.scans.selective.scan_loop",
+        call=scan_chunks,
+        serves=("mamba",),
+        device="any",
+        stacks=True,
+        when="always",
+        rank=12,
+    )
+)
