@@ -53,6 +53,7 @@ class Record(BaseModel):
     test_bins: str = "{}"
     content_free_bins: str = "{}"
     extrapolation: str = "{}"
+    metrics: str = "{}"
     validation: float | None = None
     in_distribution: float | None = None
     train_seconds: float | None = None
@@ -131,6 +132,7 @@ def _scores(result: dict[str, Any]) -> dict[str, Any]:
         "test_bins": json.dumps(test["bins"], separators=(",", ":")),
         "content_free_bins": json.dumps(test["content_free_bins"], separators=(",", ":")),
         "extrapolation": json.dumps(longer, separators=(",", ":")),
+        "metrics": json.dumps(test.get("metrics", {}), separators=(",", ":")),  # the first results have none
         "validation": result["validation"]["accuracy"],
         "in_distribution": result["in_distribution"]["accuracy"],
         "train_seconds": result["seconds"]["train"],

@@ -279,13 +279,13 @@ class SharedEvaluator(Evaluator):
 
     def _counted(self, stream: Iterator[Answers], legal: Sequence[int]) -> Score:
         own = super()._counted(stream, legal).plain()
-        lengths = own.pop("lengths")
+        lengths, others = own.pop("lengths"), own.pop("others", {})
+        own |= {f"others.{name}": values for name, values in others.items()}
         table = torch.zeros(len(own), legal[-1] + 1, dtype=torch.float64)  # in which counts are exact
         table[:, lengths] = torch.tensor(list(own.values()), dtype=torch.float64)
         columns = dict(zip(own, _summed(table).tolist(), strict=True))
         seen = [length for length in legal if columns["strings"][length]]
-        kinds = {name: float if name == "nats" else int for name in own}
-        return Score(
-            lengths=tuple(seen),
-            **{name: tuple(map(kinds[name], (column[n] for n in seen))) for name, column in columns.items()},
-        )
+        kinds = {name: float if name == "nats" or name.startswith("others.") else int for name in own}
+        summed = {name: tuple(map(kinds[name], (column[n] for n in seen))) for name, column in columns.items()}
+        counted = {name: summed.pop(f"others.{name}") for name in others}
+        return Score(lengths=tuple(seen), **summed, others=counted)

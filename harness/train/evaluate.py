@@ -7,7 +7,7 @@ token, through its step form.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from chomsky_ladder.harness.config.run import Run, without_training_targets
 from chomsky_ladder.harness.train.data import evaluation_batches
 from chomsky_ladder.harness.train.forward import autocast, context
 from chomsky_ladder.harness.train.generate import fed_back
+from chomsky_ladder.harness.train.metric import Metric, metrics_of
 from chomsky_ladder.harness.train.replays import Replays
 from chomsky_ladder.models.block import Backend
 from chomsky_ladder.tasks.base import Batch, Task
@@ -34,6 +35,7 @@ class Score:
     correct: tuple[int, ...]  # answers that are right: the target, or where several are allowed, one of them
     hits: tuple[int, ...]  # answers that are the target
     nats: tuple[float, ...]  # summed cross entropy of the targets
+    others: dict[str, tuple[float, ...]] = field(default_factory=dict)  # what metrics counted, by their names
 
     def accuracy(self, *, score: str = "tokens", low: int = 0, high: int | None = None) -> float | None:
         """The share of right answers among strings of length low..high; None where there are none."""
@@ -60,15 +62,24 @@ class Score:
         """The share of strings with every answer right."""
         return sum(self.exact) / sum(self.strings)
 
+    def metric(self, metric: Metric) -> float | None:
+        """What a metric makes of its counts; None where it was not counted."""
+        if metric.name not in self.others:
+            return None
+        return math.fsum(self.others[metric.name]) / sum(self.strings if metric.per == "strings" else self.scored)
+
     def is_perfect(self) -> bool:
         return self.correct == self.scored
 
-    def plain(self) -> dict[str, list[int]]:
-        return {field.name: list(getattr(self, field.name)) for field in fields(self)}
+    def plain(self) -> dict[str, Any]:
+        tree = {each.name: list(getattr(self, each.name)) for each in fields(self) if each.name != "others"}
+        others = {name: list(values) for name, values in self.others.items()}
+        return {**tree, "others": others} if others else tree
 
     @classmethod
     def from_plain(cls, tree: dict[str, Any]) -> "Score":
-        return cls(**{name: tuple(values) for name, values in tree.items()})
+        others = {name: tuple(values) for name, values in tree.get("others", {}).items()}
+        return cls(**{name: tuple(values) for name, values in tree.items() if name != "others"}, others=others)
 
 
 class Answers(NamedTuple):
@@ -91,6 +102,7 @@ class Evaluator:
         self.run, self.model, self.device, self.backend = run, model, device, backend
         self._replays = Replays(self._parallel, device) if replayed else None
         self.task: Task = without_training_targets(run.task)
+        self.metrics = metrics_of(self.task)
         self.backends: set[str] = set()
 
     @property
@@ -132,17 +144,20 @@ class Evaluator:
 
     def _counted(self, stream: Iterator[Answers], legal: Sequence[int]) -> Score:
         totals = torch.zeros(5, legal[-1] + 1, dtype=torch.int64, device=self.device)
-        nats = torch.zeros(legal[-1] + 1, dtype=torch.float64, device=self.device)
+        sums = torch.zeros(1 + len(self.metrics), legal[-1] + 1, dtype=torch.float64, device=self.device)
         for answers in stream:
             scored_B, right_B = answers.batch.scored_BL.sum(1), answers.right_BL.sum(1)
             hits_B = ((answers.said_BL == answers.batch.targets_BL) & answers.batch.scored_BL).sum(1)
             exact_B = (scored_B == right_B).long()
             rows = torch.stack([torch.ones_like(scored_B), exact_B, scored_B, right_B, hits_B])
             totals.index_add_(1, answers.lengths_B, rows)
-            nats.index_add_(0, answers.lengths_B, answers.nats_BL.sum(1))
-        columns = [*totals.tolist(), nats.tolist()]
+            counted = [answers.nats_BL.sum(1), *(metric.count(answers).double() for metric in self.metrics)]
+            sums.index_add_(1, answers.lengths_B, torch.stack(counted))
+        columns = [*totals.tolist(), *sums.tolist()]
         seen = [length for length in legal if columns[0][length]]
-        return Score(tuple(seen), *(tuple(column[length] for length in seen) for column in columns))
+        kept = [tuple(column[length] for length in seen) for column in columns]
+        others = {metric.name: kept[6 + place] for place, metric in enumerate(self.metrics)}
+        return Score(tuple(seen), *kept[:6], others=others)
 
     def answers(self, split: str, legal: Sequence[int], count: int) -> Iterator[Answers]:
         """The model's answers to a split, batch by batch in order of length."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from chomsky_ladder.harness.config.run import Run, without_training_targets
 from chomsky_ladder.harness.train.evaluate import Score, scaled
+from chomsky_ladder.harness.train.metric import metrics_of
 from chomsky_ladder.tasks.base import Task
 
 
@@ -32,5 +33,6 @@ def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
         "loss": score.loss(),
         "bins": bins,
         "content_free_bins": floors,
+        "metrics": {each.name: score.metric(each) for each in metrics_of(task) if each.name in score.others},
         "counts": score.plain(),
     }
