@@ -112,8 +112,8 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
     code = "import torch; from chomsky_ladder.models.kernels import native; "
     code += f"native.FLAGS = {HURRIED}; assert not native.missing(); native.kernel('slstm_forward', torch.float64)"
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(Path(_native.__file__).parents[3])}
-    started = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(3)]
-    assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
+    started = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)]
+    assert [process.wait(timeout=120) for process in started] == [0, 0]
     assert len(list((tmp_path / "chomsky-ladder").iterdir())) == 2, "one library for float and one for double"
 
 

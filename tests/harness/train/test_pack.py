@@ -19,13 +19,12 @@ from chomsky_ladder.harness.train.pack import Pack, pack_key
 from chomsky_ladder.harness.train.progress import Progress
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.lstm import LSTMBlock, LSTMConfig
-from support.cases import LOOPS, full, some
+from support.cases import KINDS, full, some
 
 CPU = torch.device("cpu")
 EXACT = Train(steps=50, batch=6, lengths=(3, 12), lr=1e-2, precision="fp64", warmup=0.1)
 SCORE = Eval(lengths=(10, 24), test=32, validation=16, every=10, bins=(10, 16, 24), extrapolate=(), batch=16)
 STACKABLE = [name for name, classes in sorted(all_models().items()) if classes[0].tiny().stackable]
-QUICK = [name for name in STACKABLE if name not in LOOPS]
 
 
 def three_runs(model: str, *, train: Train = EXACT, task: str = "cycle_nav") -> list[Run]:
@@ -46,7 +45,7 @@ def advanced(runs: list[Run], steps: int) -> Pack:
 
 
 @pytest.mark.parametrize("steps", [12, full(50)])
-@pytest.mark.parametrize("model", some(STACKABLE, always=QUICK))
+@pytest.mark.parametrize("model", some(STACKABLE, always=KINDS))
 def test_steps_together_are_steps_alone(model: str, steps: int) -> None:
     runs = three_runs(model)
     together = advanced(runs, steps)
