@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-LADDER = [sys.executable, "-m", "chomsky_ladder"]
+PROGRAM = """
+import contextlib, io, json, sys
+from chomsky_ladder.harness.cli.main import main
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main(words) == 0, words
+    print(json.dumps(said.getvalue()))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +30,26 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_a_package_from_end_to_end(installed: dict[str, str], tmp_path: Path) -> None:
-    def ladder(*words: str) -> str:
-        command = subprocess.run([*LADDER, *words], env=installed, cwd=tmp_path, capture_output=True, text=True)
-        assert command.returncode == 0, command.stdout + command.stderr
-        return command.stdout
-
-    listing = json.loads(ladder("list", "--json"))
+    sizes = ("--train.steps", "20", "--train.batch", "8", "--eval.test", "16", "--eval.validation", "16")
+    options = (*sizes, "--model.d-model", "8", "--eval.extrapolate", "64", "--exec.results", str(tmp_path))
+    commands = [
+        ["list", "--json"],
+        ["check", "first_symbol"],
+        ["check", "running_mean"],
+        ["run", "first_symbol", "running_mean", *options, "--json", "--quiet"],
+        ["table", "--results", str(tmp_path)],
+    ]
+    process = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
+    done = subprocess.run(process, env=installed, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed, task, model, trained, table = map(json.loads, done.stdout.splitlines())
+    listing = json.loads(listed)
     assert "first_symbol" in {task["name"] for task in listing["tasks"]}
     assert "running_mean" in {model["name"] for model in listing["models"]}
     assert listing["problems"] == []
-    assert "first_symbol: conforms" in ladder("check", "first_symbol")
-    assert "running_mean: conforms" in ladder("check", "running_mean")
-    sizes = ("--train.steps", "20", "--train.batch", "8", "--eval.test", "16", "--eval.validation", "16")
-    options = (*sizes, "--model.d-model", "8", "--eval.extrapolate", "64", "--exec.results", str(tmp_path))
-    result = json.loads(ladder("run", "first_symbol", "running_mean", *options, "--json", "--quiet"))
+    assert "first_symbol: conforms" in task
+    assert "running_mean: conforms" in model
+    result = json.loads(trained)
     assert result["status"] == "done"
     assert result["state_bytes"] == 2 * (8 * 4 + 8)  # two blocks of eight fp32 sums and one count
-    assert "running_mean" in ladder("table", "--results", str(tmp_path))
+    assert "running_mean" in table

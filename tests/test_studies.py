@@ -5,6 +5,7 @@ import importlib.util
 import json
 from collections import Counter
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 
@@ -36,7 +37,7 @@ def test_a_study_lists_a_cell_once_at_every_budget(name: str) -> None:
     counts = []
     for budget in ("smoke", "cpu", "full"):
         runs = study(name).runs(budget)
-        cells = Counter((*(columns_of(r)[k] for k in ("protocol", "task", "model")), r.train.lr, r.seed) for r in runs)
+        cells = Counter(itemgetter("protocol", "task", "model", "lr", "seed")(columns_of(run)) for run in runs)
         assert set(cells.values()) == {1}
         assert all((r.train.steps <= 20) == (budget == "smoke") for r in runs)
         assert [r.seed for r in runs if name != "depth"] == sorted(r.seed for r in runs if name != "depth")

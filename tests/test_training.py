@@ -10,12 +10,12 @@ from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.tasks.even_pairs import EvenPairs
-from support.seldom import seldom
+from support.cases import KINDS, some
 
 RATES = {"encoder_decoder": 4e-3}
 
 
-@pytest.mark.parametrize("name", seldom(sorted(all_models())))
+@pytest.mark.parametrize("name", some(sorted(all_models()), always=KINDS))
 def test_two_hundred_steps_beat_the_floor(name: str, tmp_path: Path) -> None:
     run = Run(
         task=EvenPairs(),

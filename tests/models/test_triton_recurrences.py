@@ -13,21 +13,22 @@ import pytest
 import torch
 
 from support import fused_recurrences
-from support.fused_recurrences import CHECKS, Case, Cell, drawn, needs_triton, scan
+from support.cases import asked_for, some
+from support.fused_recurrences import CHECKED, CHECKS, Case, Cell, drawn, needs_triton, scan
 
 pytestmark = needs_triton
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[str, str]:
+def interpreted(request: pytest.FixtureRequest) -> dict[str, str]:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", fused_recurrences.__file__]
+    command = [sys.executable, "-P", fused_recurrences.__file__, *asked_for(request, test_interpreted_on_a_cpu)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", some(CHECKS, always=CHECKED))
 def test_interpreted_on_a_cpu(name: str, interpreted: dict[str, str]) -> None:
     assert interpreted[name] == ""
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.cases import full
 from support.fused_recurrences import Case, Cell, drawn, module, needs_triton, plain_products, scan, weighted_sum
 
 pytestmark = needs_triton
@@ -63,17 +64,10 @@ def compiled(case: Case, folder: Path) -> dict[str, Any]:
     ("cell", "width", "dtype"),
     [
         ("lstm", 64, torch.bfloat16),
-        ("lstm", 128, torch.float32),
         ("slstm", 16, torch.float32),
-        *(
-            pytest.param(*combination, marks=pytest.mark.slow)
-            for combination in [
-                ("lstm", 64, torch.float32),
-                ("lstm", 128, torch.bfloat16),
-                *(("slstm", width, torch.float32) for width in (32, 64)),
-                *(("slstm", width, torch.bfloat16) for width in (16, 32, 64)),
-            ]
-        ),
+        *(full("lstm", *one) for one in ((64, torch.float32), (128, torch.float32), (128, torch.bfloat16))),
+        *(full("slstm", width, torch.float32) for width in (32, 64)),
+        *(full("slstm", width, torch.bfloat16) for width in (16, 32, 64)),
     ],
 )
 def test_compiled_for_an_h200(cell: Cell, width: int, dtype: torch.dtype, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from triton.compiler import ASTSource
 
 from chomsky_ladder.models.kernels.triton import scan as _triton_scan
 from chomsky_ladder.models.kernels.triton.scan import _Tiling, triton_selective_scan
+from support.cases import asked_for, full, some
 
 torch.set_num_threads(1)
 
@@ -180,9 +181,10 @@ CHECKS = {str(case): (compare, case) for case in CASES} | {
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
 
 
-def failures() -> dict[str, str]:
+def failures(names: list[str]) -> dict[str, str]:
     found = {}
-    for name, (check, *arguments) in CHECKS.items():
+    for name in names:
+        check, *arguments = CHECKS[name]
         try:
             check(*arguments, "cpu")
         except Exception as error:
@@ -191,14 +193,15 @@ def failures() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[str, str]:
+def interpreted(request: pytest.FixtureRequest) -> dict[str, str]:
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, __file__, *asked_for(request, test_interpreted_on_a_cpu)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", some(CHECKS, always=[*map(str, CASES[::3]), *list(CHECKS)[len(CASES) :]]))
 def test_interpreted_on_a_cpu(interpreted: dict[str, str], name: str) -> None:
     assert interpreted.get(name, "") == ""
 
@@ -211,7 +214,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", full("bf16")])
 @pytest.mark.parametrize("kernel", [_triton_scan.forward_kernel, _triton_scan.backward_kernel], ids=["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, kernel: triton.JITFunction, precision: str) -> None:
     tiling = _Tiling.of(16, 256)
@@ -246,4 +249,4 @@ def test_other_precisions_are_refused() -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(failures()))
+    print(json.dumps(failures(sys.argv[1:])))

@@ -10,6 +10,7 @@ from chomsky_ladder.tasks._expressions import draw_trees, evaluate, num_levels, 
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.mod_arithmetic_brackets import ModArithmeticBrackets
 from chomsky_ladder.tasks.solve_equation import SolveEquation
+from support.cases import full
 
 
 def law_by_hand(size: int, modulus: int, operators: str) -> np.ndarray:
@@ -76,34 +77,36 @@ def test_every_part_is_divided_down_to_leaves(size: int) -> None:
         assert 0 <= int(evaluate(trees, modulus=5)[0, 0]) < 5
 
 
-def test_equations_without_a_free_digit_are_few() -> None:
+@pytest.mark.parametrize("rows", [2000, full(8000)])
+def test_equations_without_a_free_digit_are_few(rows: int) -> None:
     """The shares the docstring gives: 2 of 100 at the training lengths, 5 at the evaluation's."""
     for (low, high), share in {(3, 40): 0.023, (40, 256): 0.052}.items():
         legal = SolveEquation().legal_lengths(low, high)
-        draw = Draw(seed=0, split="free", rows_B=torch.arange(8000))
+        draw = Draw(seed=0, split="free", rows_B=torch.arange(rows))
         size_B = torch.tensor(legal)[draw.child("lengths").integers(len(legal))] - 4
         trees = draw_trees(draw, size_B, high - 4, modulus=5, num_operators=3)
         left_BL, right_BL = parts(trees, evaluate(trees, modulus=5))
         product_BL = trees.pair_BL & (trees.codes_BL.gather(1, (trees.right_BL - 1).clamp(min=0)) == 3)
         stuck = 0
-        for row in range(8000):
+        for row in range(rows):
             free = {c for c in range(int(size_B[row])) if int(trees.codes_BL[row, c]) >= 7}
             for c in product_BL[row].nonzero()[:, 0].tolist():
                 r, end = int(trees.right_BL[row, c]), c + int(trees.span_BL[row, c])
                 free -= set(range(c, r)) if int(right_BL[row, c]) == 0 else set()
                 free -= set(range(r, end)) if int(left_BL[row, c]) == 0 else set()
             stuck += not free
-        assert stuck / 8000 == pytest.approx(share, abs=0.008)
+        assert stuck / rows == pytest.approx(share, abs=0.008)
 
 
-def test_equations_keep_their_products() -> None:
+@pytest.mark.parametrize("rows", [8000, full(20_000)])
+def test_equations_keep_their_products(rows: int) -> None:
     """x stands where the equation has one root anyway: next to no '*' is given up for it."""
     task = SolveEquation()
     brackets = ModArithmeticBrackets()
     shares = []
     for some in (task, brackets):
         legal = [n for n in some.legal_lengths(3, 40) if n > 10]
-        draw = Draw(seed=0, split="products", rows_B=torch.arange(20_000))
+        draw = Draw(seed=0, split="products", rows_B=torch.arange(rows))
         lengths_B = torch.tensor(legal)[draw.child("lengths").integers(len(legal))]
         tokens = [some.vocab[token] for token in some.sample(draw, lengths_B, 40).tokens_BL.flatten().tolist()]
         shares.append(tokens.count("*") / (tokens.count("*") + tokens.count("+")))

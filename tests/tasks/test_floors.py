@@ -22,6 +22,7 @@ from chomsky_ladder.tasks.mod_arithmetic import ModArithmetic
 from chomsky_ladder.tasks.parity import Parity
 from chomsky_ladder.tasks.reverse_string import ReverseString
 from chomsky_ladder.tasks.stack_manipulation import StackManipulation
+from support.cases import some
 from support.oracles import OPTIONS, ORACLES
 
 torch.set_num_threads(1)
@@ -154,7 +155,7 @@ def test_the_law_of_short_strings_is_exact(task: Task) -> None:
         np.testing.assert_allclose(law, expected, rtol=0, atol=1e-12)
 
 
-@every_config
+@pytest.mark.parametrize("task", some(DEFAULTS + VARIANTS, always=DEFAULTS), ids=label)
 def test_the_law_of_long_strings_agrees_with_drawn_ones(task: Task) -> None:
     rows = 2000
     generator = random.Random(task.name)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.tasks.base import PAD, Task
 from chomsky_ladder.tasks.draw import Draw
+from support.cases import full
 from support.oracle_checks import STORIES, check, closing, legal_size, sample, slots
 from support.oracle_variants import SPEC, VARIANTS, VOCABULARIES, variants
 from support.oracles import LANGUAGES, ORACLES
@@ -58,21 +59,24 @@ def test_the_variants_are_those_of_every_field(name: str, data: st.DataObject) -
 
 
 @every_task
+@pytest.mark.parametrize("rows", [60, full(400)])
 @given(seed=SEEDS, split=SPLITS, start=STARTS)
-def test_ten_thousand_strings_of_the_default_task(name: str, seed: int, split: str, start: int) -> None:
+def test_strings_of_the_default_task(name: str, rows: int, seed: int, split: str, start: int) -> None:
+    """With `--all` 400 rows under each of 25 draws: ten thousand strings."""
     task = find_task(name)()
     high = LONGEST.get(name, 256)
-    check(task, *sample(task, seed=seed, split=split, start=start, rows=400, low=1, high=high))
+    check(task, *sample(task, seed=seed, split=split, start=start, rows=rows, low=1, high=high))
 
 
 @every_task
+@pytest.mark.parametrize("rows", [15, full(60)])
 @given(data=st.data(), seed=SEEDS, split=SPLITS, start=STARTS, slack=st.integers(0, 9))
 def test_strings_of_every_variant(
-    name: str, data: st.DataObject, seed: int, split: str, start: int, slack: int
+    name: str, rows: int, data: st.DataObject, seed: int, split: str, start: int, slack: int
 ) -> None:
     task = data.draw(variants(name))
     low, high = data.draw(windows(task))
-    rows = 20 if getattr(task, "supervision", "final") == "dense" else 60
+    rows = rows // 3 if getattr(task, "supervision", "final") == "dense" else rows
     check(task, *sample(task, seed=seed, split=split, start=start, rows=rows, low=low, high=high, slack=slack))
 
 

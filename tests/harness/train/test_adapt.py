@@ -21,7 +21,7 @@ from chomsky_ladder.harness.train.loop import Loop, RunFailed, execute, execute_
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.quantise import is_matrix
 from chomsky_ladder.models.block import Context
-from support.seldom import seldom
+from support.cases import LOOPS, some
 
 CPU = torch.device("cpu")
 EXACT = Train(steps=8, batch=6, lengths=(3, 12), lr=1e-2, precision="fp64", warmup=0.1)
@@ -61,7 +61,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     return results, base_run()
 
 
-@pytest.mark.parametrize("name", seldom(sorted(all_models())))
+@pytest.mark.parametrize("name", some(sorted(all_models()), always=all_models().keys() - LOOPS))
 def test_every_model_starts_as_its_base_and_learns_beside_it(name: str) -> None:
     """The same task, so the ends are kept: before the first step the answers are the base run's to the bit."""
     base = base_run(name)

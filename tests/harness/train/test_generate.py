@@ -15,6 +15,7 @@ from chomsky_ladder.models.encoder import EncoderConfig
 from chomsky_ladder.models.lstm import LSTMConfig
 from chomsky_ladder.models.transformer import TransformerConfig
 from chomsky_ladder.tasks.draw import NumpyDraw
+from support.cases import some
 
 VOCAB, NEW = 5, 4
 CONFIGS = [classes[0].tiny() for _, classes in sorted(all_models().items())]
@@ -46,7 +47,7 @@ def scored(model: nn.Module, prompt: list[int], string: tuple[int, ...]) -> floa
     return math.fsum(float(log_probabilities(model, [*prompt, *string[:n]])[string[n]]) for n in places)
 
 
-@pytest.mark.parametrize("config", STEPWISE, ids=lambda config: config.name)
+@pytest.mark.parametrize("config", some(STEPWISE), ids=lambda config: config.name)
 def test_a_batch_with_a_state_says_what_each_string_anew_does(config: ModelConfig) -> None:
     """Greedy, drawn and along a beam of 2, against a loop over single strings that never keeps a state."""
     model, prompt_BL = built(config), prompts(2, 4)

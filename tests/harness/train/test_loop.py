@@ -21,6 +21,7 @@ from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.progress import Progress
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.lstm import LSTMBlock, LSTMConfig
+from support.cases import KINDS, full
 
 CPU = torch.device("cpu")
 SMALL = Train(steps=20, batch=8, lengths=(3, 12), lr=1e-2)
@@ -39,8 +40,8 @@ def losses(run: Run) -> list[float]:
     return found
 
 
-def test_twenty_steps_are_the_same_in_any_order_and_company() -> None:
-    names = sorted(all_models())
+@pytest.mark.parametrize("names", [KINDS, full(sorted(all_models()))], ids=["kinds", "all"])
+def test_twenty_steps_are_the_same_in_any_order_and_company(names: list[str]) -> None:
     forwards = {name: losses(small_run(name)) for name in names}
     torch.manual_seed(99)
     backwards = {name: losses(small_run(name)) for name in reversed(names)}

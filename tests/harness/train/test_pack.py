@@ -19,7 +19,7 @@ from chomsky_ladder.harness.train.pack import Pack, pack_key
 from chomsky_ladder.harness.train.progress import Progress
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.lstm import LSTMBlock, LSTMConfig
-from support.seldom import seldom
+from support.cases import KINDS, full, some
 
 CPU = torch.device("cpu")
 EXACT = Train(steps=50, batch=6, lengths=(3, 12), lr=1e-2, precision="fp64", warmup=0.1)
@@ -44,14 +44,15 @@ def advanced(runs: list[Run], steps: int) -> Pack:
     return pack
 
 
-@pytest.mark.parametrize("model", seldom(STACKABLE))
-def test_fifty_steps_together_are_fifty_steps_alone(model: str) -> None:
+@pytest.mark.parametrize("steps", [12, full(50)])
+@pytest.mark.parametrize("model", some(STACKABLE, always=KINDS))
+def test_steps_together_are_steps_alone(model: str, steps: int) -> None:
     runs = three_runs(model)
-    together = advanced(runs, 50)
+    together = advanced(runs, steps)
     for row, (run, seen) in enumerate(zip(runs, together.seen(), strict=True)):
-        alone = advanced([run], 50)
+        alone = advanced([run], steps)
         (expected,) = alone.seen()
-        assert (seen.live, seen.done) == (True, 50)
+        assert (seen.live, seen.done) == (True, steps)
         assert seen.loss == pytest.approx(expected.loss, rel=1e-9)
         assert seen.loss_sum == pytest.approx(expected.loss_sum, rel=1e-9)
         assert seen.metrics == pytest.approx(expected.metrics, rel=1e-6)

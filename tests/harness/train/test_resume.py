@@ -19,10 +19,10 @@ from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.harness.train.pack import Pack
-from support.seldom import seldom
+from support.cases import KINDS, full, some
 
 MODELS = sorted(all_models())
-KILLED = ("lstm", "transformer", "moe", "mamba", "xlstm", "hybrid")  # the others are interrupted at every checkpoint
+KILLED = ("moe", "mamba", "xlstm", "lstm", "transformer", "hybrid")  # the others are interrupted at every checkpoint
 STEPS = 60
 PROGRAM = """
 import sys
@@ -68,10 +68,11 @@ def outcome_of(untouched: Path, run: Run) -> tuple[bytes, dict, dict[str, torch.
     return outcome(untouched, run)
 
 
-def test_killed_at_random_moments(tmp_path: Path, untouched: Path) -> None:
+@pytest.mark.parametrize("models", [KILLED[:3], full(KILLED)], ids=len)
+def test_killed_at_random_moments(models: tuple[str, ...], tmp_path: Path, untouched: Path) -> None:
     """One process trains models of every kind in turn and is killed again and again, wherever it is."""
     rng = random.Random(0)
-    runs = [the_run(model) for model in KILLED]
+    runs = [the_run(model) for model in models]
     listed = tmp_path / "list.jsonl"
     listed.write_text("\n".join(json.dumps(run.plain()) for run in runs))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -109,7 +110,7 @@ def _wait_for_progress(results: Path, process: subprocess.Popen) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("model", seldom(MODELS))
+@pytest.mark.parametrize("model", some(MODELS, always=KINDS))
 def test_interrupted_at_every_checkpoint(
     model: str, tmp_path: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
