@@ -1,4 +1,5 @@
-"""Write the golden values that guard tasks and models: a hash of each task's first batch, five losses of each model.
+"""Write the golden values that guard tasks and models: a hash of each task's first batch, five losses of each model,
+and the listing of them all that `ladder list` shows.
 
     python scripts/golden.py             all anew
     python scripts/golden.py --missing   those of new tasks and models, and nothing that is on record
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 
+from chomsky_ladder.harness.cli import describe
+from chomsky_ladder.harness.cli.listing import SHIPPED, content_of, key_of_sources
 from chomsky_ladder.harness.config.parts import default_settings
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, find_model
 from chomsky_ladder.harness.config.run import SCHEMA, Eval, Run, Train
@@ -72,6 +75,7 @@ def main(words: list[str]) -> int:
         fresh = {n: {"version": c.version, **make(n, c)} for n, c in registered.items() if n not in kept}
         path.write_text(json.dumps(dict(sorted((kept | fresh).items())), indent=1) + "\n")
     kept = json.loads((FOLDER / "defaults.json").read_text()) if words else {}
+    SHIPPED.write_bytes(content_of(key_of_sources(), describe.listing()))
     (FOLDER / "defaults.json").write_text(json.dumps(defaults() | kept, indent=1) + "\n")
     return 0
 

@@ -70,10 +70,10 @@ class Task(ABC):
     """Whether its answers ask for the state of an automaton behind many symbols: the table of state tracking has it."""
     hard: ClassVar[bool] = False
     """Whether no architecture is known to solve it: the table of hard tasks has it."""
-    decode: ClassVar[Literal["parallel", "teacher"]] = "parallel"
-    """How answers are scored: from one pass, or fed back token by token; a setting of tasks with several slots."""
-    supervision: ClassVar[Literal["final", "dense"]] = "final"
-    """What is trained on, a setting of tasks that also have targets on the way; what is scored is always final."""
+    decode = "parallel"  # without a type: a task's own field of this name keeps its place among the fields
+    """How answers are scored: from one pass, or ("teacher") fed back token by token; a setting of tasks that can."""
+    supervision = "final"
+    """What is trained on: the answers, or ("dense") targets on the way too; what is scored is always final."""
     rules: ClassVar[Literal["", "othello"]] = ""
     """The game whose board it is, where the harness knows its rules and can edit it (harness/inside/cases.py)."""
     own_lengths: ClassVar[tuple[int, int] | None] = None

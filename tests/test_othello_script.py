@@ -16,10 +16,8 @@ import torch
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.inside import table as othello_table
-from chomsky_ladder.harness.inside.intervene import InterveneSettings
-from chomsky_ladder.harness.inside.probe_fit import ProbeSettings
+from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings, WorldModelSettings
 from chomsky_ladder.harness.inside.study import BUDGETS, is_done, runs_of, work
-from chomsky_ladder.harness.inside.worldmodel import WorldModelSettings
 from chomsky_ladder.harness.store.folder import RunFolder
 
 torch.set_num_threads(1)

@@ -18,7 +18,7 @@ from chomsky_ladder.harness.train.data import evaluation_lengths
 from chomsky_ladder.models.backbone import count_parameters
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.kernels.choose import available
-from chomsky_ladder.tasks.base import Task
+from chomsky_ladder.tasks.base import LEVELS, Task
 from chomsky_ladder.tasks.draw import Draw
 
 CAPABILITIES = ("sees", "stepwise", "stackable", "state_growth", "cost")
@@ -47,11 +47,14 @@ def listing() -> dict[str, Any]:
                 "name": cls.name,
                 **{name: getattr(config, name) for name in ("family", "year", "paper", *CAPABILITIES)},
                 **_model_size(config),
+                "kernels": [kernel.name for kernel in available() if cls.name in kernel.serves],
                 "about": about(cls),
             }
             for cls, config in configs
         ],
         "protocols": {name: protocol.source for name, protocol in PROTOCOLS.items()},
+        "levels": LEVELS,
+        "floor_lengths": FLOOR_LENGTHS,
         "problems": problems(),
     }
 

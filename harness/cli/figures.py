@@ -1,12 +1,9 @@
 """`ladder figures`: the pictures of a results folder, from its records and curves alone."""
 
-import importlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from chomsky_ladder.harness.cli.options import parse
-from chomsky_ladder.harness.store import curves
-from chomsky_ladder.harness.store import record as collect
 from chomsky_ladder.harness.store.files import default_results
 
 
@@ -24,10 +21,11 @@ class FiguresOptions:
 
 def figures(words: list[str]) -> int:
     options = parse(FiguresOptions, words, prog="ladder figures")
-    records = collect.collect(options.results)
-    drawing = importlib.import_module(
-        "chomsky_ladder.harness.figures.write"
-    )  # matplotlib takes a second that no other command should pay
+    from chomsky_ladder.harness.figures import write as drawing  # with matplotlib
+    from chomsky_ladder.harness.store import curves
+    from chomsky_ladder.harness.store.record import collect
+
+    records = collect(options.results)
     folder = options.out or options.results / "figures"
     written = drawing.write(records, folder, protocol=options.protocol or None, curves=curves.collect(options.results))
     print(f"{len(written)} files under {folder}")

@@ -9,10 +9,7 @@ from tyro.conf import Positional
 
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import aligned, number, print_json
-from chomsky_ladder.harness.inside import errors as errors_report
-from chomsky_ladder.harness.inside.intervene import InterveneSettings, intervene_run
-from chomsky_ladder.harness.inside.probe import probe_run
-from chomsky_ladder.harness.inside.probe_fit import ProbeSettings
+from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings
 from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import Busy, find_run
 
@@ -42,6 +39,8 @@ class ProbeOptions:
 
 def probe(words: list[str]) -> int:
     options = parse(ProbeOptions, words, prog="ladder probe")
+    from chomsky_ladder.harness.inside.probe import probe_run  # with torch
+
     folder = find_run(options.results, options.run_id)
     try:
         result = probe_run(folder, options.probe, device=options.device, quiet=options.quiet)
@@ -102,6 +101,8 @@ class InterveneOptions:
 
 def intervene(words: list[str]) -> int:
     options = parse(InterveneOptions, words, prog="ladder intervene")
+    from chomsky_ladder.harness.inside.intervene import intervene_run  # with torch
+
     folder = find_run(options.results, options.run_id)
     try:
         result = intervene_run(folder, options.intervene, device=options.device, quiet=options.quiet)
@@ -161,6 +162,8 @@ class ErrorsOptions:
 
 def errors(words: list[str]) -> int:
     options = parse(ErrorsOptions, words, prog="ladder errors")
+    from chomsky_ladder.harness.inside import errors as errors_report  # with torch
+
     report = errors_report.report(find_run(options.results, options.run_id))
     if options.json:
         return print_json(report)

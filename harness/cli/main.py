@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and what it does
-    "list": ("parts:list_parts", "tasks and models, and plugins that do not work   [--json]"),
+    "list": ("listing:list_parts", "tasks and models, and plugins that do not work   [--json]"),
     "describe": ("parts:describe_part", "a task or model: settings, an example, its size   NAME [--json]"),
     "sample": ("parts:sample", "strings of a task with answers   TASK [--count N] [--length L] [--json]"),
     "export": ("parts:export", "strings of a task in a file with their hash   TASK --out FILE [--count N]"),
@@ -45,9 +45,10 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "what models cost here: speed, memory, state   [--models M ..] [--device D] [--out FOLDER] [--report FILE]",
     ),
     "diff": ("records:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
-    "doctor": ("parts:doctor", "what this machine has   [--json]"),
+    "doctor": ("doctor:doctor", "what this machine has   [--json]"),
 }
-NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "wandb", "check")
+NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "wandb", "check", "adapt")
+COMPUTING = ("errors", "probe", "intervene", "worldmodel", "throughput")  # import torch only once they are at work
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rest = _with_plugins(rest)
         module, function = COMMANDS[name][0].split(":")
         command = getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function)
-        with _one_thread():
+        with _one_thread(name in COMPUTING and not {"--help", "-h"} & set(rest)):
             return command(rest)
     except ValueError as mistake:
         print(f"ladder: {mistake}", file=sys.stderr)
@@ -98,9 +99,9 @@ def _with_plugins(words: list[str]) -> list[str]:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _one_thread(is_computing: bool) -> Iterator[None]:
     """Of torch, where the command needs it: two are slower on a busy machine, and a run has a setting of its own."""
-    if "torch" not in sys.modules:
+    if not is_computing and "torch" not in sys.modules:
         yield
         return
     from chomsky_ladder.harness.train.machine import pinned

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import Any
 
 from chomsky_ladder.harness.cli import describe
 from chomsky_ladder.harness.cli.arguments import sized_as_asked
@@ -13,39 +12,7 @@ from chomsky_ladder.harness.config.registry import find_part, find_task
 from chomsky_ladder.harness.conform import suite as conformance
 from chomsky_ladder.harness.train.export import export as export_strings
 from chomsky_ladder.models.base import ModelConfig
-from chomsky_ladder.tasks.base import LEVELS, Task
-
-
-@dataclass
-class ListOptions:
-    """Every task and model, by class and by family, and the plugins that do not work."""
-
-    json: bool = False
-    """Print JSON."""
-
-
-def list_parts(words: list[str]) -> int:
-    options = parse(ListOptions, words, prog="ladder list")
-    tree = describe.listing()
-    if options.json:
-        return print_json(tree)
-    low, high = describe.FLOOR_LENGTHS
-    print(f"Floors: chance, best constant, content free, of default settings at lengths {low}..{high}.")
-    print("In: the protocols whose published table has the task, which may set it up otherwise.\n")
-    for level, title in LEVELS.items():
-        of_level = [task for task in tree["tasks"] if task["level"] == level]
-        print(f"Tasks, {title}" if of_level else "", end="\n" if of_level else "")
-        for task in of_level:
-            floors = "  ".join(f"{value:.3f}" for value in task["floors"].values())
-            used = f"  in {', '.join(task['protocols'])}" if task["protocols"] else ""
-            print(f"  {task['name']}: {task['about']}\n      {task['example']}\n      floors {floors}{used}")
-    for family in dict.fromkeys(model["family"] for model in tree["models"]):
-        of_family = [model for model in tree["models"] if model["family"] == family]
-        print(f"Models, {family}")
-        for model in of_family:
-            print(f"  {model['name']} ({model['year']}, {model['paper']}): {model['about']}\n      {_size(model)}")
-    columns([(problem,) for problem in tree["problems"]], title="Problems")
-    return 0
+from chomsky_ladder.tasks.base import Task
 
 
 @dataclass
@@ -151,39 +118,8 @@ def check(words: list[str]) -> int:
     return 1 if failed else 0
 
 
-@dataclass
-class DoctorOptions:
-    """What this machine has: devices, kernels and why the others are missing, versions."""
-
-    json: bool = False
-    """Print JSON."""
-
-
-def doctor(words: list[str]) -> int:
-    options = parse(DoctorOptions, words, prog="ladder doctor")
-    tree = describe.machine()
-    if options.json:
-        return print_json(tree)
-    for title, rows in tree.items():
-        columns([(str(key), describe.shown(value)) for key, value in rows.items()], title=title)
-    return 0
-
-
 def with_part(options: type, kind: str, part: Task | ModelConfig) -> type:
     """The options with the settings of a concrete task or model beside them, as `--task.*` or `--model.*`."""
     both = make_dataclass(options.__name__, [(kind, type(part), part)], bases=(options,))
     both.__doc__ = options.__doc__
     return both
-
-
-def _size(model: dict[str, Any]) -> str:
-    """What a model is made of and costs, in one line of `ladder list`."""
-    state = model["state_bytes_at_length_256"]
-    grows = " and growing" if model["state_growth"] == "length" else ""
-    parts = [
-        f"{model['parameters']:,} parameters",
-        f"state of {state:,} bytes at length 256{grows}" if state is not None else "no step form",
-        f"{model['cost']} in the length",
-        *(f"{name}: {missing or 'ready'}" for name, missing in model["kernels"].items()),
-    ]
-    return "   ".join(parts)

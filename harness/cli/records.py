@@ -148,11 +148,11 @@ class MergeOptions:
 
 
 def merge(words: list[str]) -> int:
-    from chomsky_ladder.harness.sweep import merge as merging  # with pandas
-
     options = parse(MergeOptions, words, prog="ladder merge")
     if not options.folders:
         raise ValueError("ladder merge needs the FOLDER to take runs from")
+    from chomsky_ladder.harness.sweep import merge as merging  # with pandas
+
     merged = merging.merge(options.folders, options.results, dry_run=options.dry_run)
     would = "would take" if options.dry_run else "took"
     print(f"{would} {count_of(len(merged.taken), 'run')} and {count_of(len(merged.lines), 'line')} of records.csv")

@@ -8,7 +8,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from chomsky_ladder.harness.cli.options import parse
-from chomsky_ladder.harness.inside.worldmodel import METRICS, WorldModelSettings, world_model_run
+from chomsky_ladder.harness.inside.settings import WorldModelSettings
 from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import Busy, find_run
 
@@ -34,6 +34,8 @@ class WorldModelOptions:
 
 def worldmodel(words: list[str]) -> int:
     options = parse(WorldModelOptions, words, prog="ladder worldmodel")
+    from chomsky_ladder.harness.inside.worldmodel import world_model_run  # with torch
+
     folder = find_run(options.results, options.run_id)
     try:
         result = world_model_run(folder, options.worldmodel, device=options.device)
@@ -45,6 +47,8 @@ def worldmodel(words: list[str]) -> int:
 
 def worldmodel_text(result: dict[str, Any]) -> str:
     """The table for a person."""
+    from chomsky_ladder.harness.inside.worldmodel import METRICS
+
     lines = [
         f"{result['run_id']} at step {result['step']:,}: means over pairs of histories, +- standard error",
         f"  {'':24}{'model':>20}{'random network':>20}{'perfect':>10}{'pairs':>8}",

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from chomsky_ladder.harness.config.parts import check_types
+from chomsky_ladder.harness.config.parts import check_types, require
 from chomsky_ladder.harness.config.registry import check_backend
 from chomsky_ladder.harness.store.files import default_results
-from chomsky_ladder.models.block import Backend, require
+from chomsky_ladder.models.block import Backend
 
 
 @dataclass(frozen=True, kw_only=True)

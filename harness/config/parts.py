@@ -7,9 +7,15 @@ from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from chomsky_ladder.harness.config.registry import did_you_mean
+from chomsky_ladder.harness.config.rooms import did_you_mean
 
 Part = TypeVar("Part")
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse a user's setting in one line."""
+    if not condition:
+        raise ValueError(message)
 
 
 @lru_cache

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from chomsky_ladder.harness.config.frozen import open_frozen
-from chomsky_ladder.harness.config.parts import check_types, checked, default_settings, from_plain, plain
+from chomsky_ladder.harness.config.parts import check_types, checked, default_settings, from_plain, plain, require
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task
 from chomsky_ladder.models.base import ModelConfig
-from chomsky_ladder.models.block import require
 from chomsky_ladder.tasks.base import LEVELS, Task
 
 SCHEMA = 1

@@ -14,18 +14,18 @@ other way. After Li et al. 2023 (2210.13382) and Nanda et al. 2023 (2309.00941),
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.parts import check_types, plain
+from chomsky_ladder.harness.config.parts import plain, require
 from chomsky_ladder.harness.inside.cases import EDITS, Cases, Edit, cases_of
 from chomsky_ladder.harness.inside.probe import SCHEMA, Probes, load_probe
 from chomsky_ladder.harness.inside.probe_table import paired
 from chomsky_ladder.harness.inside.push import Push, Pushed, Pusher, mean_of, wrong_moves
+from chomsky_ladder.harness.inside.settings import InterveneSettings
 from chomsky_ladder.harness.inside.streams import Trained, load_trained, views_of
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
@@ -37,39 +37,9 @@ from chomsky_ladder.harness.train.machine import (
     provenance,
 )
 from chomsky_ladder.harness.train.progress import Progress
-from chomsky_ladder.models.block import require
 
 FILE = "intervene.json"
 MEASURES = ("error", "random", "wrong_square")
-
-
-@dataclass(frozen=True, kw_only=True)
-class InterveneSettings:
-    """Which boards are edited, and how hard."""
-
-    cases_validation: int = 300
-    """Games with an edit that choose the strength and the layer."""
-    cases_test: int = 1000
-    """Games with an edit that are reported."""
-    after_moves: int = 5
-    """Moves that are played before an edit, at the least."""
-    moves_on: int = 5
-    """Moves that are played on after a carried edit, at the most."""
-    strengths: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-    """What the log odds are brought to, in units of what they are where a board is really so."""
-    examples: int = 4
-    """Cases that are kept whole, for pictures."""
-    seed: int = 0
-    """Key of the random directions."""
-
-    def __post_init__(self) -> None:
-        check_types(self, "intervene")
-        for name in ("cases_validation", "cases_test", "after_moves", "moves_on"):
-            require(getattr(self, name) >= 1, f"intervene.{name} must be at least 1, not {getattr(self, name)}")
-        require(bool(self.strengths), "intervene.strengths is empty")
-        require(all(value > 0 for value in self.strengths), f"intervene.strengths must be positive: {self.strengths}")
-        require(self.examples >= 0, f"intervene.examples must not be negative: {self.examples}")
-        require(0 <= self.seed < 2**63, f"intervene.seed must be in 0..2**63-1, not {self.seed}")
 
 
 def intervene_run(

@@ -20,20 +20,11 @@ from torch import Tensor
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import plain
-from chomsky_ladder.harness.inside.probe_fit import (
-    KINDS,
-    Fitted,
-    History,
-    Inputs,
-    Kind,
-    Probe,
-    ProbeSettings,
-    Stream,
-    fit,
-)
+from chomsky_ladder.harness.inside.probe_fit import KINDS, Fitted, History, Inputs, Kind, Probe, Stream, fit
 from chomsky_ladder.harness.inside.probe_table import Reading, labels_of_others, majority, paired
 from chomsky_ladder.harness.inside.probe_weights import WEIGHTS, Probes
 from chomsky_ladder.harness.inside.probe_weights import load_probe as load_probe
+from chomsky_ladder.harness.inside.settings import ProbeSettings
 from chomsky_ladder.harness.inside.streams import (
     Strings,
     Trained,

@@ -19,51 +19,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from chomsky_ladder.harness.config.parts import check_types
-from chomsky_ladder.models.block import require
+from chomsky_ladder.harness.inside.settings import ProbeSettings
 from chomsky_ladder.tasks.base import PAD
 from chomsky_ladder.tasks.draw import Draw
 
 Kind = Literal["linear", "two_layer"]
 KINDS: tuple[Kind, ...] = ("linear", "two_layer")
 READ_AT_ONCE = 8192  # positions; more would leave the cache
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeSettings:
-    """What a probe is fitted to and how."""
-
-    games_train: int = 2000
-    """Games, or strings, that probes are fitted to."""
-    games_validation: int = 500
-    """Games that choose the epoch and the layer."""
-    games_test: int = 1000
-    """Games that are scored."""
-    lengths: tuple[int, int] = (0, 0)
-    """Shortest and longest string, as the task counts lengths; 0 0 for those of the run's training."""
-    epochs: int = 6
-    """Passes over the games."""
-    batch: int = 512
-    """Positions in a step."""
-    hidden: int = 128
-    """Width inside the two-layer probes."""
-    lr: float = 0.03
-    """Rate of the first step."""
-    weight_decay: float = 0.01
-    """AdamW's decay of the weights."""
-    seed: int = 0
-    """Key of the order of positions, of the two-layer probes' first weights and of the shuffled labels."""
-
-    def __post_init__(self) -> None:
-        check_types(self, "probe")
-        for name in ("games_train", "games_validation", "games_test", "epochs", "batch", "hidden"):
-            require(getattr(self, name) >= 1, f"probe.{name} must be at least 1, not {getattr(self, name)}")
-        require(self.games_test >= 2, "probe.games_test must be at least 2: deviations are over games")
-        require(self.lr > 0, f"probe.lr must be positive, not {self.lr}")
-        require(self.weight_decay >= 0, f"probe.weight_decay must not be negative: {self.weight_decay}")
-        require(0 <= self.seed < 2**63, f"probe.seed must be in 0..2**63-1, not {self.seed}")
-        low, high = self.lengths
-        require(self.lengths == (0, 0) or 1 <= low <= high, f"probe.lengths must rise from 1, not {self.lengths}")
 
 
 class Inputs(Protocol):

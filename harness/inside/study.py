@@ -16,9 +16,7 @@ from chomsky_ladder.harness.config.parts import plain, replaced
 from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.inside import intervene, probe, worldmodel
-from chomsky_ladder.harness.inside.intervene import InterveneSettings
-from chomsky_ladder.harness.inside.probe_fit import ProbeSettings
-from chomsky_ladder.harness.inside.worldmodel import WorldModelSettings
+from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings, WorldModelSettings
 from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.folder import Busy, RunFolder
 from chomsky_ladder.harness.train.loop import execute

@@ -17,7 +17,6 @@ A model that accepts everything compresses perfectly and distinguishes nothing, 
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,11 +24,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.parts import check_types, plain
+from chomsky_ladder.harness.config.parts import plain
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.inside import automata as worldmodel_automata
 from chomsky_ladder.harness.inside import games as worldmodel_games
 from chomsky_ladder.harness.inside.games import Walks
+from chomsky_ladder.harness.inside.settings import WorldModelSettings
 from chomsky_ladder.harness.inside.streams import Trained, load_trained
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
@@ -42,33 +42,12 @@ from chomsky_ladder.harness.train.machine import (
     numerics,
     provenance,
 )
-from chomsky_ladder.models.block import Context, require
+from chomsky_ladder.models.block import Context
 from chomsky_ladder.tasks.layout import Classification
 
 SCHEMA, FILE = 1, "worldmodel.json"
 METRICS = ("compression_precision", "distinction_precision", "distinction_recall")
 _ROWS = 512  # strings in a forward pass
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorldModelSettings:
-    pairs: int = 200
-    """Pairs of prefixes, of one state and of two."""
-    eps: float = 0.01
-    """A token is accepted if it is more probable. Of no use where answers are read: there the likeliest counts."""
-    walks: int = 4
-    """Walks behind each pair, where tokens may be illegal."""
-    depth: int = 4
-    """The longest suffix of a walk."""
-    seed: int = 0
-    """Key of prefixes and walks."""
-
-    def __post_init__(self) -> None:
-        check_types(self, "worldmodel")
-        for name in ("pairs", "walks", "depth"):
-            require(getattr(self, name) >= 1, f"worldmodel.{name} must be at least 1, not {getattr(self, name)}")
-        require(0 <= self.eps < 1, f"worldmodel.eps must lie in [0, 1), not {self.eps}")
-        require(0 <= self.seed < 2**63, f"worldmodel.seed must be in 0..2**63-1, not {self.seed}")
 
 
 def world_model_run(

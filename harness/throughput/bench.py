@@ -27,9 +27,10 @@ from chomsky_ladder.harness.config.registry import find_model
 from chomsky_ladder.harness.config.sizing import active_parameters, sized
 from chomsky_ladder.harness.conform import suite as conformance
 from chomsky_ladder.harness.throughput.flops import counted, work_of
+from chomsky_ladder.harness.throughput.grid import Grid, Match, Point
 from chomsky_ladder.harness.throughput.measure import Meter, ceilings, little_garbage, ran_out, release
 from chomsky_ladder.harness.throughput.memory import bounded, peak_of
-from chomsky_ladder.harness.throughput.sizes import Grid, Match, Point, state_sized, ways_of
+from chomsky_ladder.harness.throughput.sizes import state_sized, ways_of
 from chomsky_ladder.harness.train.machine import processor, provenance
 from chomsky_ladder.harness.train.replays import captured
 from chomsky_ladder.models.backbone import count_parameters, state_bytes

@@ -28,11 +28,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from chomsky_ladder.harness.config.parts import require
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.folder import RunFolder, find_run
 from chomsky_ladder.harness.train.quantise import is_matrix
 from chomsky_ladder.models.base import ModelConfig
-from chomsky_ladder.models.block import Context, State, require
+from chomsky_ladder.models.block import Context, State
 
 
 class Adapted(nn.Module):

@@ -39,13 +39,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.parts import require
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.train.data import TrainingStream
 from chomsky_ladder.harness.train.evaluate import Answers, Evaluator, Score
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.signals import Asked
-from chomsky_ladder.models.block import Backend, Context, require
+from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.tasks.base import Batch
 
 PATIENCE = timedelta(minutes=10)  # with a rank that says nothing: the first may be writing a checkpoint meanwhile

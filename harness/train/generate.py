@@ -19,7 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.block import Backend, Context, State, require
+from chomsky_ladder.harness.config.parts import require
+from chomsky_ladder.models.block import Backend, Context, State
 from chomsky_ladder.tasks.draw import Draw
 
 Choose = Callable[[Tensor, int], Tensor]  # the next tokens [B] from logits [B, V], the how-manieth is made

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.inside.cases import Cases, Edit, cases_of
 from chomsky_ladder.harness.inside.probe import Probes
-from chomsky_ladder.harness.inside.probe_fit import ProbeSettings, Stream, fit
+from chomsky_ladder.harness.inside.probe_fit import Stream, fit
+from chomsky_ladder.harness.inside.settings import ProbeSettings
 from chomsky_ladder.harness.inside.streams import Trained, stream_positions, strings_of
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Block, Context

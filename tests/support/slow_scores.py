@@ -87,10 +87,13 @@ def counted(strings: list[tuple[int, Batch]], heard: list[list[list[float]]]) ->
         targets = targets_of(batch)
         right = [a == b for a, b in zip(said_of(answers), targets, strict=True)]
         counts.setdefault(length, Counter()).update(strings=1, exact=all(right), scored=len(right), correct=sum(right))
+        counts[length].update(prefix=next((place for place, is_right in enumerate(right) if not is_right), len(right)))
         nats.setdefault(length, []).extend(map(nats_of, answers, targets))
     lengths = tuple(sorted(counts))
     columns = {what: tuple(counts[n][what] for n in lengths) for what in ("strings", "exact", "scored", "correct")}
-    return Score(lengths, **columns, hits=columns["correct"], nats=tuple(math.fsum(nats[n]) for n in lengths))
+    others = {"prefix": tuple(float(counts[n]["prefix"]) for n in lengths)}
+    summed = tuple(math.fsum(nats[n]) for n in lengths)
+    return Score(lengths, **columns, hits=columns["correct"], nats=summed, others=others)
 
 
 def assert_same(score: Score, expected: Score) -> None:

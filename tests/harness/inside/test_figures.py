@@ -21,9 +21,9 @@ from chomsky_ladder.harness.inside import draw_layers as figure_layers
 from chomsky_ladder.harness.inside import figure_data as tables
 from chomsky_ladder.harness.inside import figures as board_figures
 from chomsky_ladder.harness.inside.figures import glance, labels_of
-from chomsky_ladder.harness.inside.intervene import InterveneSettings, intervene_run
+from chomsky_ladder.harness.inside.intervene import intervene_run
 from chomsky_ladder.harness.inside.probe import load_probe, probe_run
-from chomsky_ladder.harness.inside.probe_fit import ProbeSettings
+from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings
 from chomsky_ladder.harness.inside.streams import load_trained
 from chomsky_ladder.harness.inside.study import runs_of
 from chomsky_ladder.harness.store.folder import RunFolder

@@ -12,10 +12,10 @@ from torch import Tensor
 from chomsky_ladder.harness.cli import main as cli
 from chomsky_ladder.harness.config.run import Eval, Train
 from chomsky_ladder.harness.inside.cases import Cases
-from chomsky_ladder.harness.inside.intervene import InterveneSettings, intervene, intervene_run
+from chomsky_ladder.harness.inside.intervene import intervene, intervene_run
 from chomsky_ladder.harness.inside.probe import Probes, load_probe, probe_run
-from chomsky_ladder.harness.inside.probe_fit import ProbeSettings
 from chomsky_ladder.harness.inside.push import Push, Pusher
+from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings
 from chomsky_ladder.harness.inside.streams import Trained, load_trained
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.models.block import Context

@@ -11,8 +11,9 @@ import torch
 from chomsky_ladder.harness.cli import main as cli
 from chomsky_ladder.harness.config.run import Eval, Train
 from chomsky_ladder.harness.inside.probe import load_probe, probe, probe_run
-from chomsky_ladder.harness.inside.probe_fit import KINDS, Kind, ProbeSettings, Stream, fit
+from chomsky_ladder.harness.inside.probe_fit import KINDS, Kind, Stream, fit
 from chomsky_ladder.harness.inside.probe_table import majority
+from chomsky_ladder.harness.inside.settings import ProbeSettings
 from chomsky_ladder.harness.inside.streams import (
     Trained,
     labels_of,

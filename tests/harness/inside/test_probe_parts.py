@@ -7,8 +7,9 @@ from itertools import product
 import pytest
 import torch
 
-from chomsky_ladder.harness.inside.probe_fit import History, ProbeSettings, Stream, fit
+from chomsky_ladder.harness.inside.probe_fit import History, Stream, fit
 from chomsky_ladder.harness.inside.probe_table import Reading, labels_of_others, majority, paired
+from chomsky_ladder.harness.inside.settings import ProbeSettings
 from chomsky_ladder.harness.inside.streams import strings_of
 from support.hand_made_boards import of_hand, some_strings
 from support.oracles_othello import Game

@@ -10,7 +10,8 @@ import torch
 from chomsky_ladder.harness.cli import main as cli
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Eval, Run, Train
-from chomsky_ladder.harness.inside.worldmodel import WorldModelSettings, metrics, reader, world_model_run
+from chomsky_ladder.harness.inside.settings import WorldModelSettings
+from chomsky_ladder.harness.inside.worldmodel import metrics, reader, world_model_run
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.models.block import Context

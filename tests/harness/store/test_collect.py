@@ -51,6 +51,7 @@ def test_a_finished_run_becomes_a_record(tmp_path: Path) -> None:
         "test_bins": '{"40..64":0.9,"65..96":0.7}',
         "content_free_bins": '{"40..64":0.5,"65..96":0.51}',
         "extrapolation": '{"512":0.1,"1024":0.3333333333333333}',
+        "metrics": "{}",
         "validation": 0.8125,
         "in_distribution": 1.0,
         "train_seconds": 12.5,

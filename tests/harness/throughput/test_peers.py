@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from chomsky_ladder.harness.throughput.grid import Grid
 from chomsky_ladder.harness.throughput.measure import Meter, Spread
-from chomsky_ladder.harness.throughput.sizes import Grid
 from chomsky_ladder.harness.throughput.table import sheets
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"

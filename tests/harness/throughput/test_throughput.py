@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.harness.cli import main as cli
-from chomsky_ladder.harness.cli.throughput import compared, finish, read_report
 from chomsky_ladder.harness.tables.formats import markdown
 from chomsky_ladder.harness.throughput import bench as throughput
 from chomsky_ladder.harness.throughput import measure as throughput_measure
 from chomsky_ladder.harness.throughput.bench import COLUMNS, Bench, Prefill, Row, matched, model_rows, report_of
 from chomsky_ladder.harness.throughput.entries import digits
+from chomsky_ladder.harness.throughput.grid import Grid, Point, Way
 from chomsky_ladder.harness.throughput.join import joined
 from chomsky_ladder.harness.throughput.measure import Meter
-from chomsky_ladder.harness.throughput.sizes import Grid, Point, Way
+from chomsky_ladder.harness.throughput.reports import compared, finish, read_report
 from chomsky_ladder.harness.throughput.table import Found, sheets, write
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Block, Context

@@ -9,7 +9,8 @@ import torch
 from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.throughput.fit import agreement, power_law
 from chomsky_ladder.harness.throughput.flops import counted, work_of
-from chomsky_ladder.harness.throughput.sizes import Grid, Way, state_sized, ways_of, weigh
+from chomsky_ladder.harness.throughput.grid import Grid, Way
+from chomsky_ladder.harness.throughput.sizes import state_sized, ways_of, weigh
 from chomsky_ladder.models.encoder import EncoderConfig
 from chomsky_ladder.models.gru import GRUConfig
 from chomsky_ladder.models.lstm import LSTMConfig

@@ -34,7 +34,7 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
 EXIT = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 SLOWLY = """
 import time
-from chomsky_ladder.harness.pack import Pack
+from chomsky_ladder.harness.train.pack import Pack
 
 advance = Pack.advance
 

@@ -62,7 +62,7 @@ def test_bf16_products_do_not_kill_the_process() -> None:
     """On a virtual machine that announces matrix tiles and faults when they are used, they would."""
     program = """
 import torch
-from chomsky_ladder.harness.machine import avoid_faulty_tiles
+from chomsky_ladder.harness.train.machine import avoid_faulty_tiles
 needed = avoid_faulty_tiles()
 torch.ones(64, 64, dtype=torch.bfloat16) @ torch.ones(64, 64, dtype=torch.bfloat16)
 torch.nn.LSTM(16, 16).bfloat16()(torch.ones(4, 8, 16, dtype=torch.bfloat16))

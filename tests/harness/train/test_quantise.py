@@ -14,7 +14,7 @@ from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.registry import all_models, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.inside import probe, worldmodel
-from chomsky_ladder.harness.inside.probe_fit import ProbeSettings
+from chomsky_ladder.harness.inside.settings import ProbeSettings
 from chomsky_ladder.harness.inside.streams import Strings, Trained
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder

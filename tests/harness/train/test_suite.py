@@ -22,7 +22,7 @@ LATER_OFF = {"qat", "base", "lora_rank", "lora_layers", "lora_ends"}
 
 
 def test_no_suite_was_touched() -> None:
-    files = {path.stem: path.read_bytes() for path in (ROOT / "harness" / "suites").iterdir()}
+    files = {path.stem: path.read_bytes() for path in (ROOT / "harness" / "config" / "suites").iterdir()}
     assert {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} == SUITES
 
 

@@ -1,0 +1,92 @@
+"""What the studies of a trained model can be told: settings that need no torch to be read."""
+
+from dataclasses import dataclass
+
+from chomsky_ladder.harness.config.parts import check_types, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings:
+    """What a probe is fitted to and how."""
+
+    games_train: int = 2000
+    """Games, or strings, that probes are fitted to."""
+    games_validation: int = 500
+    """Games that choose the epoch and the layer."""
+    games_test: int = 1000
+    """Games that are scored."""
+    lengths: tuple[int, int] = (0, 0)
+    """Shortest and longest string, as the task counts lengths; 0 0 for those of the run's training."""
+    epochs: int = 6
+    """Passes over the games."""
+    batch: int = 512
+    """Positions in a step."""
+    hidden: int = 128
+    """Width inside the two-layer probes."""
+    lr: float = 0.03
+    """Rate of the first step."""
+    weight_decay: float = 0.01
+    """AdamW's decay of the weights."""
+    seed: int = 0
+    """Key of the order of positions, of the two-layer probes' first weights and of the shuffled labels."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "probe")
+        for name in ("games_train", "games_validation", "games_test", "epochs", "batch", "hidden"):
+            require(getattr(self, name) >= 1, f"probe.{name} must be at least 1, not {getattr(self, name)}")
+        require(self.games_test >= 2, "probe.games_test must be at least 2: deviations are over games")
+        require(self.lr > 0, f"probe.lr must be positive, not {self.lr}")
+        require(self.weight_decay >= 0, f"probe.weight_decay must not be negative: {self.weight_decay}")
+        require(0 <= self.seed < 2**63, f"probe.seed must be in 0..2**63-1, not {self.seed}")
+        low, high = self.lengths
+        require(self.lengths == (0, 0) or 1 <= low <= high, f"probe.lengths must rise from 1, not {self.lengths}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterveneSettings:
+    """Which boards are edited, and how hard."""
+
+    cases_validation: int = 300
+    """Games with an edit that choose the strength and the layer."""
+    cases_test: int = 1000
+    """Games with an edit that are reported."""
+    after_moves: int = 5
+    """Moves that are played before an edit, at the least."""
+    moves_on: int = 5
+    """Moves that are played on after a carried edit, at the most."""
+    strengths: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    """What the log odds are brought to, in units of what they are where a board is really so."""
+    examples: int = 4
+    """Cases that are kept whole, for pictures."""
+    seed: int = 0
+    """Key of the random directions."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "intervene")
+        for name in ("cases_validation", "cases_test", "after_moves", "moves_on"):
+            require(getattr(self, name) >= 1, f"intervene.{name} must be at least 1, not {getattr(self, name)}")
+        require(bool(self.strengths), "intervene.strengths is empty")
+        require(all(value > 0 for value in self.strengths), f"intervene.strengths must be positive: {self.strengths}")
+        require(self.examples >= 0, f"intervene.examples must not be negative: {self.examples}")
+        require(0 <= self.seed < 2**63, f"intervene.seed must be in 0..2**63-1, not {self.seed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldModelSettings:
+    pairs: int = 200
+    """Pairs of prefixes, of one state and of two."""
+    eps: float = 0.01
+    """A token is accepted if it is more probable. Of no use where answers are read: there the likeliest counts."""
+    walks: int = 4
+    """Walks behind each pair, where tokens may be illegal."""
+    depth: int = 4
+    """The longest suffix of a walk."""
+    seed: int = 0
+    """Key of prefixes and walks."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "worldmodel")
+        for name in ("pairs", "walks", "depth"):
+            require(getattr(self, name) >= 1, f"worldmodel.{name} must be at least 1, not {getattr(self, name)}")
+        require(0 <= self.eps < 1, f"worldmodel.eps must lie in [0, 1), not {self.eps}")
+        require(0 <= self.seed < 2**63, f"worldmodel.seed must be in 0..2**63-1, not {self.seed}")
