@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,28 @@ class Stack(Protocol):
     def common_module(self) -> nn.Module | None: ...
 
 
-class Backbone(nn.Module):
+class Model(nn.Module):
+    """What the harness knows of a model. `Backbone` is one; `ModelConfig.build` may return another."""
+
+    config: Any  # its ModelConfig (models/base.py)
+    num_layers: int
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        raise NotImplementedError
+
+    def step(self, tokens_B: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        raise NotImplementedError
+
+    def extend(self, tokens_BL: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        raise NotImplementedError
+
+
+class Backbone(Model):
     def __init__(self, config: Stack, vocab_size: int) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(vocab_size, config.d_model)
-        self.blocks = nn.ModuleList(config.blocks())
+        self.blocks: Any = nn.ModuleList(config.blocks())
         self.common = config.common_module()
         self.norm = make_norm(config.final_norm, config.d_model)
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)

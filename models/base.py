@@ -23,25 +23,12 @@ N state, E experts, R replicas.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from chomsky_ladder.models.backbone import Backbone
-from chomsky_ladder.models.block import Block, Context, Norm, State, require
-
-
-class Model(Protocol):
-    """What the harness knows of a model. `Backbone` is one; `ModelConfig.build` may return another."""
-
-    config: "ModelConfig"
-    num_layers: int
-
-    def __call__(self, tokens_BL: Tensor, ctx: Context) -> Tensor: ...
-    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State: ...
-    def step(self, tokens_B: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]: ...
-    def extend(self, tokens_BL: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]: ...
+from chomsky_ladder.models.backbone import Backbone, Model
+from chomsky_ladder.models.block import Block, Norm, require
 
 
 @dataclass(frozen=True, kw_only=True)

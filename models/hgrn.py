@@ -43,6 +43,12 @@ class LowerBounds(nn.Module):
         return share_LD[1 : layer + 1].sum(0)
 
 
+def bounds_of(ctx: Context) -> nn.Module:
+    """The model\'s, which its config hands in as `common_module`."""
+    assert ctx.common is not None
+    return ctx.common
+
+
 def shut(gate: Tensor, bound_D: Tensor) -> Tensor:
     """1 - l, as a product and not as a difference, in which the slowest decays would lose their digits."""
     return (1 - bound_D) * torch.sigmoid(-gate.to(torch.promote_types(gate.dtype, torch.float32)))
@@ -66,7 +72,7 @@ class GatedRecurrence(OneForm):
         return torch.zeros(batch, self.num_parts, self.forget.out_features, device=device, dtype=held)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        new_BLD = shut(self.forget(x_BLD), ctx.common(self.layer))
+        new_BLD = shut(self.forget(x_BLD), bounds_of(ctx)(self.layer))
         c_BPLD = rearrange(nn.functional.silu(self.value(x_BLD)), "b l (p d) -> b p l d", p=self.num_parts)
         u_BPLD = new_BLD[:, None] * c_BPLD
         keep_BPLD = (1 - new_BLD)[:, None].expand_as(u_BPLD)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import in_heads, write_then_read
-from chomsky_ladder.models.hgrn import LowerBounds, shut
+from chomsky_ladder.models.hgrn import LowerBounds, bounds_of, shut
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 
@@ -36,7 +36,7 @@ class ExpandedRecurrence(OneForm):
         return torch.zeros(batch, self.num_heads, dim, dim, device=device, dtype=held)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        new_BLD = shut(self.forget(x_BLD), ctx.common(self.layer))
+        new_BLD = shut(self.forget(x_BLD), bounds_of(ctx)(self.layer))
         q_BHLK, new_BHLK, value_BHLV = (
             in_heads(x, self.num_heads) for x in (nn.functional.silu(self.query(x_BLD)), new_BLD, self.value(x_BLD))
         )

@@ -10,7 +10,7 @@ block 1 of 2, so that what an architecture does by depth, by turns, or from its 
 
 from collections import Counter
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +45,8 @@ class Member(Block):
 
     def _own(self, ctx: Context) -> Context:
         """A copy, which adds to the same losses, metrics and shared tensors."""
-        return replace(ctx, common=ctx.common[self.name])
+        common: Any = ctx.common
+        return replace(ctx, common=common[self.name])
 
 
 @register
@@ -103,11 +104,11 @@ class HybridConfig(ModelConfig):
 
     @property
     def state_growth(self) -> Literal["constant", "length"]:
-        return max((member.state_growth for member in self.members.values()), key=GROWTHS.index)
+        return max((member.state_growth for member in self.members.values()), key=GROWTHS.index)  # pyright: ignore[reportReturnType]
 
     @property
     def cost(self) -> Literal["linear", "n log n", "quadratic"]:
-        return max((member.cost for member in self.members.values()), key=COSTS.index)
+        return max((member.cost for member in self.members.values()), key=COSTS.index)  # pyright: ignore[reportReturnType]
 
     @property
     def idle_parameters(self) -> int:

@@ -39,13 +39,13 @@ class LSTMCell(nn.Module):
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         gates_BG = nn.functional.linear(x_BD, self.weight_ih, self.bias)
-        state = lstm_step(gates_BG, *state, self.weight_hh)
+        state = lstm_step(gates_BG, state[0], state[1], self.weight_hh)
         return state[0], state
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         kernel = chosen("lstm_layer", x_BLD, ctx)
         scan = kernel.call if kernel else lstm_layer
-        h_BLD, h_BD, c_BD = scan(x_BLD, *state, self.weight_ih, self.weight_hh, self.bias)
+        h_BLD, h_BD, c_BD = scan(x_BLD, state[0], state[1], self.weight_ih, self.weight_hh, self.bias)
         return h_BLD, (h_BD, c_BD)
 
 

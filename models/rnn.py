@@ -20,6 +20,8 @@ from chomsky_ladder.models.scans.recurrences import Activation, rnn_layer, rnn_s
 class Cell(nn.Module):
     """A recurrence from width D to D whose state is its output, h."""
 
+    weight_hh: nn.Parameter
+
     def extend(self, x_BLD: Tensor, h_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
@@ -30,7 +32,7 @@ class Cell(nn.Module):
 class RNNCell(Cell):
     def __init__(self, width: int, *, activation: Activation) -> None:
         super().__init__()
-        self.activation = activation
+        self.activation: Activation = activation
         bound = width**-0.5
         self.weight_ih = nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
         self.weight_hh = nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))

@@ -48,7 +48,7 @@ class Discrete(NamedTuple):
 
     def carried(self, x_XHM: Tensor) -> Tensor:
         """Abar x."""
-        if self.q_HM is None:
+        if self.q_HM is None or self.r_HM is None:
             return self.d_HM * x_XHM
         return self.d_HM * x_XHM - self.q_HM * (self.r_HM * x_XHM).real.sum(-1, keepdim=True)
 
@@ -56,7 +56,7 @@ class Discrete(NamedTuple):
         """Abar over real and imaginary parts, state by state: one part a channel, or one a state if it is diagonal."""
         real_HM, imaginary_HM = self.d_HM.real, self.d_HM.imag
         turn_HM22 = torch.stack([real_HM, -imaginary_HM, imaginary_HM, real_HM], -1).unflatten(-1, (2, 2))
-        if self.q_HM is None:
+        if self.q_HM is None or self.r_HM is None:
             return turn_HM22
         q_HN = torch.view_as_real(self.q_HM).flatten(1)
         r_HN = torch.stack([self.r_HM.real, -self.r_HM.imag], -1).flatten(1)
@@ -116,7 +116,7 @@ class StateSpace(Layer):
         a_HM = torch.complex(-self._wide(self.log_decay_HM).exp(), self._wide(self.frequency_HM))
         B_HM = self._complex(self.B_HM2)
         dt_H1 = self._wide(self.log_dt_H).exp()[:, None]
-        if self.is_diagonal:
+        if self.P_HM2 is None:
             return Discrete((dt_H1 * a_HM).exp(), None, None, torch.expm1(dt_H1 * a_HM) / a_HM * B_HM)
         # Abar = 2 (1 - dt/2 A)^-1 - 1, where by Woodbury's identity, with g = 1 / (1 - dt/2 a), a conjugate pair of
         # states counting twice its real part: (1 - dt/2 A)^-1 v = g v - g P share P^H (g v).

@@ -115,7 +115,7 @@ class MLSTM(Layer):
         return RowWeights(
             up_XD=self.up.weight,
             conv_WE=self.conv.weight.mT.contiguous(),
-            conv_bias_E=self.conv.bias,
+            conv_bias_E=self.conv.bias,  # pyright: ignore[reportArgumentType]
             query_key_NJJ=_together(query.mT @ key * head_dim**-0.5),
             value_NJJ=_together(value.mT),
             gates_c_GE=of_q + of_k,
@@ -138,7 +138,7 @@ class MLSTM(Layer):
         c_BE = nn.functional.silu(c_BE)
         read = self._read(u_BE, c_BE)
         with torch.autocast(x_BD.device.type, enabled=False):
-            h_BHV, memory = mlstm_step(*read, state[1:])
+            h_BHV, memory = mlstm_step(*read, state=state[1:])
         return self._out(h_BHV.flatten(1), c_BE, z_BE), (past_BWE, *memory)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
@@ -147,7 +147,7 @@ class MLSTM(Layer):
         c_BLE = nn.functional.silu(c_BLE)
         read = self._read(u_BLE, c_BLE)
         with torch.autocast(x_BLD.device.type, enabled=False):
-            h_BHLV, memory = mlstm_chunks(*read, state[1:])
+            h_BHLV, memory = mlstm_chunks(*read, state=state[1:])
         return self._out(rearrange(h_BHLV, "b h l v -> b l (h v)"), c_BLE, z_BLE), (past_BWE, *memory)
 
     def _read(self, u: Tensor, c: Tensor) -> tuple[Tensor, ...]:

@@ -160,7 +160,7 @@ def _median(times: list[float]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--steps", type=int, default=40, help="timed steps of each loop")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", action="store_true")

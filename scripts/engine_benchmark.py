@@ -43,11 +43,11 @@ def timed(some: Sequence[Run], folder: Path, engine: str) -> tuple[float, float]
     start = time.monotonic()
     results = sweep(some, Exec(results=folder, device="cpu"), engine=engine, quiet=True)
     wall = time.monotonic() - start
-    return wall, sum(result["seconds"]["train"] + result["seconds"]["score"] for result in results)
+    return wall, sum(result["seconds"]["train"] + result["seconds"]["score"] for result in results)  # pyright: ignore[reportOptionalSubscript]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--runs", type=int, default=6, help="of a sweep")
     parser.add_argument("--steps", type=int, default=100, help="of a run whose speed-up is measured")
     parser.add_argument("--rounds", type=int, default=3, help="sweeps of each kind")

@@ -23,7 +23,7 @@ from chomsky_ladder.harness.train.machine import find_device, pinned
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--budget", choices=BUDGETS, default="cpu")
     parser.add_argument("--models", nargs="+", default=[], help="any of the registry; default: those of the budget")
     parser.add_argument("--results", type=Path, default=default_results() / "othello", help="where everything goes")

@@ -19,7 +19,7 @@ what is left is the step without the padding. At the end of this file are the cl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class Sizes:
     """Of the model, of a batch and of a run."""
 
     steps: int = 20_000
-    precision: str = "fp32"
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32"
     batch: int = 256
     width: int = 64
     blocks: int = 2
@@ -123,7 +123,7 @@ class PublicLoop:
         self.autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=sizes.precision == "bf16")
         strings = Strings(lengths=sizes.lengths, context=sizes.context, seed=1)
         self._batches = iter(DataLoader(strings, batch_size=sizes.batch))
-        self.model = package_model(ratio, sizes).to(device)
+        self.model: Any = package_model(ratio, sizes).to(device)
         decayed, others = self.model._create_weight_decay_optim_groups()
         groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=1e-3)

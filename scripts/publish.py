@@ -67,7 +67,7 @@ def differences(results: Path, fresh: Path) -> list[str]:
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], prog="publish.py")
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0], prog="publish.py")
     parser.add_argument("--results", type=Path, default=default_results(), help="the folder of records.csv")
     parser.add_argument("--budget", choices=("smoke", "cpu", "full"), help="carry out the studies first")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")

@@ -36,7 +36,7 @@ def runs() -> list[Run]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--results", type=Path, default=default_results() / "quick", help="where everything goes")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one a core")
     parser.add_argument("--helper", action="store_true", help=argparse.SUPPRESS)

@@ -93,7 +93,7 @@ def peer_rows(meter: Meter) -> list[Row]:
 
 def block_rows(meter: Meter) -> Iterator[Row]:
     """A row of each peer and shape."""
-    xlstm = {"d_model": WIDTH, "num_blocks": NUM_BLOCKS, "num_heads": NUM_HEADS}
+    xlstm: dict[str, Any] = {"d_model": WIDTH, "num_blocks": NUM_BLOCKS, "num_heads": NUM_HEADS}
     peers: dict[str, tuple[ModelConfig, Callable[[int], nn.Module]]] = {
         "xlstm package, mLSTM": (XLSTMConfig(**xlstm, ratio="1:0"), lambda length: package_xlstm("mLSTM", length)),
         "xlstm package, sLSTM": (XLSTMConfig(**xlstm, ratio="0:1"), lambda length: package_xlstm("sLSTM", length)),

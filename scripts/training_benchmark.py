@@ -107,7 +107,7 @@ def operators(function: Callable[[], Any]) -> int:
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         function()
     count = 0
-    for event in seen.events():
+    for event in seen.events() or ():
         above = event.cpu_parent
         while above is not None and not above.name.startswith("aten::"):
             above = above.cpu_parent
@@ -120,7 +120,7 @@ def kernels(function: Callable[[], Any]) -> int:
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
         function()
         torch.cuda.synchronize()
-    on_device = [event for event in seen.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    on_device = [event for event in seen.events() or () if event.device_type == torch.autograd.DeviceType.CUDA]
     return sum(not event.is_user_annotation and not event.name.startswith("Mem") for event in on_device)
 
 
@@ -180,7 +180,7 @@ def model_rows(
             runners[way] = Runner(runs[:count], settings=settings, device=device)
     parameters = count_parameters(runners["plain"].pack.models[0])
     turns, steps = {way: runner.turn for way, runner in runners.items()}, runners["plain"].turn_steps
-    times = interleaved(turns, dict.fromkeys(turns, options.repeats), device=device, steps=steps)
+    times = interleaved(turns, dict.fromkeys(turns, options.repeats), device=device, steps=steps)  # pyright: ignore[reportArgumentType]
     single = times.get("captured", times["plain"])["ms"]
     for way, count in ways.items():
         row: Row = {"model": name, "way": way, "replicas": count, "parameters": parameters}

@@ -14,6 +14,7 @@ with thresholds, so each symbol has its exact chance to within 2**-31, and none 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -166,7 +167,9 @@ def count_paths(
 def _counts(automaton: Automaton, targets: tuple[frozenset[int], ...], columns: int) -> Iterator[np.ndarray]:
     """The same of every state, one length after the other, [targets, N]."""
     transitions = np.array(automaton.transitions)
-    counts = np.array([[int(state in target) for state in range(len(transitions))] for target in targets], dtype=object)
+    counts: Any = np.array(
+        [[int(state in target) for state in range(len(transitions))] for target in targets], dtype=object
+    )
     yield counts
     for _ in range(columns - 1):
         counts = sum(counts[:, after] for after in transitions.T)

@@ -17,7 +17,7 @@ border, and so does all that is ever shifted right, but for the first shift, who
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from chomsky_ladder.tasks.draw import Draw, NumpyDraw
 
-Array = TypeVar("Array", Tensor, np.ndarray)
+Array = Any  # a tensor, or the ndarray of the numpy twin
 
 SIZES = (6, 8)
 UNIFORM_BITS = 30
@@ -48,10 +48,10 @@ _DIAGONAL = -0x7FBFDFEFF7FBFDFF  # bit i of byte i: 0x8040201008040201
 class Position(NamedTuple):
     """Boards as the player to move sees them; when the game is over, as that one's opponent of the last move."""
 
-    mine: Tensor | np.ndarray  # stones
-    theirs: Tensor | np.ndarray
-    legal: Tensor | np.ndarray  # where the player may move; 0 when the game is over
-    black: Tensor | np.ndarray  # bool: black is to move
+    mine: Array  # stones
+    theirs: Array
+    legal: Array  # where the player may move; 0 when the game is over
+    black: Array  # bool: black is to move
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +120,12 @@ def rules_of(size: int, device: torch.device | None = None) -> Rules:
     _, up_right, down_left, _ = centre = centre_of(size)
     board = sum(1 << square for square in squares_of(size))
     black, white = (sum(1 << square for square in pair) for pair in ((up_right, down_left), centre[::3]))
+    whole = board - (1 << 64) if board >> 63 else board
     lines = tuple((shift, 2 * shift, mask) for shift, mask in _LINES)
     if device is not None:
-        lines = (tuple(torch.tensor(column, device=device)[:, None] for column in zip(*lines, strict=True)),)
-    return Rules(board - (1 << 64) if board >> 63 else board, black, white, lines)
+        shift, twice, mask = (torch.tensor(column, device=device)[:, None] for column in zip(*lines, strict=True))
+        return Rules(whole, black, white, ((shift, twice, mask),))
+    return Rules(whole, black, white, lines)
 
 
 @lru_cache
@@ -172,7 +174,7 @@ def play(rules: Rules, uniform_PB: Array, *, ply: Callable[..., tuple[Position, 
     return squares
 
 
-def random_games(draw: Draw | NumpyDraw, *, size: int, plies: int) -> Tensor | np.ndarray:
+def random_games(draw: Draw | NumpyDraw, *, size: int, plies: int) -> Array:
     """The first moves of games that are uniform over the legal moves, as tokens [B, plies]; PAD behind a game's end."""
     uniform_BP = draw.integers(UNIFORM, (plies,))
     if isinstance(uniform_BP, Tensor):

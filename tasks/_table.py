@@ -42,7 +42,7 @@ def from_table(table: str, *, alphabet: str) -> Automaton:
     symbols = checked_alphabet(alphabet, set(chain.from_iterable(moves.values())))
     number = {name: index for index, name in enumerate(moves)}
     dead = len(number)
-    transitions = [tuple(number.get(steps.get(symbol), dead) for symbol in symbols) for steps in moves.values()]
+    transitions = [tuple(number.get(steps.get(symbol, ""), dead) for symbol in symbols) for steps in moves.values()]
     return minimal(
         Automaton(
             transitions=(*transitions, (dead,) * len(symbols)),

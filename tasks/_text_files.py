@@ -65,7 +65,7 @@ def open_text(path: str, sha256: str, *, words: int, held_out: int) -> Corpus:
     size = len(text)
     ends = (0, size * (100 - 2 * held_out) // 100, size * (100 - held_out) // 100, size)
     parts = {name: text[start:end] for name, (start, end) in zip(PARTS, pairwise(ends), strict=True)}
-    known = _commonest(parts["train"], words, path) if isinstance(text, str) else ()
+    known = _commonest(str(parts["train"]), words, path) if isinstance(text, str) else ()
     tokens = {name: _tokens(part, known) for name, part in parts.items()}
     for name, found in tokens.items():
         if len(found) < 2:

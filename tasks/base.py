@@ -108,7 +108,8 @@ class Task(ABC):
 
         Closed forms override this estimate, which counts fixed strings.
         """
-        return sum(_counted_laws(self, length)) / 2
+        first, second = _counted_laws(self, length)
+        return (first + second) / 2
 
     def uniform_law(self, slots: int = 1) -> np.ndarray:
         """The law where every slot is scored and every answer as likely as the others."""

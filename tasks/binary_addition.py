@@ -13,6 +13,7 @@ from torch import Tensor
 
 from chomsky_ladder.tasks._binary import END, ONE, ZERO, Operation
 from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.layout import Size
 
 
 @register
@@ -21,10 +22,10 @@ class BinaryAddition(Operation):
     name, version, level = "binary_addition", 1, "context_sensitive"
     operator = "+"
 
-    def slots(self, size: int | Tensor) -> int | Tensor:
+    def slots(self, size: Size) -> Size:
         return size + 1
 
-    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+    def size_of_total(self, total: Size) -> Size:
         return (total - len(self.closing) - 1) // 2
 
     def columns(self, a_BK: Tensor, b_BK: Tensor) -> Tensor:

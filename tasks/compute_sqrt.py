@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from chomsky_ladder.tasks._binary import LIMB, ONE, ZERO, bits, carried, exceeds, limbs, nonzero_bits, products
 from chomsky_ladder.tasks.base import register
 from chomsky_ladder.tasks.draw import Draw
-from chomsky_ladder.tasks.layout import Transduction
+from chomsky_ladder.tasks.layout import Size, Transduction
 
 
 @register
@@ -37,10 +37,10 @@ class ComputeSqrt(Transduction):
     def answers(self) -> tuple[int, ...]:
         return ZERO, ONE
 
-    def slots(self, size: int | Tensor) -> int | Tensor:
+    def slots(self, size: Size) -> Size:
         return (size + 1) // 2
 
-    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+    def size_of_total(self, total: Size) -> Size:
         return (total - len(self.closing)) * 2 // 3
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:

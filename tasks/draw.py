@@ -19,13 +19,13 @@ import hashlib
 from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
-from typing import Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-Array = TypeVar("Array", Tensor, np.ndarray)
+Array = Any  # a tensor, or the ndarray of the numpy twin
 
 _GAMMA = -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as int64: 2**64 over the golden ratio
 _MUL_1 = -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
@@ -53,7 +53,7 @@ def _mix_int(x: int) -> int:
     return x ^ ((x >> 31) & _LOW_33)
 
 
-def _absorb(key: int | Array, value: int | Array) -> int | Array:
+def _absorb(key: Array, value: Array) -> Array:
     """The key one level further down the address: a bijection of `value` for each `key`."""
     if isinstance(key, int) and isinstance(value, int):
         return _mix_int(_signed(key ^ _signed((value + 1) * _GAMMA)))
@@ -75,7 +75,7 @@ class _Stream:
         assert str(rows_B.dtype).endswith("int64"), f"rows_B must be int64, not {rows_B.dtype}"
         self.split, self.rows_B = split, rows_B
         self.calls = 0
-        self._key = _absorb(_absorb(_GAMMA, seed), _name_key(split))
+        self._key: Array = _absorb(_absorb(_GAMMA, seed), _name_key(split))
 
     def child(self, name: str) -> Self:
         """An independent stream over the same rows, e.g. for lengths, which must not shift the task's own draws."""
@@ -100,6 +100,12 @@ class _Stream:
         assert len(weights) > 1 and min(weights) >= 0 and sum(weights) > 0, weights
         value = self.integers(sum(weights), shape)
         return sum((value >= bound) * 1 for bound in list(accumulate(weights))[:-1])
+
+    def _arange(self, size: int, /) -> Array:
+        raise NotImplementedError
+
+    def _float32(self, x: Array, /) -> Array:
+        raise NotImplementedError
 
     def _bits(self, shape: Sequence[int]) -> Array:
         call, self.calls = self.calls, self.calls + 1

@@ -6,6 +6,7 @@ Regular and star-free: the first symbol has to be kept. Deletang et al. 2022 (22
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,9 +24,9 @@ A, B = 1, 2
 class EvenPairs(Classification):
     name, version, level = "even_pairs", 1, "regular"
     tracks_state = True
-    vocab = ("PAD", "a", "b")
-    answers = (A, B)
-    state_sizes = (2, 2)  # the first symbol and the latest
+    vocab: ClassVar[tuple[str, ...]] = ("PAD", "a", "b")
+    answers: ClassVar[tuple[int, ...]] = (A, B)
+    state_sizes: ClassVar[tuple[int, ...]] = (2, 2)  # the first symbol and the latest
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         return draw.integers(2, (columns,)) + A

@@ -8,6 +8,7 @@ three distributions ignore 10, 80 and 98 percent.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,9 +27,12 @@ WRITE, READ, IGNORE, ZERO = 1, 2, 3, 4
 class FlipFlop(Classification):
     name, version, level = "flip_flop", 1, "regular"
     tracks_state = True
-    vocab = ("PAD", "w", "r", "i", "0", "1")
-    answers = (ZERO, ZERO + 1)
-    state_sizes = (3, 4)  # the bit held + 1 or 0, the instruction that waits for its bit or 0
+    vocab: ClassVar[tuple[str, ...]] = ("PAD", "w", "r", "i", "0", "1")
+    answers: ClassVar[tuple[int, ...]] = (ZERO, ZERO + 1)
+    state_sizes: ClassVar[tuple[int, ...]] = (
+        3,
+        4,
+    )  # the bit held + 1 or 0, the instruction that waits for its bit or 0
 
     ignore: int = 80
     """How many percent of the inner instructions are i; the others are w and r equally."""

@@ -14,13 +14,15 @@ Deletang et al. do). A task of either layout defines the language: `symbols` dra
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from chomsky_ladder.tasks.base import PAD, Batch, Task
 from chomsky_ladder.tasks.draw import Draw
+
+Size = Any  # an int, or int64 tensor of one a row: what comes in says what goes out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +38,11 @@ class _Layout(Task):
         return (PAD,) if self.query == "token" else ()
 
     @abstractmethod
-    def slots(self, size: int | Tensor) -> int | Tensor:
+    def slots(self, size: Size) -> Size:
         """The most answers a string of `size` symbols can have."""
 
     @abstractmethod
-    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+    def size_of_total(self, total: Size) -> Size:
         """n from the total length: the inverse of n + len(closing) + slots(n)."""
 
     @abstractmethod
@@ -51,7 +53,7 @@ class _Layout(Task):
         """Whether the language has strings of this many symbols."""
         return size >= 1
 
-    def size(self, length: int | Tensor) -> int | Tensor:
+    def size(self, length: Size) -> Size:
         return self.size_of_total(length) if self.count == "total" else length
 
     def length(self, size: int) -> int:
@@ -97,10 +99,10 @@ class Classification(_Layout):
         x_BL = self.symbols(draw, size_B, columns)
         return x_BL, self.answer(x_BL, size_B)
 
-    def slots(self, size: int | Tensor) -> int | Tensor:
+    def slots(self, size: Size) -> Size:
         return 1
 
-    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+    def size_of_total(self, total: Size) -> Size:
         return total - len(self.closing) - 1
 
     def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:
@@ -128,10 +130,10 @@ class Transduction(_Layout):
     def transduce(self, x_BL: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
         """The answers [B, slots] and how many each string has [B]."""
 
-    def slots(self, size: int | Tensor) -> int | Tensor:
+    def slots(self, size: Size) -> Size:
         return size
 
-    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+    def size_of_total(self, total: Size) -> Size:
         return (total - len(self.closing)) // 2
 
     def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:

@@ -28,7 +28,7 @@ class MajorityCount(Counting):
 
     def answer_law(self, length: int) -> np.ndarray:
         f, weights = generating(self.size(length), self.num_symbols)
-        at_most = (f**self.num_symbols @ weights).real
+        at_most = (f**self.num_symbols @ weights).real  # pyright: ignore[reportAttributeAccessIssue]
         law = np.zeros((1, len(self.vocab)))
         count = np.minimum(largest_counts(self.size(length), self.num_symbols), self.num_symbols)
         np.add.at(law[0], count, np.diff(at_most).clip(0) / at_most[-1])

@@ -163,7 +163,8 @@ def _legal_shares(task: Othello) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How often each answer is legal at each position, in two samples, [L, C]; how often the second still plays."""
     first_BLC, second_BLC = (task.allowed(_games(task, half))[..., 1:] for half in range(2))
     shares = first_BLC, second_BLC, second_BLC.any(2)
-    return tuple(share.double().mean(0).numpy() for share in shares)
+    first, second, plays = (share.double().mean(0).numpy() for share in shares)
+    return first, second, plays
 
 
 class Measured(NamedTuple):

@@ -8,6 +8,7 @@ et al. 2024 (2405.04517).
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -24,9 +25,9 @@ A, B = 1, 2
 class Parity(Classification):
     name, version, level = "parity", 1, "regular"
     tracks_state = True
-    vocab = ("PAD", "a", "b")
-    answers = (A, B)
-    state_sizes = (2,)
+    vocab: ClassVar[tuple[str, ...]] = ("PAD", "a", "b")
+    answers: ClassVar[tuple[int, ...]] = (A, B)
+    state_sizes: ClassVar[tuple[int, ...]] = (2,)
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         return draw.integers(2, (columns,)) + A

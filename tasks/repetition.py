@@ -12,6 +12,7 @@ from torch import Tensor
 
 from chomsky_ladder.tasks._rearrangement import Rearrangement
 from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.layout import Size
 
 
 @register
@@ -28,10 +29,10 @@ class Repetition(Rearrangement):
         if not 1 <= self.copies <= 8:
             raise ValueError(f"{self.name}: the number of copies must lie in 1..8, not {self.copies}")
 
-    def slots(self, size: int | Tensor) -> int | Tensor:
+    def slots(self, size: Size) -> Size:
         return self.copies * size
 
-    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+    def size_of_total(self, total: Size) -> Size:
         return (total - len(self.closing)) // (1 + self.copies)
 
     def places(self, slot_M: Tensor, size_B1: Tensor) -> Tensor:

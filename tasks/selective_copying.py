@@ -15,7 +15,7 @@ from torch import Tensor
 
 from chomsky_ladder.tasks.base import bounded, register
 from chomsky_ladder.tasks.draw import Draw
-from chomsky_ladder.tasks.layout import MarkedTransduction
+from chomsky_ladder.tasks.layout import MarkedTransduction, Size
 
 NOISE, FIRST = 2, 3
 BEYOND = 2**31  # above every key drawn
@@ -43,10 +43,10 @@ class SelectiveCopying(MarkedTransduction):
     def answers(self) -> tuple[int, ...]:
         return tuple(range(FIRST, FIRST + self.num_symbols))
 
-    def slots(self, size: int | Tensor) -> int | Tensor:
+    def slots(self, size: Size) -> Size:
         return self.data
 
-    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+    def size_of_total(self, total: Size) -> Size:
         return total - len(self.closing) - self.data
 
     def legal_size(self, size: int) -> bool:

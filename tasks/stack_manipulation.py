@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chomsky_ladder.tasks.base import bounded, register
 from chomsky_ladder.tasks.draw import Draw
-from chomsky_ladder.tasks.layout import MarkedTransduction
+from chomsky_ladder.tasks.layout import MarkedTransduction, Size
 
 POP, STACK = 2, 3  # then the stack symbols, then their pushes
 
@@ -64,10 +64,10 @@ class StackManipulation(MarkedTransduction):
         """The symbol on top, 0 for an empty stack."""
         return (self.num_symbols + 1,)
 
-    def slots(self, size: int | Tensor) -> int | Tensor:
+    def slots(self, size: Size) -> Size:
         return size + int(self.end == "token")
 
-    def size_of_total(self, total: int | Tensor) -> int | Tensor:
+    def size_of_total(self, total: Size) -> Size:
         return super().size_of_total(total - int(self.end == "token"))
 
     def legal_size(self, size: int) -> bool:

@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tyro
 
@@ -62,7 +62,8 @@ def name_first(words: list[str], otherwise: str) -> str:
 def field_docs(cls: type) -> dict[str, str]:
     """The string literals that stand under a class's annotated fields."""
     try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body
+        defined: Any = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        body = defined.body
     except (OSError, TypeError, SyntaxError):  # a builtin, or a class made at run time
         return {}
     return {

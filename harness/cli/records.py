@@ -105,7 +105,7 @@ class CleanOptions:
 
 def clean(words: list[str]) -> int:
     options = parse(CleanOptions, words, prog="ladder clean")
-    states = [state for state in STATES if getattr(options, state, False)]
+    states: list[cleaning.State] = [state for state in STATES if getattr(options, state, False)]
     if not states and not options.run_ids and not options.checkpoints:
         raise ValueError("what? name a RUN_ID, --failed, --preempted, --unfinished or --checkpoints")
     what: cleaning.What = "checkpoints" if options.checkpoints else "runs"

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chomsky_ladder.harness.cli.options import parse, take
 from chomsky_ladder.harness.store.files import default_results
@@ -68,7 +68,7 @@ def throughput(words: list[str], peers: "Peers | None" = None) -> int:
     return 1 if any(str(row.get("not_run", "")).startswith("refused") for row in report["rows"]) else 0
 
 
-def _parsed(words: list[str], kind: str) -> "ThroughputOptions":
+def _parsed(words: list[str], kind: str) -> Any:
     """The options, with the grid that is the default on such a device."""
     tree = make_dataclass("Options", [("grid", Grid, Grid.of(kind))], bases=(ThroughputOptions,))
     tree.__doc__ = ThroughputOptions.__doc__

@@ -41,7 +41,8 @@ def checked(part: Part, *, where: str) -> Part:
 
 def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:
     """A part from JSON values; an unknown key or a wrong type is refused."""
-    known = [f.name for f in fields(cls)]
+    schema: Any = cls  # a dataclass, as all parts are
+    known = [f.name for f in fields(schema)]
     for key in tree:
         if key not in known:
             raise ValueError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
@@ -55,7 +56,7 @@ def one_line(error: ValidationError, where: str) -> str:
     """The first of a validation's complaints; our own sentences, which name their field, as they are."""
     first = error.errors()[0]
     if first["type"] == "value_error":
-        return str(first["ctx"]["error"])
+        return str(first.get("ctx", {})["error"])
     return f"{'.'.join([where, *map(str, first['loc'])])}: {first['msg']}, not {first['input']!r}"
 
 

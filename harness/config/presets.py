@@ -181,12 +181,10 @@ PROTOCOLS: dict[str, Protocol] = {
 def _suites() -> dict[str, Protocol]:
     """The frozen suites, by their files' names."""
     found = sorted((files("chomsky_ladder.harness.config") / "suites").iterdir(), key=lambda file: file.name)
-    trees = {file.name.removesuffix(".json"): json.loads(file.read_text()) for file in found}
-    sequences = ("rates", "table")
-    return {
-        name: Protocol(**{key: tuple(value) if key in sequences else value for key, value in tree.items()})
-        for name, tree in trees.items()
-    }
+    trees: dict[str, dict[str, Any]] = {file.name.removesuffix(".json"): json.loads(file.read_text()) for file in found}
+    for tree in trees.values():
+        tree |= {key: tuple(tree[key]) for key in ("rates", "table") if key in tree}
+    return {name: Protocol(**tree) for name, tree in trees.items()}
 
 
 PROTOCOLS |= _suites()

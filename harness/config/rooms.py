@@ -125,6 +125,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def _import_file(path: Path) -> None:
     name = "ladder_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
     spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up while it is imported
     spec.loader.exec_module(module)

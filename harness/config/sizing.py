@@ -53,7 +53,7 @@ def total_parameters(config: ModelConfig, vocab: int) -> int:
 def report(config: ModelConfig, *, vocab: int, target: int) -> str:
     """What was found, in one line."""
     active, total = active_parameters(config, vocab), total_parameters(config, vocab)
-    inner = f", d_inner {config.d_inner}" if getattr(config, "d_inner", 0) else ""
+    inner = f", d_inner {width}" if (width := getattr(config, "d_inner", 0)) else ""
     of = f" active of {total:,}" if total != active else ""
     gap = 100 * (active / target - 1)
     return f"{config.name}: d_model {config.d_model}{inner}: {active:,}{of} parameters, {gap:+.1f} % of {target:,}"

@@ -1,6 +1,7 @@
 """The conformance of a model: each function takes a config, usually a `tiny()` one, and checks it in float64."""
 
 from contextlib import ExitStack
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -10,7 +11,7 @@ from torch.func import functional_call, stack_module_state
 from chomsky_ladder.harness.config.parts import checked, from_plain, plain
 from chomsky_ladder.harness.conform.compare import Skip, equal, same
 from chomsky_ladder.harness.train.optim import declared
-from chomsky_ladder.models.backbone import state_bytes
+from chomsky_ladder.models.backbone import Model, state_bytes
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
 
@@ -24,7 +25,8 @@ def declares_itself(config: ModelConfig) -> None:
         assert isinstance(getattr(cls, name, None), kind), f"{name} must be a class attribute of type {kind.__name__}"
     assert cls.name.isidentifier(), f"{cls.name!r} is no identifier"
     assert cls.name == cls.name.lower(), f"{cls.name!r} is not lower-case"
-    assert cls.__dataclass_params__.frozen, "the config must be a frozen dataclass"
+    made: Any = cls  # by the decorator, on it or on the class that it comes from
+    assert made.__dataclass_params__.frozen, "the config must be a frozen dataclass"
     assert from_plain(cls, plain(checked(config, where="model")), where="model") == config, "config.json loses settings"
     assert cls().build(VOCAB).num_layers >= 1, "the model has no layers"
 
@@ -161,10 +163,11 @@ def the_fast_path_equals_the_reference(config: ModelConfig) -> None:
         found = {}
         for backend in ("auto", "reference"):
             ctx = _context(length_B, length, length_B)
-            ctx.backend = backend
+            ctx.backend, valid_BL = backend, ctx.valid_BL
+            assert valid_BL is not None
             logits = model(tokens, ctx)
-            weights = torch.where(ctx.valid_BL[..., None], _weights(3, length), 0)
-            found[backend] = logits, _gradients(model, (logits * weights).sum()), ctx.valid_BL
+            weights = torch.where(valid_BL[..., None], _weights(3, length), 0)
+            found[backend] = logits, _gradients(model, (logits * weights).sum()), valid_BL
         logits, gradients, valid = found["auto"]
         equal(logits[valid], found["reference"][0][valid], f"outputs at length {length}")
         for name, gradient in gradients.items():
@@ -205,7 +208,7 @@ def stacked_replicas_equal_single_ones(config: ModelConfig) -> None:
         ctx.stacked = True
         logits = functional_call(replicas[0], (parameters, buffers), (tokens, ctx))
         losses = [value for values in ctx.losses.values() for value in values]
-        return logits, sum(losses) if losses else torch.zeros((), dtype=torch.float64)
+        return logits, sum(losses[1:], losses[0]) if losses else torch.zeros((), dtype=torch.float64)
 
     logits, losses = torch.vmap(forward)(parameters, buffers, tokens, length_RB)
     weights = torch.where((torch.arange(17) < length_RB[..., None])[..., None], _weights(3, 17), 0)
@@ -244,7 +247,7 @@ def the_optimiser_understands_it(config: ModelConfig) -> None:
         assert not parameter.is_complex(), "store complex parameters as reals: the fused optimiser refuses them"
 
 
-def _build(config: ModelConfig, *, seed: int = 0) -> nn.Module:
+def _build(config: ModelConfig, *, seed: int = 0) -> Model:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return config.build(VOCAB).double()
@@ -264,11 +267,11 @@ def _context(length_B: Tensor, width: int, prompt_B: Tensor) -> Context:
     return Context(valid_BL=torch.arange(width) < length_B[:, None], prompt_B=prompt_B)
 
 
-def _state(model: nn.Module, batch: int, length: int) -> object:
+def _state(model: Model, batch: int, length: int) -> object:
     return model.init_state(batch, max_length=length, device=torch.device("cpu"), dtype=torch.float64)
 
 
-def _gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+def _gradients(model: Model, loss: Tensor) -> dict[str, Tensor]:
     names, parameters = zip(*model.named_parameters(), strict=True)
     found = torch.autograd.grad(loss, parameters, allow_unused=True)
     return {n: torch.zeros_like(p) if g is None else g for n, p, g in zip(names, parameters, found, strict=True)}

@@ -21,6 +21,7 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.typing import ColorType
 
 from chomsky_ladder.harness.figures.plot import Scene
 from chomsky_ladder.harness.stats.view import CLASSES, LEVELS
@@ -88,7 +89,7 @@ def class_look(level: str) -> tuple[str, str, str]:
     return CLASS_COLOURS[known], CLASS_TINTS[known], CLASS_NAMES.get(level, level)
 
 
-def on(colour: Sequence[float] | str) -> str:
+def on(colour: ColorType) -> str:
     """Black or white, whichever is read more easily on a colour."""
     red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in to_rgb(colour))
     return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.23 else "white"  # WCAG's luminance

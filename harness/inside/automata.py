@@ -133,7 +133,7 @@ def boundary(machine: Machine, a: int, b: int, *, asked: tuple[bool, ...], size:
     return found
 
 
-def score(task: Task, says: Says, *, lengths: tuple[int, int], pairs: int, seed: int) -> dict[str, Tensor]:
+def score(task: Classification, says: Says, *, lengths: tuple[int, int], pairs: int, seed: int) -> dict[str, Tensor]:
     """The three metrics of each pair, float64; NaN where a boundary is empty and there is nothing to be right of."""
     machine, asked = machine_of(task), asked_of(task, lengths)
     depth = _depth(len(machine.symbols), len(asked) - 2)

@@ -9,7 +9,7 @@ on, both boards see the same moves, each uniform over those that are legal on bo
 disagree whose turn it is.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -68,13 +68,13 @@ class Cases(NamedTuple):
     def part(self, rows_N: Tensor) -> "Cases":
         change, wrong = (Change(*(x[rows_N] for x in one)) for one in (self.change, self.wrong))
         moments = [Moment(*(x[rows_N] for x in moment)) for moment in self.moments]
-        plain = (x[rows_N] for x in (self.board_BS, self.edited_BS))
-        return Cases(self.tokens_BL[rows_N], self.last_B[rows_N], change, wrong, *plain, moments)
+        board_BS, edited_BS = self.board_BS[rows_N], self.edited_BS[rows_N]
+        return Cases(self.tokens_BL[rows_N], self.last_B[rows_N], change, wrong, board_BS, edited_BS, moments)
 
 
 def cases_of(run: Run, split: str, edit: Edit, *, count: int, low: int, moves_on: int, device: torch.device) -> Cases:
     """One edit in each of `count` random games, after `low` moves or more; the same for every model of a task."""
-    task = run.task
+    task: Any = run.task  # one whose rules the harness knows: it has a size
     draw = Draw(seed=run.eval.seed, split=split, rows_B=torch.arange(count, device=device))
     longest = task.legal_lengths(1, 10**6)[-1]
     width = task.positions(longest)

@@ -20,7 +20,7 @@ from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.forward import autocast
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.tasks.base import PAD, Task
+from chomsky_ladder.tasks.base import PAD
 from chomsky_ladder.tasks.draw import Draw
 
 COLOURS = {True: ("empty", "black", "white"), False: ("empty", "white", "black")}  # of empty, mine, theirs to black
@@ -32,7 +32,8 @@ INTERVENE = "intervene.json"
 def game(trained: Trained, probes: Probes, *, number: int = 0, kind: Kind = "linear") -> pd.DataFrame:
     """A game of the probes' test split, at the layer that validation chose for this kind of probe."""
     run, model, _ = trained
-    task, device = run.task, next(model.parameters()).device
+    task: Any = run.task  # Othello
+    device = next(model.parameters()).device
     layer = probes.chosen[probes.views[0], kind]
     length = max(task.legal_lengths(*run.train.lengths))
     draw = Draw(seed=run.eval.seed, split=SPLITS["test"], rows_B=torch.tensor([number]))
@@ -71,7 +72,7 @@ def game(trained: Trained, probes: Probes, *, number: int = 0, kind: Kind = "lin
     return pd.DataFrame(rows)
 
 
-def edits(result: Mapping[str, Any], task: Task, *, edit: str = "flip") -> pd.DataFrame:
+def edits(result: Mapping[str, Any], task: Any, *, edit: str = "flip") -> pd.DataFrame:
     """The examples that an intervene.json keeps whole."""
     token_of = {name: token for token, name in enumerate(task.vocab) if token != PAD}
     rows = []

@@ -10,7 +10,7 @@ the boundary. Its elements of one token are thus all found, those of up to `dept
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class Pairs(NamedTuple):
     length_P: Tensor  # of both
 
 
-def truth(task: Task) -> Accepts:
+def truth(task: Any) -> Accepts:
     """What may really come next; nothing follows a game that is over."""
 
     def accepts(tokens_BL: Tensor, length_B: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def same_state(task: Task, *, length: int, pairs: int, walks: Walks) -> Pairs:
     return Pairs(torch.stack([one_PL, other_PL]), length_P)
 
 
-def _same(task: Task, tokens_BL: Tensor, other_BTL: Tensor, length_B: Tensor) -> Tensor:
+def _same(task: Any, tokens_BL: Tensor, other_BTL: Tensor, length_B: Tensor) -> Tensor:
     """Whether the other strings are legal to their ends and end in the same state, bool [B, T]."""
     tries = other_BTL.shape[1]
     other_XL, length_X = other_BTL.flatten(0, 1), length_B.repeat_interleave(tries)

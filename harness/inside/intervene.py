@@ -56,7 +56,7 @@ def intervene_run(
 
 
 def refuse_without_board(trained: Trained) -> None:
-    task = trained.run.task
+    task: Any = trained.run.task
     require(task.rules == "othello", f"{task.name} has no board to edit: interventions know the rules of othello alone")
 
 
@@ -70,7 +70,8 @@ def intervene(
     require(ours, f"the probes are of {probes.run_id} at step {probes.step}: `ladder probe {run_id}` first")
     avoid_faulty_tiles()
     keep_freed_memory()
-    task, device = trained.run.task, next(trained.model.parameters()).device
+    task: Any = trained.run.task  # one with a board
+    device = next(trained.model.parameters()).device
     pusher = Pusher(trained, probes, seed=settings.seed, games=settings.cases_validation)
     pushes = 2 * (2 * trained.model.num_layers + 1) * (len(settings.strengths) + 2)
     progress, done = Progress(f"intervene {run_id}", pushes, quiet=quiet), 0
@@ -206,7 +207,7 @@ class _Editing:
             if not bool(going_B.any()):
                 continue
             own_B = wrong_moves(unedited.logits_BJV[:, moves], moment.legal_BV).sum(1)
-            row = {"moves": moves, "cases": int(going_B.sum())}
+            row: dict[str, Any] = {"moves": moves, "cases": int(going_B.sum())}
             for name, pushed in (("null", unedited), ("edited", edited), ("random", random)):
                 row[name] = mean_of(_errors(self.test, pushed, moves)[0][going_B])
             after.append({**row, "perfect_null": _perfect_null(self.test, moves), "own_error": mean_of(own_B[going_B])})

@@ -13,7 +13,7 @@ is of the third. After Li et al. 2023 (2210.13382) and, mine/theirs, Nanda et al
 import json
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ from chomsky_ladder.harness.train.machine import (
     provenance,
 )
 from chomsky_ladder.harness.train.progress import Progress
+from chomsky_ladder.models.base import Model
 
 SCHEMA = 1
 SPLITS = {"train": "probe/train", "validation": "probe/validation", "test": "probe/test"}
@@ -55,7 +56,7 @@ class _Wanted(NamedTuple):
 
     view: str
     source: str
-    kind: Kind | Literal["none"]
+    kind: Any  # a Kind, or "none" where nothing is fitted
     layer: int | None
 
 
@@ -107,7 +108,7 @@ class _Probing:
         self._read_streams("model", self.model)
         self._read_streams("random_network", untrained(self.run, self.device, seed=self.random_seed))
         tokens = {name: strings.batch.tokens_BL for name, strings in self.strings.items()}
-        history = {
+        history: dict[str, Inputs] = {
             name: History(tokens[name], strings.string_N, strings.position_N, vocab=len(self.task.vocab))
             for name, strings in self.strings.items()
         }
@@ -132,7 +133,7 @@ class _Probing:
             if kind == "linear" or view == self._main:
                 yield view, kind
 
-    def _read_streams(self, source: str, model: torch.nn.Module) -> None:
+    def _read_streams(self, source: str, model: Model) -> None:
         """Every layer of a model, and for the trained one the shuffled labels at the layers that turn out best."""
         streams = {name: stream_positions(self.run, model, strings) for name, strings in self.strings.items()}
         for (view, kind), layer in product(self._kinds(), range(model.num_layers + 1)):
@@ -209,7 +210,7 @@ class _Probing:
             "task": self.task.name,
             "model": self.run.model.name,
             "num_layers": self.model.num_layers,
-            "board": self.task.size if self.task.rules else None,
+            "board": getattr(self.task, "size", None) if self.task.rules else None,
             "settings": plain(self.settings),
             "seeds": {
                 "strings": self.run.eval.seed,

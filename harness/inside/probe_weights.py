@@ -6,6 +6,7 @@ probes.directions(layer)                   the linear probe's rows, [S, C, D]
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,5 +105,6 @@ def load_probe(folder: Path) -> Probes:
 
 
 def _key(name: str) -> tuple[str, Kind, int]:
+    kind: Any
     view, kind, layer = name.split("/")
     return view, kind, int(layer)

@@ -7,13 +7,14 @@ slots and padding do not. A task with boards is seen twice, by the player to mov
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from chomsky_ladder.harness.config.run import Run, without_training_targets
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.build import restored
 from chomsky_ladder.harness.train.data import evaluation_lengths
 from chomsky_ladder.harness.train.forward import autocast, context
+from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.tasks.base import PAD, Batch, Task
 from chomsky_ladder.tasks.draw import Draw
@@ -23,7 +24,7 @@ class Trained(NamedTuple):
     """A run that is done and its model, in eval mode."""
 
     run: Run
-    model: nn.Module
+    model: Model
     step: int
 
 
@@ -50,7 +51,7 @@ def labels_of(task: Task, tokens_BL: Tensor) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def streams_of(model: nn.Module, tokens_BL: Tensor, ctx: Context | None = None) -> list[Tensor]:
+def streams_of(model: Model, tokens_BL: Tensor, ctx: Context | None = None) -> list[Tensor]:
     """The stream of every layer, [B, L, D] each."""
     layers = range(model.num_layers + 1)
     ctx = ctx or Context()
@@ -92,7 +93,7 @@ def strings_of(
     return Strings(batch, string_N, position_N, labels)
 
 
-def stream_positions(run: Run, model: nn.Module, strings: Strings) -> list[Tensor]:
+def stream_positions(run: Run, model: Model, strings: Strings) -> list[Tensor]:
     """The stream of every layer at the positions that count, float32 [N, D] each."""
     device = strings.batch.tokens_BL.device
     parts: list[list[Tensor]] = [[] for _ in range(model.num_layers + 1)]

@@ -47,7 +47,9 @@ def facts_of(run: Run) -> dict[str, float]:
 
 def row_of(folder: RunFolder) -> dict[str, Any]:
     """One model's line of the table."""
-    run, result = Run.from_plain(folder.config()), folder.result()
+    run = Run.from_plain(folder.config())
+    result: dict[str, Any] = folder.result() or {}
+    size: Any = getattr(run.task, "size", None)
     probed, edited, told = (read_json(folder.path / module.FILE) for module in (probe, intervene, worldmodel))
     test, flip = result["test"], edited["edits"]["flip"]
     best = flip["best"]
@@ -55,14 +57,14 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
         "model": run.model.name,
         "settings": identity_of(run).model,
         "run_id": run.run_id,
-        "size": run.task.size,
+        "size": size,
         "parameters": result["parameters"],
         "steps": result["steps"],
         "commit": result["provenance"]["commit"],
         "dirty": result["provenance"]["dirty"],
         "device": result["numerics"]["device"],
         "torch": result["provenance"]["packages"]["torch"],
-        "is_result": is_result(size=run.task.size, legal=test["accuracy"]),
+        "is_result": is_result(size=size, legal=test["accuracy"]),
         "legal": test["accuracy"],
         "loss": test["loss"],
         "top1": test["hits"],

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
 from chomsky_ladder.harness.config.exec import Exec
@@ -42,6 +42,7 @@ from chomsky_ladder.harness.train.machine import (
     numerics,
     provenance,
 )
+from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.tasks.layout import Classification
 
@@ -86,7 +87,7 @@ def world_model(trained: Trained, settings: WorldModelSettings | None = None) ->
     }
 
 
-def metrics(run: Run, model: nn.Module, settings: WorldModelSettings) -> dict[str, dict[str, float | int | None]]:
+def metrics(run: Run, model: Model, settings: WorldModelSettings) -> dict[str, dict[str, float | int | None]]:
     """Of each metric its mean over pairs, the standard error of that, and over how many pairs."""
     if run.model.sees != "past":
         raise ValueError(f"{run.model.name} reads ahead: what it says behind a prefix depends on what follows")
@@ -121,7 +122,7 @@ def _summary(value_P: Tensor) -> dict[str, float | int | None]:
     return {"mean": value_P.mean().item() if count else None, "se": error, "pairs": count}
 
 
-def reader(run: Run, model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+def reader(run: Run, model: Model) -> Callable[[Tensor, Tensor], Tensor]:
     """The logits of a model behind strings [B, L] of some lengths [B]: [B, V], on the CPU in float64."""
     device = next(model.parameters()).device
 

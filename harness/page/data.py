@@ -71,7 +71,7 @@ def script_data(records: pd.DataFrame, sheets: Sequence[Sheet], curves: pd.DataF
             seen = cell.stats
             command, notes = reproduce(seen.identity, lr=seen.lr)
             chance = cell.runs[0]["s_rand"] if cell.runs and seen.measure != "test" else 0.0
-            bins = json.loads(cell.runs[0]["test_bins"]) if cell.runs else {}
+            bins = json.loads(cell.runs[0]["test_bins"]) if cell.runs else []
             cells.append(
                 {
                     "protocol": number,

@@ -140,7 +140,10 @@ def _table(number: int, sheet: Sheet, start: int) -> str:
     floors = []
     for floor in FLOORS:
         found = [means.get((task, floor)) for task in sheet.tasks]
-        values = [_UNMEASURED if finite(v) is None else f'><div class="cell">{_two_digits(v)}</div>' for v in found]
+        values = [
+            _UNMEASURED if v is None or finite(v) is None else f'><div class="cell">{_two_digits(v)}</div>'
+            for v in found
+        ]
         floors.append(line(f"floor: {floor.replace('_', ' ')}", values))
     columns = "".join(f'<colgroup span="{levels[level]}"></colgroup>' for level in ordered)
     return (

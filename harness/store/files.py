@@ -28,8 +28,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
-def read_json(path: Path) -> Any | None:
-    """What a JSON file holds, if it is there; thousands are read, so by the quicker of the two readers at hand."""
+def read_json(path: Path) -> Any:
+    """What a JSON file holds, None if there is none; thousands are read, so by the quicker of two readers."""
     try:
         return from_json(path.read_bytes())
     except FileNotFoundError:

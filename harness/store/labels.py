@@ -42,7 +42,8 @@ class Identity:
         settings = row.get("settings")
         if isinstance(settings, str | dict):
             opened = _opened(settings) if isinstance(settings, str) else settings
-            return cls(*(row[name] for name in COLUMNS[:3]), opened)
+            protocol, task, model = (row[name] for name in COLUMNS[:3])
+            return cls(protocol, task, model, opened)
         return _of_labels(row["protocol"], row["task"], row["model"])
 
     def plain(self) -> dict[str, Any]:
@@ -142,7 +143,8 @@ _LISTS = ("train.lengths", "train.curriculum", "train.betas", "eval.lengths", "e
 def _of_labels(protocol: str, task: str, model: str) -> Identity:
     found = {part: _read(part, label) for part, label in (("protocol", protocol), ("task", task), ("model", model))}
     settings = {name: value for _, own in found.values() for name, value in own.items()}
-    return Identity(*(name for name, _ in found.values()), settings)
+    (protocol, _), (task, _), (model, _) = found.values()
+    return Identity(protocol, task, model, settings)
 
 
 def _read(part: str, label: str) -> tuple[str, dict[str, Any]]:
@@ -151,13 +153,14 @@ def _read(part: str, label: str) -> tuple[str, dict[str, Any]]:
     if not found:
         return label, {}
     name, version, changes = found.groups()
-    settings = {f"{part}.version": int(version)} if version else {}
+    settings: dict[str, Any] = {f"{part}.version": int(version)} if version else {}
     for change in re.split(r", (?=[a-z][\w.]*=)", changes) if changes else []:
         setting, _, value = change.partition("=")
         whole = setting if part == "protocol" else f"{part}.{setting}"
         is_file = whole == "eval.file"
         settings["eval.file_sha256" if is_file else whole] = value if is_file else _value(whole, value)
-    identity = Identity(*(name if part == own else "" for own in ("protocol", "task", "model")), settings)
+    protocol, task, model = (name if part == own else "" for own in ("protocol", "task", "model"))
+    identity = Identity(protocol, task, model, settings)
     is_whole = identity.labels()[part] == label and all(type(settings.get(name, [])) is list for name in _LISTS)
     return (name, settings) if is_whole else (label, {})
 

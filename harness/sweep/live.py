@@ -172,7 +172,7 @@ class _Row:
         """Read how far it is."""
         folder = next((folder for folder in self.folders if not (folder / "result.json").exists()), self.folders[-1])
         for line in _tail(folder / "metrics.jsonl"):
-            self.step = line.get("step", self.step)
+            self.step = int(line.get("step", self.step))
             self.loss = line.get("loss", self.loss)
             self.validation = line.get("validation", self.validation)
         if self.start is None or self.step < self.start:  # it went back to its checkpoint
@@ -235,7 +235,7 @@ def _weights(jobs: Sequence[Job], expected: Mapping[str, float]) -> dict[int, fl
     """What each pack counts for in the time left: its expected seconds if all are known, else its steps."""
     seconds = {job.number: [expected.get(run.run_id) for run in job.runs] for job in jobs}
     if all(None not in each for each in seconds.values()):
-        return {number: float(sum(each)) for number, each in seconds.items()}
+        return {number: float(sum(filter(None, each))) for number, each in seconds.items()}
     return {job.number: float(job.runs[0].train.steps * len(job.runs)) for job in jobs}
 
 

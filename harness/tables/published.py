@@ -89,7 +89,7 @@ def agreement(mean: float, std: float | None, value: Value) -> Mark:
     numbers. Where they are and one of the deviations is not known, the question is open.
     """
     unknown = pd.isna(std) or value.std is None
-    spread = (0.0 if pd.isna(std) else float(std)) + (value.std or 0.0)
+    spread = (0.0 if std is None or pd.isna(std) else float(std)) + (value.std or 0.0)
     if abs(mean - value.mean) <= spread + _ROUNDED + 1e-9:
         return "agrees"
     return "open" if unknown else "differs"

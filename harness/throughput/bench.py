@@ -33,7 +33,7 @@ from chomsky_ladder.harness.throughput.memory import bounded, peak_of
 from chomsky_ladder.harness.throughput.sizes import state_sized, ways_of
 from chomsky_ladder.harness.train.machine import processor, provenance
 from chomsky_ladder.harness.train.replays import captured
-from chomsky_ladder.models.backbone import count_parameters, state_bytes
+from chomsky_ladder.models.backbone import Model, count_parameters, state_bytes
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import available
@@ -115,7 +115,7 @@ class Bench:
         self.config, self.match, self.grid, self.meter, self.device = config, match, grid, meter, meter.device
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            self.model: nn.Module = config.build(grid.vocab)
+            self.model: Model = config.build(grid.vocab)
         self.work = work_of(self.model)
         self.parameters = active_parameters(config, grid.vocab)
         at = min(grid.at, config.longest_input or grid.at)
@@ -240,6 +240,7 @@ class Training(Trial):
         self.loss = self.loss_of()
 
     def backward(self) -> None:
+        assert self.loss is not None
         self.loss.backward()
         self.loss = None
 

@@ -5,8 +5,9 @@ memory       peak against length, batch constant                         rooflin
 accuracy     mean scaled accuracy, from records, against tokens a second of training
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -120,7 +121,7 @@ def accuracy(found: Found, records: pd.DataFrame | None) -> pd.DataFrame:
     return best
 
 
-def draw_throughput(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> Figure:
+def draw_throughput(data: pd.DataFrame, report: Row, looked: dict[str, Look]) -> Figure:
     said = (
         f"Training (forward, backward, AdamW) at matched parameters ({report['grid']['parameters']:,}) and "
         f"{report['grid']['tokens']:,} tokens a step, {report['grid']['precisions'][0]}."
@@ -129,7 +130,7 @@ def draw_throughput(data: pd.DataFrame, report: Row, looked: Mapping[str, Look])
     return _curves(data, report, looked, "Throughput against length", axes, said)
 
 
-def draw_memory(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> Figure:
+def draw_memory(data: pd.DataFrame, report: Row, looked: dict[str, Look]) -> Figure:
     said = (
         f"Most memory that torch had handed out at once in a training step, weights and moments included, at matched "
         f"parameters ({report['grid']['parameters']:,}) and a batch of {report['grid']['batch']}."
@@ -137,7 +138,7 @@ def draw_memory(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> 
     return _curves(data, report, looked, "Memory against length", ("length of a string", "bytes at the peak"), said)
 
 
-def draw_decode(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> Figure:
+def draw_decode(data: pd.DataFrame, report: Row, looked: dict[str, Look]) -> Figure:
     said = (
         f"One more token at matched parameters ({report['grid']['parameters']:,}), a batch of 1, from a state made for "
         "the context. Steps are pure: one that lengthens a cache copies it."
@@ -147,7 +148,7 @@ def draw_decode(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> 
 
 
 def _curves(
-    data: pd.DataFrame, report: Row, looked: Mapping[str, Look], title: str, axes: tuple[str, str], said: str
+    data: pd.DataFrame, report: Row, looked: dict[str, Look], title: str, axes: tuple[str, str], said: str
 ) -> Figure:
     ends = data[["value", *({"low", "high"} & set(data))]]
 
@@ -155,11 +156,11 @@ def _curves(
         log_axis(ax, data["length"], which="x")
         log_axis(ax, ends.stack(), which="y")
 
-    def draw(ax: Axes, data: pd.DataFrame, looked: Mapping[str, Look]) -> None:
+    def draw(ax: Axes, data: pd.DataFrame, looked: dict[str, Look]) -> None:
         for model, rows in data.groupby("model"):
             rows, look = rows.sort_values("length"), looked[model]
             is_faint = not look.marker
-            size = {"lw": 0.6} if is_faint else {"mec": "white", "mew": 0.3, "markersize": 4}
+            size: dict[str, Any] = {"lw": 0.6} if is_faint else {"mec": "white", "mew": 0.3, "markersize": 4}
             ax.plot(rows["length"], rows["value"], **look._asdict(), **size)
             if "low" in rows and not is_faint:
                 ax.fill_between(rows["length"], rows["low"], rows["high"], color=look.color, alpha=0.12, lw=0)
@@ -170,7 +171,7 @@ def _curves(
     return _drawn(data, report, looked, draw, prepare, axes, title, said + bands)
 
 
-def draw_roofline(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> Figure:
+def draw_roofline(data: pd.DataFrame, report: Row, looked: dict[str, Look]) -> Figure:
     tops = report["ceilings"][report["grid"]["precisions"][0]]
     product, copy = tops["product_gflop_per_s"], tops["copy_gb_per_s"]
 
@@ -180,13 +181,15 @@ def draw_roofline(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -
         low, high = ax.get_xlim()
         ax.plot([low, product / copy, high], [low * copy, product, product], color=INK, lw=1)
 
-    def draw(ax: Axes, data: pd.DataFrame, looked: Mapping[str, Look]) -> None:
+    def draw(ax: Axes, data: pd.DataFrame, looked: dict[str, Look]) -> None:
         for row in data.to_dict("records"):
             look = looked[row["model"]]
-            face = (
+            face: dict[str, Any] = (
                 {"mfc": "none", "mec": look.color} if row["what"] == "decode" else {"mfc": look.color, "mec": "white"}
             )
-            size = {"marker": look.marker, "markersize": 5} if look.marker else {"marker": "o", "markersize": 2.5}
+            size: dict[str, Any] = (
+                {"marker": look.marker, "markersize": 5} if look.marker else {"marker": "o", "markersize": 2.5}
+            )
             ax.plot(row["intensity"], row["gflop_per_s"], ls="", mew=0.6, **size, **face)
 
     said = (
@@ -198,7 +201,7 @@ def draw_roofline(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -
     return _drawn(data, report, looked, draw, prepare, ("operations a byte", "GFLOP/s"), "Roofline", said)
 
 
-def draw_accuracy(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -> Figure:
+def draw_accuracy(data: pd.DataFrame, report: Row, looked: dict[str, Look]) -> Figure:
     fig = Figure(figsize=(WIDTH, _TALL))
     ax = _axes(fig, "training tokens a second", "mean scaled accuracy")
     log_axis(ax, data["tokens_per_s"], which="x")
@@ -222,7 +225,7 @@ def draw_accuracy(data: pd.DataFrame, report: Row, looked: Mapping[str, Look]) -
 def _drawn(
     data: pd.DataFrame,
     report: Row,
-    looked: Mapping[str, Look],
+    looked: dict[str, Look],
     draw: Draw,
     prepare: Callable[[Axes], None],
     axes: tuple[str, str],
@@ -249,9 +252,7 @@ def _axes(fig: Figure, across: str, up: str) -> Axes:
     return ax
 
 
-def _finished(
-    fig: Figure, data: pd.DataFrame, report: Row, looked: Mapping[str, Look], title: str, said: str
-) -> Figure:
+def _finished(fig: Figure, data: pd.DataFrame, report: Row, looked: dict[str, Look], title: str, said: str) -> Figure:
     """With its key, its title and what is said of it."""
     models = sorted(set(data["model"]))
     names = labels(models, width=44)

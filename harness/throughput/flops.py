@@ -18,10 +18,10 @@ than the recurrence of the formula; what the two differ by stands in the table.
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from chomsky_ladder.models.backbone import state_bytes
+from chomsky_ladder.models.backbone import Model, state_bytes
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
 
@@ -48,7 +48,7 @@ class Work(NamedTuple):
         return 2.0 * self.weights + 4.0 * self.state + 2.0 * self.grown * context
 
 
-def work_of(model: nn.Module) -> Work:
+def work_of(model: Model) -> Work:
     config: ModelConfig = model.config
     embedding = getattr(model, "embedding", None)
     outside = 0 if embedding is None else sum(parameter.numel() for parameter in embedding.parameters())
@@ -63,14 +63,14 @@ def work_of(model: nn.Module) -> Work:
     return Work(weights, short - grown * contexts[0], grown, causal, quadratic)
 
 
-def _numbers(model: nn.Module, length: int) -> int:
+def _numbers(model: Model, length: int) -> int:
     parameter = next(model.parameters())
     with torch.no_grad():
         state = model.init_state(1, max_length=length, device=parameter.device, dtype=parameter.dtype)
     return state_bytes(state) // parameter.element_size()
 
 
-def counted(model: nn.Module, tokens_BL: Tensor) -> float:
+def counted(model: Model, tokens_BL: Tensor) -> float:
     """What torch's counter sees of a forward pass on the reference path, a token."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(tokens_BL, Context(backend="reference"))

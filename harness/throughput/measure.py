@@ -80,7 +80,7 @@ class Meter:
                 act()
         pairs: dict[str, list[tuple[Stamp, Stamp]]] = {name: [] for name in acts}
         for repeat in range(self.repeats):
-            for name in reversed(acts) if repeat % 2 else acts:
+            for name in reversed(list(acts)) if repeat % 2 else acts:
                 start, end = self._round({name: acts[name]}, flush=True)
                 pairs[name].append((start, end))
         return {name: self._spread(own, calls=1) for name, own in pairs.items()}
@@ -134,7 +134,7 @@ class Meter:
     def _cuda_round(self, acts: Mapping[str, Act], *, flush: bool) -> list[Stamp]:
         """Stamps by events; the device is idle before, so that an act waits for its own launches alone."""
         torch.cuda.synchronize(self.device)
-        if flush:
+        if flush and self._flushed is not None:
             self._flushed.zero_()
         events = [torch.cuda.Event(enable_timing=True) for _ in range(len(acts) + 1)]
         events[0].record()

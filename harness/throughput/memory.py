@@ -52,11 +52,11 @@ def _allocations(act: Callable[[], Any]) -> list[int]:
     By torch's older profiler: the newer one takes a tenth of a second to start and prints a line when it does.
     """
     kinds = (False, True, False, False, False)  # of these, memory alone
-    torch._C._autograd._enable_profiler_legacy(ProfilerConfig(ProfilerState.CPU, *kinds, _ExperimentalConfig()))
+    torch._C._autograd._enable_profiler_legacy(ProfilerConfig(ProfilerState.CPU, *kinds, _ExperimentalConfig()))  # pyright: ignore[reportAttributeAccessIssue]
     try:
         act()
     finally:
-        threads = torch._C._autograd._disable_profiler_legacy()
+        threads = torch._C._autograd._disable_profiler_legacy()  # pyright: ignore[reportAttributeAccessIssue]
     return [event.cpu_memory_usage() for events in threads for event in events if event.kind() == "memory_alloc"]
 
 

@@ -39,7 +39,7 @@ def state_sized(config: ModelConfig, *, vocab: int, target: int, context: int) -
     widths = [width for width in range(1, WIDEST + 1) if _admitted(config, width)]
 
     def weighed(width: int) -> int:
-        return weigh(_admitted(config, width), vocab=vocab, context=context)
+        return weigh(replace(config, d_model=width), vocab=vocab, context=context)
 
     above = bisect_left(widths, target, key=weighed)
     near = [widths[i] for i in (above - 1, above) if 0 <= i < len(widths)]

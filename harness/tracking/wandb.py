@@ -149,6 +149,7 @@ def _table(path: Path) -> Any:
     import wandb
 
     with path.open(newline="") as file:
+        columns: list[Any]
         columns, *rows = csv.reader(file)
     return wandb.Table(columns=columns, data=[[_cell(word) for word in row] for row in rows], allow_mixed_types=True)
 
@@ -164,7 +165,7 @@ def own_entity() -> str:
     """Whose runs those of the key at hand are."""
     import wandb
 
-    return wandb.Api(timeout=30).default_entity
+    return wandb.Api(timeout=30).default_entity or ""
 
 
 def finished() -> None:

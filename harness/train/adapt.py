@@ -32,14 +32,14 @@ from chomsky_ladder.harness.config.parts import require
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.folder import RunFolder, find_run
 from chomsky_ladder.harness.train.quantise import is_matrix
-from chomsky_ladder.models.base import ModelConfig
+from chomsky_ladder.models.base import Model, ModelConfig
 from chomsky_ladder.models.block import Context, State
 
 
-class Adapted(nn.Module):
+class Adapted(Model):
     """A model whose matrices are frozen but for the product of two factors."""
 
-    def __init__(self, inner: nn.Module, *, rank: int, names: Collection[str], trained: Collection[str]) -> None:
+    def __init__(self, inner: Model, *, rank: int, names: Collection[str], trained: Collection[str]) -> None:
         super().__init__()
         self.inner = inner
         self.names = list(names)
@@ -62,7 +62,7 @@ class Adapted(nn.Module):
 
     def weights(self) -> dict[str, Tensor]:
         """What the inner model reads, by its own names."""
-        read = dict(self.inner.named_parameters())
+        read: dict[str, Tensor] = dict(self.inner.named_parameters())
         for name in self.names:
             read[name] = read[name] + self.up[_key(name)] @ self.down[_key(name)]
         return read
@@ -88,7 +88,7 @@ class Adapted(nn.Module):
 class _Method(nn.Module):
     """A method of a model as a module's call, which is what `functional_call` knows."""
 
-    def __init__(self, model: nn.Module, method: str) -> None:
+    def __init__(self, model: Model, method: str) -> None:
         super().__init__()
         self.model, self.method = model, method
 
@@ -131,7 +131,7 @@ def vocabulary_names(one: nn.Module, wider: nn.Module) -> set[str]:
 
 
 @torch.no_grad()
-def begin(model: nn.Module, run: Run, base: Run, trained: nn.Module) -> None:
+def begin(model: Model, run: Run, base: Run, trained: nn.Module) -> None:
     """Give a model about to be adapted the weights of its base run, as that run is scored."""
     assert isinstance(model, Adapted)
     require(base.run_id == run.train.base, f"train.base={run.train.base} is not the whole id of a run")
@@ -155,7 +155,7 @@ def base_folder(run_id: str, results: Path) -> RunFolder:
     return folder
 
 
-def adaptation(model: nn.Module, run: Run) -> dict[str, Any]:
+def adaptation(model: Model, run: Run) -> dict[str, Any]:
     """What a record says of where an adapted model comes from and how much of it was learnt."""
     assert isinstance(model, Adapted)
     frozen = {name: value for name, value in model.inner.named_parameters() if not value.requires_grad}

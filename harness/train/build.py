@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
@@ -14,33 +13,33 @@ from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import RunFolder, find_run
 from chomsky_ladder.harness.train.adapt import adapted
 from chomsky_ladder.harness.train.quantise import read_rounded
-from chomsky_ladder.models.backbone import state_bytes
+from chomsky_ladder.models.backbone import Model, state_bytes
 from chomsky_ladder.tasks.base import Task
 
 STATE_LENGTH = 256  # the context at which a model's state is weighed
 
 
-def build_model(run: Run, device: torch.device) -> nn.Module:
+def build_model(run: Run, device: torch.device) -> Model:
     """The model with its initial weights: made on the CPU from the run's seed alone, whatever was made before."""
     make = partial(adapted, run) if run.train.base else partial(run.model.build, len(run.task.vocab))
     return _made(make, run, run.seed, device)
 
 
-def untrained(run: Run, device: torch.device, *, seed: int) -> nn.Module:
+def untrained(run: Run, device: torch.device, *, seed: int) -> Model:
     """What a trained one is compared with: its config under another seed, from no base, rounded as it reads itself."""
     model = _made(partial(run.model.build, len(run.task.vocab)), run, seed, device)
     read_rounded(model, run.train.qat)
     return model.eval()
 
 
-def _made(make: Callable[[], nn.Module], run: Run, seed: int, device: torch.device) -> nn.Module:
+def _made(make: Callable[[], Model], run: Run, seed: int, device: torch.device) -> Model:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make()
     return model.to(device, torch.float64 if run.train.precision == "fp64" else torch.float32)
 
 
-def restored(folder: RunFolder) -> tuple[Run, nn.Module, int]:
+def restored(folder: RunFolder) -> tuple[Run, Model, int]:
     """A run, its model as it is scored (the newest intact weights, on the CPU, in eval mode), and their step."""
     run = Run.from_plain(folder.config())
     content = checkpoint.newest(folder.path)
@@ -54,14 +53,14 @@ def restored(folder: RunFolder) -> tuple[Run, nn.Module, int]:
     return run, model.eval(), content["counters"]["step"]
 
 
-def load(run_id: str, *, results: Path | str | None = None) -> tuple[nn.Module, Task, list[dict[str, Any]]]:
+def load(run_id: str, *, results: Path | str | None = None) -> tuple[Model, Task, list[dict[str, Any]]]:
     """For a notebook: a run's trained model, its task and its history."""
     folder = find_run(Path(results or default_results()), run_id)
     run, model, _ = restored(folder)
     return model, run.task, folder.history()
 
 
-def weigh_state(model: nn.Module) -> int:
+def weigh_state(model: Model) -> int:
     """Bytes that one sequence carries after `STATE_LENGTH` tokens, found by looking into the state."""
     parameter = next(model.parameters())
     state = model.init_state(1, max_length=STATE_LENGTH, device=parameter.device, dtype=parameter.dtype)

@@ -36,7 +36,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import require
@@ -46,6 +46,7 @@ from chomsky_ladder.harness.train.evaluate import Answers, Evaluator, Score
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.signals import Asked
+from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.tasks.base import Batch
 
@@ -186,7 +187,7 @@ def make_pack(runs: Sequence[Run], *, device: torch.device, backend: Backend) ->
 
 
 def make_evaluator(
-    run: Run, model: nn.Module, *, device: torch.device, backend: Backend, replayed: bool = False
+    run: Run, model: Model, *, device: torch.device, backend: Backend, replayed: bool = False
 ) -> Evaluator:
     """What scores a model, alone or every process its share."""
     kind = Evaluator if processes() == 1 else SharedEvaluator
@@ -284,9 +285,10 @@ class SharedEvaluator(Evaluator):
         own |= {f"others.{name}": values for name, values in others.items()}
         table = torch.zeros(len(own), legal[-1] + 1, dtype=torch.float64)  # in which counts are exact
         table[:, lengths] = torch.tensor(list(own.values()), dtype=torch.float64)
-        columns = dict(zip(own, _summed(table).tolist(), strict=True))
+        columns: dict[str, Any] = dict(zip(own, _summed(table).tolist(), strict=True))
         seen = [length for length in legal if columns["strings"][length]]
-        kinds = {name: float if name == "nats" or name.startswith("others.") else int for name in own}
+        is_sum = {name: name == "nats" or name.startswith("others.") for name in own}
+        kinds: dict[str, Callable[[Any], Any]] = {name: float if is_sum[name] else int for name in own}
         summed = {name: tuple(map(kinds[name], (column[n] for n in seen))) for name, column in columns.items()}
         counted = {name: summed.pop(f"others.{name}") for name in others}
         return Score(lengths=tuple(seen), **summed, others=counted)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from chomsky_ladder.harness.config.frozen import open_frozen
 from chomsky_ladder.harness.config.run import Run, without_training_targets
@@ -20,6 +20,7 @@ from chomsky_ladder.harness.train.forward import autocast, context
 from chomsky_ladder.harness.train.generate import fed_back
 from chomsky_ladder.harness.train.metric import Metric, metrics_of
 from chomsky_ladder.harness.train.replays import Replays
+from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Backend
 from chomsky_ladder.tasks.base import Batch, Task
 
@@ -97,7 +98,7 @@ class Evaluator:
     """Scores one model on any split of one run's strings; `replayed`, from CUDA graphs where answers are parallel."""
 
     def __init__(
-        self, run: Run, model: nn.Module, *, device: torch.device, backend: Backend, replayed: bool = False
+        self, run: Run, model: Model, *, device: torch.device, backend: Backend, replayed: bool = False
     ) -> None:
         self.run, self.model, self.device, self.backend = run, model, device, backend
         self._replays = Replays(self._parallel, device) if replayed else None

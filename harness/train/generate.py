@@ -17,9 +17,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from chomsky_ladder.harness.config.parts import require
+from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Backend, Context, State
 from chomsky_ladder.tasks.draw import Draw
 
@@ -33,7 +34,7 @@ class Generated(NamedTuple):
     log_p: Tensor  # [B], float64: of the generated tokens up to the first stop
 
 
-def fed_back(model: nn.Module, tokens_BL: Tensor, free_BL: Tensor, *, backend: Backend) -> tuple[Tensor, Tensor]:
+def fed_back(model: Model, tokens_BL: Tensor, free_BL: Tensor, *, backend: Backend) -> tuple[Tensor, Tensor]:
     """Token by token: each as it is given, or, where free, what the model holds most probable.
 
     Returns the logits [B, L, V] and what was heard [B, L].
@@ -50,20 +51,20 @@ def fed_back(model: nn.Module, tokens_BL: Tensor, free_BL: Tensor, *, backend: B
     return torch.stack(logits, 1), torch.stack(heard, 1)
 
 
-def start(model: nn.Module, rows: int, *, max_length: int) -> State:
+def start(model: Model, rows: int, *, max_length: int) -> State:
     parameter = next(model.parameters())
     return model.init_state(rows, max_length=max_length, device=parameter.device, dtype=parameter.dtype)
 
 
 def greedy(
-    model: nn.Module, prompt_BL: Tensor, *, new: int, stop: int | None = None, backend: Backend = "auto"
+    model: Model, prompt_BL: Tensor, *, new: int, stop: int | None = None, backend: Backend = "auto"
 ) -> Generated:
     """The most probable token each time."""
     return _chain(model, prompt_BL, lambda logits_BV, _: logits_BV.argmax(-1), new=new, stop=stop, backend=backend)
 
 
 def sampled(
-    model: nn.Module,
+    model: Model,
     prompt_BL: Tensor,
     *,
     new: int,
@@ -92,7 +93,7 @@ def drawn(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _chain(
-    model: nn.Module, prompt_BL: Tensor, choose: Choose, *, new: int, stop: int | None, backend: Backend
+    model: Model, prompt_BL: Tensor, choose: Choose, *, new: int, stop: int | None, backend: Backend
 ) -> Generated:
     logits_BV, state = _read(model, prompt_BL, new=new, backend=backend)
     log_p_B = torch.zeros(len(prompt_BL), dtype=torch.float64, device=prompt_BL.device)
@@ -112,7 +113,7 @@ def _chain(
 
 @torch.no_grad()
 def beam(
-    model: nn.Module, prompt_BL: Tensor, *, new: int, width: int, stop: int | None = None, backend: Backend = "auto"
+    model: Model, prompt_BL: Tensor, *, new: int, width: int, stop: int | None = None, backend: Backend = "auto"
 ) -> Generated:
     """The `width` best strings found; where there are fewer strings, the last have log p of minus infinity."""
     require(width >= 1, f"a beam is at least 1 wide, not {width}")
@@ -149,7 +150,7 @@ def _best(
     return all_BX.gather(1, order_BW), order_BW // count, order_BW % count
 
 
-def _read(model: nn.Module, prompt_BL: Tensor, *, new: int, backend: Backend) -> tuple[Tensor, State]:
+def _read(model: Model, prompt_BL: Tensor, *, new: int, backend: Backend) -> tuple[Tensor, State]:
     """The logits behind a prompt, and the state after it."""
     config, length = model.config, prompt_BL.shape[1]
     require(config.stepwise, f"{config.name} has no step form, so it generates nothing")
@@ -161,9 +162,9 @@ def _read(model: nn.Module, prompt_BL: Tensor, *, new: int, backend: Backend) ->
     return logits_BLV[:, -1], state
 
 
-def row_axes(model: nn.Module) -> State:
+def row_axes(model: Model) -> State:
     """A tree like a state, of the axis along which each tensor has its rows; -1 for none."""
-    return _axes(*(start(model, rows, max_length=2) for rows in (2, 3)), model.config.name)
+    return _axes(start(model, 2, max_length=2), start(model, 3, max_length=2), model.config.name)
 
 
 def _axes(two: State, three: State, name: str) -> State:

@@ -7,8 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.run import Run
@@ -23,7 +21,7 @@ from chomsky_ladder.harness.train.optim import rate_at
 from chomsky_ladder.harness.train.outcome import summary
 from chomsky_ladder.harness.train.pack import Pack, Seen
 from chomsky_ladder.harness.train.steps import captures
-from chomsky_ladder.models.backbone import count_parameters
+from chomsky_ladder.models.backbone import Model, count_parameters
 
 
 @dataclass
@@ -58,7 +56,7 @@ class Member:
     def join(self, pack: Pack, row: int, settings: Exec, numerics: dict[str, Any]) -> None:
         """Become row `row` of a pack, at the step it starts from."""
         content = self.start
-        self.model: nn.Module = pack.models[row]
+        self.model: Model = pack.models[row]
         replayed = captures(settings, pack.device)
         self.evaluator = make_evaluator(
             self.run, self.model, device=pack.device, backend=settings.backend, replayed=replayed

@@ -185,8 +185,8 @@ class Pack:
         columns = [self.live_R, self.done_R, self.loss_R, self.norm_R, self.loss_sum_R, *map(self.metrics.get, names)]
         rows = torch.stack([column.double() for column in columns], 1).tolist()
         return [
-            Seen(bool(live), int(done), *scalars, dict(zip(names, metrics, strict=True)))
-            for live, done, *scalars, metrics in ((*row[:5], row[5:]) for row in rows)
+            Seen(bool(live), int(done), loss, norm, total, dict(zip(names, metrics, strict=True)))
+            for live, done, loss, norm, total, *metrics in rows
         ]
 
     def forget(self) -> None:

@@ -17,7 +17,7 @@ Act = Callable[[], Any]
 WARM_UP = 3  # calls before a capture: libraries allocate in the first ones
 
 
-def captured(act: Act, device: torch.device, *, warm_up: int = WARM_UP, pool: tuple[int, int] | None = None) -> Act:
+def captured(act: Act, device: torch.device, *, warm_up: int = WARM_UP, pool: Any = None) -> Act:
     """The act as a replay of a CUDA graph; what it reads and writes must stay where it is."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
@@ -44,7 +44,7 @@ class Replays:
         self._function, self._device = function, device
         self._met: set[torch.Size] = set()
         self._recordings: dict[torch.Size, _Recording] = {}
-        self._pool: tuple[int, int] | None = None  # of memory, one for all: no two replays run at once
+        self._pool: Any = None  # of memory, one for all: no two replays run at once
         self.refused = ""
         """Why nothing is recorded any more; empty if everything is."""
 

@@ -109,7 +109,8 @@ def _asked(kernel: Kernel, backend: Backend) -> bool:
 
 def _load_room() -> None:
     """Import the files beside this one; one that fails is passed over, and named by harness/config/registry.py."""
-    for info in pkgutil.iter_modules(sys.modules[__package__].__path__, f"{__package__}."):
+    room = __name__.rpartition(".")[0]
+    for info in pkgutil.iter_modules(sys.modules[room].__path__, f"{room}."):
         if info.ispkg:
             continue
         try:

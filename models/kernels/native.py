@@ -87,9 +87,11 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
 def _compiler() -> list[str]:
     asked = shlex.split(os.environ.get("CC", ""))
     found = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
-    if not asked and found is None:
+    if asked:
+        return asked
+    if found is None:
         raise RuntimeError("no C compiler on the PATH")
-    return asked or [found]
+    return [found]
 
 
 def _run(command: list[str]) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
@@ -31,12 +31,12 @@ class NativeConvolution(torch.autograd.Function):
         return y_RBLE
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, d_y_RBLE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, d_y_RBLE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         d_y_RBLE, x_RBLE, weight_RWE = (z.contiguous() for z in (d_y_RBLE, *ctx.saved_tensors))
         d_x_RBLE, d_weight_RWE = torch.empty_like(x_RBLE), torch.zeros_like(weight_RWE)
         d_bias_RE = torch.zeros_like(weight_RWE[:, 0], memory_format=torch.contiguous_format)

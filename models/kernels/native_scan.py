@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
@@ -40,7 +40,7 @@ class _Scan(torch.autograd.Function):
         return y_RBLE, last_RBNE, starts_RBKNE
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
         *tensors, _, ctx.signed = inputs
         ctx.mark_non_differentiable(output[2])
         ctx.set_materialize_grads(False)
@@ -48,9 +48,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: FunctionCtx, d_y_RBLE: Tensor | None, d_h_RBNE: Tensor | None, _: None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_y_RBLE: Tensor | None, d_h_RBNE: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         *inputs, starts_RBKNE = (x.contiguous() for x in ctx.saved_tensors)
         u_RBLE, dt_RBLE, A_RNE, B_RBLN, C_RBLN = inputs
         d_y_RBLE = torch.zeros_like(u_RBLE) if d_y_RBLE is None else d_y_RBLE.contiguous()

@@ -62,7 +62,7 @@ class _Scan(torch.autograd.Function):
         width, inner = W_HGJ.shape[-1], R_HGK.shape[-1]
         if d_h_BLHK is None:
             d_h_BLHK = kept_LHBS.new_zeros(batch, length, heads, inner)
-        d_h_BLHK = d_h_BLHK.contiguous()
+        d_h_BLHK = d_h_BLHK.contiguous()  # pyright: ignore[reportOptionalMemberAccess]
         d_y_HBK, d_a_HBK = kept_LHBS.new_zeros(2, heads, batch, inner)
         for d_HBK, grad_BHK in zip((d_y_HBK, d_a_HBK), d_state, strict=False):
             if grad_BHK is not None:

@@ -47,7 +47,7 @@ def fused_rnn(
     kernel = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}[activation]
     with torch.autocast(device, enabled=False):
         # Has biases; one layer; no dropout; training or not; one direction; batch first.
-        h_BLD, h_1BD = kernel(*tensors[:2], tensors[2:], True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        h_BLD, h_1BD = kernel(tensors[0], tensors[1], tensors[2:], True, 1, 0.0, torch.is_grad_enabled(), False, True)
     return h_BLD, h_1BD[0]
 
 
@@ -62,7 +62,9 @@ def fused_gru(
         tensors = [tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors]
     with torch.autocast(device, enabled=False):
         # Has biases; one layer; no dropout; training or not; one direction; batch first.
-        h_BLD, h_1BD = torch.gru(*tensors[:2], tensors[2:], True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        h_BLD, h_1BD = torch.gru(
+            tensors[0], tensors[1], tensors[2:], True, 1, 0.0, torch.is_grad_enabled(), False, True
+        )
     return h_BLD, h_1BD[0]
 
 

@@ -44,7 +44,8 @@ class Attention(Layer):
     ) -> None:
         super().__init__()
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads or num_heads
-        self.sees, self.positions, self.window = sees, positions, window
+        self.sees: Sees = sees
+        self.positions, self.window = positions, window
         self.head_dim = width // num_heads
         self.query_key_value = nn.Linear(width, (num_heads + 2 * self.num_kv_heads) * self.head_dim, bias=False)
         self.out = nn.Linear(width, width, bias=False)
@@ -91,7 +92,7 @@ class Attention(Layer):
         if self.window and is_banded(q_BHLK.shape[2], self.window, ctx):
             return banded_attention(q_BHLK, k_BHSK, v_BHSK, window=self.window, slopes_H=slopes_H, first=first)
         held_S = first + torch.arange(k_BHSK.shape[2], device=q_BHLK.device)
-        may_see = visible(position_L, held_S, sees="past", window=self.window, ctx=ctx) & (held_S >= 0)
+        may_see = visible(position_L, held_S, sees="past", window=self.window, ctx=ctx) & (held_S >= 0)  # pyright: ignore[reportOptionalOperand]
         mask = biased(may_see, position_L, held_S, slopes_H)
         return masked_attention(q_BHLK, k_BHSK, v_BHSK, mask, ctx=ctx)
 

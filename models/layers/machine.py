@@ -27,7 +27,8 @@ class Controller(nn.Module):
 
     def __init__(self, width: int, reads: int, *, core: Core) -> None:
         super().__init__()
-        self.core, self.width = core, width
+        self.core: Core = core
+        self.width = width
         bound, gates = width**-0.5, 4 * width if core == "lstm" else width
         self.weight_ih = nn.Parameter(torch.empty(gates, width).uniform_(-bound, bound))
         if core != "feed_forward":
@@ -47,11 +48,11 @@ class Controller(nn.Module):
         """One token: h, and the state after it."""
         gates_BG = torch.addmm(gates_BG, read_BR, self.weight_rh.T)
         if self.core == "lstm":
-            state = lstm_step(gates_BG, *state, self.weight_hh)
+            state = lstm_step(gates_BG, state[0], state[1], self.weight_hh)
             return state[0], state
         if self.core == "feed_forward":
             return torch.tanh(gates_BG), ()
-        h_BD = rnn_step(gates_BG, *state, self.weight_hh, activation=self.core)
+        h_BD = rnn_step(gates_BG, state[0], self.weight_hh, activation=self.core)
         return h_BD, (h_BD,)
 
 

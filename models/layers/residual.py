@@ -7,7 +7,7 @@ a channel mix. Post-norm is Vaswani et al. 2017 (1706.03762), pre-norm Xiong et 
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +71,7 @@ class Residual(Block):
         return list(self.parts)[::2]
 
     @property
-    def layers(self) -> list[nn.Module]:
+    def layers(self) -> list[Any]:
         return list(self.parts)[1::2]
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:

@@ -32,4 +32,4 @@ def selective_scan(
         kernel = chosen("scan_loop", dt_BLE, ctx)
         scan = kernel.call if kernel else scan_loop
         y_BLE, h_BNE = scan(dt_BLE * x_BLE, dt_BLE, A_EN.mT, B_BLN, C_BLN, h_BNE, signed)
-        return y_BLE + D_E * x_BLE, h_BNE
+        return y_BLE + D_E * x_BLE, h_BNE  # pyright: ignore[reportReturnType]

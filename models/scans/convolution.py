@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
@@ -44,12 +44,12 @@ class FromStart(torch.autograd.Function):
         return y_RBLE
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gy_RBLE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gy_RBLE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x_RBLE, weight_RWE = ctx.saved_tensors
         weight_WR11E = weight_RWE.movedim(1, 0)[:, :, None, None].contiguous()
         gx_RBLE, room_RBLE = torch.zeros_like(gy_RBLE), torch.empty_like(gy_RBLE)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.block import Context
 
@@ -45,13 +45,13 @@ class _Scan(torch.autograd.Function):
         return _scanned(a_BLD, torch.cat([first_BLD, u_BLD[..., 1:, :]], -2))
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         a_BLD, _, h_BD = inputs
         ctx.save_for_backward(a_BLD, h_BD, output)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gh_BLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gh_BLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a_BLD, h_BD, h_BLD = ctx.saved_tensors
         g_BLD = _scanned(a_BLD, gh_BLD.clone(memory_format=torch.contiguous_format), backwards=True)
         before_BLD = torch.cat([h_BD[..., None, :], h_BLD[..., :-1, :]], -2)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, silu
 
 from chomsky_ladder.models.scans.convolution import convolve, convolve_back
@@ -88,7 +88,7 @@ class _Rows(torch.autograd.Function):
         return y_BLD, *kept
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
         *tensors, _, ctx.form = inputs
@@ -96,7 +96,7 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gy_BLD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gy_BLD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         x_BLD, *rest = ctx.saved_tensors
         count = len(RowWeights._fields)
         weights, kept = RowWeights(*(weight.contiguous() for weight in rest[:count])), Kept(*rest[count:])

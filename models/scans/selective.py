@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -94,7 +94,7 @@ class _Chunks(torch.autograd.Function):
         return torch.cat(outputs, 2), h_RBNE, torch.stack(starts, 2)
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
         *tensors, _, ctx.signed = inputs
         ctx.mark_non_differentiable(output[2])
         ctx.set_materialize_grads(False)
@@ -102,7 +102,7 @@ class _Chunks(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gy_RBLE: Tensor | None, gh_RBNE: Tensor | None, _: None) -> Gradients:
+    def backward(ctx: Any, gy_RBLE: Tensor | None, gh_RBNE: Tensor | None, _: None) -> Gradients:
         """From the last chunk to the first, with g_t = dL/dh_t = C_t gy_t + a_{t+1} g_{t+1}."""
         u_RBLE, dt_RBLE, A_RNE, B_RBLN, C_RBLN, starts_RBKNE = ctx.saved_tensors
         gy_RBLE = torch.zeros_like(u_RBLE) if gy_RBLE is None else gy_RBLE

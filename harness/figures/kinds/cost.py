@@ -108,7 +108,8 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
         _points(ax, data[data[name] > 0].sort_values([name, "model"]), looked, name)
     models = sorted(data["model"])
     names = labels(models, width=44)
-    keys = [Line2D([], [], **looked[model]._asdict() | {"linestyle": ""}, markersize=5.5) for model in models]
+    marks: list[dict[str, Any]] = [looked[model]._asdict() | {"linestyle": ""} for model in models]
+    keys = [Line2D([], [], **mark, markersize=5.5) for mark in marks]
     front = Line2D([], [], color=_FRONT, lw=1, marker="o", mfc="none", mec=INK, markersize=9)
     top = _TALL + 0.45
     top += legend(fig, top, [*keys, front], [*(names[model] for model in models), "Pareto front (ringed)"])

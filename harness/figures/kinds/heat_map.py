@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 import matplotlib
 import pandas as pd
@@ -49,7 +50,9 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     width = min(1.4, (WIDTH - _LEFT - gaps * _GAP) / max(map(len, parts)))
     longest = max(len(name) for name in names.values())
     is_turned = 0.065 * longest > width
-    turned = {"ha": "right", "rotation": 35, "rotation_mode": "anchor"} if is_turned else {"ha": "center"}
+    turned: dict[str, Any] = (
+        {"ha": "right", "rotation": 35, "rotation_mode": "anchor"} if is_turned else {"ha": "center"}
+    )
     step = tall + 0.25 + (0.036 * longest if is_turned else 0.1)
     fig = Figure(figsize=(WIDTH, step * len(parts)))
     places = {(row["model"] or row["floor"], row["task"]): row for row in data.to_dict("records")}
@@ -63,7 +66,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
             is_floor = row >= len(models)
             y = _BAND + _ROW * row + (0.1 if is_floor else 0.02)
             name = f"floor: {model.replace('_', ' ')}" if is_floor else shown_models[model]
-            look = {"style": "italic", "color": MUTED} if is_floor else {}
+            look: dict[str, Any] = {"style": "italic", "color": MUTED} if is_floor else {}
             ax.text(-0.08, y + _ROW / 2 - 0.01, name, ha="right", va="center", linespacing=1.0, **look)
             for left, (_, task) in zip(lefts, part, strict=True):
                 _cell(ax, places.get((model, task)), left=left, top=y, width=width, is_floor=is_floor)

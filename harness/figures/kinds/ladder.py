@@ -1,7 +1,7 @@
 """The ladder figure: one ladder a model, one rung a class, a flag on the highest rung it climbs."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -85,7 +85,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     tall = (len(CLASSES) + _TOP) * _RUNG
     column = (WIDTH - _SIDE) / max(map(len, parts))
     longest = max(len(name) for name in names.values())
-    turned = (
+    turned: dict[str, Any] = (
         {"ha": "right", "rotation": 40, "rotation_mode": "anchor"} if 0.065 * longest > column else {"ha": "center"}
     )
     step = tall + 0.32 + (0.04 * longest if "rotation" in turned else 0)

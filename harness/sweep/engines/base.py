@@ -87,11 +87,14 @@ Event = Started | Said | Ended
 class Crew(Protocol):
     """An engine at work."""
 
-    workers: int
-    """Packs that train at once."""
+    @property
+    def workers(self) -> int:
+        """Packs that train at once."""
+        ...
 
     def events(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         """Train the packs; what happens, as it happens."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

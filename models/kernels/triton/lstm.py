@@ -7,6 +7,8 @@ A program takes 16 rows of one replica. It keeps h and c in registers and U on t
 s(i), s(f), tanh(g), s(o) and c of each step in fp32 for the backward pass, which writes the gradient of the gates; that
 of U is one product over all steps outside.
 """
+# pyright: reportIndexIssue=false
+# (a kernel[grid] has no type where triton.jit has none)
 
 from typing import Any
 
@@ -14,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.triton.recurrence import (
     ROWS,
@@ -81,7 +83,7 @@ class _Scan(torch.autograd.Function):
         return h_RBLD, last_RBD, act_RBLG, c_RBLD
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
         _, h_RBD, c_RBD, U_RGD, _, ctx.precision = inputs
         ctx.mark_non_differentiable(*output[2:])
         ctx.set_materialize_grads(False)
@@ -90,7 +92,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, *grads: Tensor | None) -> tuple:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple:
         h_RBD, U_RGD, h_RBLD, act_RBLG, c_RBLD = ctx.saved_tensors
         replicas, batch, length, width = h_RBLD.shape
         constants = settings(width, U_RGD.dtype, ctx.precision)

@@ -12,6 +12,8 @@ the last chunk to the first, computes a chunk's states again into registers, and
 Sums over tiles (of gB and gC) and over rows (of gA) are added outside, so the result does not depend on the order in
 which programs run. Positions behind the end count as dt = u = C = gy = 0, which leaves h and g as they are.
 """
+# pyright: reportIndexIssue=false
+# (a kernel[grid] has no type where triton.jit has none)
 
 from typing import Any, NamedTuple
 
@@ -19,7 +21,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -71,7 +73,7 @@ class _FusedScan(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
         *tensors, h_RBNE, ctx.signed, _ = inputs
         ctx.state_dtype = h_RBNE.dtype
         ctx.mark_non_differentiable(output[2])
@@ -80,7 +82,7 @@ class _FusedScan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gy_RBLE: Tensor | None, gh_RBNE: Tensor | None, _: None) -> Gradients:
+    def backward(ctx: Any, gy_RBLE: Tensor | None, gh_RBNE: Tensor | None, _: None) -> Gradients:
         u_RBLE, dt_RBLE, A_RNE, B_RBLN, C_RBLN, starts_RBKNE = ctx.saved_tensors
         if gy_RBLE is None:
             gy_RBLE = torch.zeros_like(u_RBLE)

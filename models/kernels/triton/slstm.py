@@ -7,6 +7,8 @@ y and a in registers and the head's R on the chip where it fits (models/kernels/
 gates are on their way while a step computes. Forward keeps s(f), tanh(z), s(o), s(u) and y of each step in fp32 for the
 backward pass, which writes the gradient of the gates; those of W, R and b are sums over all steps outside.
 """
+# pyright: reportIndexIssue=false
+# (a kernel[grid] has no type where triton.jit has none)
 
 from typing import Any
 
@@ -14,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.triton.recurrence import (
     ROWS,
@@ -49,7 +51,7 @@ def triton_slstm_scan(
     (h_BHK, *held), (W_HGJ, R_HGK, b_HG) = state, weights
     dtype, kept = common_dtype(read[0]), torch.is_grad_enabled()
     assert all(x.dtype in (torch.float32, torch.bfloat16) for x in (*held, b_HG)), "float64 is the reference's"
-    h_BHK, W_HGJ, R_HGK, *read = (x.to(dtype) for x in (h_BHK, W_HGJ, R_HGK, *read))
+    h_BHK, W_HGJ, R_HGK, *read = (x.to(dtype) for x in (h_BHK, W_HGJ, R_HGK, *read))  # pyright: ignore[reportAssignmentType]
     with torch.autocast(h_BHK.device.type, enabled=False):
         gates_BLHG = from_input(tuple(read), W_HGJ)
     inputs_R = (x.unsqueeze(0) for x in (gates_BLHG, h_BHK, *held, R_HGK, b_HG))
@@ -95,7 +97,7 @@ class _Scan(torch.autograd.Function):
         return h_RBLHK, last_y_RBHK, last_a_RBHK, act_RBLHG, y_RBLHK
 
     @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
         gates_RBLHG, h_RBHK, y_RBHK, a_RBHK, R_RHGK, b_RHG, _, ctx.precision = inputs
         ctx.mark_non_differentiable(*output[3:])
         ctx.set_materialize_grads(False)
@@ -105,7 +107,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, *grads: Tensor | None) -> tuple:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple:
         h_RBHK, R_RHGK, h_RBLHK, act_RBLHG, y_RBLHK = ctx.saved_tensors
         replicas, batch, length, heads, width = h_RBLHK.shape
         constants = settings(width, R_RHGK.dtype, ctx.precision)
