@@ -17,6 +17,17 @@ for words in json.loads(sys.argv[1]):
         assert main(words) == 0, words
     print(json.dumps(said.getvalue()))
 """
+SWEEP = """
+from dataclasses import replace
+from chomsky_ladder import grid
+
+def small(run):
+    train = replace(run.train, steps=9, batch=8, stop_after=0)
+    return replace(run, train=train, eval=replace(run.eval, test=16, validation=16, every=0))
+
+def runs():
+    return [small(run) for run in grid("first_symbol", "running_mean", protocol="quick")[:2]]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +43,25 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_package_from_end_to_end(installed: dict[str, str], tmp_path: Path) -> None:
     sizes = ("--train.steps", "20", "--train.batch", "8", "--eval.test", "16", "--eval.validation", "16")
     options = (*sizes, "--model.d-model", "8", "--eval.extrapolate", "64", "--exec.results", str(tmp_path))
+    script = tmp_path / "two_seeds.py"
+    script.write_text(SWEEP)
     commands = [
         ["list", "--json"],
         ["check", "first_symbol"],
         ["check", "running_mean"],
         ["run", "first_symbol", "running_mean", *options, "--json", "--quiet"],
         ["table", "--results", str(tmp_path)],
+        ["run", "first_symbol", "min_gru", *options, "--exec.backend", "unfolded_conv", "--json", "--quiet"],
+        ["sweep", str(script), "--engine", "backwards", "--word", "so", "--exec.results", str(tmp_path)],
+        ["table", "--kind", "spread", "--results", str(tmp_path)],
+        ["table", "--kind", "metrics", "--results", str(tmp_path)],
+        ["figures", "--results", str(tmp_path)],
+        ["page", "--results", str(tmp_path)],
     ]
     process = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
     done = subprocess.run(process, env=installed, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    listed, task, model, trained, table = map(json.loads, done.stdout.splitlines())
+    assert done.returncode == 0, done.stderr
+    listed, task, model, trained, table, fast, _, spread, metrics, _, _ = map(json.loads, done.stdout.splitlines())
     listing = json.loads(listed)
     assert "first_symbol" in {task["name"] for task in listing["tasks"]}
     assert "running_mean" in {model["name"] for model in listing["models"]}
@@ -53,3 +72,10 @@ def test_a_package_from_end_to_end(installed: dict[str, str], tmp_path: Path) ->
     assert result["status"] == "done"
     assert result["state_bytes"] == 2 * (8 * 4 + 8)  # two blocks of eight fp32 sums and one count
     assert "running_mean" in table
+    assert "unfolded_conv" in json.loads(fast)["backends"]
+    said = [line for line in done.stderr.splitlines() if line.startswith("so: ")]
+    assert len(said) == 2 and "-s1-" in said[0] and "-s0-" in said[1]
+    assert "| lowest | highest |" in spread and "| first_answer | prefix |" in metrics
+    drawn = [*(tmp_path / "figures").glob("*/seeds.png")]
+    assert len(drawn) == 2 and all(path.with_suffix(".csv").exists() for path in drawn), "one for each protocol"
+    assert "A dot for every seed" in (tmp_path / "page.html").read_text()
