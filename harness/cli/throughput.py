@@ -50,7 +50,7 @@ def throughput(words: list[str], peers: "Peers | None" = None) -> int:
     from chomsky_ladder.harness.train.machine import find_device, pinned
 
     device = find_device(device_of(words))
-    options = _parsed(words, device.type)
+    options: Any = _parsed(words, device.type)  # with the grid of this kind of device
     out = options.out or options.results / "throughput" / device.type
     other = reports.read_report(options.against) if options.against else None
     if options.report:
