@@ -57,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not words or words[0] in ("--help", "-h", "help"):
             print(_usage())
             return 0 if words else 2
+        if words[0] == "--version":
+            from chomsky_ladder.harness.store.checkout import version_line
+
+            print(version_line())
+            return 0
         name, rest = words[0], words[1:]
         if name not in COMMANDS:
             close = difflib.get_close_matches(name, COMMANDS, n=1)

@@ -14,7 +14,6 @@ import os
 import platform
 import resource
 import signal
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -25,11 +24,10 @@ from typing import Any
 import torch
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.store.files import CHECKOUT
+from chomsky_ladder.harness.store.checkout import git_state
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.native import identity
 
-CODE = ("chomsky_ladder", "harness", "models", "tasks", "scripts", "pyproject.toml")
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
 _ONEDNN = "ONEDNN_MAX_CPU_ISA"
 
@@ -128,21 +126,6 @@ def provenance(*parts: object) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=1)
-def git_state() -> dict[str, Any]:
-    """The commit of the checkout this code runs from, and whether its code differs from it, new files included."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(CHECKOUT), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-
-    try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != CHECKOUT:
-            return {"commit": "unknown", "dirty": None}
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", *CODE))}
-    except (OSError, subprocess.SubprocessError):
-        return {"commit": "unknown", "dirty": None}
-
-
 def _source_hash(cls: type) -> str:
     try:
         return hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:12]

@@ -11,6 +11,7 @@ import pytest
 import chomsky_ladder
 from chomsky_ladder.harness.cli import main as cli
 from chomsky_ladder.harness.config.registry import all_models, all_tasks
+from chomsky_ladder.harness.store import checkout
 from chomsky_ladder.harness.train.loop import Loop
 from chomsky_ladder.harness.train.progress import Progress
 from support.cases import some
@@ -155,6 +156,18 @@ def test_doctor(capsys: Capture) -> None:
 
 def test_check(capsys: Capture) -> None:
     assert ladder(capsys, "check", "parity").endswith("parity: conforms\n")
+
+
+def test_version(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = ladder(capsys, "--version")
+    assert shown.startswith("chomsky-ladder ")
+    if checkout.git_state()["dirty"] is not None:
+        assert checkout.git_state()["commit"][:12] in shown
+    monkeypatch.setattr(checkout, "git_state", lambda: {"commit": "0123456789abcdef", "dirty": True})
+    monkeypatch.setattr(checkout, "version", lambda name: "1.2")
+    assert checkout.version_line() == "chomsky-ladder 1.2 (commit 0123456789ab, changed since)"
+    monkeypatch.setattr(checkout, "git_state", lambda: {"commit": "unknown", "dirty": None})
+    assert checkout.version_line() == "chomsky-ladder 1.2"
 
 
 def test_help(capsys: Capture) -> None:
