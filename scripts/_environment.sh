@@ -7,7 +7,7 @@ wanted() { cksum < "$ROOT/pyproject.toml"; echo "$ROOT"; }
 
 if [ ! -x "$PYTHON" ] || [ "$(wanted)" != "$(cat "$STAMP" 2>/dev/null)" ]; then
   BASE=""
-  for candidate in python3.13 python3.12 python3.11 python3 python; do
+  for candidate in ${LADDER_PYTHON:-} python3.13 python3.12 python3.11 python3 python; do
     if "$candidate" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       BASE="$candidate"
       break
