@@ -14,7 +14,7 @@ from chomsky_ladder.harness.store.labels import Identity
 
 CLASSES = {"regular": "regular", "counter": "counter", "context_free": "context-free"}
 CLASSES |= {"context_sensitive": "context-sensitive"}  # from the lowest rung to the highest
-LEVELS = [*CLASSES, "none"]
+LEVELS = (*CLASSES, "none")  # those of tasks/base.py, which needs torch
 FLOORS = ("best_constant", "content_free")
 
 _TRAINED = (3, 40)  # where a preset says nothing, those of harness/config/run.py, which need torch

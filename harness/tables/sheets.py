@@ -11,10 +11,8 @@ from typing import Literal
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import warning_of
+from chomsky_ladder.harness.stats.view import FLOORS, LEVELS
 from chomsky_ladder.harness.store.labels import Identity
-
-LEVELS = ("regular", "counter", "context_free", "context_sensitive", "none")  # of tasks/base.py, which needs torch
-FLOORS = ("best_constant", "content_free")
 
 Mark = Literal["", "agrees", "differs", "open"]  # of a published value
 SIGNS: dict[Mark, str] = {"agrees": "≈", "differs": "≠", "open": "?"}

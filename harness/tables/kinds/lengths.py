@@ -16,7 +16,6 @@ from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.tables.kind import Kind, Made, register
 from chomsky_ladder.harness.tables.sheets import (
     DASH,
-    FLOORS,
     Column,
     Entry,
     Line,
@@ -54,7 +53,7 @@ def _sheet(cells_here: Sequence[view.Cell], texts: dict[tuple[str, str], str]) -
         entries = [_entry(scores.get(place, [])) for place in places]
         entries[places.index(("all", _all(places)))] = Entry((texts[cell.stats.task, cell.stats.model],))
         lines.append(Line(cell.stats.model, tuple(entries)))
-    for floor in FLOORS:
+    for floor in view.FLOORS:
         scores = _floor_scores(cells_here, floor)
         lines.append(Line(floor_name(floor), tuple(_entry(scores.get(place, [])) for place in places), is_floor=True))
     is_raw = any(cell.stats.measure == "test" for cell in cells_here)
@@ -72,7 +71,7 @@ def _rows(cells_here: Sequence[view.Cell]) -> list[dict[str, Any]]:
     for cell in cells_here:
         scores = _scores(cell)
         rows += [_row(cell, place, scores[place], n=len(scores[place])) for place in places if place in scores]
-    for floor in FLOORS:
+    for floor in view.FLOORS:
         one = _with_runs(cells_here)
         scores = _floor_scores(cells_here, floor)
         rows += [

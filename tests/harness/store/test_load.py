@@ -18,9 +18,9 @@ import pytest
 
 from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.stats import view
 from chomsky_ladder.harness.store.clean import targets
 from chomsky_ladder.harness.sweep.sweep import left_of
-from chomsky_ladder.harness.tables import sheets
 from chomsky_ladder.tasks.base import LEVELS
 from support.records_by_hand import result_of
 
@@ -143,7 +143,7 @@ def test_ten_thousand_runs(tmp_path: Path) -> None:
 
 def test_tables_order_the_classes_as_the_tasks_do() -> None:
     """They hold the order themselves, since importing it would take torch."""
-    assert tuple(LEVELS) == sheets.LEVELS
+    assert tuple(LEVELS) == view.LEVELS
 
 
 @pytest.mark.parametrize(
