@@ -13,6 +13,7 @@ from chomsky_ladder.models.block import Block, Context, State
 from chomsky_ladder.models.lstm import LSTMConfig
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.parity import Parity
+from support.cases import full
 
 PARTS = {
     **{("task", name): classes[0] for name, classes in all_tasks().items()},
@@ -20,10 +21,14 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "number"),
-    [(kind, name, number) for kind, name in sorted(PARTS) for number in range(len(checks(kind)))],
-)
+CASES = [(kind, name, number) for kind, name in sorted(PARTS) for number in range(len(checks(kind)))]
+SLOW = [
+    case for case in CASES if case[1] == "othello" and checks(case[0])[case[2]].__name__.startswith("sampling_never")
+]
+"""Traces a whole game, for eight seconds."""
+
+
+@pytest.mark.parametrize(("kind", "name", "number"), [full(*case) if case in SLOW else case for case in CASES])
 def test_conforms(kind: str, name: str, number: int) -> None:
     function = checks(kind)[number]
     outcome = run_check(function, specimen(PARTS[kind, name]))

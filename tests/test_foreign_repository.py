@@ -106,5 +106,6 @@ def test_a_sweep_a_plugin_and_a_notebook(engine: str, repository: Path) -> None:
     assert said(repository, "-c", code, run_id) == "64 parity 30 True\n"
 
 
+@pytest.mark.full
 def test_their_pytest_collects_and_passes(repository: Path) -> None:
     assert "1 passed" in said(repository, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")

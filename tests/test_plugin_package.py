@@ -46,9 +46,9 @@ def test_a_package_from_end_to_end(installed: dict[str, str], tmp_path: Path) ->
     script = tmp_path / "two_seeds.py"
     script.write_text(SWEEP)
     commands = [
-        ["list", "--json"],
         ["check", "first_symbol"],
         ["check", "running_mean"],
+        ["doctor", "--json"],
         ["run", "first_symbol", "running_mean", *options, "--json", "--quiet"],
         ["table", "--results", str(tmp_path)],
         ["run", "first_symbol", "min_gru", *options, "--exec.backend", "unfolded_conv", "--json", "--quiet"],
@@ -61,11 +61,8 @@ def test_a_package_from_end_to_end(installed: dict[str, str], tmp_path: Path) ->
     process = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
     done = subprocess.run(process, env=installed, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    listed, task, model, trained, table, fast, _, spread, metrics, _, _ = map(json.loads, done.stdout.splitlines())
-    listing = json.loads(listed)
-    assert "first_symbol" in {task["name"] for task in listing["tasks"]}
-    assert "running_mean" in {model["name"] for model in listing["models"]}
-    assert listing["problems"] == []
+    task, model, machine, trained, table, fast, _, spread, metrics, _, _ = map(json.loads, done.stdout.splitlines())
+    assert json.loads(machine)["plugins"] == {"problems": "none"}
     assert "first_symbol: conforms" in task
     assert "running_mean: conforms" in model
     result = json.loads(trained)

@@ -18,6 +18,17 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return publish.again(ROOT / "results", tmp_path_factory.mktemp("fresh"))
 
 
+def test_every_table_comes_from_the_records_byte_for_byte(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "results" / "records.csv", tmp_path)
+    paths, _ = publish.tables.write_all(tmp_path, against="xlstm")
+    assert (
+        len(paths) > 20 and (ROOT / "results" / "records.csv").read_bytes() == (tmp_path / "records.csv").read_bytes()
+    )
+    for path in paths:
+        assert path.read_bytes() == (ROOT / "results" / "tables" / path.name).read_bytes(), "run scripts/publish.py"
+
+
+@pytest.mark.full
 def test_regenerating_changes_no_byte(fresh: Path) -> None:
     assert publish.differences(ROOT / "results", fresh) == [], "run scripts/publish.py"
 
@@ -26,6 +37,7 @@ def test_the_page_is_small_enough_to_send() -> None:
     assert (ROOT / "results" / "page.html").stat().st_size < 5_000_000
 
 
+@pytest.mark.full
 def test_a_changed_cell_and_a_stray_figure_are_found(fresh: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(fresh, tmp_path / "copy"))
     assert publish.differences(copy, fresh) == []
@@ -36,6 +48,7 @@ def test_a_changed_cell_and_a_stray_figure_are_found(fresh: Path, tmp_path: Path
     assert publish.differences(copy, fresh) == ["page.html", "tables/accuracy.tex", "figures/of_nothing.csv"]
 
 
+@pytest.mark.full
 def test_pictures_of_another_matplotlib_are_not_compared(fresh: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(fresh, tmp_path / "copy"))
     picture = next(copy.glob("figures/*/heat_map.svg"))

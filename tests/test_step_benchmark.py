@@ -32,6 +32,7 @@ def test_a_row_a_model_beside_the_block(monkeypatch: pytest.MonkeyPatch, capsys:
     assert told["rows"][0]["ratio"] == 1.0 and all(row["ms"] > 0 for row in told["rows"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("limit", "slow", "code"), [(1e9, [], 0), (0.0, ["lstm_block", "rnn"], 1)])
 def test_only_what_is_no_loop_may_be_too_slow(
     limit: float, slow: list[str], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -10,12 +10,13 @@ from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.tasks.even_pairs import EvenPairs
-from support.cases import KINDS, some
+from support.cases import some
 
+FEW = ("lstm", "mamba", "xlstm", "encoder_decoder")  # the others prove themselves by their first losses every time
 RATES = {"encoder_decoder": 4e-3}
 
 
-@pytest.mark.parametrize("name", some(sorted(all_models()), always=KINDS))
+@pytest.mark.parametrize("name", some(sorted(all_models()), always=FEW))
 def test_two_hundred_steps_beat_the_floor(name: str, tmp_path: Path) -> None:
     run = Run(
         task=EvenPairs(),

@@ -57,6 +57,7 @@ def test_it_holds_the_rooms_and_their_data_and_nothing_else(wheel: Path) -> None
     assert wanted <= set(names)
 
 
+@pytest.mark.full
 def test_it_does_all_that_a_clone_does(wheel: Path, tmp_path: Path) -> None:
     """In an environment that knows the clone's packages, and of the project nothing but the wheel."""
     site, fresh = tmp_path / "site", tmp_path / "fresh"

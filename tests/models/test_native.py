@@ -109,6 +109,7 @@ def test_a_home_that_keeps_nothing(home: str, afresh: None, monkeypatch: pytest.
     assert "native_slstm" in taken("0:1")
 
 
+@pytest.mark.full
 @needs_a_compiler
 def test_processes_that_compile_at_once(tmp_path: Path) -> None:
     code = "import torch; from chomsky_ladder.models.kernels import native; "

@@ -201,6 +201,7 @@ def interpreted(request: pytest.FixtureRequest) -> dict[str, str]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(CHECKS, always=[*map(str, CASES[::3]), *list(CHECKS)[len(CASES) :]]))
 def test_interpreted_on_a_cpu(interpreted: dict[str, str], name: str) -> None:
     assert interpreted.get(name, "") == ""

@@ -21,6 +21,7 @@ from chomsky_ladder.tasks._othello import (
     squares_of,
 )
 from chomsky_ladder.tasks.draw import Draw, NumpyDraw
+from support.cases import full
 from support.oracles_othello import OTHER, Game
 
 torch.set_num_threads(1)
@@ -30,7 +31,7 @@ PERFT = [4, 12, 56, 244, 1396, 8200, 55092, 390216, 3005288]
 """Move sequences of 1, 2 .. plies, as published; there a pass is a ply."""
 GAMES = {8: 1000, 6: 1500}
 
-both_sizes = pytest.mark.parametrize("size", [8, 6])
+both_sizes = pytest.mark.parametrize("size", [full(8), 6])
 
 
 def name_of(square: int, size: int) -> str:

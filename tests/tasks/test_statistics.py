@@ -158,6 +158,7 @@ def test_flip_flop_mostly_ignores() -> None:
         assert inner.count(symbol) / len(inner) == pytest.approx(share, abs=0.01)
 
 
+@pytest.mark.full
 def test_majority_is_tied_as_often_as_published_of_it() -> None:
     """62 of 100 training strings have several commonest symbols, so the tie rule is part of the label."""
     words = strings("majority")[2]

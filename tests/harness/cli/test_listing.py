@@ -22,6 +22,7 @@ def test_the_shipped_listing_is_of_these_sources() -> None:
     assert json.loads(SHIPPED.read_text())["key"] == key_of_sources()
 
 
+@pytest.mark.full
 def test_the_shipped_listing_is_what_would_be_made() -> None:
     made = json.loads(json.dumps(listed()))  # by tests, the registry has been asked already
     kept = json.loads(SHIPPED.read_text())["listing"]
@@ -44,6 +45,7 @@ def copied(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_it_is_read_without_torch_and_not_for_changed_code(tmp_path: Path) -> None:
     checkout = copied(tmp_path / "checkout")
     code = "import sys; from chomsky_ladder.harness.cli.main import main; main(['list']); "

@@ -106,6 +106,7 @@ def test_a_picture_shows_its_data_whole(folder: Path) -> None:
         assert ElementTree.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
 
 
+@pytest.mark.full
 def test_two_processes_write_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     records = small()
     pd.to_pickle((records.sample(frac=1, random_state=2), curves_for(records)), tmp_path / "data")

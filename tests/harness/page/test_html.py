@@ -229,6 +229,7 @@ def test_figures_are_embedded_and_what_is_too_large_is_said(tmp_path: Path) -> N
     assert f"too large for this page; it is in figures/{folder_name(label)}/" in text and len(text) < 200_000
 
 
+@pytest.mark.full
 def test_the_command_writes_the_same_bytes_in_any_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = (ROOT / "results" / "records.csv").read_bytes()
     (tmp_path / "records.csv").write_bytes(records)
@@ -290,6 +291,7 @@ def thousand() -> pd.DataFrame:
     )
 
 
+@pytest.mark.full
 def test_a_thousand_runs_fit(tmp_path: Path) -> None:
     records = thousand()
     records.to_csv(tmp_path / "records.csv", index=False)

@@ -258,6 +258,7 @@ def everything() -> str:
     )
 
 
+@pytest.mark.full
 def test_two_processes_agree_to_the_byte() -> None:
     root = Path(__file__).parents[3]
     code = f"import runpy; print(runpy.run_path({__file__!r})['everything']())"

@@ -174,6 +174,7 @@ def test_a_stale_lock_of_another_host_is_taken(age: float, half: RunFolder, lock
     goes_on(half, whole)
 
 
+@pytest.mark.full
 def test_a_holder_gives_signs_of_life(half: RunFolder, lock_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "BEAT", 0.01)
     with half.locked():

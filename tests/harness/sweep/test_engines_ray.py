@@ -157,6 +157,7 @@ def test_ray_gives_the_bytes_of_the_serial_engine(tmp_path: Path, plugin: Path, 
     assert failure["provenance"]["command"] == [Path(sys.argv[0]).name, *sys.argv[1:]]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cluster")
 def test_a_sweep_told_to_stop_has_its_workers_write_checkpoints(tmp_path: Path) -> None:
     runs, settings = [cell(seed=seed, steps=300) for seed in range(2)], settings_at(tmp_path / "ray")
@@ -182,6 +183,7 @@ def test_a_sweep_told_to_stop_has_its_workers_write_checkpoints(tmp_path: Path) 
     assert_equal_bits(run, tmp_path / "ray", tmp_path / "serial")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cluster")
 def test_a_killed_worker_costs_a_run_nothing(tmp_path: Path, capsys: Capture) -> None:
     victim, other = cell(seed=7, steps=300), cell(seed=8)

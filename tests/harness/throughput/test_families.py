@@ -50,6 +50,7 @@ def test_every_panel_shows_its_own_before_the_others() -> None:
     assert len(keys) == len(MODELS) and "of_a_plugin $^{" in keys
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [MANY - 1, MANY])
 def test_the_published_report_is_drawn(number: int, tmp_path: Path) -> None:
     report = read_json(ROOT / "results" / "throughput" / "cpu" / "report.json")

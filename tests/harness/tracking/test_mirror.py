@@ -112,6 +112,7 @@ def test_a_copy_is_the_record_and_training_is_the_same_with_it(tmp_path: Path, p
     assert [record["exit"].get("exit_code", 0) for record in records if record["type"] == "exit"] == [0]
 
 
+@pytest.mark.full
 def test_a_killed_run_leaves_its_lines_and_no_process(tmp_path: Path) -> None:
     code = """
 import os, signal, sys, time

@@ -177,6 +177,7 @@ def rows_of(server: Server, run_id: str) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith("_")} for row in server.runs[run_id]["rows"]]
 
 
+@pytest.mark.full
 def test_sync_sends_what_is_new(tmp_path: Path, server: Server) -> None:
     run = runs()[3]
     folder = folder_of(tmp_path, run)

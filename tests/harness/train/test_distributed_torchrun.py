@@ -16,6 +16,7 @@ from support.pair_of_processes import EXACT, cells, settings_in
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.full
 def test_torchrun_trains_one_run(tmp_path: Path) -> None:
     words = "run bucket_sort moe --model.d-model 16 --train.steps 4 --train.batch 6 --train.lengths 3 12 --eval.test 16"
     words += " --eval.validation 16 --eval.lengths 5 12 --eval.extrapolate --exec.device cpu --json"

@@ -83,6 +83,7 @@ def test_a_pack_killed_at_random_moments_is_never_killed(tmp_path: Path, whole_p
         assert_same(outcome(settings.results, run), outcome(whole_pack, run), but=OF_THE_PACK)
 
 
+@pytest.mark.full
 def test_a_pack_killed_in_the_middle_of_its_writes_is_never_killed(tmp_path: Path, whole_pack: Path) -> None:
     """Every process dies at some fsync: of a member's metrics, of half a checkpoint or result, or of its folder."""
     runs, rng = [the_run(seed=seed) for seed in SEEDS], random.Random(3)
@@ -121,6 +122,7 @@ def test_two_sweeps_of_one_list_train_every_run_once(tmp_path: Path) -> None:
         assert_same(outcome(settings.results, run), outcome(tmp_path / "alone", run))
 
 
+@pytest.mark.full
 def test_a_worker_killed_beside_another_costs_its_own_run_a_checkpoint(tmp_path: Path) -> None:
     runs = [the_run(seed=seed) for seed in range(4)]
     settings, slow = put_into(tmp_path / "both"), Hindrance(pause=0.004)

@@ -14,6 +14,7 @@ from chomsky_ladder.harness.config.registry import all_models, all_tasks
 from chomsky_ladder.harness.store.folder import find_run
 from chomsky_ladder.harness.train.build import load
 from chomsky_ladder.harness.train.loop import execute
+from support.cases import full
 from support.faults import assert_same, outcome, put_into, the_run
 
 RUN = the_run()
@@ -95,7 +96,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     return environment
 
 
-@pytest.mark.parametrize("home", ["unset", "unwritable"], indirect=True)
+@pytest.mark.parametrize("home", ["unset", full("unwritable")], indirect=True)
 def test_a_run_needs_no_home(home: dict[str, str], tmp_path: Path, whole: Path) -> None:
     """A real process, with a package beside it whose plugin breaks at import."""
     site = tmp_path / "site"

@@ -16,6 +16,7 @@ from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.sweep.sweep import sweep
 from chomsky_ladder.harness.train.loop import execute
+from support.cases import some
 from support.faults import (
     EVERY,
     STEPS,
@@ -69,7 +70,7 @@ def stopped_at(folder: RunFolder, number: int) -> int:
     return note["step"]
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", some(SIGNALS))
 def test_a_command_asked_to_stop(number: int, tmp_path: Path) -> None:
     """`ladder run` as a shell starts it; its results end where those of a run that never stopped do."""
     plugin, results = tmp_path / "slowly.py", tmp_path / "results"
@@ -113,6 +114,7 @@ def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
     assert folder.preempted() is None and folder.result() is None and folder.failure() is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_sweep_of_packs_asked_to_stop(number: int, tmp_path: Path) -> None:
     """Its pack stops as one, at one step; the pack behind it is not begun."""
@@ -145,6 +147,7 @@ def test_a_sweep_asked_to_stop_while_it_scores_begins_no_other_run(tmp_path: Pat
     assert all(sweep(runs, settings, quiet=True))
 
 
+@pytest.mark.full
 def test_stopped_again_and_again_is_never_stopped(tmp_path: Path) -> None:
     """After the first step of every session, one after another: also where nothing but signals makes checkpoints."""
     run, settings = the_run(steps=8), replace(put_into(tmp_path / "stopped"), checkpoint_every=1000)

@@ -58,6 +58,7 @@ def test_freed_memory_is_used_again() -> None:
     assert faults() < 3900
 
 
+@pytest.mark.full
 def test_bf16_products_do_not_kill_the_process() -> None:
     """On a virtual machine that announces matrix tiles and faults when they are used, they would."""
     program = """

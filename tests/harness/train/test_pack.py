@@ -214,6 +214,7 @@ def test_members_far_apart_go_on_in_groups(tmp_path: Path, monkeypatch: pytest.M
     assert starts == [(0, 2), (28, 1)]
 
 
+@pytest.mark.full
 def test_some_stop_early_and_the_rest_form_a_smaller_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = Train(steps=300, batch=32, lengths=(3, 8), lr=1e-2, precision="fp64", stop_after=2)
     base = Run(

@@ -27,6 +27,7 @@ from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.quantise import is_matrix, read_rounded, rounded
 from chomsky_ladder.harness.train.signals import Preempted
 from chomsky_ladder.tasks.base import Batch
+from support.cases import some
 
 CPU = torch.device("cpu")
 EXACT = Train(steps=12, batch=6, lengths=(3, 12), lr=1e-2, precision="fp64", warmup=0.1, qat=4)
@@ -170,7 +171,7 @@ def test_small_moves_add_up_to_a_level() -> None:
     assert not torch.equal(pack.read_RP[0, head], pack.weight_RP[0, head])
 
 
-@pytest.mark.parametrize("model", PACKED)
+@pytest.mark.parametrize("model", some(PACKED, always=("lstm", "moe")))
 def test_together_is_alone(model: str) -> None:
     runs = three_runs(model)
     together = advanced(runs, 12)

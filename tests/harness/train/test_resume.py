@@ -76,10 +76,10 @@ def test_killed_at_random_moments(models: tuple[str, ...], tmp_path: Path, untou
     listed = tmp_path / "list.jsonl"
     listed.write_text("\n".join(json.dumps(run.plain()) for run in runs))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    kills = 0
+    kills, times = 0, 5 if models == KILLED else 2
     for attempt in range(60):
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(listed), str(tmp_path)], env=environment)
-        if attempt >= 5:
+        if attempt >= times:
             assert process.wait(timeout=300) == 0
             break
         _wait_for_progress(tmp_path, process)
@@ -87,7 +87,7 @@ def test_killed_at_random_moments(models: tuple[str, ...], tmp_path: Path, untou
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             kills += process.wait() == -signal.SIGKILL
-    assert kills >= 3
+    assert kills >= times // 2 + 1
     for run in runs:
         metrics, scores, weights = outcome(tmp_path, run)
         wanted_metrics, wanted_scores, wanted_weights = outcome_of(untouched, run)
@@ -110,12 +110,13 @@ def _wait_for_progress(results: Path, process: subprocess.Popen) -> None:
         time.sleep(0.002)
 
 
+@pytest.mark.parametrize("every", [20, full(7)])
 @pytest.mark.parametrize("model", some(MODELS, always=KINDS))
 def test_interrupted_at_every_checkpoint(
-    model: str, tmp_path: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, every: int, tmp_path: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each model, stopped in the middle of a checkpoint write and, on the way, after every one of them."""
-    run, settings = the_run(model), Exec(results=tmp_path, checkpoint_every=7, log_every=5)
+    run, settings = the_run(model), Exec(results=tmp_path, checkpoint_every=every, log_every=5)
     wanted = outcome_of(untouched, run)
     write, writes = checkpoint.write, []
 
@@ -133,7 +134,7 @@ def test_interrupted_at_every_checkpoint(
             break
         except KeyboardInterrupt:
             continue
-    assert len(writes) > 10
+    assert len(writes) >= 2 * (STEPS // every)
     found = outcome(tmp_path, run)
     assert found[:2] == wanted[:2]
     assert all(torch.equal(found[2][name], value) for name, value in wanted[2].items())
