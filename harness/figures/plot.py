@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -23,7 +23,11 @@ from chomsky_ladder.harness.stats.view import Cell
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from chomsky_ladder.harness.figures.style import Look
+
+class Look(NamedTuple):
+    color: str
+    marker: str
+    linestyle: str
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Scene:
 
     cells: Sequence[Cell]
     curves: pd.DataFrame | None
-    looked: "Mapping[str, Look]"
+    looked: Mapping[str, Look]
     """How every model looks, the same in all figures."""
 
     @property

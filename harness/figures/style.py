@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import matplotlib.style
 import pandas as pd
@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.typing import ColorType
 
-from chomsky_ladder.harness.figures.plot import Scene
+from chomsky_ladder.harness.figures.plot import Look, Scene
 from chomsky_ladder.harness.stats.view import CLASSES, LEVELS
 from chomsky_ladder.harness.store.files import write_atomically
 
@@ -68,12 +68,6 @@ T = TypeVar("T")
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 _DASHES = ("-", "--", ":", "-.")
-
-
-class Look(NamedTuple):
-    color: str
-    marker: str
-    linestyle: str
 
 
 def looks(models: Iterable[str]) -> dict[str, Look]:

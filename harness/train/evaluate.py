@@ -8,7 +8,7 @@ token, through its step form.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from chomsky_ladder.harness.config.frozen import open_frozen
 from chomsky_ladder.harness.config.run import Run, without_training_targets
 from chomsky_ladder.harness.train.data import evaluation_batches
-from chomsky_ladder.harness.train.forward import autocast, context
+from chomsky_ladder.harness.train.forward import Answers, autocast, context
 from chomsky_ladder.harness.train.generate import fed_back
 from chomsky_ladder.harness.train.metric import Metric, metrics_of
 from chomsky_ladder.harness.train.replays import Replays
@@ -81,17 +81,6 @@ class Score:
     def from_plain(cls, tree: dict[str, Any]) -> "Score":
         others = {name: tuple(values) for name, values in tree.get("others", {}).items()}
         return cls(**{name: tuple(values) for name, values in tree.items() if name != "others"}, others=others)
-
-
-class Answers(NamedTuple):
-    """What a model said of one batch."""
-
-    batch: Batch
-    rows_B: Tensor
-    lengths_B: Tensor
-    said_BL: Tensor  # the most probable token at each position; meaningful where scored
-    right_BL: Tensor  # bool; False where nothing is scored
-    nats_BL: Tensor  # float64, minus the log probability of the target; 0 where nothing is scored
 
 
 class Evaluator:

@@ -1,6 +1,7 @@
 """One pass of a model over a batch: its context, its precision, its loss."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,17 @@ from torch import Tensor, nn
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.tasks.base import Batch
+
+
+class Answers(NamedTuple):
+    """What a model said of one batch."""
+
+    batch: Batch
+    rows_B: Tensor
+    lengths_B: Tensor
+    said_BL: Tensor  # the most probable token at each position; meaningful where scored
+    right_BL: Tensor  # bool; False where nothing is scored
+    nats_BL: Tensor  # float64, minus the log probability of the target; 0 where nothing is scored
 
 
 def context(batch: Batch, *, backend: Backend) -> Context:

@@ -11,15 +11,13 @@ Accuracy, exact strings, hits and loss are in every score (harness/train/evaluat
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from chomsky_ladder.harness.config.rooms import open_room
+from chomsky_ladder.harness.train.forward import Answers
 from chomsky_ladder.tasks.base import Task
-
-if TYPE_CHECKING:
-    from chomsky_ladder.harness.train.evaluate import Answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +25,7 @@ class Metric:
     name: str
     about: str
     """What it is a share or a mean of, in a few words."""
-    count: "Callable[[Answers], Tensor]"
+    count: Callable[[Answers], Tensor]
     """Of each string of a batch a number, [B]; sums of whole numbers are exact in any order."""
     per: Literal["strings", "answers"]
     """What the sum over strings is divided by: how many strings there are, or how many scored answers."""

@@ -3,17 +3,13 @@
 answers a b b a, said a b a a     ->     2 of 4
 """
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
+from chomsky_ladder.harness.train.forward import Answers
 from chomsky_ladder.harness.train.metric import Metric, register
 
-if TYPE_CHECKING:
-    from chomsky_ladder.harness.train.evaluate import Answers
 
-
-def answers_before_the_first_wrong_one(answers: "Answers") -> Tensor:
+def answers_before_the_first_wrong_one(answers: Answers) -> Tensor:
     scored_BL = answers.batch.scored_BL
     no_error_BL = (answers.right_BL | ~scored_BL).long().cumprod(1).bool()
     return (no_error_BL & scored_BL).sum(1)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from chomsky_ladder.harness.train.evaluate import Answers
+from chomsky_ladder.harness.train.forward import Answers
 from chomsky_ladder.harness.train.metric import Metric, register
 
 
