@@ -1,4 +1,4 @@
-// A short causal convolution, one filter a channel, from the start, and its way back: models/layers/convolution.py.
+// A short causal convolution, one filter a channel, from the start, and its way back: models/_convolution.py.
 //
 // x and y are [R, B, L, E], weights [R, W, E], biases [R, E].
 

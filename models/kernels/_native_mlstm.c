@@ -1,4 +1,4 @@
-// The mLSTM layer over short inputs between its products: models/scans/mlstm_rows.py has the order and the names.
+// The mLSTM layer over short inputs between its products: models/_mlstm_rows.py has the order and the names.
 //
 // Wide tensors are [B, L, E], gates [B, 2 H, L] with i before f, squares [H, B, L, L], one number a position [B, H, L].
 // `_back` follows each way back; what it adds to a weight's gradient it first sums over the rows of its own.

@@ -1,4 +1,4 @@
-// The selective scan of Mamba-1 and its way back, a row after another: models/scans/selective.py has the equations.
+// The selective scan of Mamba-1 and its way back, a row after another: models/_selective_scan.py has the equations.
 //
 // u, dt and y are [R, B, L, E], B and C [R, B, L, N], A [R, N, E], states [R, B, N, E]. Forward keeps the state that
 // every `chunk` starts from, [R, B, K, N, E]; the way back finds the states in between again, a chunk at a time.

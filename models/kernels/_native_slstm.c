@@ -1,4 +1,4 @@
-// One step of the sLSTM behind its product, and one back: models/scans/slstm.py has the equations and names.
+// One step of the sLSTM behind its product, and one back: models/_slstm.py has the equations and names.
 //
 // A head's gates stand in `parts` places of their own, [H, P, B, 4 K / P], as do the vectors v = (x, h) [H, P, B, V]
 // that they are products of: i and f may read another x than z and o.

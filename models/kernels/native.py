@@ -4,6 +4,9 @@
 type, size and order in memory. The sources beside this file are compiled once for float and once for double, for the
 very processor they are to run on: what is kept goes by the hash of the sources, the flags and what the compiler says of
 itself and of the processor. Without a compiler the models compute the same in plain torch.
+
+The sources' bytes are part of a record's fingerprint, their comments too: those name scans/ and layers/ as they stood
+in models/ before, since a comment is no reason for a resumed run to be called mixed.
 """
 
 import contextlib
