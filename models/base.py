@@ -50,6 +50,9 @@ class ModelConfig(ABC):
     stackable: ClassVar[bool] = True  # forward works under vmap over parameters
     state_growth: ClassVar[Literal["constant", "length"]] = "constant"
     cost: ClassVar[Literal["linear", "n log n", "quadratic"]] = "linear"  # of forward, in the length
+    transition: ClassVar[str] = ""
+    """How its state moves, a name of harness/config/theory.py, which says what is proven of it; several joined by " + "
+    for a stack of several kinds; "" where none fits."""
 
     d_model: int = 128
     """Width of the residual stream."""

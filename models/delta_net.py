@@ -81,6 +81,10 @@ class DeltaNetConfig(ModelConfig):
         require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
         require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
+    @property
+    def transition(self) -> str:
+        return "projection" if self.eigenvalues == "positive" else "reflection"
+
     def block(self, layer: int) -> Block:
         layers = [DeltaRule(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
         for each in layers:

@@ -30,6 +30,14 @@ class GatedDeltaProductConfig(GatedDeltaNetConfig):
             f"{self.name}: num_householders must be at least 1, not {self.num_householders}",
         )
 
+    @property
+    def transition(self) -> str:
+        if self.num_householders == 1:
+            return super().transition
+        if self.eigenvalues == "signed":
+            return "reflections"
+        return "projection" if self.num_householders == 2 else ""  # three projections may turn a little
+
     def rule(self) -> GatedDeltaRule:
         return GatedDeltaRule(self, steps=self.num_householders)
 

@@ -114,6 +114,10 @@ class HGRNConfig(ModelConfig):
         super().__post_init__()
         require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
+    @property
+    def transition(self) -> str:
+        return "diagonal" if self.form == "real" else ""  # complex, of an angle that no token decides
+
     def common_module(self) -> nn.Module:
         return LowerBounds(self.num_blocks, self.d_model)
 

@@ -49,6 +49,7 @@ class ExpandedRecurrence(OneForm):
 @dataclass(frozen=True, kw_only=True)
 class HGRN2Config(ModelConfig):
     name, family, year, paper = "hgrn2", "linear attention", 2024, "2404.07904"
+    transition = "diagonal"
 
     num_heads: int = 2
     """Heads; they divide the width evenly. The published models have 128 channels in each."""

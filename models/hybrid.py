@@ -99,6 +99,11 @@ class HybridConfig(ModelConfig):
         return all(member.stepwise for member in self.members.values())
 
     @property
+    def transition(self) -> str:
+        kinds = {member.transition for member in self.members.values()}
+        return " + ".join(sorted(kinds)) if all(kinds) else ""
+
+    @property
     def stackable(self) -> bool:
         return all(member.stackable for member in self.members.values())
 

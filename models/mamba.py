@@ -104,6 +104,10 @@ class MambaConfig(ModelConfig):
         require(self.dt_rank >= 0, f"{self.name}: dt_rank must not be negative")
 
     @property
+    def transition(self) -> str:
+        return "diagonal" if self.eigenvalues == "positive" else "signed diagonal"
+
+    @property
     def rank(self) -> int:
         return self.dt_rank or -(-self.d_model // 16)
 

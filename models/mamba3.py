@@ -172,6 +172,10 @@ class Mamba3Config(ModelConfig):
         require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
+    def transition(self) -> str:
+        return "diagonal" if self.rotation == "none" else "complex diagonal"
+
+    @property
     def inner_width(self) -> int:
         return self.expansion * self.d_model
 

@@ -79,5 +79,9 @@ class RNNConfig(ModelConfig):
     activation: Activation = "tanh"
     """What each layer's sum passes through; relu is unbounded."""
 
+    @property
+    def transition(self) -> str:
+        return "gated units" if self.activation == "tanh" else "lstm"
+
     def block(self, layer: int) -> Block:
         return CellBlock(RNNCell(self.d_model, activation=self.activation), dropout=self.dropout)

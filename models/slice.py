@@ -135,5 +135,9 @@ class SLiCEConfig(ModelConfig):
             f"{self.name}: d_model={self.d_model} does not split into blocks of {self.block_size}",
         )
 
+    @property
+    def transition(self) -> str:
+        return "signed diagonal" if self.block_size == 1 else "dense blocks"
+
     def block(self, layer: int) -> Block:
         return SLiCEBlock(self)

@@ -64,6 +64,10 @@ class TransformerConfig(ModelConfig):
         require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
+    def transition(self) -> str:
+        return "window" if self.window and self.sees == "past" else "attention"
+
+    @property
     def state_growth(self) -> Literal["constant", "length"]:
         return "constant" if self.window else "length"
 

@@ -290,6 +290,12 @@ class XLSTMConfig(ModelConfig):
         return mlstm, slstm
 
     @property
+    def transition(self) -> str:
+        mlstm, slstm = self.counts
+        kinds = {"diagonal": mlstm, "slstm": slstm and (not mlstm or self.num_blocks > 1)}
+        return " + ".join(kind for kind, there in kinds.items() if there)
+
+    @property
     def mlstm_width(self) -> int:
         """Twice the model's."""
         return -(-2 * self.d_model // 64) * 64

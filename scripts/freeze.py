@@ -8,7 +8,9 @@ again; and a task of another version is refused under it. What is to change beco
 """
 
 import json
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.harness.config.run import Eval, Train
 from chomsky_ladder.harness.train.suite import FOLDER, strings_hash
+from chomsky_ladder.tasks.base import Task
 
 TASKS = (
     *("parity", "even_pairs", "cycle_nav", "mod_arithmetic", "mod_arithmetic_brackets", "solve_equation"),
@@ -26,7 +29,33 @@ TASKS = (
 )
 
 
-def suite() -> dict[str, Any]:
+# name, what it asks, task, settings; from the lowest to the highest
+RUNGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("remember", "the last write", "flip_flop", {}),
+    ("compare ends", "first = last", "even_pairs", {}),
+    ("count mod 2", "parity", "parity", {}),
+    ("count mod 3", "a cycle of three", "cycle_nav", {}),
+    ("compose S3", "a solvable group", "word_problem", {"group": "S3", "inputs": "all"}),
+    ("compose A5", "a group that is not solvable", "word_problem", {}),
+    ("count", "which of two is more", "majority", {}),
+    ("nest", "which bracket closes", "dyck", {}),
+    ("reverse", "a stack, read out", "reverse_string", {}),
+    ("copy", "a queue", "repetition", {}),
+    ("sort", "counters, read out", "bucket_sort", {}),
+    ("recall", "a dictionary", "mqar", {}),
+)
+CLIMB_TASKS: dict[str, dict[str, Any]] = {
+    "cycle_nav": {"cycle": 3},
+    "word_problem": {"group": "A5", "inputs": "generators"},
+    "majority": {"num_symbols": 2},
+    "dyck": {"depth": 64},
+    "reverse_string": {"num_symbols": 2},
+    "repetition": {"num_symbols": 2},
+}
+
+
+def languages() -> dict[str, Any]:
+    """25 languages under the lengths and the budget of xlstm_20k."""
     base = PROTOCOLS["xlstm_20k"]
     train = plain(replaced(Train(), {"lr": base.rates[0], **base.train}, where="train"))
     score = {name: value for name, value in plain(Eval()).items() if not name.startswith("file")}
@@ -35,28 +64,71 @@ def suite() -> dict[str, Any]:
         "source": "25 languages from regular to context-sensitive; lengths, selection and scores as in xlstm_20k",
         "rates": base.rates,
         "seeds": base.seeds,
-        "table": TASKS,
-        "versions": {name: task.version for name, task in tasks.items()},
-        "train": train,
-        "eval": score,
+        **_frozen(tasks, train, score),
         "model": base.model,
         "tasks": {name: plain(task) for name, task in tasks.items()},
-        "strings": {
-            name: strings_hash(task, lengths=tuple(score["lengths"]), seed=score["seed"])
-            for name, task in tasks.items()
-        },
+        "strings": {name: _hash(task, score) for name, task in tasks.items()},
     }
 
 
+def climb() -> dict[str, Any]:
+    """Twelve rungs at a budget that two CPU cores carry; why these numbers: the log under results/climb."""
+    base = PROTOCOLS["xlstm_cpu"]
+    changes = {"steps": 2000, "batch": 32, "curriculum": [10, 20, 40, 40], "lr": RATES[0], "stop_after": 3}
+    train = plain(replaced(Train(), {**base.train, **changes}, where="train"))
+    counts = {"test": 1024, "validation": 128, "every": 200, "extrapolate": [512], "extrapolation": 64}
+    score = {name: value for name, value in plain(replaced(Eval(), counts, where="eval")).items() if "file" not in name}
+    tasks = {}
+    for name in dict.fromkeys(rung[2] for rung in RUNGS):
+        task = find_task(name)(**CLIMB_TASKS.get(name, {}))
+        tasks[name] = replace(task, supervision="dense") if "supervision" in plain(task) else task
+    rungs = [
+        {
+            "name": name,
+            "asks": asks,
+            "task": task,
+            "settings": settings,
+            "strings": _hash(replaced(tasks[task], settings, where="task"), score),
+        }
+        for name, asks, task, settings in RUNGS
+    ]
+    return {
+        "source": "twelve tasks from a memory of one bit to copying: every prefix's answer trained on, a curriculum of "
+        "lengths to 40, 2,000 steps of 32 strings, one size, a stop when validation stays perfect",
+        "rates": RATES,
+        "seeds": 3,
+        **_frozen(tasks, train, score),
+        "params": 100_000,
+        "model": {name: value for name, value in base.model.items() if name != "d_model"},
+        "models": {"mamba2": {"head_dim": 16}},  # at 64 it has 71,000 parameters or 143,000
+        "tasks": {name: plain(task) for name, task in tasks.items()},
+        "rungs": rungs,
+    }
+
+
+RATES = (1e-2, 3e-3)
+SUITES = {"ladder": languages, "climb": climb}
+
+
+def _frozen(tasks: dict[str, Task], train: dict[str, Any], score: dict[str, Any]) -> dict[str, Any]:
+    versions = {name: task.version for name, task in tasks.items()}
+    return {"table": list(tasks), "versions": versions, "train": train, "eval": score}
+
+
+def _hash(task: Task, score: dict[str, Any]) -> str:
+    return strings_hash(task, lengths=tuple(score["lengths"]), seed=score["seed"])
+
+
 def main(words: list[str]) -> int:
-    if len(words) != 1 or not words[0].replace("-", "_").isidentifier():
-        print("freeze.py: a name for the suite, such as ladder-v1, is what it needs", file=sys.stderr)
+    made = re.fullmatch(rf"({'|'.join(SUITES)})-v\d+", words[0]) if len(words) == 1 else None
+    if made is None:
+        print("freeze.py: a name for the suite, such as ladder-v2 or climb-v2, is what it needs", file=sys.stderr)
         return 2
     path = Path(str(FOLDER)) / f"{words[0]}.json"
     if path.exists():
         print(f"freeze.py: {path.name} is frozen: take another name", file=sys.stderr)
         return 2
-    path.write_text(json.dumps(suite(), indent=1) + "\n")
+    path.write_text(json.dumps(SUITES[made[1]](), indent=1) + "\n")
     return 0
 
 

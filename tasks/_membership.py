@@ -58,6 +58,10 @@ class Membership(Classification):
         return (self.dfa.num_states,)
 
     @property
+    def demand(self) -> str:
+        return _monoid.demand(self.dfa.transitions)
+
+    @property
     def facts(self) -> dict[str, str]:
         """The size of the automaton and the class of the language."""
         size = f"{self.dfa.num_states} states, {self.dfa.num_symbols} symbols"

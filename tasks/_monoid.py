@@ -7,6 +7,7 @@ A regular language is star-free, that is first-order definable, iff every group 
 1988). The syntactic monoid is the transition monoid of the minimal automaton.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,6 +22,8 @@ class SyntacticClass(NamedTuple):
     num_elements: int  # incl. the identity, which the empty string makes
     star_free: bool
     solvable: bool  # whether every group in the monoid is
+    abelian: bool  # the same
+    exponent: int  # least number of times that takes any element of any group to its neutral one
 
 
 @lru_cache(maxsize=64)
@@ -36,6 +39,8 @@ def syntactic_class(transitions: tuple[tuple[int, ...], ...]) -> SyntacticClass 
         num_elements=len(monoid),
         star_free=all(len(group) == 1 for group in groups.values()),
         solvable=all(_is_solvable(group, neutral=neutral) for neutral, group in groups.items()),
+        abelian=all(_is_abelian(group, neutral=neutral) for neutral, group in groups.items()),
+        exponent=math.lcm(*(_order(x, neutral=neutral) for neutral, group in groups.items() for x in group)),
     )
 
 
@@ -50,6 +55,22 @@ def facts(transitions: tuple[tuple[int, ...], ...]) -> dict[str, str]:
         "star-free": "yes" if found.star_free else "no",
         "solvable groups": "yes" if found.solvable else "no",
     }
+
+
+def demand(transitions: tuple[tuple[int, ...], ...]) -> str:
+    """What the language asks of a state, by the names of harness/config/theory.py."""
+    found = syntactic_class(transitions)
+    if found is None:
+        return ""
+    if found.star_free:
+        return "star-free"
+    if not found.solvable:
+        return "non-solvable"
+    if not found.abelian:
+        return "solvable"
+    if found.exponent == 2:
+        return "parity"
+    return "" if found.exponent & (found.exponent - 1) == 0 else "cyclic"  # of Z4 and Z8 nothing of its own is known
 
 
 def _generated(generators: Sequence[Map], *, neutral: Map) -> list[Map]:
@@ -92,6 +113,18 @@ def _is_solvable(group: Sequence[Map], *, neutral: Map) -> bool:
             return False
         group = derived
     return True
+
+
+def _is_abelian(group: Sequence[Map], *, neutral: Map) -> bool:
+    generators = _generators(group, neutral=neutral)
+    return all(x.translate(y) == y.translate(x) for x in generators for y in generators)
+
+
+def _order(element: Map, *, neutral: Map) -> int:
+    count, power = 1, element
+    while power != neutral:
+        count, power = count + 1, power.translate(element)
+    return count
 
 
 def _generators(group: Sequence[Map], *, neutral: Map) -> list[Map]:

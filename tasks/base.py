@@ -68,6 +68,8 @@ class Task(ABC):
     level: ClassVar[Level]
     tracks_state: ClassVar[bool] = False
     """Whether its answers ask for the state of an automaton behind many symbols: the table of state tracking has it."""
+    demand: ClassVar[str] = ""
+    """What its language asks of a state, a name of harness/config/theory.py; "" where none fits or it is not known."""
     hard: ClassVar[bool] = False
     """Whether no architecture is known to solve it: the table of hard tasks has it."""
     decode = "parallel"  # without a type: a task's own field of this name keeps its place among the fields

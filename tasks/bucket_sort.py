@@ -24,6 +24,7 @@ FIRST = 1
 @dataclass(frozen=True, kw_only=True)
 class BucketSort(Transduction):
     name, version, level = "bucket_sort", 1, "context_sensitive"
+    demand = "sorting"
 
     num_symbols: int = 10
     """The size of the alphabet."""

@@ -31,6 +31,7 @@ CEILING = 255  # what a counter of the state saturates at
 @dataclass(frozen=True, kw_only=True)
 class CounterLanguage(Classification):
     name, version, level = "counter_language", 1, "counter"
+    demand = "counter"
 
     language: Literal["anbn", "anbncn"] = "anbn"
     """Which language: two blocks of equal length, or three."""

@@ -44,6 +44,12 @@ class CycleNav(Classification):
     def state_sizes(self) -> tuple[int, ...]:
         return (self.cycle,)
 
+    @property
+    def demand(self) -> str:
+        if self.cycle == 2:
+            return "parity"
+        return "cyclic" if self.cycle & (self.cycle - 1) else ""  # of 4, 8 .. nothing of its own is known
+
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         return draw.integers(3, (columns,)) + STAY
 

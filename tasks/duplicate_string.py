@@ -16,6 +16,7 @@ from chomsky_ladder.tasks.repetition import Repetition
 @dataclass(frozen=True, kw_only=True)
 class DuplicateString(Repetition):
     name, version, level = "duplicate_string", 1, "context_sensitive"
+    demand = "copying"
     hard = False
 
     num_symbols: int = 2

@@ -35,6 +35,7 @@ from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Classification
 
 OPEN, CLOSE = 1, 2  # of the first kind; each further kind has the next two tokens
+DEEPEST = 64  # as good as no bound for 256 symbols: hardly a string of them would go deeper
 DIPS_INSIDE = 6  # symbols, at least, of a string ( .. ) of one kind with as many ( as ) that is not balanced
 
 
@@ -55,9 +56,15 @@ class Dyck(Classification):
         least = 2 if self.ask == "close" else 1
         if not least <= self.kinds <= 4:
             raise ValueError(f"dyck: kinds must lie in {least}..4 for ask={self.ask!r}, not {self.kinds}")
-        bounded(self, "depth", 1, 64)
+        bounded(self, "depth", 1, DEEPEST)
         if self.ask == "valid" and self.supervision == "dense":
             raise ValueError("dyck has no answer for a prefix with ask='valid': supervision='dense' is not defined")
+
+    @property
+    def demand(self) -> str:
+        if self.depth < DEEPEST:
+            return "star-free"  # one state for each stack of so many brackets, and no group among their maps
+        return "nesting" if self.kinds > 1 else "counter"
 
     @property
     def vocab(self) -> tuple[str, ...]:

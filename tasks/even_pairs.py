@@ -23,6 +23,7 @@ A, B = 1, 2
 @dataclass(frozen=True, kw_only=True)
 class EvenPairs(Classification):
     name, version, level = "even_pairs", 1, "regular"
+    demand = "star-free"
     tracks_state = True
     vocab: ClassVar[tuple[str, ...]] = ("PAD", "a", "b")
     answers: ClassVar[tuple[int, ...]] = (A, B)

@@ -26,6 +26,7 @@ WRITE, READ, IGNORE, ZERO = 1, 2, 3, 4
 @dataclass(frozen=True, kw_only=True)
 class FlipFlop(Classification):
     name, version, level = "flip_flop", 1, "regular"
+    demand = "star-free"
     tracks_state = True
     vocab: ClassVar[tuple[str, ...]] = ("PAD", "w", "r", "i", "0", "1")
     answers: ClassVar[tuple[int, ...]] = (ZERO, ZERO + 1)

@@ -23,6 +23,7 @@ from chomsky_ladder.tasks.draw import Draw
 @dataclass(frozen=True, kw_only=True)
 class Majority(Counting):
     name, version, level = "majority", 1, "counter"
+    demand = "majority"
 
     tie: Literal["smallest", "unique"] = "smallest"
     """What becomes of a tie: the smallest symbol wins, or it also takes the place of one other symbol of the string."""

@@ -19,6 +19,7 @@ from chomsky_ladder.tasks.base import register
 @dataclass(frozen=True, kw_only=True)
 class MajorityCount(Counting):
     name, version, level = "majority_count", 1, "counter"
+    demand = "majority"
 
     def prefix_answers(self, x_BL: Tensor) -> Tensor:
         return occurrences(x_BL).cummax(1).values.clamp(max=self.num_symbols)

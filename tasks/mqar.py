@@ -30,6 +30,7 @@ NEVER = 1 << 62
 @dataclass(frozen=True, kw_only=True)
 class Mqar(Task):
     name, version, level = "mqar", 1, "none"
+    demand = "recall"
 
     num_keys: int = 64
     """How many keys there are."""

@@ -24,6 +24,7 @@ A, B = 1, 2
 @dataclass(frozen=True, kw_only=True)
 class Parity(Classification):
     name, version, level = "parity", 1, "regular"
+    demand = "parity"
     tracks_state = True
     vocab: ClassVar[tuple[str, ...]] = ("PAD", "a", "b")
     answers: ClassVar[tuple[int, ...]] = (A, B)

@@ -19,6 +19,7 @@ from chomsky_ladder.tasks.layout import Size
 @dataclass(frozen=True, kw_only=True)
 class Repetition(Rearrangement):
     name, version, level = "repetition", 1, "context_sensitive"
+    demand = "copying"
     hard = True
 
     copies: int = 1

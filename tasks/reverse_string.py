@@ -18,6 +18,7 @@ from chomsky_ladder.tasks.base import register
 @dataclass(frozen=True, kw_only=True)
 class ReverseString(Rearrangement):
     name, version, level = "reverse_string", 1, "context_free"
+    demand = "reversal"
     hard = True
 
     def places(self, slot_M: Tensor, size_B1: Tensor) -> Tensor:

@@ -58,10 +58,13 @@ class WordProblem(Classification):
         return (len(self.answers),)
 
     @property
+    def demand(self) -> str:
+        return _monoid.demand(_transitions(self.group))
+
+    @property
     def facts(self) -> dict[str, str]:
         """The class of the group."""
-        group = _group(self.group)
-        return _monoid.facts(tuple(map(tuple, group.table[:, group.generators].tolist())))
+        return _monoid.facts(_transitions(self.group))
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         if self.inputs == "all":
@@ -104,6 +107,12 @@ def _group(name: Group) -> _Group:
 
 def _is_even(x: Sequence[int]) -> bool:
     return sum(before > after for before, after in combinations(x, 2)) % 2 == 0
+
+
+def _transitions(name: Group) -> tuple[tuple[int, ...], ...]:
+    """What its two generators do to every element."""
+    group = _group(name)
+    return tuple(map(tuple, group.table[:, group.generators].tolist()))
 
 
 @lru_cache(maxsize=8)

@@ -8,6 +8,22 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+SIZED_AT = 16
+"""Tokens of the vocabulary at which `Protocol.params` are counted, so that a model is one config on every task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One task of a climb (harness/climb), with the settings that set it apart from the protocol's own of that task."""
+
+    name: str
+    asks: str
+    """What a model has to do, in two or three words."""
+    task: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    strings: str
+    """A hash of its first test strings (harness/train/suite.py)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
@@ -24,14 +40,19 @@ class Protocol:
     eval: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     """Settings of every model that has them; one model's own go under its name in `models`."""
+    params: int = 0
+    """The active parameters that every model's widths bring it nearest to, counted at SIZED_AT; 0: widths as set."""
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     """Settings of every task that has them and admits the value."""
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """One task's own; `model` among them holds what it changes there."""
     versions: dict[str, int] = field(default_factory=dict)
     """Of a frozen suite: the versions of its tasks; another one is refused."""
     strings: dict[str, str] = field(default_factory=dict)
     """Of a frozen suite: a hash of each task's first test strings (harness/train/suite.py)."""
+    rungs: tuple[Rung, ...] = ()
+    """Of a climb: its tasks from the lowest to the highest."""
 
 
 _XLSTM = {"batch": 256, "betas": [0.9, 0.99], "weight_decay": 0.1, "warmup": 0.1, "lr_final": 1e-5, "precision": "bf16"}
@@ -184,6 +205,7 @@ def _suites() -> dict[str, Protocol]:
     trees: dict[str, dict[str, Any]] = {file.name.removesuffix(".json"): json.loads(file.read_text()) for file in found}
     for tree in trees.values():
         tree |= {key: tuple(tree[key]) for key in ("rates", "table") if key in tree}
+        tree["rungs"] = tuple(Rung(**rung) for rung in tree.get("rungs", ()))
     return {name: Protocol(**tree) for name, tree in trees.items()}
 
 

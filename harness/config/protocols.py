@@ -9,13 +9,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from chomsky_ladder.harness.config.parts import plain, replaced
-from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol
+from chomsky_ladder.harness.config.parts import default_settings, plain, replaced
+from chomsky_ladder.harness.config.presets import PROTOCOLS, SIZED_AT, Protocol
 from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.config.sizing import sized
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.tasks.base import Task
+
+WIDTHS = ("d_model", "d_inner")  # what a number of parameters decides (harness/config/sizing.py)
 
 
 def find_protocol(name: str) -> Protocol:
@@ -36,14 +39,19 @@ def _preset(task_cls: type[Task], model_cls: type[ModelConfig], protocol: str) -
     _refuse_other_version(preset, task_cls, protocol)
     of_task = preset.tasks.get(task_cls.name, {})
     of_model = {**preset.model, **preset.models.get(model_cls.name, {}), **of_task.get("model", {})}
+    task = _applied_to_task(task_cls(), preset.task | {k: v for k, v in of_task.items() if k != "model"})
     train, score = {"lr": preset.rates[0], **preset.train}, preset.eval
+    if stages := train.get("curriculum"):  # those too short for any string of the task are left out
+        shortest = train.get("lengths", plain(Train())["lengths"])[0]
+        train["curriculum"] = [stage for stage in stages if task.legal_lengths(shortest, stage)]
     if task_cls.own_lengths:
         own = list(task_cls.own_lengths)
         train = {**train, "lengths": own, "curriculum": []}
         score = {**score, "lengths": own, "bins": sorted(set(own)), "extrapolate": []}
+    model = replaced(model_cls(), {k: v for k, v in of_model.items() if k in plain(model_cls())}, where="model")
     return Run(
-        task=_applied_to_task(task_cls(), preset.task | {k: v for k, v in of_task.items() if k != "model"}),
-        model=replaced(model_cls(), {k: v for k, v in of_model.items() if k in plain(model_cls())}, where="model"),
+        task=task,
+        model=matched(model, preset),
         train=replaced(Train(), train, where="train"),
         eval=replaced(Eval(), score, where="eval"),
         protocol=protocol,
@@ -68,6 +76,14 @@ def _applied_to_task(task: Task, changes: dict[str, Any]) -> Task:
     return task
 
 
+def matched(model: ModelConfig, preset: Protocol) -> ModelConfig:
+    """The model with the widths that the protocol's number of parameters asks for, if it asks for one."""
+    if not preset.params:
+        return model
+    usual = {name: value for name, value in default_settings(type(model)).items() if name == "d_inner"}
+    return sized(replaced(model, usual, where="model"), vocab=SIZED_AT, target=preset.params)
+
+
 def grid(task: str, model: str, *, protocol: str = "xlstm_20k") -> list[Run]:
     """All the runs behind one cell of a protocol's table: every rate with every seed."""
     preset, base = find_protocol(protocol), preset_run(task, model, protocol=protocol)
@@ -81,11 +97,15 @@ def grid(task: str, model: str, *, protocol: str = "xlstm_20k") -> list[Run]:
 def identity_of(run: Run) -> Identity:
     """The names of a run's parts, and what differs from its protocol's preset in any of them."""
     preset = _preset(type(run.task), type(run.model), run.protocol)
-    settings = _changes("train", preset.train, run.train, ignore=("lr",))
-    settings |= _changes("eval", preset.eval, run.eval, ignore=("file", "file_sha256"))
+    model = plain(preset.model)
+    if PROTOCOLS[run.protocol].params:  # the widths that go with its other settings are no choice of the run's
+        at_size = plain(matched(run.model, PROTOCOLS[run.protocol]))
+        model |= {name: at_size[name] for name in WIDTHS if name in at_size}
+    settings = _changes("train", plain(preset.train), run.train, ignore=("lr",))
+    settings |= _changes("eval", plain(preset.eval), run.eval, ignore=("file", "file_sha256"))
     settings |= {"eval.file_sha256": run.eval.file_sha256} if run.eval.file_sha256 else {}
-    settings |= _version("task", run.task) | _changes("task", preset.task, run.task, ignore=run.task.outside_identity)
-    settings |= _version("model", run.model) | _changes("model", preset.model, run.model)
+    settings |= _version("task", run.task) | _changes("task", plain(preset.task), run.task, run.task.outside_identity)
+    settings |= _version("model", run.model) | _changes("model", model, run.model)
     return Identity(run.protocol, run.task.name, run.model.name, settings)
 
 
@@ -100,12 +120,14 @@ def columns_of(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         **identity.plain(),
         "traits": " ".join(name for name in ("tracks_state", "hard") if getattr(run.task, name)),
+        "transition": run.model.transition,
+        "demand": run.task.demand,
     }
 
 
-def _changes(part: str, before: Any, after: Any, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
-    old, new = plain(before), plain(after)
-    return {f"{part}.{name}": new[name] for name in new if name not in ignore and new[name] != old[name]}
+def _changes(part: str, before: dict[str, Any], after: Any, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
+    new = plain(after)
+    return {f"{part}.{name}": new[name] for name in new if name not in ignore and new[name] != before[name]}
 
 
 def _version(part: str, of: Task | ModelConfig) -> dict[str, int]:

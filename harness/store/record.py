@@ -32,6 +32,8 @@ class Record(BaseModel):
     model_name: str
     settings: str
     traits: str = ""
+    transition: str = ""
+    demand: str = ""
     lr: float
     seed: int
     status: str
@@ -97,8 +99,8 @@ class Record(BaseModel):
 
     @classmethod
     def _made(cls, result: dict[str, Any], history: list[dict[str, Any]]) -> "Record":
-        names = ("run_id", "protocol", "task", "level", "model", *IDENTITY, "traits", "lr", "seed")
-        later = (*IDENTITY, "traits")  # the first results have labels alone
+        later = (*IDENTITY, "traits", "transition", "demand")  # the first results have labels alone
+        names = ("run_id", "protocol", "task", "level", "model", *later, "lr", "seed")
         head = {name: result[name] for name in names if name in result or name not in later}
         made = result["provenance"]
         code = {"commit": made["commit"], "dirty": made["dirty"]}

@@ -38,6 +38,9 @@ def test_a_preset_reaches_every_task_and_model(protocol: str) -> None:
         of_task = {name: value for name, value in preset.tasks.get(task, {}).items() if name != "model"}
         assert plain(run.task) | of_task == plain(run.task)
         own = {"lengths", "curriculum", "bins", "extrapolate"} if run.task.own_lengths else set()
+        stages = [most for most in preset.train.get("curriculum", []) if run.task.legal_lengths(3, most)]
+        assert own or list(run.train.curriculum) == stages
+        own |= {"curriculum"}
         train, score = ({k: v for k, v in part.items() if k not in own} for part in (preset.train, preset.eval))
         assert plain(run.train) | {**train, "lr": preset.rates[0]} == plain(run.train)
         assert plain(run.eval) | score == plain(run.eval)
@@ -159,7 +162,7 @@ def test_a_label_says_the_version_from_the_second_on(
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^unknown protocol 'xlstm_20'; did you mean xlstm_20k"):
         find_protocol("xlstm_20")
-    with pytest.raises(ValueError, match=r"^unknown protocol 'zzz'; there are xlstm, .*quick, ladder-v1$"):
+    with pytest.raises(ValueError, match=r"^unknown protocol 'zzz'; there are xlstm, .*quick, climb-v1, ladder-v1$"):
         preset_run("parity", "lstm", protocol="zzz")
 
 

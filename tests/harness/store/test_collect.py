@@ -32,6 +32,8 @@ def test_a_finished_run_becomes_a_record(tmp_path: Path) -> None:
         "model_name": "lstm",
         "settings": '{"eval.test":9,"model.d_model":16}',
         "traits": "tracks_state",
+        "transition": "lstm",
+        "demand": "parity",
         "lr": 1e-2,
         "seed": 7,
         "status": "done",

@@ -1,0 +1,47 @@
+"""The runs of a climb: every rung of a protocol at each of its rates with each of its seeds, for one model.
+
+climb_runs(find_model("lstm")())      12 rungs x 2 rates x 3 seeds = 72 runs, the first seed of all rungs first
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from chomsky_ladder.harness.config.parts import replaced
+from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol
+from chomsky_ladder.harness.config.protocols import find_protocol, matched, preset_run
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.models.base import ModelConfig
+
+CLIMB = "climb-v1"
+
+
+def climb_protocol(name: str) -> Protocol:
+    """A protocol that has rungs; any other is refused."""
+    protocol = find_protocol(name)
+    if not protocol.rungs:
+        there = ", ".join(key for key, value in PROTOCOLS.items() if value.rungs)
+        raise ValueError(f"{name} is no climb; there is {there}")
+    return protocol
+
+
+def climber(model: type[ModelConfig], changes: dict[str, Any] | None = None, *, protocol: str = CLIMB) -> ModelConfig:
+    """The model at the protocol's size, with some settings changed before it is brought there."""
+    rungs = climb_protocol(protocol).rungs
+    usual = preset_run(rungs[0].task, model.name, protocol=protocol).model
+    changed = replaced(usual, changes or {}, where="model")
+    widths = {"d_model", "d_inner"} & set(changes or {})
+    return changed if widths else matched(changed, find_protocol(protocol))
+
+
+def climb_runs(model: ModelConfig, *, protocol: str = CLIMB, seeds: int = 0) -> list[Run]:
+    """All runs of a model's climb; `seeds` in place of the protocol's number."""
+    found = climb_protocol(protocol)
+    runs = []
+    for seed in range(seeds or found.seeds):
+        for rung in found.rungs:
+            base = preset_run(rung.task, model.name, protocol=protocol, seed=seed)
+            task = replaced(base.task, rung.settings, where="task")
+            for rate in found.rates:
+                train = replace(base.train, lr=rate, lr_final=min(rate, base.train.lr_final))
+                runs.append(replace(base, task=task, model=model, train=train))
+    return runs

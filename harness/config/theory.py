@@ -1,0 +1,93 @@
+"""What is proven of a way to move a state and of what a language asks: can, cannot, or open.
+
+    verdict("diagonal", "parity")     cannot   Sarrof et al. 2024: at finite precision exactly the star-free languages
+    verdict("lstm", "majority")       can      Weiss et al. 2018: it counts without bound
+
+A model declares its `transition` (models/base.py), a task its `demand` (tasks/base.py), both with their settings; the
+results are in harness/config/theorems.py. "Can" says that weights exist, not that training finds them. A stack of
+blocks of several kinds can what one of them can, for a block may leave the stream alone; it cannot what all of them
+cannot where one bound, that of constant-depth threshold circuits, holds for them together; all else is open.
+"""
+
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from chomsky_ladder.harness.config.theorems import RESULTS
+
+Word = Literal["can", "cannot", "open"]
+
+JOIN = " + "  # between the transitions of a stack of several kinds
+
+TRANSITIONS: dict[str, str] = {
+    "attention": "softmax attention over all positions it may see",
+    "window": "softmax attention over the last few positions",
+    "diagonal": "diagonal, with eigenvalues in [0, 1] that depend on the token",
+    "fixed diagonal": "diagonal, with eigenvalues in [0, 1] that are the same at every token",
+    "fixed linear": "linear and the same at every token, with complex eigenvalues",
+    "signed diagonal": "diagonal, with real eigenvalues in [-1, 1] that depend on the token",
+    "complex diagonal": "diagonal, with complex eigenvalues that depend on the token",
+    "projection": "the identity less a projection that depends on the token, eigenvalues in [0, 1]",
+    "reflection": "the identity less up to twice a projection, eigenvalues in [-1, 1]",
+    "reflections": "a product of several reflections a token",
+    "generalised delta": "a diagonal less a matrix of rank one, eigenvalues above -1",
+    "dense blocks": "blocks of full matrices that depend on the token",
+    "gated units": "non-linear, in numbers that cannot leave [-1, 1]",
+    "lstm": "non-linear, with cells that can count",
+    "slstm": "non-linear, with exponential gates and a normaliser",
+    "stack": "a non-linear controller with stacks",
+    "tape": "a non-linear controller with a tape",
+    "memory": "a non-linear controller with a memory of a fixed number of rows",
+}
+
+DEMANDS: dict[str, str] = {
+    "star-free": "a finite automaton without groups",
+    "parity": "counting modulo 2",
+    "cyclic": "counting modulo m, which is no power of 2",
+    "solvable": "a solvable group that is not commutative",
+    "non-solvable": "a group that is not solvable: complete for NC1",
+    "majority": "comparing two counts",
+    "counter": "counting without bound, to compare exactly",
+    "nesting": "a stack without bound",
+    "reversal": "the whole string, last symbol first",
+    "copying": "the whole string, first symbol first",
+    "sorting": "the count of every symbol, read out in order",
+    "recall": "a dictionary",
+}
+
+
+class Verdict(NamedTuple):
+    word: Word
+    """Whether weights exist that do it at every length."""
+    why: str
+    """The paper and what it assumes; what the question hangs on, where it is open."""
+
+
+NOT_DECLARED = Verdict("open", "no transition or demand is declared")
+NO_RESULT = Verdict("open", "no result that we know of")
+
+
+@lru_cache(maxsize=4096)
+def verdict(transition: str, demand: str) -> Verdict:
+    """Of a transition, or several joined by " + ", on a demand; either may be empty: not declared."""
+    if not transition or not demand:
+        return NOT_DECLARED
+    kinds = transition.split(JOIN)
+    found = [_of_one(kind, demand) for kind in kinds]
+    for kind, one in zip(kinds, found, strict=True):
+        if one.word == "can":
+            return one if len(kinds) == 1 else Verdict("can", f"{kind}: {one.why}")
+    if len(kinds) == 1:
+        return found[0]
+    if demand == "non-solvable" and all("TC0" in one.why and one.word == "cannot" for one in found):
+        return Verdict("cannot", "each kind of block is in TC0 at precision log n, and so is the stack")
+    return Verdict("open", "a stack of several kinds, none of which is known to do it alone")
+
+
+def known(transition: str) -> bool:
+    """Whether the table has what a model declares; nothing declared is nothing wrong."""
+    return not transition or all(kind in TRANSITIONS for kind in transition.split(JOIN))
+
+
+def _of_one(transition: str, demand: str) -> Verdict:
+    found = RESULTS.get((transition, demand))
+    return Verdict(*found) if found else NO_RESULT

@@ -1,0 +1,136 @@
+"""The picture of a climb: models by how their state moves, rungs from the lowest, a cell for the seeds that hold one.
+
+A cell is filled as far as seeds hold it; the corner is what theory says. Its frame tells where the two do not agree.
+"""
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
+
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.theory import TRANSITIONS
+from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
+from chomsky_ladder.harness.figures.style import FAINT, INK, MUTED, SMALL, WIDTH, at, caption, head, labels, on
+from chomsky_ladder.harness.stats.cell_stats import SOLVED
+from chomsky_ladder.harness.stats.climb import climbs, longest
+
+HELD, GAP, ODD = "#0072B2", "#E69F00", "#CC79A7"  # learnt; can, and not learnt; cannot, and yet held
+CORNERS = {"can": "#009E73", "cannot": "#D55E00"}
+
+_SIDE, _ROW, _TOP = 1.75, 0.25, 0.62  # inches: the models' names, a model, the rungs' names
+_COLUMNS = ("protocol", "transition", "model", "place", "rung", "held", "n", "median", "theory", "meeting")
+_UNKNOWN = "not declared"
+
+
+def climb(scene: Scene) -> pd.DataFrame:
+    """A row for every model and rung that was run, in the picture's order."""
+    found = climbs(scene.cells)
+    if not found:
+        return rows_of([], _COLUMNS)
+    where = longest(PROTOCOLS[scene.protocol])
+    order = [*TRANSITIONS, *sorted({one.transition for one in found} - {*TRANSITIONS, ""}), ""]
+    found.sort(key=lambda one: order.index(one.transition))  # stable: the highest climbers of each kind first
+    rows: list[dict[str, Any]] = []
+    for one in found:
+        for place, step in enumerate(one.steps):
+            if step.n:
+                names = {"transition": one.transition or _UNKNOWN, "model": one.model, "rung": step.rung.name}
+                seen = {"held": step.held, "n": step.n, "median": step.at(where)}
+                verdict = {"theory": step.theory.word, "meeting": step.meeting}
+                rows.append({"protocol": scene.protocol, "place": place, **names, **seen, **verdict})
+    return rows_of(rows, _COLUMNS)
+
+
+def draw(data: pd.DataFrame, scene: Scene) -> Figure:
+    rungs = [rung.name for rung in PROTOCOLS[scene.protocol].rungs]
+    models = list(dict.fromkeys(data["model"]))
+    kind_of = dict(zip(data["model"], data["transition"], strict=True))
+    kinds = list(dict.fromkeys(data["transition"]))
+    tall = len(models) + 0.75 * len(kinds)  # rows, with a line of words over every kind
+    fig = Figure(figsize=(WIDTH, _TOP + tall * _ROW))
+    ax = at(fig, _SIDE, _TOP, WIDTH - _SIDE, tall * _ROW)
+    ax.set(xlim=(0, len(rungs)), ylim=(tall, 0))
+    ax.axis("off")
+    for place, rung in enumerate(rungs):
+        ax.text(place + 0.42, -0.25, rung, rotation=38, ha="left", va="bottom", size=SMALL, color=INK)
+    names, y, last = labels(models, width=26), 0.0, None
+    for model in models:
+        if kind_of[model] != last:
+            last = kind_of[model]
+            ax.text(-_left(ax), y + 0.5, _shown(last), ha="left", va="center", size=SMALL, color=MUTED, style="italic")
+            y += 0.75
+        ax.text(-0.12, y + 0.5, names[model], ha="right", va="center", color=INK)
+        of_model = data[data["model"] == model].set_index("place")
+        for place in range(len(rungs)):
+            _cell(ax, of_model.loc[place] if place in of_model.index else None, x=place, y=y)
+        y += 1
+    head(fig, "How far up does a model get?", scene)
+    seeds = f"{data['n'].min()}" if data["n"].nunique() == 1 else f"{data['n'].min()} to {data['n'].max()}"
+    bottom = _TOP + tall * _ROW + 0.08
+    _key(at(fig, 0, bottom, WIDTH, 0.24))
+    caption(
+        fig,
+        bottom + 0.34,
+        f"k/n: of n seeds ({seeds} a cell) so many hold the rung, that is scaled accuracy of {SOLVED:g} or more at "
+        f"lengths {longest(PROTOCOLS[scene.protocol])}, at the learning rate chosen on validation; a box is filled as "
+        "far. Corner: what is proven of the way the state moves, at any length; it says that weights exist, not that "
+        "training finds them. Frame: most seeds do what theory excludes, or do not what it allows. Dotted: not run.",
+    )
+    return fig
+
+
+def _left(ax: Axes) -> float:
+    """The width of the names, in rungs."""
+    whole = WIDTH - _SIDE
+    return _SIDE * ax.get_xlim()[1] / whole
+
+
+def _shown(transition: str) -> str:
+    return f"{transition}: {TRANSITIONS[transition]}" if transition in TRANSITIONS else transition
+
+
+def _cell(ax: Axes, row: pd.Series | None, *, x: float, y: float) -> None:
+    left, top, wide, high = x + 0.05, y + 0.1, 0.9, 0.8
+    if row is None:
+        ax.add_patch(Rectangle((left, top), wide, high, fill=False, edgecolor=FAINT, lw=0.6, linestyle=":"))
+        return
+    share = row["held"] / row["n"]
+    frame = {"can, not learnt": GAP, "cannot, yet held": ODD}.get(row["meeting"], FAINT)
+    ax.add_patch(Rectangle((left, top), wide, high, facecolor="white", lw=0))
+    ax.add_patch(Rectangle((left, top), wide * share, high, facecolor=HELD, lw=0, alpha=0.35 + 0.65 * share))
+    thick = 0.6 if frame == FAINT else 1.6
+    ax.add_patch(Rectangle((left, top), wide, high, fill=False, edgecolor=frame, lw=thick, zorder=3))
+    if row["theory"] in CORNERS:
+        corner = [(left + wide, top), (left + wide, top + 0.34), (left + wide - 0.2, top)]
+        ax.add_patch(Polygon(corner, closed=True, facecolor=CORNERS[row["theory"]], lw=0, zorder=4))
+    ink = on(HELD) if share > 0.5 else MUTED
+    ax.text(x + 0.5, y + 0.53, f"{row['held']}/{row['n']}", ha="center", va="center", size=SMALL, color=ink, zorder=5)
+
+
+def _key(ax: Axes) -> None:
+    ax.set(xlim=(0, 12), ylim=(1, 0))
+    ax.axis("off")
+    for i, (word, colour) in enumerate(CORNERS.items()):
+        x = 0.1 + 1.75 * i
+        ax.add_patch(Polygon([(x, 0.2), (x + 0.25, 0.2), (x + 0.25, 0.85)], closed=True, facecolor=colour, lw=0))
+        ax.text(x + 0.35, 0.52, f"theory: {word}", va="center", size=SMALL, color=INK)
+    for i, (text, colour) in enumerate((("can, and most seeds do not", GAP), ("cannot, and yet most seeds do", ODD))):
+        x = 4.0 + 3.2 * i
+        box = FancyBboxPatch((x, 0.2), 0.3, 0.6, boxstyle="square,pad=0", facecolor="white", edgecolor=colour, lw=1.6)
+        ax.add_patch(box)
+        ax.text(x + 0.45, 0.52, text, va="center", size=SMALL, color=INK)
+
+
+register(
+    Plot(
+        name="climb",
+        title="How far up does a model get?",
+        data=climb,
+        draw=draw,
+        why_not="the protocol has no rungs",
+        rank=0,
+    )
+)

@@ -1,0 +1,190 @@
+"""A climb, from its records: how many seeds of a model hold each rung, and what theory said of that.
+
+A seed holds a rung where its scaled accuracy on the longest strings of the test is at least 0.9, at the rate that
+validation chose. A cell is k of n, never a mean: seeds stand at 0 or at 1. Beside it stands the verdict on the model's
+way to move its state (harness/config/theory.py), and how the two agree:
+
+    can, and learnt        can, and not learnt (training did not find it)
+    cannot, and not learnt        cannot, and yet held (look: a shortcut, or a solution for these lengths)
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+import pandas as pd
+
+from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol, Rung
+from chomsky_ladder.harness.config.theory import Verdict, verdict
+from chomsky_ladder.harness.stats.cell_stats import SOLVED
+from chomsky_ladder.harness.stats.view import Cell, cells_of
+
+Meeting = Literal["can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open"]
+MEETINGS: tuple[Meeting, ...] = ("can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open")
+
+SIGNS = {"can": "✓", "cannot": "✗", "open": "·"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A model on a rung."""
+
+    rung: Rung
+    cell: Cell | None
+    """None: not run."""
+    scores: tuple[float, ...] = ()
+    """Scaled accuracy on the longest test strings, a run each; 0 for one that did not finish."""
+
+    @property
+    def n(self) -> int:
+        return len(self.scores)
+
+    @property
+    def held(self) -> int:
+        return sum(score >= SOLVED for score in self.scores)
+
+    @property
+    def holds(self) -> bool:
+        """Whether most seeds do."""
+        return 2 * self.held > self.n
+
+    @property
+    def theory(self) -> Verdict:
+        if self.cell is None or not self.cell.runs:
+            return Verdict("open", "not run")
+        row = self.cell.runs[0]
+        return verdict(str(row.get("transition") or ""), str(row.get("demand") or ""))
+
+    @property
+    def meeting(self) -> Meeting:
+        """How theory and practice agree."""
+        found: dict[tuple[str, bool], Meeting] = {
+            ("can", True): "can, learnt",
+            ("can", False): "can, not learnt",
+            ("cannot", False): "cannot, not learnt",
+            ("cannot", True): "cannot, yet held",
+        }
+        return found.get((self.theory.word, self.holds), "open")
+
+    def at(self, lengths: str) -> float | None:
+        """The median over seeds of the scaled accuracy at a bin or a length, `225..256` or `512`."""
+        if self.cell is None:
+            return None
+        found = [self.cell.scaled(_measured(run).get(lengths)) for run in self.cell.runs]
+        there = [value for value in found if value is not None]
+        return median(there) if there else None
+
+    @property
+    def in_training(self) -> float | None:
+        """The median at the lengths of training."""
+        found = [self.cell.scaled(run["in_distribution"]) for run in self.cell.runs] if self.cell else []
+        there = [value for value in found if value is not None]
+        return median(there) if there else None
+
+    @property
+    def learnt_at(self) -> int | None:
+        """The first validation at 99 % of most of its seeds; None: fewer got there."""
+        runs = self.cell.runs if self.cell else ()
+        steps = sorted(int(run["steps_to_99"]) for run in runs if not pd.isna(run["steps_to_99"]))
+        return steps[self.n // 2] if len(steps) > self.n // 2 else None
+
+
+@dataclass(frozen=True)
+class Climb:
+    """A model on all rungs of a protocol."""
+
+    model: str
+    """Its label."""
+    name: str
+    steps: tuple[Step, ...]
+
+    @property
+    def transition(self) -> str:
+        """How its state moves; the same on every rung."""
+        return next(
+            (str(step.cell.runs[0]["transition"] or "") for step in self.steps if step.cell and step.cell.runs), ""
+        )
+
+    @property
+    def held(self) -> int:
+        return sum(step.holds for step in self.steps if step.n)
+
+    @property
+    def run(self) -> int:
+        """How many rungs were."""
+        return sum(step.n > 0 for step in self.steps)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.run == len(self.steps)
+
+
+def longest(protocol: Protocol) -> str:
+    """The bin in which a rung is held or not."""
+    bins = protocol.eval["bins"]
+    return f"{bins[-2] + 1}..{bins[-1]}"
+
+
+def climbs(cells: Sequence[Cell]) -> list[Climb]:
+    """Every model with a cell of the protocol of these cells, by how many rungs it holds; none if that has no rungs.
+
+    Runs with other settings of training or scoring than the protocol's are another protocol's (their label says so).
+    """
+    protocol = PROTOCOLS.get(cells[0].stats.protocol) if cells else None
+    if protocol is None or not protocol.rungs:
+        return []
+    by_model: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        rung = rung_of(cell.stats.identity.task_name, cell.stats.identity.settings, protocol)
+        if rung is not None:
+            by_model.setdefault(cell.stats.model, {})[rung.name] = cell
+    found = []
+    for model, on in by_model.items():
+        steps = tuple(_step(rung, on.get(rung.name), longest(protocol)) for rung in protocol.rungs)
+        found.append(Climb(model, next(iter(on.values())).stats.identity.model_name, steps))
+    return sorted(found, key=lambda climb: (-climb.held, -_share(climb), climb.model))
+
+
+def climbs_of(records: pd.DataFrame, protocol: str) -> list[Climb]:
+    """The same from records of any protocols."""
+    of_it = records[records["protocol"] == protocol]
+    return climbs(cells_of(of_it)) if len(of_it) else []
+
+
+def rung_of(task: str, settings: dict[str, Any], protocol: Protocol) -> Rung | None:
+    """Which rung a task with these settings is; None: the protocol has it not."""
+    own = {key.removeprefix("task."): value for key, value in settings.items() if key.startswith("task.")}
+    usual = protocol.tasks.get(task, {})
+    for rung in protocol.rungs:
+        if rung.task == task and own == {key: value for key, value in rung.settings.items() if usual.get(key) != value}:
+            return rung
+    return None
+
+
+def _step(rung: Rung, cell: Cell | None, where: str) -> Step:
+    if cell is None:
+        return Step(rung, None)
+    found = [cell.scaled(_measured(run).get(where)) for run in cell.runs]
+    lost = cell.stats.diverged + cell.stats.failed
+    return Step(rung, cell, (*(0.0 if value is None else value for value in found), *([0.0] * lost)))
+
+
+def _measured(run: dict[str, Any]) -> dict[str, float]:
+    return json.loads(run["test_bins"]) | json.loads(run["extrapolation"])
+
+
+def _share(climb: Climb) -> float:
+    """Of all seeds, those that hold their rung."""
+    return sum(step.held for step in climb.steps) / max(1, sum(step.n for step in climb.steps))
+
+
+def nearest(climb: Climb, others: Sequence[Climb]) -> list[Climb]:
+    """The others, those first whose share of seeds on the rungs that both have run differs least."""
+
+    def distance(other: Climb) -> float:
+        pairs = [(a, b) for a, b in zip(climb.steps, other.steps, strict=True) if a.n and b.n]
+        return sum(abs(a.held / a.n - b.held / b.n) for a, b in pairs) / len(pairs) if pairs else float("inf")
+
+    return sorted((other for other in others if other.model != climb.model), key=distance)

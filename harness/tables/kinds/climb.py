@@ -1,0 +1,91 @@
+"""The table of a climb: how many seeds of each model hold each rung, beside what theory says of it.
+
+lstm    3/3 ✓    2/3 ✓    0/3 ✗        of three seeds so many hold it; ✓ can, ✗ cannot, · open
+"""
+
+from collections import Counter
+
+import pandas as pd
+
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.stats.cell_stats import SOLVED
+from chomsky_ladder.harness.stats.climb import MEETINGS, SIGNS, Climb, Step, climbs, longest
+from chomsky_ladder.harness.stats.view import cells_of
+from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
+from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
+
+COLUMNS = (
+    *("protocol", "model", "rung", "asks", "task", "held", "n", "median", "median_512", "in_training", "learnt_at"),
+    *("theory", "why", "meeting"),
+)
+
+
+def has_rungs(row: Row) -> bool:
+    protocol = PROTOCOLS.get(row["protocol"])  # by its label: other settings are another protocol
+    return protocol is not None and bool(protocol.rungs)
+
+
+def climb(records: pd.DataFrame) -> Made:
+    found = climbs(cells_of(records))
+    if not found:
+        return Made((), pd.DataFrame(columns=list(COLUMNS)))
+    label = str(records["protocol"].iloc[0])
+    return Made((_rungs(found, label), _meetings(found, label)), _data(found, label))
+
+
+def step_text(step: Step) -> str:
+    return f"{step.held}/{step.n} {SIGNS[step.theory.word]}"
+
+
+def _rungs(found: list[Climb], label: str) -> Sheet:
+    where = longest(PROTOCOLS[label])
+    rungs = [step.rung for step in found[0].steps]
+    lines = []
+    for one in found:
+        entries = [Entry((step_text(step),), bold=step.holds) if step.n else DASH for step in one.steps]
+        lines.append(Line(one.model, (Entry((f"{one.held}/{one.run}",)), *entries)))
+    lead = (
+        f"Seeds that hold a rung, of those run: scaled accuracy at lengths {where} of {SOLVED:g} or more, at the "
+        "learning rate chosen on validation. Bold: most do. Theory: ✓ can, ✗ cannot, · open.",
+    )
+    columns = (Column("rungs"), *(Column(rung.name, remark=rung.asks) for rung in rungs))
+    return Sheet(label, lead, "model", columns, tuple(lines), ())
+
+
+def _meetings(found: list[Climb], label: str) -> Sheet:
+    """How often theory and practice agree, by rung."""
+    lines = []
+    for place, step in enumerate(found[0].steps):
+        counts = Counter(one.steps[place].meeting for one in found if one.steps[place].n)
+        lines.append(Line(step.rung.name, tuple(Entry((str(counts[meeting]),)) for meeting in MEETINGS)))
+    lead = (
+        "Theory beside practice: models of each kind, by rung. A model has learnt a rung where most seeds hold it.",
+    )
+    return Sheet(f"{label}: theory", lead, "rung", tuple(map(Column, MEETINGS)), tuple(lines), ())
+
+
+def _data(found: list[Climb], label: str) -> pd.DataFrame:
+    where = longest(PROTOCOLS[label])
+    rows = [
+        (
+            *(label, one.model, step.rung.name, step.rung.asks, step.rung.task, step.held, step.n),
+            *(step.at(where), step.at("512"), step.in_training, step.learnt_at, *step.theory, step.meeting),
+        )
+        for one in found
+        for step in one.steps
+        if step.n
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"learnt_at": "Int64"})
+
+
+register(
+    Kind(
+        name="climb",
+        about="how many seeds of each model hold each rung of a climb, beside what theory says",
+        make=climb,
+        wants=has_rungs,
+        subject="a protocol with rungs (climb-v1)",
+        when=lambda records: any(has_rungs(row) for row in records.to_dict("records")),
+        rank=0,
+    )
+)
