@@ -59,6 +59,8 @@ class Plot:
     draw: "Callable[[pd.DataFrame, Scene], Figure]"
     why_not: str | Callable[[Scene], str]
     """Said where there is nothing to show."""
+    when: Callable[[Scene], bool] = lambda scene: True
+    """Whether it is about the protocol at all; where it is not, nothing is said of it."""
     rank: int = 100
     """Its place on the page; equal ones as they were registered."""
     module: str = ""

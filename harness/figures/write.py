@@ -39,7 +39,7 @@ def write(
         cells = cells_of(records[records["protocol"] == label])
         scene = Scene(cells, curves, looks({cell.stats.model for cell in cells}))
         with style():
-            for plot in all_plots():
+            for plot in [each for each in all_plots() if each.when(scene)]:
                 data = plot.data(scene)
                 if data.empty:
                     tell(f"{label}: no figure {plot.name}: {_why_not(plot, scene)}")

@@ -130,7 +130,8 @@ register(
         title="How far up does a model get?",
         data=climb,
         draw=draw,
-        why_not="the protocol has no rungs",
+        why_not="no rung was run",
+        when=lambda scene: scene.protocol in PROTOCOLS and bool(PROTOCOLS[scene.protocol].rungs),
         rank=0,
     )
 )
