@@ -7,7 +7,7 @@ from typing import Any
 
 from chomsky_ladder.harness.cli.options import parse, take
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import preset_run
+from chomsky_ladder.harness.config.protocols import WIDTHS, find_protocol, matched, preset_run
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.config.sizing import parse_count, report, sized
 from chomsky_ladder.models.base import ModelConfig
@@ -39,7 +39,9 @@ def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Ru
     options = parse(tree, rest[2:], prog=f"{prog} {names[0]} {names[1]}")
     run = Run(
         task=options.task,
-        model=sized_as_asked(options.model, sizes, rest, vocab=len(options.task.vocab)),
+        model=sized_as_asked(
+            at_size_of(preset.protocol, options.model, rest), sizes, rest, vocab=len(options.task.vocab)
+        ),
         train=options.train,
         eval=options.eval,
         seed=options.seed,
@@ -52,10 +54,20 @@ def sized_as_asked(model: ModelConfig, sizes: list[str], words: Sequence[str], *
     """The model at the size of `--model.params`, if there is one; what was found goes to stderr."""
     if not sizes:
         return model
-    for option in ("--model.d-model", "--model.d_model", "--model.d-inner", "--model.d_inner"):
-        if any(word.split("=")[0] == option for word in words):
-            raise ValueError(f"--model.params finds the widths itself: leave out {option}")
+    if chosen := chosen_width(words):
+        raise ValueError(f"--model.params finds the widths itself: leave out {chosen}")
     target = parse_count(sizes[-1])
     found = sized(model, vocab=vocab, target=target)
     print(report(found, vocab=vocab, target=target), file=sys.stderr)
     return found
+
+
+def chosen_width(words: Sequence[str]) -> str:
+    """The option that chooses a width, if a line has one."""
+    options = {f"--model.{name}" for width in WIDTHS for name in (width, width.replace("_", "-"))}
+    return next((word.split("=")[0] for word in words if word.split("=")[0] in options), "")
+
+
+def at_size_of(protocol: str, model: ModelConfig, words: Sequence[str]) -> ModelConfig:
+    """The model at its protocol's number of parameters, if that has one and the line chooses no width."""
+    return model if chosen_width(words) else matched(model, find_protocol(protocol))

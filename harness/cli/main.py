@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "sweeps:sweep_script",
         "train what a script lists and is not done yet   SCRIPT [--engine E]",
     ),
+    "climb": ("climb:climb", "how far up a model gets: every rung, and a report card   MODEL [--against M ..] | --all"),
     "status": ("records:status", "what is done, runs and broke, and where   [--all] [--json]"),
     "table": (
         "tables:table",

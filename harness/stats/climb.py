@@ -77,6 +77,14 @@ class Step:
         return median(there) if there else None
 
     @property
+    def further(self) -> float | None:
+        """The median over seeds at the longest strings beyond the test's; legal ones may be a little shorter."""
+        runs = self.cell.runs if self.cell else ()
+        found = [json.loads(run["extrapolation"]) for run in runs]
+        longest_there = max((int(length) for one in found for length in one), default=None)
+        return None if longest_there is None else self.at(str(longest_there))
+
+    @property
     def in_training(self) -> float | None:
         """The median at the lengths of training."""
         found = [self.cell.scaled(run["in_distribution"]) for run in self.cell.runs] if self.cell else []

@@ -15,7 +15,7 @@ from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
 COLUMNS = (
-    *("protocol", "model", "rung", "asks", "task", "held", "n", "median", "median_512", "in_training", "learnt_at"),
+    *("protocol", "model", "rung", "asks", "task", "held", "n", "median", "median_further", "in_training", "learnt_at"),
     *("theory", "why", "meeting"),
 )
 
@@ -69,7 +69,7 @@ def _data(found: list[Climb], label: str) -> pd.DataFrame:
     rows = [
         (
             *(label, one.model, step.rung.name, step.rung.asks, step.rung.task, step.held, step.n),
-            *(step.at(where), step.at("512"), step.in_training, step.learnt_at, *step.theory, step.meeting),
+            *(step.at(where), step.further, step.in_training, step.learnt_at, *step.theory, step.meeting),
         )
         for one in found
         for step in one.steps

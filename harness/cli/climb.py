@@ -1,0 +1,180 @@
+"""`ladder climb`: how far up does a model get? All rungs trained and scored, and a report card."""
+
+import dataclasses
+import json
+import os
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from chomsky_ladder.harness.cli.engines import parse_with_engine
+from chomsky_ladder.harness.cli.options import take_flag
+from chomsky_ladder.harness.config.exec import Exec
+
+CLIMB = "climb-v1"
+
+
+@dataclass
+class ClimbOptions:
+    """Train and score a model on every rung of a climb, at every rate with every seed, and write its report card.
+
+    What is done is not done again, and what was stopped goes on. The card is printed and written to
+    RESULTS/climb/MODEL/ as Markdown, HTML, PNG and JSON. --all climbs with every model of the reference table in turn.
+    """
+
+    exec: Exec = field(default_factory=Exec)
+    protocol: str = CLIMB
+    """A protocol with rungs."""
+    seeds: int = 0
+    """Seeds of a cell; 0 for the protocol's."""
+    against: tuple[str, ...] = ()
+    """Reference rows that stand beside the model, by name or label; its two nearest unless said otherwise."""
+    reference: Path | None = None
+    """records.csv with the reference rows; that of the results folder and of this checkout unless said otherwise."""
+    engine: str = "serial"
+    """serial, ray (as many packs at once as a machine or a cluster takes) or a plugin's; `--engine ray --help`."""
+    plan: bool = False
+    """Print what is left to do and the hours it will take, and do nothing."""
+    card: bool = False
+    """Make the card of what there is, and train nothing."""
+    quiet: bool = False
+    """Print the card alone."""
+    json: bool = False
+    """Print the card as JSON."""
+
+
+def climb(words: list[str]) -> int:
+    every = take_flag(words, "--all")
+    names = [] if not words or words[0].startswith("-") else [words.pop(0)]
+    if "--help" in words or "-h" in words:
+        parse_with_engine(ClimbOptions, words, prog="ladder climb")
+    if len(names) + every != 1:
+        raise ValueError("which model? `ladder climb MODEL`, or --all for the reference table (`ladder list` has all)")
+    if every:
+        return _all(words)
+    options, engine, model = _parsed(names[0], words)
+    return _climb(model, options, engine)
+
+
+def _all(words: list[str]) -> int:
+    from chomsky_ladder.harness.climb.rows import ROWS
+    from chomsky_ladder.harness.climb.runs import climber
+    from chomsky_ladder.harness.config.registry import find_model
+
+    options, engine = parse_with_engine(ClimbOptions, words, prog="ladder climb --all")
+    codes = []
+    for name, changes in ROWS:
+        codes.append(_climb(climber(find_model(name), changes, protocol=options.protocol), options, engine))
+    return max(codes)
+
+
+def _parsed(name: str, words: list[str]) -> tuple[Any, Any, Any]:
+    """The options, the engine's, and the model at the protocol's size."""
+    from chomsky_ladder.harness.cli.arguments import at_size_of
+    from chomsky_ladder.harness.cli.options import take
+    from chomsky_ladder.harness.climb.runs import climber
+    from chomsky_ladder.harness.config.registry import find_model
+
+    cls = find_model(name)
+    protocol = (take(list(words), "--protocol") or [CLIMB])[-1]
+    usual = climber(cls, protocol=protocol)
+    both = dataclasses.make_dataclass(
+        "ClimbOptions", [("model", type(usual), field(default_factory=lambda: usual))], bases=(ClimbOptions,)
+    )
+    both.__doc__ = ClimbOptions.__doc__
+    options, engine = parse_with_engine(both, words, prog=f"ladder climb {name}")
+    return options, engine, at_size_of(protocol, options.model, words)
+
+
+def _climb(model: Any, options: Any, engine: Any) -> int:
+    from chomsky_ladder.harness.climb.runs import climb_runs
+    from chomsky_ladder.harness.config.protocols import identity_of
+    from chomsky_ladder.harness.sweep.sweep import carry_out, left_of
+
+    runs = climb_runs(model, protocol=options.protocol, seeds=options.seeds)
+    label = identity_of(runs[0]).model
+    records, reference = _reference(options)
+    _refuse_unknown(options, reference)
+    settings = replace(options.exec, wandb_group=options.exec.wandb_group or f"climb {label}")
+    code = 0
+    if not options.card:
+        todo = left_of(runs, settings.results)
+        if todo and not (options.quiet and not options.plan):
+            _say_plan(label, runs, settings)
+        if options.plan:
+            return 0
+        report = carry_out(runs, settings, engine=engine, quiet=options.quiet, again="start the same climb again")
+        code = 0 if report.complete else 1
+        records, reference = _reference(options)
+    return max(code, _show(label, records, reference, options))
+
+
+def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:
+    """What is left and the hours it takes, from a few measured steps of each shape."""
+    from chomsky_ladder.harness.cli.say import duration
+    from chomsky_ladder.harness.sweep.plan import plan, save
+
+    parts = plan(runs, settings)
+    save(parts, settings.results)
+    left = sum(len(part.runs) for part in parts)
+    seconds = sum(part.seconds + part.preparing for part in parts)
+    cores = max(1, (os.cpu_count() or 1) // settings.threads)
+    several = f", {duration(seconds / cores)} on {cores} cores (--engine ray)" if cores > 1 else ""
+    print(
+        f"{label}: {left} of {len(runs)} runs to do, at most {duration(seconds)} one after the other{several}; a run "
+        "stops early once validation stays perfect",
+        file=sys.stderr,
+    )
+
+
+def _reference(options: Any) -> tuple[Any, list[Any]]:
+    """The records of the protocol, the results folder's before the others', and the climbs among them."""
+    import pandas as pd
+
+    from chomsky_ladder.harness.stats.climb import climbs_of
+    from chomsky_ladder.harness.store.files import CHECKOUT
+    from chomsky_ladder.harness.store.record import collect, stored
+
+    frames = [collect(options.exec.results)]
+    other = options.reference or CHECKOUT / "results" / "records.csv"
+    if other.exists() and other.resolve() != (options.exec.results / "records.csv").resolve():
+        frames.append(stored(other))
+    elif options.reference and not other.exists():
+        raise ValueError(f"--reference: there is no {other}")
+    records = pd.concat([frame for frame in frames if len(frame)] or frames).drop_duplicates("run_id")
+    return records, climbs_of(records, options.protocol)
+
+
+def _refuse_unknown(options: Any, reference: list[Any]) -> None:
+    from chomsky_ladder.harness.climb.card import named
+
+    for name in options.against:
+        named(name, reference)
+
+
+def _show(label: str, records: Any, reference: list[Any], options: Any) -> int:
+    from chomsky_ladder.harness.climb import page, text
+    from chomsky_ladder.harness.climb.card import card
+    from chomsky_ladder.harness.figures.names import folder_name
+    from chomsky_ladder.harness.store.files import write_atomically
+
+    mine = next((one for one in reference if one.model == label), None)
+    if mine is None:
+        raise ValueError(
+            f"no run of {label} under {options.protocol} has finished: leave out --card, and it will climb"
+        )
+    made = card(mine, reference, protocol=options.protocol, against=options.against, seeds=options.seeds)
+    folder = options.exec.results / "climb" / folder_name(label)
+    folder.mkdir(parents=True, exist_ok=True)
+    picture = page.draw(made, records, folder / "card")
+    write_atomically(folder / "card.md", text.markdown(made).encode())
+    write_atomically(folder / "card.html", page.html(made, picture).encode())
+    content = json.dumps(made.plain(), indent=1) + "\n"
+    write_atomically(folder / "card.json", content.encode())
+    if options.json:
+        print(content, end="")
+        return 0
+    print(text.terminal(made, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    print(f"written: {folder}/card.html, .md, .png, .json")
+    return 0

@@ -1,0 +1,186 @@
+"""The report card of one model's climb: a line a rung, its neighbours in the reference table, cost, what to do next.
+
+Made of records alone. `plain` is the card as JSON values; harness/climb/text.py and harness/climb/page.py show it.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.protocols import preset_run
+from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Step, longest, nearest
+from chomsky_ladder.harness.store.labels import reproduce
+
+NEIGHBOURS, BEST = 2, 3
+FURTHER = "512"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rung."""
+
+    rung: str
+    asks: str
+    task: str
+    held: int
+    n: int
+    learnt_at: int | None
+    in_training: float | None
+    at_longest: float | None
+    lowest: float | None
+    highest: float | None
+    further: float | None
+    theory: str
+    why: str
+    meeting: Meeting
+    beside: tuple[str, ...]
+    """k/n of the models that stand beside it; "-" where one was not run."""
+    best: tuple[str, ...]
+    """The reference rows that hold it best, with their k/n."""
+    run_ids: tuple[str, ...]
+    command: str
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.theory]
+
+
+@dataclass(frozen=True)
+class Card:
+    model: str
+    protocol: str
+    longest: str
+    transition: str
+    parameters: int | None
+    state_bytes: int | None
+    tokens_per_s: float | None
+    """In training here: the median over runs."""
+    hours: float
+    """Of training and scoring."""
+    held: int
+    run: int
+    missing: int
+    """Rungs not run yet, or in part."""
+    beside: tuple[str, ...]
+    chosen_beside: bool
+    """Whether the user chose who stands beside it; else they are its nearest neighbours."""
+    rows: tuple[Row, ...]
+    next: tuple[str, ...]
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def card(
+    climb: Climb, reference: Sequence[Climb], *, protocol: str, against: Sequence[str] = (), seeds: int = 0
+) -> Card:
+    """The card of a climb beside the reference rows; `against` names those that stand beside it, else its nearest."""
+    beside = [named(name, reference) for name in against] or nearest(climb, reference)[:NEIGHBOURS]
+    others = [one for one in reference if one.model != climb.model]
+    rows = tuple(_row(step, place, beside, others, protocol) for place, step in enumerate(climb.steps))
+    runs = [run for step in climb.steps if step.cell for run in step.cell.runs]
+    speeds = [run["tokens_per_step"] * run["steps"] / run["train_seconds"] for run in runs if run["train_seconds"]]
+    wanted = seeds or PROTOCOLS[protocol].seeds
+    missing = sum(step.n < wanted for step in climb.steps)
+    return Card(
+        model=climb.model,
+        protocol=protocol,
+        longest=longest(PROTOCOLS[protocol]),
+        transition=climb.transition,
+        parameters=min((int(run["parameters"]) for run in runs), default=None),
+        state_bytes=next((int(run["state_bytes"]) for run in runs if run["state_bytes"] == run["state_bytes"]), None)
+        if all(run["state_bytes"] is not None for run in runs)
+        else None,
+        tokens_per_s=median(speeds) if speeds else None,
+        hours=sum(run["train_seconds"] + run["score_seconds"] for run in runs) / 3600,
+        held=climb.held,
+        run=climb.run,
+        missing=missing,
+        beside=tuple(one.model for one in beside),
+        chosen_beside=bool(against),
+        rows=rows,
+        next=tuple(_next(climb, rows, missing, protocol)),
+    )
+
+
+def named(name: str, reference: Sequence[Climb]) -> Climb:
+    """By label, or by name where one row has it."""
+    found = [one for one in reference if one.model == name] or [one for one in reference if one.name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(f"--against {name}: which of {', '.join(one.model for one in found)}?")
+    there = ", ".join(sorted(one.model for one in reference)) or "none: run `ladder climb NAME` first"
+    raise ValueError(f"--against {name}: no climb of that model is among the reference rows; there are {there}")
+
+
+def _row(step: Step, place: int, beside: Sequence[Climb], others: Sequence[Climb], protocol: str) -> Row:
+    runs = step.cell.runs if step.cell else ()
+    ranked = sorted((one for one in others if one.steps[place].held), key=lambda one: -_share(one.steps[place]))
+    return Row(
+        rung=step.rung.name,
+        asks=step.rung.asks,
+        task=step.rung.task,
+        held=step.held,
+        n=step.n,
+        learnt_at=step.learnt_at,
+        in_training=step.in_training,
+        at_longest=step.at(longest(PROTOCOLS[protocol])),
+        lowest=min(step.scores, default=None),
+        highest=max(step.scores, default=None),
+        further=step.further,
+        theory=step.theory.word,
+        why=step.theory.why,
+        meeting=step.meeting if step.n else "open",
+        beside=tuple(_short(one.steps[place]) for one in beside),
+        best=tuple(f"{one.model} {_short(one.steps[place])}" for one in ranked[:BEST]),
+        run_ids=tuple(run["run_id"] for run in runs),
+        command=_command(step),
+    )
+
+
+def _command(step: Step) -> str:
+    """What makes the cell's first run again."""
+    if step.cell is None or not step.cell.runs:
+        return ""
+    command, _ = reproduce(step.cell.stats.identity, lr=step.cell.stats.lr)
+    return f"{command} --seed {step.cell.runs[0]['seed']}"
+
+
+def _short(step: Step) -> str:
+    return f"{step.held}/{step.n}" if step.n else "-"
+
+
+def _share(step: Step) -> float:
+    return step.held / step.n if step.n else 0.0
+
+
+def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str) -> list[str]:
+    """What to do now, the most telling first."""
+    said = []
+    if missing:
+        said.append(f"{missing} of {len(rows)} rungs have seeds to come: the same command goes on where it stopped.")
+    for row in rows:
+        if row.meeting == "cannot, yet held" and row.run_ids:
+            falls = f"; at length {FURTHER} it is at {row.further:.2f}" if row.further is not None else ""
+            said.append(
+                f"{row.rung}: theory says it cannot at every length, and it holds{falls}. Where does it fail? "
+                f"ladder errors {row.run_ids[0]}"
+            )
+    gaps = [row for row in rows if row.meeting == "can, not learnt" and row.command]
+    for row in gaps[:2]:
+        steps = 10 * preset_run(row.task, climb.name, protocol=protocol).train.steps
+        said.append(
+            f"{row.rung}: weights that do it exist, and {row.held} of {row.n} seeds found them. Ten times the "
+            f"steps: {row.command} --train.steps {steps}"
+        )
+    undeclared = [row for row in rows if row.n and row.theory == "open"]
+    if not climb.transition and undeclared:
+        said.append("Theory has nothing to say, since the model declares no `transition` (models/base.py).")
+    if not said:
+        settings = shlex.join(["ladder", "climb", climb.name, "--seeds", "5"])
+        said.append(f"More seeds: {settings}")
+    return said

@@ -1,0 +1,75 @@
+"""A report card for a terminal, and as Markdown."""
+
+from collections.abc import Sequence
+
+from chomsky_ladder.harness.climb.card import FURTHER, Card, Row
+from chomsky_ladder.harness.config.theory import TRANSITIONS
+
+COLOURS = {"can, learnt": "32", "cannot, not learnt": "2", "can, not learnt": "33", "cannot, yet held": "35"}  # ANSI
+HEADS = ("rung", "asks", "holds", "to 40", "longest", FURTHER, "learnt", "theory")
+
+
+def terminal(card: Card, *, colour: bool) -> str:
+    """Aligned columns, a line a rung from the highest to the lowest, as one looks at a ladder."""
+    heads = (*HEADS, *(_clipped(name) for name in card.beside), "best of the others")
+    table = [heads, *(cells(row) for row in reversed(card.rows))]
+    widths = [max(len(line[place]) for line in table) for place in range(len(heads))]
+    left = {0, 1, 7, len(heads) - 1}
+    lines = [title(card), *facts(card), ""]
+    for place, line in enumerate(table):
+        parts = [f"{c:<{w}}" if i in left else f"{c:>{w}}" for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        text = f"  {'  '.join(parts).rstrip()}"
+        code = COLOURS.get(card.rows[len(card.rows) - place].meeting) if colour and place else None
+        lines.append(f"\x1b[{code}m{text}\x1b[0m" if code else text)
+    lines += ["", *notes(card), "", "next", *(f"  {line}" for line in card.next)]
+    return "\n".join(lines) + "\n"
+
+
+def markdown(card: Card) -> str:
+    heads = (*HEADS, *card.beside, "best of the others")
+    lines = [f"# {title(card)}", "", *(f"{line}  " for line in facts(card)), "", f"| {' | '.join(heads)} |"]
+    lines.append("| --- | --- | " + " | ".join(["---:"] * (len(heads) - 3)) + " | --- |")
+    lines += [f"| {' | '.join(cells(row))} |" for row in reversed(card.rows)]
+    lines += ["", *(f"{line}  " for line in notes(card)), "", "## Theory", ""]
+    lines += [f"- **{row.rung}** ({row.asks}): {row.theory}; {row.why}." for row in card.rows]
+    lines += ["", "## Next", "", *(f"- {line}" for line in card.next), "", "## Commands", ""]
+    lines += [f"- {row.rung}: `{row.command}`" for row in card.rows if row.command]
+    return "\n".join(lines) + "\n"
+
+
+def title(card: Card) -> str:
+    whole = "" if not card.missing else f" ({card.missing} still without all their seeds)"
+    return f"{card.model} holds {card.held} of {len(card.rows)} rungs of {card.protocol}{whole}"
+
+
+def facts(card: Card) -> list[str]:
+    moves = TRANSITIONS.get(card.transition, card.transition) or "not declared"
+    cost = [f"{card.parameters:,} parameters" if card.parameters else ""]
+    cost.append(f"{card.state_bytes:,} bytes of state at length 256" if card.state_bytes else "no step form")
+    cost.append(f"{card.tokens_per_s:,.0f} tokens a second in training here" if card.tokens_per_s else "")
+    cost.append(f"{card.hours:.2f} hours for all runs")
+    return [f"its state moves: {moves}", ", ".join(part for part in cost if part)]
+
+
+def notes(card: Card) -> list[str]:
+    return [
+        f"holds: seeds with scaled accuracy of 0.9 or more at lengths {card.longest}; to 40, longest, {FURTHER}: the "
+        "median over seeds at the",
+        "lengths of training, there and at that length; learnt: the step at which most seeds were at 99 %; "
+        "theory: can, cannot, or open.",
+    ]
+
+
+def cells(row: Row) -> Sequence[str]:
+    learnt = "" if row.learnt_at is None else f"{row.learnt_at:,}"
+    scores = [_score(value) for value in (row.in_training, row.at_longest, row.further)]
+    holds = f"{row.held}/{row.n}" if row.n else "-"
+    return (row.rung, row.asks, holds, *scores, learnt, f"{row.sign} {row.theory}", *row.beside, ", ".join(row.best))
+
+
+def _score(value: float | None) -> str:
+    return "" if value is None else f"{round(value, 2) + 0.0:.2f}"
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= 16 else f"{name[:15]}…"
