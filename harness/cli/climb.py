@@ -134,15 +134,17 @@ def _reference(options: Any) -> tuple[Any, list[Any]]:
 
     from chomsky_ladder.harness.stats.climb import climbs_of
     from chomsky_ladder.harness.store.files import CHECKOUT
-    from chomsky_ladder.harness.store.record import collect, stored
+    from chomsky_ladder.harness.store.record import collect, known, stored
 
-    frames = [collect(options.exec.results)]
+    frames = [collect(options.exec.results)] if known(options.exec.results) else []
     other = options.reference or CHECKOUT / "results" / "records.csv"
     if other.exists() and other.resolve() != (options.exec.results / "records.csv").resolve():
         frames.append(stored(other))
     elif options.reference and not other.exists():
         raise ValueError(f"--reference: there is no {other}")
-    records = pd.concat([frame for frame in frames if len(frame)] or frames).drop_duplicates("run_id")
+    if not any(map(len, frames)):
+        return pd.DataFrame(), []
+    records = pd.concat([frame for frame in frames if len(frame)]).drop_duplicates("run_id")
     return records, climbs_of(records, options.protocol)
 
 

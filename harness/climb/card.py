@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Step, longest, nearest
 from chomsky_ladder.harness.store.labels import reproduce
 
@@ -172,7 +171,7 @@ def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str) -> lis
             )
     gaps = [row for row in rows if row.meeting == "can, not learnt" and row.command]
     for row in gaps[:2]:
-        steps = 10 * preset_run(row.task, climb.name, protocol=protocol).train.steps
+        steps = 10 * PROTOCOLS[protocol].train["steps"]
         said.append(
             f"{row.rung}: weights that do it exist, and {row.held} of {row.n} seeds found them. Ten times the "
             f"steps: {row.command} --train.steps {steps}"

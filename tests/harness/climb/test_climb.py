@@ -1,0 +1,151 @@
+"""`ladder climb`: a stranger's layer goes up a small climb, is stopped on the way, goes on, and gets its card."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.climb.rows import ROWS
+from chomsky_ladder.harness.climb.runs import climb_runs, climber
+from chomsky_ladder.harness.config.presets import PROTOCOLS, SIZED_AT
+from chomsky_ladder.harness.config.protocols import identity_of
+from chomsky_ladder.harness.config.registry import find_model, load_plugin
+from chomsky_ladder.harness.config.sizing import active_parameters
+
+PLUGIN = '''
+"""The mean of everything so far."""
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.models.plain import plain_model
+
+
+class Mean(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.out(x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None])
+
+
+plain_model("plain_mean", Mean)
+whole = PROTOCOLS["climb-v1"]
+few = {"test": 32, "validation": 16, "every": 10, "extrapolation": 8, "lengths": [3, 20], "bins": [3, 10, 20]}
+PROTOCOLS["small-climb"] = replace(
+    whole,
+    rates=(1e-2, 1e-3),
+    seeds=2,
+    params=3000,
+    train=whole.train | {"steps": 20, "batch": 8, "curriculum": [5, 10]},
+    eval=whole.eval | few | {"extrapolate": [24]},
+    rungs=(whole.rungs[1], whole.rungs[2], whole.rungs[4]),
+)
+'''
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plugin") / "plain_mean.py"
+    path.write_text(PLUGIN)
+    load_plugin(str(path))
+    return path
+
+
+def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["climb", "plain_mean", "--plugin", str(plugin), "--protocol", "small-climb"]
+    words += ["--exec.results", str(tmp_path), "--reference", str(_no_records(tmp_path))]
+    command = [sys.executable, "-m", "chomsky_ladder", *words, "--quiet"]
+    child = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    while child.poll() is None and len(list(tmp_path.glob("runs/*/result.json"))) < 2:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    before = {path: path.read_bytes() for path in tmp_path.glob("runs/*/result.json")}
+    assert 2 <= len(before) < 12
+    assert main(["climb", "lstm", "--card", *words[4:]]) == 2  # of which there is nothing yet
+    assert "no run of lstm under small-climb has finished" in capsys.readouterr().err
+
+    assert main([*words, "--json"]) == 0
+    said = capsys.readouterr()
+    card = json.loads(said.out)
+    assert "of 12 runs to do, at most " in said.err
+    assert {path: path.read_bytes() for path in before} == before and len(
+        list(tmp_path.glob("runs/*/result.json"))
+    ) == 12
+    assert (card["model"], card["missing"], card["run"], card["transition"]) == ("plain_mean", 0, 3, "")
+    assert [(row["rung"], row["n"], row["theory"]) for row in card["rows"]] == [
+        ("compare ends", 2, "open"),
+        ("count mod 2", 2, "open"),
+        ("compose S3", 2, "open"),
+    ]
+    folder = tmp_path / "climb" / "plain_mean"
+    assert {path.name for path in folder.iterdir()} == {
+        f"card.{kind}" for kind in ("md", "html", "json", "png", "svg", "csv")
+    }
+    page = (folder / "card.html").read_text()
+    assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
+    assert main([*words, "--card"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("compose S3") < shown.index("count mod 2") < shown.index("compare ends")  # as one looks at it
+    assert "declares no `transition`" in shown and "card.html" in shown
+
+    command = card["rows"][2]["command"].removeprefix("ladder ").split()
+    run_id = card["rows"][2]["run_ids"][0]
+    assert main([*command, "--plugin", str(plugin), "--exec.results", str(tmp_path / "again"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run_id"] == run_id
+
+
+def _no_records(folder: Path) -> Path:
+    path = folder / "none.csv"
+    path.write_text("run_id,protocol\n")
+    return path
+
+
+def test_a_mistake_is_one_line_before_any_work(
+    plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest = ["--exec.results", str(tmp_path)]
+    for words, message in (
+        ([], "which model? "),
+        (["lstm", "--all"], "which model? "),
+        (["lstmm"], "unknown model 'lstmm'; did you mean lstm"),
+        (["lstm", "--protocol", "xlstm"], "xlstm is no climb; there is climb-v1"),
+        (["lstm", "--protocol", "climb-v2"], "unknown protocol 'climb-v2'; did you mean"),
+        (["lstm", "--against", "nobody"], "--against nobody: no climb of that model"),
+        (["lstm", "--reference", "nowhere.csv"], "--reference: there is no nowhere.csv"),
+        (["lstm", "--model.ratio", "1:0"], "Unrecognized"),
+    ):
+        assert main(["climb", *words, *rest]) == 2
+        said = capsys.readouterr().err
+        assert message in said and said.count("\n") == 1, said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_every_row_of_the_reference_table_is_of_one_size() -> None:
+    labels = []
+    for name, changes in ROWS:
+        model = climber(find_model(name), changes)
+        runs = climb_runs(model)
+        assert abs(active_parameters(model, SIZED_AT) / PROTOCOLS["climb-v1"].params - 1) < 0.07, name
+        assert len(runs) == len({run.run_id for run in runs}) == 72
+        assert {identity_of(run).protocol for run in runs} == {"climb-v1"}
+        (label,) = {identity_of(run).model for run in runs}
+        assert "d_model" not in label and "d_inner" not in label
+        labels.append(label)
+    assert len(set(labels)) == len(labels)
+
+
+def test_a_width_of_ones_own_is_part_of_the_label() -> None:
+    wide = climb_runs(climber(find_model("lstm"), {"d_model": 32}))[0]
+    assert identity_of(wide).model == "lstm (d_model=32)"
+    assert identity_of(climb_runs(climber(find_model("lstm")))[0]).model == "lstm"

@@ -1,0 +1,98 @@
+"""The numbers of a climb are those computed by hand: seeds that hold, medians, how theory and practice meet."""
+
+import json
+from typing import Any
+
+from chomsky_ladder.harness.climb.card import card
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.figures.kinds.climb import climb as picture
+from chomsky_ladder.harness.figures.plot import Scene
+from chomsky_ladder.harness.figures.style import looks
+from chomsky_ladder.harness.stats.climb import climbs_of, nearest, rung_of
+from chomsky_ladder.harness.stats.view import cells_of
+from chomsky_ladder.harness.tables.write import table
+from support.records_by_hand import frame, record
+
+KINDS = {"can": "lstm", "cannot": "diagonal", "own": ""}
+
+
+def rows(model: str, task: str, *longest: float, transition: str, demand: str = "parity", **more: Any) -> list[dict]:
+    """Seeds of a cell whose raw accuracies in the longest bin are those given."""
+    bins = [{"test_bins": json.dumps({"40..64": 1.0, "225..256": value})} for value in longest]
+    place = {"protocol": "climb-v1", "task": task, "model": model, "transition": transition, "demand": demand}
+    return [record(**place, **each, seed=seed, extrapolation='{"512":0.75}', **more) for seed, each in enumerate(bins)]
+
+
+def records() -> Any:
+    s3 = "word_problem (group=S3, inputs=all)"
+    return frame(
+        *rows("a", "parity", 1.0, 0.96, 0.5, transition="lstm", steps_to_99=400),
+        *rows("a", "word_problem", 0.5, 0.5, 0.5, transition="lstm", demand="non-solvable"),
+        *rows("a", s3, 1.0, 1.0, 1.0, transition="lstm", demand="solvable"),
+        *rows("b", "parity", 0.5, 0.5, 0.96, transition="diagonal"),
+        *rows("c", "parity", 1.0, 1.0, 0.5, transition="diagonal"),
+        *rows("c", "parity", transition="diagonal"),
+        record(protocol="climb-v1", task="parity", model="d", transition="", demand="parity", status="failed", steps=0),
+        record(protocol="xlstm", model="e"),
+        *rows("f", "parity (count=input)", 1.0, transition="lstm"),
+    )
+
+
+def test_seeds_that_hold_and_what_theory_says() -> None:
+    found = {climb.model: climb for climb in climbs_of(records(), "climb-v1")}
+    assert list(found) == ["a", "c", "b", "d"]  # another task's settings are no rung
+    step = {name: {step.rung.name: step for step in climb.steps} for name, climb in found.items()}
+    parity = step["a"]["count mod 2"]
+    assert (parity.held, parity.n, parity.holds, parity.learnt_at) == (2, 3, True, 400)
+    assert parity.at("225..256") == 0.92 and parity.further == 0.5 and parity.scores == (1.0, 0.92, 0.0)
+    assert [step[name]["count mod 2"].meeting for name in "abcd"] == [
+        *("can, learnt", "cannot, not learnt", "cannot, yet held", "open")
+    ]
+    assert step["a"]["compose A5"].meeting == "can, not learnt" and step["a"]["compose S3"].meeting == "can, learnt"
+    assert (found["a"].held, found["a"].run, found["a"].is_whole) == (2, 3, False)
+    assert step["d"]["count mod 2"].scores == (0.0,) and found["d"].held == 0
+    assert step["b"]["nest"].n == 0 and step["b"]["nest"].learnt_at is None
+    assert [one.model for one in nearest(found["a"], list(found.values()))] == ["c", "b", "d"]
+
+
+def test_a_rung_is_a_task_with_its_settings() -> None:
+    climb = PROTOCOLS["climb-v1"]
+    s3 = rung_of("word_problem", {"task.group": "S3", "task.inputs": "all"}, climb)
+    a5 = rung_of("word_problem", {"model.d_model": 3}, climb)
+    assert s3 is not None and a5 is not None and (s3.name, a5.name) == ("compose S3", "compose A5")
+    assert rung_of("word_problem", {"task.group": "S5"}, climb) is None
+    assert rung_of("set", {}, climb) is None
+
+
+def test_the_table_and_the_picture_show_the_same() -> None:
+    made = table(records(), "climb")
+    line = next(line for line in made.sheets[0].lines if line.name == "a")
+    texts = dict(
+        zip([column.name for column in made.sheets[0].columns], [e.lines[0] for e in line.entries], strict=True)
+    )
+    assert texts["rungs"] == "2/3" and texts["count mod 2"] == "2/3 ✓" and texts["nest"] == "-"
+    agree = {line.name: [entry.lines[0] for entry in line.entries] for line in made.sheets[1].lines}
+    assert agree["count mod 2"] == ["1", "0", "1", "1", "1"] and agree["compose A5"] == ["0", "1", "0", "0", "0"]
+    of_climb = records().query("protocol == 'climb-v1'")
+    drawn = picture(Scene(cells_of(of_climb), None, looks(["a"])))
+    both = made.data.merge(drawn, on=["model", "rung"], suffixes=("", "_drawn"))
+    assert len(both) == len(drawn) == len(made.data) == 6
+    assert (both["held"] == both["held_drawn"]).all() and (both["meeting"] == both["meeting_drawn"]).all()
+    assert list(dict.fromkeys(drawn["transition"])) == ["diagonal", "lstm", "not declared"]
+
+
+def test_a_card_says_what_to_do_next() -> None:
+    found = climbs_of(records(), "climb-v1")
+    by_name = {climb.model: climb for climb in found}
+    made = card(by_name["a"], found, protocol="climb-v1")
+    assert made.beside == ("c", "b") and made.missing == 9 and made.held == 2
+    a5 = next(row for row in made.rows if row.rung == "compose A5")
+    assert a5.command == "ladder run word_problem a --protocol climb-v1 --train.lr 0.001 --seed 0"
+    assert any("has" not in line and "the same command goes on" in line for line in made.next)
+    s3 = next(row for row in made.rows if row.rung == "compose S3")
+    assert "--task.group S3 --task.inputs all" in s3.command and s3.best == ()
+    odd = card(by_name["c"], found, protocol="climb-v1", against=("a",))
+    assert odd.beside == ("a",) and odd.chosen_beside
+    assert any("theory says it cannot" in line and "ladder errors" in line for line in odd.next)
+    parity = next(row for row in odd.rows if row.rung == "count mod 2")
+    assert parity.beside == ("2/3",) and parity.best == ("a 2/3", "b 1/3")
