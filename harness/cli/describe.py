@@ -12,6 +12,7 @@ from chomsky_ladder.harness.cli.options import field_docs
 from chomsky_ladder.harness.config.parts import plain
 from chomsky_ladder.harness.config.protocols import PROTOCOLS
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, problems
+from chomsky_ladder.harness.config.theory import DEMANDS, JOIN, NO_RESULT, TRANSITIONS, Verdict, verdict
 from chomsky_ladder.harness.train import machine as this_machine
 from chomsky_ladder.harness.train.build import STATE_LENGTH, weigh_state
 from chomsky_ladder.harness.train.data import evaluation_lengths
@@ -73,6 +74,7 @@ def _task_facts(task: Task) -> dict[str, Any]:
         **_task_in_short(task),
         "floors_at_lengths": list(task.own_lengths or FLOOR_LENGTHS),
         **task.facts,
+        **_theory_of(task),
     }
 
 
@@ -91,7 +93,29 @@ def _model_facts(config: ModelConfig) -> dict[str, Any]:
     return {
         **{name: getattr(config, name) for name in ("family", "year", "paper", *CAPABILITIES)},
         **_model_size(config),
+        **_theory_of(config),
     }
+
+
+def _theory_of(part: Task | ModelConfig) -> dict[str, Any]:
+    """What is proven of it: of a model by what languages ask, of a task by how states move."""
+    if isinstance(part, Task):
+        if not part.demand:
+            return {"asks": "not declared"}
+        found = {transition: verdict(transition, part.demand) for transition in TRANSITIONS}
+        return {"asks": f"{part.demand}: {DEMANDS[part.demand]}", "theory": _rows(found)}
+    if not part.transition:
+        return {"transition": "not declared"}
+    found = {demand: verdict(part.transition, demand) for demand in DEMANDS}
+    moves = "; ".join(TRANSITIONS.get(kind, kind) for kind in part.transition.split(JOIN))
+    return {"transition": f"{part.transition}: {moves}", "theory": _rows(found)}
+
+
+def _rows(found: dict[str, Verdict]) -> list[dict[str, str]]:
+    """What is proven, before what is open; what nobody has a result on is left out."""
+    kept = {name: one for name, one in found.items() if one != NO_RESULT}
+    order = ("can", "cannot", "open")
+    return [{"of": name, **one._asdict()} for name, one in sorted(kept.items(), key=lambda it: order.index(it[1].word))]
 
 
 def _model_size(config: ModelConfig) -> dict[str, Any]:

@@ -35,8 +35,9 @@ def describe_part(words: list[str]) -> int:
     if options.json:
         return print_json(tree)
     print(tree.pop("doc") + "\n")
-    settings = tree.pop("settings")
+    settings, theory = tree.pop("settings"), tree.pop("theory", [])
     columns([(key.replace("_", " "), describe.shown(value)) for key, value in tree.items()])
+    columns([(row["word"], row["of"], row["why"]) for row in theory], title="theory")
     rows = [(f"--{kind}.{s['name'].replace('_', '-')}", json.dumps(s["value"]), s["help"]) for s in settings]
     columns(rows, title="settings")
     return 0
