@@ -18,7 +18,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,13 @@ class Room:
 
 _rooms: list[Room] = []
 _explored: set[str] = set()
+
+
+def registered(thing: Any, room: Room) -> Any:
+    """Put a thing into its room, with the module that does so; for a room's own `register`, which that module calls."""
+    thing = replace(thing, module=sys._getframe(2).f_globals["__name__"])
+    room.entries.append(thing)
+    return thing
 
 
 def open_room(what: str, package: str, group: str, entries: list[Any]) -> Room:

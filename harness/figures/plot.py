@@ -8,15 +8,14 @@ comes with `--plugin`. The numbers are made without matplotlib's help, and nothi
 """
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import remark_of
-from chomsky_ladder.harness.config.rooms import open_room
+from chomsky_ladder.harness.config.rooms import open_room, registered
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
 from chomsky_ladder.harness.stats.view import Cell
 
@@ -73,9 +72,7 @@ ROOM = open_room("figure", "chomsky_ladder.harness.figures.kinds", "ladder.figur
 
 def register(plot: Plot) -> Plot:
     """Make a figure known under its name."""
-    plot = replace(plot, module=sys._getframe(1).f_globals["__name__"])
-    PLOTS.append(plot)
-    return plot
+    return registered(plot, ROOM)
 
 
 def all_plots() -> list[Plot]:

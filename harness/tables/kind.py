@@ -9,14 +9,13 @@
 an entry point of the group `ladder.tables`; a file of one's own comes with `--plugin`. Nothing here needs torch.
 """
 
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from chomsky_ladder.harness.config.rooms import open_room
+from chomsky_ladder.harness.config.rooms import open_room, registered
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.published import Published
 from chomsky_ladder.harness.tables.sheets import Sheet
@@ -63,9 +62,7 @@ ROOM = open_room("table kind", "chomsky_ladder.harness.tables.kinds", "ladder.ta
 
 def register(kind: Kind) -> Kind:
     """Make a kind known under its name."""
-    kind = replace(kind, module=sys._getframe(1).f_globals["__name__"])
-    KINDS.append(kind)
-    return kind
+    return registered(kind, ROOM)
 
 
 def all_kinds() -> list[Kind]:

@@ -8,14 +8,13 @@ entry point of the group `ladder.metrics`; a file of one's own comes with `--plu
 Accuracy, exact strings, hits and loss are in every score (harness/train/evaluate.py) and no metrics of this kind.
 """
 
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
-from chomsky_ladder.harness.config.rooms import open_room
+from chomsky_ladder.harness.config.rooms import open_room, registered
 from chomsky_ladder.harness.train.forward import Answers
 from chomsky_ladder.tasks.base import Task
 
@@ -41,9 +40,7 @@ ROOM = open_room("metric", "chomsky_ladder.harness.train.metrics", "ladder.metri
 
 def register(metric: Metric) -> Metric:
     """Make a metric known under its name."""
-    metric = replace(metric, module=sys._getframe(1).f_globals["__name__"])
-    METRICS.append(metric)
-    return metric
+    return registered(metric, ROOM)
 
 
 def metrics_of(task: Task) -> list[Metric]:

@@ -23,14 +23,13 @@ once, makes the token that keeps other users of the machines out):
         ladder sweep sweep.py --engine ray --address auto --gpus-per-pack 0.5
 """
 
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.rooms import open_room
+from chomsky_ladder.harness.config.rooms import open_room, registered
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.folder import Busy
 from chomsky_ladder.harness.train.loop import Outcome, RunFailed, execute_together
@@ -133,9 +132,7 @@ ROOM = open_room("engine", "chomsky_ladder.harness.sweep.engines", "ladder.engin
 
 def register(engine: Engine) -> Engine:
     """Make an engine known under its name."""
-    engine = replace(engine, module=sys._getframe(1).f_globals["__name__"])
-    ENGINES.append(engine)
-    return engine
+    return registered(engine, ROOM)
 
 
 def engine_of(chosen: Any) -> tuple[Engine, Any]:
