@@ -107,7 +107,7 @@ def _climb(model: Any, options: Any, engine: Any) -> int:
         report = carry_out(runs, settings, engine=engine, quiet=options.quiet, again="start the same climb again")
         code = 0 if report.complete else 1
         records, reference = _reference(options)
-    return max(code, _show(label, records, reference, options))
+    return max(code, _show(label, model, records, reference, options))
 
 
 def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:
@@ -155,18 +155,28 @@ def _refuse_unknown(options: Any, reference: list[Any]) -> None:
         named(name, reference)
 
 
-def _show(label: str, records: Any, reference: list[Any], options: Any) -> int:
+def _show(label: str, model: Any, records: Any, reference: list[Any], options: Any) -> int:
     from chomsky_ladder.harness.climb import page, text
     from chomsky_ladder.harness.climb.card import card
+    from chomsky_ladder.harness.climb.cost import decoded_per_s
     from chomsky_ladder.harness.figures.names import folder_name
     from chomsky_ladder.harness.store.files import write_atomically
+    from chomsky_ladder.harness.train.machine import find_device
 
     mine = next((one for one in reference if one.model == label), None)
     if mine is None:
         raise ValueError(
             f"no run of {label} under {options.protocol} has finished: leave out --card, and it will climb"
         )
-    made = card(mine, reference, protocol=options.protocol, against=options.against, seeds=options.seeds)
+    speed = decoded_per_s(model, find_device(options.exec.device), threads=options.exec.threads)
+    made = card(
+        mine,
+        reference,
+        protocol=options.protocol,
+        against=options.against,
+        seeds=options.seeds,
+        decoded_per_s=speed,
+    )
     folder = options.exec.results / "climb" / folder_name(label)
     folder.mkdir(parents=True, exist_ok=True)
     picture = page.draw(made, records, folder / "card")

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+import pandas as pd
+
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Step, longest, nearest
 from chomsky_ladder.harness.store.labels import reproduce
@@ -57,6 +59,8 @@ class Card:
     state_bytes: int | None
     tokens_per_s: float | None
     """In training here: the median over runs."""
+    decoded_per_s: float | None
+    """Tokens a second one at a time, behind 256 of them; None: no step form."""
     hours: float
     """Of training and scoring."""
     held: int
@@ -74,7 +78,13 @@ class Card:
 
 
 def card(
-    climb: Climb, reference: Sequence[Climb], *, protocol: str, against: Sequence[str] = (), seeds: int = 0
+    climb: Climb,
+    reference: Sequence[Climb],
+    *,
+    protocol: str,
+    against: Sequence[str] = (),
+    seeds: int = 0,
+    decoded_per_s: float | None = None,
 ) -> Card:
     """The card of a climb beside the reference rows; `against` names those that stand beside it, else its nearest."""
     beside = [named(name, reference) for name in against] or nearest(climb, reference)[:NEIGHBOURS]
@@ -90,10 +100,9 @@ def card(
         longest=longest(PROTOCOLS[protocol]),
         transition=climb.transition,
         parameters=min((int(run["parameters"]) for run in runs), default=None),
-        state_bytes=next((int(run["state_bytes"]) for run in runs if run["state_bytes"] == run["state_bytes"]), None)
-        if all(run["state_bytes"] is not None for run in runs)
-        else None,
+        state_bytes=next((int(run["state_bytes"]) for run in runs if not pd.isna(run["state_bytes"])), None),
         tokens_per_s=median(speeds) if speeds else None,
+        decoded_per_s=decoded_per_s,
         hours=sum(run["train_seconds"] + run["score_seconds"] for run in runs) / 3600,
         held=climb.held,
         run=climb.run,

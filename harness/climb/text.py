@@ -47,6 +47,7 @@ def facts(card: Card) -> list[str]:
     cost = [f"{card.parameters:,} parameters" if card.parameters else ""]
     cost.append(f"{card.state_bytes:,} bytes of state at length 256" if card.state_bytes else "no step form")
     cost.append(f"{card.tokens_per_s:,.0f} tokens a second in training here" if card.tokens_per_s else "")
+    cost.append(f"{card.decoded_per_s:,.0f} in decoding" if card.decoded_per_s else "")
     cost.append(f"{card.hours:.2f} hours for all runs")
     return [f"its state moves: {moves}", ", ".join(part for part in cost if part)]
 
