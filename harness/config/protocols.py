@@ -81,7 +81,12 @@ def matched(model: ModelConfig, preset: Protocol) -> ModelConfig:
     if not preset.params:
         return model
     usual = {name: value for name, value in default_settings(type(model)).items() if name == "d_inner"}
-    return sized(replaced(model, usual, where="model"), vocab=SIZED_AT, target=preset.params)
+    return _sized(replaced(model, usual, where="model"), preset.params)
+
+
+@lru_cache(maxsize=1024)
+def _sized(model: ModelConfig, params: int) -> ModelConfig:
+    return sized(model, vocab=SIZED_AT, target=params)
 
 
 def grid(task: str, model: str, *, protocol: str = "xlstm_20k") -> list[Run]:
