@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from chomsky_ladder.harness.stats.cells import tabled, placed
+from chomsky_ladder.harness.stats.cells import placed, tabled
 from chomsky_ladder.harness.store.labels import Identity
 
 Measure = Literal["test_scaled", "test"]
