@@ -2,14 +2,14 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from support.faults import Child
 
 ROOT = Path(__file__).parents[1]
 GUIDES = (ROOT / "CONTRIBUTING.md").read_text()
 FOUND = """
-import json, sys
+import json
 from chomsky_ladder.harness.config import registry
 from chomsky_ladder.harness.figures.plot import ROOM as figures
 from chomsky_ladder.harness.sweep.engines.base import ROOM as engines
@@ -17,7 +17,7 @@ from chomsky_ladder.harness.tables.kind import ROOM as tables
 from chomsky_ladder.harness.train.metric import ROOM as metrics
 from chomsky_ladder.models.kernels.kernel import KERNELS
 
-for path in sys.argv[1:]:
+for path in files:
     registry.load_plugin(path)
 names = [name for room in (tables, figures, engines, metrics) for name in room.names()]
 print(json.dumps([*names, *(kernel.name for kernel in KERNELS), *registry.problems()]))
@@ -32,9 +32,9 @@ def test_every_example_is_found(tmp_path: Path) -> None:
     for name, source in zip(names, sources, strict=True):
         (tmp_path / f"{name}.py").write_text(source)
     files = [str(tmp_path / f"{name}.py") for name in names]
-    found = subprocess.run([sys.executable, "-c", FOUND, *files], capture_output=True, text=True, cwd=ROOT)
-    assert found.returncode == 0, found.stderr
-    assert set(names) <= set(json.loads(found.stdout))
+    found = Child(tmp_path / "notes", exec, FOUND, {"files": files})
+    assert found.ended() == 0, found.said
+    assert set(names) <= set(json.loads(found.said))
 
 
 def test_every_file_it_names_is_there() -> None:

@@ -37,8 +37,6 @@ from dataclasses import replace
 from chomsky_ladder import grid, sweep
 from harness.loop import TOTAL
 
-import plugin
-
 
 def small(run):
     train = replace(run.train, steps=4, batch=4, stop_after=0)
@@ -64,7 +62,7 @@ NOTEBOOK = """
 import models.resnet, harness.loop, plugin
 from chomsky_ladder import load
 model, task, history = load(sys.argv[1], results=pathlib.Path("out"))
-print(model.config.d_model, task.name, harness.loop.TOTAL, len(history) > 0)
+print(plugin.OwnConfig().d_model, model.config.d_model, task.name, harness.loop.TOTAL, len(history) > 0)
 """
 
 
@@ -87,23 +85,17 @@ def said(repository: Path, *words: str) -> str:
     return done.stdout
 
 
-LADDER = ("-m", "chomsky_ladder")
-
-
 @pytest.mark.parametrize("engine", ["serial", full("ray")])
 def test_a_sweep_a_plugin_and_a_notebook(engine: str, repository: Path) -> None:
     if engine == "ray":
         pytest.importorskip("ray")
     out = f"out_{engine}"
-    report = json.loads(
-        said(repository, *LADDER, "sweep", "sweep.py", "--engine", engine, "--exec.results", out, "--json")
-    )
+    words = ("sweep", "sweep.py", "--plugin", "plugin.py", "--engine", engine, "--exec.results", out, "--json")
+    report = json.loads(said(repository, "-m", "chomsky_ladder", *words))
     assert report["complete"] and report["done"] == 2
-    described = json.loads(said(repository, *LADDER, "describe", "own", "--plugin", "plugin.py", "--json"))
-    assert {each["name"]: each["value"] for each in described["settings"]}["d_model"] == 30
     run_id = next((repository / out / "runs").iterdir()).name
     code = f"import sys, pathlib{NOTEBOOK}".replace('"out"', f'"{out}"')
-    assert said(repository, "-c", code, run_id) == "64 parity 30 True\n"
+    assert said(repository, "-c", code, run_id) == "30 64 parity 30 True\n"
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -124,18 +125,16 @@ def test_the_committed_table_is_what_the_committed_measurements_make(study: str,
         assert made.read_bytes() == committed.read_bytes(), kind
 
 
-def test_a_mistake_is_a_line(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        str(ROOT / "scripts" / "othello.py"),
-        "--models",
-        "lstn",
-        "--results",
-        str(tmp_path / "no"),
-    ]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.startswith("othello.py: ") and done.stderr.count("\n") == 1
-    assert "did you mean lstm" in done.stderr and not (tmp_path / "no").exists()
+def test_a_mistake_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = str(ROOT / "scripts" / "othello.py")
+    monkeypatch.setattr(sys, "argv", [script, "--models", "lstn", "--results", str(tmp_path / "no")])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script, run_name="__main__")
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.startswith("othello.py: ") and said.count("\n") == 1
+    assert "did you mean lstm" in said and not (tmp_path / "no").exists()
 
 
 @pytest.mark.slow

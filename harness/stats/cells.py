@@ -18,6 +18,7 @@ from chomsky_ladder.harness.store.labels import Identity
 FRESH = 1000  # the first of the seeds that choose nothing (harness/sweep/report_seeds.py)
 
 Row = dict[str, Any]  # a record's, in a frame
+Place = tuple[str, str, str]  # protocol, task and model
 
 
 def headline(records: pd.DataFrame) -> pd.DataFrame:
@@ -45,11 +46,20 @@ def _of_protocol(records: pd.DataFrame) -> pd.Index:
     return pd.Index(reported)
 
 
-def cells(records: pd.DataFrame) -> pd.DataFrame:
-    """One row a protocol, task and model: the chosen rate, its seeds and what they scored."""
-    places: dict[tuple[str, str, str], list[Row]] = {}
+def placed(records: pd.DataFrame) -> dict[Place, list[Row]]:
+    """The records that count, by protocol, task and model."""
+    places: dict[Place, list[Row]] = {}
     for row in headline(records).to_dict("records"):
         places.setdefault((row["protocol"], row["task"], row["model"]), []).append(row)
+    return places
+
+
+def cells(records: pd.DataFrame) -> pd.DataFrame:
+    """One row a protocol, task and model: the chosen rate, its seeds and what they scored."""
+    return tabled(placed(records))
+
+
+def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
     rows = []
     for (protocol, task, model), cell in sorted(places.items()):
         by_rate_and_seed = Counter((row["lr"], row["seed"]) for row in cell)

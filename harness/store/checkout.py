@@ -18,9 +18,10 @@ def git_state() -> dict[str, Any]:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
 
     try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != CHECKOUT:
+        top, commit = git("rev-parse", "--show-toplevel", "HEAD").rsplit("\n", 1)
+        if Path(top).resolve() != CHECKOUT:
             return {"commit": "unknown", "dirty": None}
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", *CODE))}
+        return {"commit": commit, "dirty": bool(git("status", "--porcelain", "--", *CODE))}
     except (OSError, subprocess.SubprocessError):
         return {"commit": "unknown", "dirty": None}
 

@@ -119,10 +119,15 @@ def provenance(*parts: object) -> dict[str, Any]:
         **git_state(),
         "sources": {type(part).__name__: _source_hash(type(part)) for part in parts},
         "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": dict(_versions()),
         "machine": {"system": platform.system(), "processor": processor(), "cores": os.cpu_count()},
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
+
+
+@functools.lru_cache(maxsize=1)  # what a process has imported stays
+def _versions() -> tuple[tuple[str, str], ...]:
+    return tuple((name, importlib.metadata.version(name)) for name in PACKAGES)
 
 
 @functools.lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ from chomsky_ladder.models.layers.positions import Positioned, sinusoids, slopes
 from chomsky_ladder.models.moe import MoEConfig
 from chomsky_ladder.models.prefix_lm import PrefixLMConfig
 from chomsky_ladder.models.transformer import TransformerConfig
-from support.cases import full, some
+from support.cases import some
 from support.layers import close
 
 torch.set_num_threads(1)
@@ -32,6 +32,10 @@ def seen_by(here: int, *, sees: Sees, window: int, valid: int, prompt: int, leng
     """The definition: which of `length` positions `here` looks at."""
     seen = {"past": range(here + 1), "prompt": range(max(here + 1, prompt)), "all": range(valid)}[sees]
     return [there for there in range(length) if there in seen and (not window or abs(here - there) < window)]
+
+
+REACHES = ((0, 1), (3, 2), (0, 17), (3, 17), (40, 65), (0, 130), (40, 130))
+"""Windows, none and within and over the blocks of the fast paths, and lengths that are looked at each time."""
 
 
 def loop(
@@ -50,8 +54,7 @@ def loop(
     return torch.stack(rows).reshape(q.shape)
 
 
-@pytest.mark.parametrize("length", [1, 2, 17, 65, 130])
-@pytest.mark.parametrize("window", [0, full(1), 3, full(16), 40])
+@pytest.mark.parametrize(("window", "length"), some(product((0, 1, 3, 16, 40), (1, 2, 17, 65, 130)), always=REACHES))
 @pytest.mark.parametrize("sees", ["past", "prompt", "all"])
 def test_attention_over_what_may_be_seen_equals_the_loop(sees: Sees, window: int, length: int) -> None:
     valid_B, prompt_B = [length, (length + 1) // 2], [(length + 2) // 3, (length + 3) // 4]

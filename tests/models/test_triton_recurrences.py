@@ -1,31 +1,27 @@
 """The fused LSTM and sLSTM equal their references: in Triton's interpreter, and on a GPU where there is one.
 
-The interpreter works in a process of its own (tests/support/fused_recurrences.py); the tests read what that printed for
+The interpreter works in a process of its own (tests/support/fused_recurrences.py); the tests read what that wrote of
 each case.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
-from support import fused_recurrences
 from support.cases import asked_for, some
-from support.fused_recurrences import CHECKED, CHECKS, Case, Cell, drawn, needs_triton, scan
+from support.faults import Child
+from support.fused_recurrences import CHECKED, CHECKS, Case, Cell, drawn, interpret, needs_triton, scan
 
 pytestmark = needs_triton
 
 
 @pytest.fixture(scope="module")
-def interpreted(request: pytest.FixtureRequest) -> dict[str, str]:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", fused_recurrences.__file__, *asked_for(request, test_interpreted_on_a_cpu)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+def interpreted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("interpreted")
+    child = Child(folder, interpret, asked_for(request, test_interpreted_on_a_cpu), folder / "results")
+    assert child.ended(within=600) == 0, child.said
+    return dict(json.loads(line) for line in (folder / "results").read_text().splitlines())
 
 
 @pytest.mark.parametrize("name", some(CHECKS, always=CHECKED))

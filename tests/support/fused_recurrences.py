@@ -1,7 +1,7 @@
 """The fused LSTM and sLSTM beside their references: the cases, and what is wrong with each.
 
 References run in double precision on the same inputs, and memory that a kernel has to fill is NaN before. Triton reads
-TRITON_INTERPRET when it is imported, so this file is also the program of a process that has it set.
+TRITON_INTERPRET when it is imported, so `interpret` is the work of a process of its own.
 """
 
 import importlib.util
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
@@ -261,8 +262,10 @@ CHECKED = [*[case.name for case in CASES][::3], *list(CHECKS)[len(CASES) :]]
 """What is interpreted each time: every third case, and all that compares more than numbers."""
 
 
-def interpret() -> None:
-    """A line of JSON for each check named on the command line: its name and what is wrong."""
+def interpret(names: Sequence[str], results: Path) -> None:
+    """A line of JSON for each check: its name and what is wrong."""
+    assert "triton" not in sys.modules
+    os.environ["TRITON_INTERPRET"] = "1"
     import numpy as np
     from triton.runtime import interpreter
 
@@ -281,15 +284,12 @@ def interpret() -> None:
 
     interpreter._patch_lang_tensor = patched
     interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, widened(a), widened(b), *rest)
-    for name in sys.argv[1:]:
-        check, *args = CHECKS[name]
-        try:
-            with plain_products():
-                wrong = check(*args, "cpu")
-        except Exception as error:  # another check may still run
-            wrong = f"{type(error).__name__}: {error}"
-        print(json.dumps([name, wrong]), flush=True)
-
-
-if __name__ == "__main__":
-    interpret()
+    with results.open("w") as file:
+        for name in names:
+            check, *args = CHECKS[name]
+            try:
+                with plain_products():
+                    wrong = check(*args, "cpu")
+            except Exception as error:  # another check may still run
+                wrong = f"{type(error).__name__}: {error}"
+            file.write(json.dumps([name, wrong]) + "\n")

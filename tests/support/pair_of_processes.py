@@ -1,13 +1,13 @@
-"""What each of two processes does with its half of a run: work of a healthy pair, then faults; started as a script.
+"""What each of two processes does with its half of a run: work of a healthy pair, then faults.
 
-Started twice with the variables that torchrun sets, over gloo on the CPU. What each process found lies in the folder it
-is given, for the tests.
+Each has the variables that torchrun sets, over gloo on the CPU. What it found lies in the folder it is given, for the
+tests.
 """
 
 import hashlib
 import os
 import signal
-import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -176,9 +176,12 @@ def faults(folder: Path) -> dict[str, Any]:
     return found
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, rank: int) -> None:
     """What each of the two processes does: the work of a healthy pair, then the faults, of which the last kills one."""
-    torch.set_num_threads(1)
+    temporary = folder / f"temporary{rank}"
+    temporary.mkdir()
+    os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"}
+    os.environ["TMPDIR"], tempfile.tempdir = str(temporary), None
     avoid_faulty_tiles()
     discover()
 
@@ -187,9 +190,5 @@ def main(folder: Path) -> None:
         return joined(run, settings, init_method=f"file://{folder / 'store'}", patience=patience)
 
     loop.joined = joined_here
-    torch.save(whole(folder, joined_here), folder / f"whole{launched_rank()}.pt")
-    torch.save(faults(folder), folder / f"faults{launched_rank()}.pt")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    torch.save(whole(folder, joined_here), folder / f"whole{rank}.pt")
+    torch.save(faults(folder), folder / f"faults{rank}.pt")

@@ -19,6 +19,7 @@ from chomsky_ladder.harness.figures.names import folder_name
 from chomsky_ladder.harness.figures.style import labels, looks
 from chomsky_ladder.harness.figures.write import write
 from chomsky_ladder.harness.stats.view import cells_of
+from support.faults import Child
 from support.records_by_hand import frame, record
 from support.scenes import heat_map, ladder, learning, lengths
 
@@ -249,13 +250,13 @@ def test_no_two_models_look_alike() -> None:
 DRAWING = re.compile(r"figures\.(?!plot$|names$)[\w.]+|inside\.(draw_\w+|figures)|throughput\.(figures|families)")
 
 
-def test_nothing_but_figures_imports_matplotlib() -> None:
+def test_nothing_but_figures_imports_matplotlib(tmp_path: Path) -> None:
     """So that no other command waits for it; who draws imports what draws where it does."""
     files = (path.relative_to(ROOT / "harness").with_suffix("") for path in (ROOT / "harness").rglob("*.py"))
     modules = sorted(".".join(file.parts).removesuffix(".__init__") for file in files if len(file.parts) > 1)
     others = [name for name in modules if not DRAWING.fullmatch(name)]
     assert 100 < len(others) < len(modules) - 8
-    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(f'chomsky_ladder.harness.{name}')"
+    code = "import importlib, sys\nfor name in names: importlib.import_module(f'chomsky_ladder.harness.{name}')"
     code += "\nassert 'matplotlib' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code, *others], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    child = Child(tmp_path, exec, code, {"names": others})
+    assert child.ended() == 0, child.said

@@ -25,13 +25,14 @@ from support.board_player import CPU, player, some_cases
 from support.othello_runs import BOARD, tiny
 from support.othello_runs import refused as refused
 
-FEW = InterveneSettings(cases_validation=20, cases_test=60, strengths=(0.1, 2.0), examples=2)
+FEW = InterveneSettings(cases_validation=10, cases_test=40, strengths=(0.1, 2.0), examples=2)
+FEWER = replace(FEW, cases_validation=4, cases_test=10)
 PROBED = ProbeSettings(games_train=10, games_validation=5, games_test=5, epochs=1, hidden=4)
 
 
 @pytest.fixture(scope="module")
 def heeding() -> tuple[Trained, Probes]:
-    return player("stream", games=150)
+    return player("stream", games=100)
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +134,10 @@ def test_the_edit_is_carried_by_the_state_alone(done: RunFolder) -> None:
 def test_twice_the_same(done: RunFolder) -> None:
     found = []
     for _ in range(2):
-        result = intervene_run(done, FEW, device="cpu")
+        result = intervene_run(done, FEWER, device="cpu")
         found.append((done.path / "intervene.json").read_bytes())
     assert found[0] == found[1] and json.loads(found[0]) == result
-    other = intervene_run(done, replace(FEW, seed=1), device="cpu")["edits"]["flip"]
+    other = intervene_run(done, replace(FEWER, seed=1), device="cpu")["edits"]["flip"]
     assert other["best"]["error"] == result["edits"]["flip"]["best"]["error"]
     assert other["best"]["random"] != result["edits"]["flip"]["best"]["random"]
 

@@ -146,23 +146,34 @@ def test_tables_order_the_classes_as_the_tasks_do() -> None:
     assert tuple(LEVELS) == view.LEVELS
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["--help"], ["status"], ["table"], ["clean", "--failed"], ["clean", "--checkpoints", "--yes"], ["merge", "again"]],
+QUICK = (
+    ["--help"],
+    ["status"],
+    ["table"],
+    ["clean", "--failed"],
+    ["clean", "--checkpoints", "--yes"],
+    ["merge", "again"],
 )
-def test_torch_is_not_loaded(words: list[str], tmp_path: Path) -> None:
+
+
+def test_torch_is_not_loaded(tmp_path: Path) -> None:
+    """By one command after another, nor pandas by the first."""
     run = preset_run("parity", "lstm")
     for name in ("results", "again"):
         folder = tmp_path / name / "runs" / run.run_id
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps(run.plain()))
         (folder / "result.json").write_text(json.dumps(result_of(run)))
-    code = (
-        "import sys; from chomsky_ladder.harness.cli import main as cli; code = cli.main(sys.argv[1:])\n"
-        "sys.exit(code or 10 * ('torch' in sys.modules) + 20 * ('--help' in sys.argv and 'pandas' in sys.modules))"
-    )
+    code = """
+import json, sys
+from chomsky_ladder.harness.cli import main as cli
+found = [(cli.main(words), "torch" in sys.modules, "pandas" in sys.modules) for words in json.loads(sys.argv[1])]
+print(json.dumps(found))
+"""
     environment = os.environ | {"LADDER_RESULTS": str(tmp_path / "results"), "PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, (done.returncode, done.stderr)
+    command = [sys.executable, "-c", code, json.dumps(QUICK)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [each[:2] for each in found] == [[0, False]] * len(QUICK), done.stderr
+    assert found[0] == [0, False, False]

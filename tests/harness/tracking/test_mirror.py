@@ -211,7 +211,7 @@ def test_an_error_in_the_middle_is_one_line(
         start = time.monotonic()
     assert time.monotonic() - start < 10
     (said,) = capfd.readouterr().err.splitlines()
-    assert "JSONDecodeError" in said
+    assert f"{folder.metrics} is damaged" in said
     assert within(5, lambda: gone(processes[0]))
 
 

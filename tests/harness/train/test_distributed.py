@@ -4,10 +4,7 @@ The processes are tests/support/pair_of_processes.py, started once; all tests th
 file.
 """
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,38 +17,26 @@ from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.data import TrainingStream
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.models.block import Context
-from support import pair_of_processes
-from support.pair_of_processes import CPU, cells, settings_in, stopping_run, worked
-
-ROOT = Path(__file__).parents[3]
+from support.faults import Child
+from support.pair_of_processes import CPU, cells, main, settings_in, stopping_run, worked
 
 
 class Pair(NamedTuple):
     folder: Path
     found: list[dict[str, Any]]
-    ended: list[tuple[int, str]]  # return code and stderr
+    ended: list[tuple[int | None, str]]  # exit code, and what it said
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Two processes, as torchrun would start them, and what each of them found."""
     folder = tmp_path_factory.mktemp("pair")
-    shared = {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
-    started, ended = [], []
-    for rank in "01":
-        temporary = folder / f"temporary{rank}"
-        temporary.mkdir()
-        environment = os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank, "TMPDIR": str(temporary)}
-        command = [sys.executable, "-P", pair_of_processes.__file__, str(folder)]
-        started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    started = [Child(folder / f"notes{rank}", main, folder, rank) for rank in range(2)]
     try:
-        for process in started:
-            _, said = process.communicate(timeout=120)
-            ended.append((process.returncode, said))
+        ended = [(child.ended(within=120), child.said) for child in started]
     finally:
-        for process in started:
-            process.kill()
-            process.wait()
+        for child in started:
+            child.killed()
     files = [folder / f"whole{rank}.pt" for rank in range(2)]
     assert all(file.exists() for file in files), ended
     return Pair(folder, [torch.load(file, weights_only=True) for file in files], ended)

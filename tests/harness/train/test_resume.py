@@ -1,11 +1,6 @@
 """A run killed with SIGKILL at any moment and started again ends as one that was never killed, bit for bit."""
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,23 +15,15 @@ from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.harness.train.pack import Pack
 from support.cases import KINDS, full, some
+from support.faults import kill_and_restart
 
 MODELS = sorted(all_models())
 KILLED = ("moe", "mamba", "xlstm", "lstm", "transformer", "hybrid")  # the others are interrupted at every checkpoint
 STEPS = 60
-PROGRAM = """
-import sys
-from pathlib import Path
-from chomsky_ladder import Exec, Run, execute
-import json
-for line in Path(sys.argv[1]).read_text().splitlines():
-    settings = Exec(results=Path(sys.argv[2]), checkpoint_every=7, log_every=5)
-    execute(Run.from_plain(json.loads(line)), settings, quiet=True)
-"""
 
 
-def the_run(model: str) -> Run:
-    train = Train(steps=STEPS, batch=16, lengths=(3, 20), lr=1e-2)
+def the_run(model: str, *, steps: int = STEPS) -> Run:
+    train = Train(steps=steps, batch=16, lengths=(3, 20), lr=1e-2)
     score = Eval(lengths=(10, 24), test=32, validation=32, every=20, extrapolate=(), bins=(10, 24))
     return Run(task=find_task("cycle_nav")(), model=find_model(model).tiny(), train=train, eval=score)
 
@@ -68,55 +55,33 @@ def outcome_of(untouched: Path, run: Run) -> tuple[bytes, dict, dict[str, torch.
     return outcome(untouched, run)
 
 
-@pytest.mark.parametrize("models", [KILLED[:3], full(KILLED)], ids=len)
-def test_killed_at_random_moments(models: tuple[str, ...], tmp_path: Path, untouched: Path) -> None:
+@pytest.mark.parametrize(("models", "steps", "kills"), [(KILLED[:3], 24, 2), full(KILLED, STEPS, 5)])
+def test_killed_at_random_moments(
+    models: tuple[str, ...], steps: int, kills: int, tmp_path: Path, untouched: Path
+) -> None:
     """One process trains models of every kind in turn and is killed again and again, wherever it is."""
-    rng = random.Random(0)
-    runs = [the_run(model) for model in models]
-    listed = tmp_path / "list.jsonl"
-    listed.write_text("\n".join(json.dumps(run.plain()) for run in runs))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    kills, times = 0, 5 if models == KILLED else 2
-    for attempt in range(60):
-        process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(listed), str(tmp_path)], env=environment)
-        if attempt >= times:
-            assert process.wait(timeout=300) == 0
-            break
-        _wait_for_progress(tmp_path, process)
-        time.sleep(rng.random() * 0.3)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += process.wait() == -signal.SIGKILL
-    assert kills >= times // 2 + 1
-    for run in runs:
+    runs, start = [the_run(model, steps=steps) for model in models], time.monotonic()
+    wanted = [outcome_of(untouched, run) for run in runs]
+    seconds = time.monotonic() - start
+    settings = Exec(results=tmp_path, checkpoint_every=7, log_every=5)
+    kill_and_restart(
+        runs, settings, tmp_path / "notes", kills=kills, seconds=1.5 * seconds / kills, rng=random.Random(0)
+    )
+    for run, (wanted_metrics, wanted_scores, wanted_weights) in zip(runs, wanted, strict=True):
         metrics, scores, weights = outcome(tmp_path, run)
-        wanted_metrics, wanted_scores, wanted_weights = outcome_of(untouched, run)
         assert metrics == wanted_metrics
         assert scores == wanted_scores
         assert weights.keys() == wanted_weights.keys()
         assert all(torch.equal(weights[name], wanted_weights[name]) for name in weights)
 
 
-def _wait_for_progress(results: Path, process: subprocess.Popen) -> None:
-    """Until some run's metrics have grown by a line."""
-
-    def size() -> int:
-        return sum(path.stat().st_size for path in results.glob("runs/*/metrics.jsonl"))
-
-    before, deadline = size(), time.monotonic() + 60
-    while size() <= before and process.poll() is None:
-        assert time.monotonic() < deadline, "no progress in a minute"
-        before = min(before, size())
-        time.sleep(0.002)
-
-
-@pytest.mark.parametrize("every", [20, full(7)])
+@pytest.mark.parametrize(("steps", "every"), [(24, 10), full(STEPS, 7)])
 @pytest.mark.parametrize("model", some(MODELS, always=KINDS))
 def test_interrupted_at_every_checkpoint(
-    model: str, every: int, tmp_path: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, steps: int, every: int, tmp_path: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each model, stopped in the middle of a checkpoint write and, on the way, after every one of them."""
-    run, settings = the_run(model), Exec(results=tmp_path, checkpoint_every=every, log_every=5)
+    run, settings = the_run(model, steps=steps), Exec(results=tmp_path, checkpoint_every=every, log_every=5)
     wanted = outcome_of(untouched, run)
     write, writes = checkpoint.write, []
 
@@ -128,13 +93,13 @@ def test_interrupted_at_every_checkpoint(
         write(path, content)
 
     monkeypatch.setattr(checkpoint, "write", dies)
-    for _ in range(2 * STEPS):
+    for _ in range(2 * steps):
         try:
             execute(run, settings, quiet=True)
             break
         except KeyboardInterrupt:
             continue
-    assert len(writes) >= 2 * (STEPS // every)
+    assert len(writes) >= 2 * (steps // every)
     found = outcome(tmp_path, run)
     assert found[:2] == wanted[:2]
     assert all(torch.equal(found[2][name], value) for name, value in wanted[2].items())
