@@ -10,11 +10,9 @@ cannot where one bound, that of constant-depth threshold circuits, holds for the
 """
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from chomsky_ladder.harness.config.theorems import RESULTS
-
-Word = Literal["can", "cannot", "open"]
+from chomsky_ladder.harness.config.theorems import RESULTS, Word
 
 JOIN = " + "  # between the transitions of a stack of several kinds
 

@@ -9,7 +9,7 @@ way to move its state (harness/config/theory.py), and how the two agree:
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -161,7 +161,7 @@ def climbs_of(records: pd.DataFrame, protocol: str) -> list[Climb]:
     return climbs(cells_of(of_it)) if len(of_it) else []
 
 
-def rung_of(task: str, settings: dict[str, Any], protocol: Protocol) -> Rung | None:
+def rung_of(task: str, settings: Mapping[str, Any], protocol: Protocol) -> Rung | None:
     """Which rung a task with these settings is; None: the protocol has it not."""
     own = {key.removeprefix("task."): value for key, value in settings.items() if key.startswith("task.")}
     usual = protocol.tasks.get(task, {})
