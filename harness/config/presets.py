@@ -220,3 +220,8 @@ def remark_of(name: str) -> str:
 def warning_of(name: str) -> str:
     """The same as a sentence."""
     return f"{name.capitalize()}: {remark_of(name)}." if remark_of(name) else ""
+
+
+def has_rungs(name: str) -> bool:
+    """Whether it is a climb: of tasks at settings of its own, beside which no paper's values may stand."""
+    return name in PROTOCOLS and bool(PROTOCOLS[name].rungs)

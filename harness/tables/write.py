@@ -10,6 +10,7 @@ from typing import Literal
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.presets import has_rungs
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.labels import COLUMNS, Identity
@@ -37,7 +38,7 @@ def table(records: pd.DataFrame, kind: str, *, against: Paper | None = None) -> 
         compared = ", ".join(each.name for each in all_kinds() if each.against)
         raise ValueError(f"no published values for a table of {kind}; there are some for {compared}")
     rows = records.to_dict("records")
-    kept = [bool(wanted.wants(row)) for row in rows]
+    kept = [bool(wanted.wants(row)) and not (against and has_rungs(row["protocol_name"])) for row in rows]
     if not any(kept):
         raise ValueError(f"nothing to show in a table of {kind}: no record is of {wanted.subject}")
     records = records[kept]

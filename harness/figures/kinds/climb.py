@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
-from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
 from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
 from chomsky_ladder.harness.figures.style import FAINT, INK, MUTED, SMALL, WIDTH, at, caption, head, labels, on
@@ -131,7 +131,7 @@ register(
         data=climb,
         draw=draw,
         why_not="no rung was run",
-        when=lambda scene: scene.protocol in PROTOCOLS and bool(PROTOCOLS[scene.protocol].rungs),
+        when=lambda scene: has_rungs(scene.protocol),
         rank=0,
     )
 )

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
+from chomsky_ladder.harness.config.presets import has_rungs
 from chomsky_ladder.harness.figures.plot import Plot, Scene, one_a_task, register, rows_of
 from chomsky_ladder.harness.figures.style import (
     CLASS_COLOURS,
@@ -182,6 +183,7 @@ register(
         data=ladder,
         draw=draw,
         why_not="no task counts",
+        when=lambda scene: not has_rungs(scene.protocol),  # whose rungs are tasks, not classes
         rank=1,
     )
 )

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pandas as pd
 
-from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
 from chomsky_ladder.harness.stats.cell_stats import SOLVED
 from chomsky_ladder.harness.stats.climb import MEETINGS, SIGNS, Climb, Step, climbs, longest
 from chomsky_ladder.harness.stats.view import cells_of
@@ -20,9 +20,8 @@ COLUMNS = (
 )
 
 
-def has_rungs(row: Row) -> bool:
-    protocol = PROTOCOLS.get(row["protocol"])  # by its label: other settings are another protocol
-    return protocol is not None and bool(protocol.rungs)
+def of_a_climb(row: Row) -> bool:
+    return has_rungs(row["protocol"])  # by its label: other settings are another protocol
 
 
 def climb(records: pd.DataFrame) -> Made:
@@ -83,9 +82,9 @@ register(
         name="climb",
         about="how many seeds of each model hold each rung of a climb, beside what theory says",
         make=climb,
-        wants=has_rungs,
+        wants=of_a_climb,
         subject="a protocol with rungs (climb-v1)",
-        when=lambda records: any(has_rungs(row) for row in records.to_dict("records")),
+        when=lambda records: any(of_a_climb(row) for row in records.to_dict("records")),
         rank=0,
     )
 )

@@ -96,3 +96,8 @@ def test_a_card_says_what_to_do_next() -> None:
     assert any("theory says it cannot" in line and "ladder errors" in line for line in odd.next)
     parity = next(row for row in odd.rows if row.rung == "count mod 2")
     assert parity.beside == ("2/3",) and parity.best == ("a 2/3", "b 1/3")
+
+
+def test_no_paper_stands_beside_a_climb() -> None:
+    beside = table(frame(*rows("lstm", "majority", 1.0, transition="lstm"), record()), "accuracy", against="xlstm")
+    assert [sheet.title for sheet in beside.sheets] == ["xlstm"]
