@@ -48,7 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     "diff": ("records:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
     "doctor": ("doctor:doctor", "what this machine has   [--json]"),
 }
-NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "wandb", "check", "adapt")
+NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "climb", "wandb", "check", "adapt")
 COMPUTING = ("errors", "probe", "intervene", "worldmodel", "throughput")  # import torch only once they are at work
 
 

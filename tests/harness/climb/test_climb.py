@@ -17,6 +17,7 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS, SIZED_AT
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.config.sizing import active_parameters
+from support.cases import some
 
 PLUGIN = '''
 """The mean of everything so far."""
@@ -130,18 +131,20 @@ def test_a_mistake_is_one_line_before_any_work(
     assert not (tmp_path / "runs").exists()
 
 
-def test_every_row_of_the_reference_table_is_of_one_size() -> None:
-    labels = []
-    for name, changes in ROWS:
-        model = climber(find_model(name), changes)
-        runs = climb_runs(model)
-        assert abs(active_parameters(model, SIZED_AT) / PROTOCOLS["climb-v1"].params - 1) < 0.07, name
-        assert len(runs) == len({run.run_id for run in runs}) == 72
-        assert {identity_of(run).protocol for run in runs} == {"climb-v1"}
-        (label,) = {identity_of(run).model for run in runs}
-        assert "d_model" not in label and "d_inner" not in label
-        labels.append(label)
-    assert len(set(labels)) == len(labels)
+@pytest.mark.parametrize(("name", "changes"), some(ROWS))
+def test_a_row_of_the_reference_table_is_of_the_suites_size(name: str, changes: dict[str, object]) -> None:
+    model = climber(find_model(name), changes)
+    assert abs(active_parameters(model, SIZED_AT) / PROTOCOLS["climb-v1"].params - 1) < 0.07
+    of_run = identity_of(climb_runs(model, seeds=1)[-1])
+    assert of_run.protocol == "climb-v1"
+    assert of_run.settings == {f"model.{key}": value for key, value in changes.items()}  # and no width
+
+
+def test_no_row_stands_twice_and_no_run_is_another() -> None:
+    assert len({(name, *changes.items()) for name, changes in ROWS}) == len(ROWS) >= 24
+    runs = climb_runs(climber(find_model("lstm")))
+    assert len({run.run_id for run in runs}) == len(runs) == 72
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)  # the first seed of all rungs first
 
 
 def test_a_width_of_ones_own_is_part_of_the_label() -> None:
