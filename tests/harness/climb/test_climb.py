@@ -94,10 +94,7 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     }
     page = (folder / "card.html").read_text()
     assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
-    assert main([*words, "--card"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.index("compose S3") < shown.index("compare ends")  # as one looks at it
-    assert "declares no `transition`" in shown and "card.html" in shown
+    assert any("declares no `transition`" in line for line in card["next"])
 
     command = card["rows"][1]["command"].removeprefix("ladder ").split()
     run_id = card["rows"][1]["run_ids"][0]

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from chomsky_ladder.harness.climb.card import card
+from chomsky_ladder.harness.climb.text import markdown, terminal
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.figures.kinds.climb import climb as picture
 from chomsky_ladder.harness.figures.plot import Scene
@@ -94,6 +95,10 @@ def test_a_card_says_what_to_do_next() -> None:
     odd = card(by_name["c"], found, protocol="climb-v1", against=("a",))
     assert odd.beside == ("a",) and odd.chosen_beside
     assert any("theory says it cannot" in line and "ladder errors" in line for line in odd.next)
+    shown = terminal(odd, colour=False)
+    assert shown.index("compose S3") < shown.index("count mod 2")  # as one looks at a ladder
+    assert "\x1b[35m" in terminal(odd, colour=True) and "\x1b" not in shown
+    assert "| count mod 2 | parity | 2/3 |" in markdown(odd) and "`ladder run parity c " in markdown(odd)
     parity = next(row for row in odd.rows if row.rung == "count mod 2")
     assert parity.beside == ("2/3",) and parity.best == ("a 2/3", "b 1/3")
 
