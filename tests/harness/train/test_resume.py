@@ -55,12 +55,14 @@ def outcome_of(untouched: Path, run: Run) -> tuple[bytes, dict, dict[str, torch.
     return outcome(untouched, run)
 
 
-@pytest.mark.parametrize("models", [KILLED[:3], full(KILLED)], ids=len)
-def test_killed_at_random_moments(models: tuple[str, ...], tmp_path: Path, untouched: Path) -> None:
+@pytest.mark.parametrize(("models", "steps", "kills"), [(KILLED[:3], 24, 2), full(KILLED, STEPS, 5)])
+def test_killed_at_random_moments(
+    models: tuple[str, ...], steps: int, kills: int, tmp_path: Path, untouched: Path
+) -> None:
     """One process trains models of every kind in turn and is killed again and again, wherever it is."""
-    runs, start = [the_run(model) for model in models], time.monotonic()
+    runs, start = [the_run(model, steps=steps) for model in models], time.monotonic()
     wanted = [outcome_of(untouched, run) for run in runs]
-    seconds, kills = time.monotonic() - start, 5 if models == KILLED else 2
+    seconds = time.monotonic() - start
     settings = Exec(results=tmp_path, checkpoint_every=7, log_every=5)
     kill_and_restart(
         runs, settings, tmp_path / "notes", kills=kills, seconds=1.5 * seconds / kills, rng=random.Random(0)
