@@ -20,6 +20,13 @@ for profile, examples in {"some": 8, "all": 25}.items():  # `scripts/test --all`
     settings.register_profile(profile, deadline=None, derandomize=True, max_examples=examples, phases=[Phase.generate])
 settings.load_profile("some")
 discover()
+gc.disable()  # until all is collected: what is made stays, and a look through it takes .3 s
+
+
+def pytest_collection_finish() -> None:
+    """Some packages collect garbage often, and need not look at what stays either."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup() -> None:

@@ -49,27 +49,43 @@ def test_budgets_are_runs(budget: str) -> None:
         assert {(run.model.d_model, run.model.num_blocks) for run in runs} == {(512, 8)}
 
 
-def test_two_studies_are_equal_and_a_third_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run after the whole of a study."""
+    (run,), results = small_runs("lstm"), tmp_path_factory.mktemp("one")
+    work([run], TINY, Exec(results=results, device="cpu"), quiet=True)
+    return RunFolder(results, run.run_id)
+
+
+@pytest.mark.full
+def test_two_studies_are_equal(studied: RunFolder, tmp_path: Path) -> None:
+    """As its parts are, each of which is done twice in tests/harness/inside/."""
     (run,) = small_runs("lstm")
-    rows = []
-    for name in ("one", "other"):
-        work([run], TINY, Exec(results=tmp_path / name, device="cpu"), quiet=True)
-        rows.append(othello_table.row_of(RunFolder(tmp_path / name, run.run_id)))
-        othello_table.write(rows[-1:], tmp_path / name / "tables" / "smoke")
+    work([run], TINY, Exec(results=tmp_path, device="cpu"), quiet=True)
+    folders = (studied, RunFolder(tmp_path, run.run_id))
+    rows = [othello_table.row_of(folder) for folder in folders]
     assert rows[0] == rows[1]
+    for name, one in zip(("one", "other"), rows, strict=True):
+        othello_table.write([one], tmp_path / name / "smoke")
     for kind in ("csv", "md"):
-        one, other = ((tmp_path / name / "tables" / f"smoke.{kind}").read_bytes() for name in ("one", "other"))
+        one, other = ((tmp_path / name / f"smoke.{kind}").read_bytes() for name in ("one", "other"))
         assert one == other
-    folder = RunFolder(tmp_path / "one", run.run_id)
+
+
+def test_a_study_goes_on(studied: RunFolder, tmp_path: Path) -> None:
+    (run,) = small_runs("lstm")
+    shutil.copytree(studied.path, RunFolder(tmp_path, run.run_id).path)
+    folder = RunFolder(tmp_path, run.run_id)
     assert is_done(folder, TINY)
     times = {path.name: path.stat().st_mtime_ns for path in folder.path.iterdir()}
     (folder.path / "intervene.json").unlink()
     other_walks = replace(TINY, worldmodel=WorldModelSettings(pairs=4, walks=1, depth=1))
     assert not is_done(folder, TINY) and not is_done(folder, other_walks)
-    work([run], other_walks, Exec(results=tmp_path / "one", device="cpu"), quiet=True)
+    work([run], other_walks, Exec(results=tmp_path, device="cpu"), quiet=True)
     assert is_done(folder, other_walks)
     changed = {path.name for path in folder.path.iterdir() if times.get(path.name) != path.stat().st_mtime_ns}
     assert changed - {"lock"} == {"intervene.json", "worldmodel.json"}
+    assert othello_table.row_of(folder)["steps"] == 2
 
 
 def row(**changes: Any) -> dict[str, Any]:

@@ -87,13 +87,15 @@ def test_equations_without_a_free_digit_are_few(rows: int) -> None:
         trees = draw_trees(draw, size_B, high - 4, modulus=5, num_operators=3)
         left_BL, right_BL = parts(trees, evaluate(trees, modulus=5))
         product_BL = trees.pair_BL & (trees.codes_BL.gather(1, (trees.right_BL - 1).clamp(min=0)) == 3)
+        tensors = (trees.codes_BL, product_BL, trees.right_BL, trees.span_BL, left_BL, right_BL)
         stuck = 0
-        for row in range(rows):
-            free = {c for c in range(int(size_B[row])) if int(trees.codes_BL[row, c]) >= 7}
-            for c in product_BL[row].nonzero()[:, 0].tolist():
-                r, end = int(trees.right_BL[row, c]), c + int(trees.span_BL[row, c])
-                free -= set(range(c, r)) if int(right_BL[row, c]) == 0 else set()
-                free -= set(range(r, end)) if int(left_BL[row, c]) == 0 else set()
+        for size, *row in zip(size_B.tolist(), *(x.tolist() for x in tensors), strict=True):
+            codes, products, rights, spans, left_values, right_values = row
+            free = {c for c in range(size) if codes[c] >= 7}
+            for c in (c for c, is_product in enumerate(products) if is_product):
+                r, end = rights[c], c + spans[c]
+                free -= set(range(c, r)) if right_values[c] == 0 else set()
+                free -= set(range(r, end)) if left_values[c] == 0 else set()
             stuck += not free
         assert stuck / rows == pytest.approx(share, abs=0.008)
 
@@ -108,7 +110,8 @@ def test_equations_keep_their_products(rows: int) -> None:
         legal = [n for n in some.legal_lengths(3, 40) if n > 10]
         draw = Draw(seed=0, split="products", rows_B=torch.arange(rows))
         lengths_B = torch.tensor(legal)[draw.child("lengths").integers(len(legal))]
-        tokens = [some.vocab[token] for token in some.sample(draw, lengths_B, 40).tokens_BL.flatten().tolist()]
+        vocab, tokens_BL = some.vocab, some.sample(draw, lengths_B, 40).tokens_BL
+        tokens = [vocab[token] for token in tokens_BL.flatten().tolist()]
         shares.append(tokens.count("*") / (tokens.count("*") + tokens.count("+")))
     assert shares[1] == pytest.approx(0.5, abs=0.005)
     assert 0.48 < shares[0] < shares[1]

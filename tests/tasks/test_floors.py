@@ -23,6 +23,7 @@ from chomsky_ladder.tasks.parity import Parity
 from chomsky_ladder.tasks.reverse_string import ReverseString
 from chomsky_ladder.tasks.stack_manipulation import StackManipulation
 from support.cases import some
+from support.oracle_checks import symbols_of
 from support.oracles import OPTIONS, ORACLES
 
 torch.set_num_threads(1)
@@ -117,7 +118,8 @@ def outcomes(program: Callable[[Choose], list[str]]) -> Iterator[tuple[list[str]
 def answers_of(task: Task, prompt: Sequence[str]) -> list[tuple[int, int]]:
     """(slot, token) of every answer."""
     answers = ORACLES[task.name](prompt, **{name: getattr(task, name) for name in OPTIONS.get(task.name, ())})
-    return [(slot, task.vocab.index(answer)) for slot, answer in enumerate(answers)]
+    _, token_of = symbols_of(task)
+    return [(slot, token_of[answer]) for slot, answer in enumerate(answers)]
 
 
 def exact_law(task: Task, size: int) -> dict[tuple[int, int], Fraction]:

@@ -59,7 +59,7 @@ def test_the_variants_are_those_of_every_field(name: str, data: st.DataObject) -
 
 
 @every_task
-@pytest.mark.parametrize("rows", [60, full(400)])
+@pytest.mark.parametrize("rows", [30, full(400)])
 @given(seed=SEEDS, split=SPLITS, start=STARTS)
 def test_strings_of_the_default_task(name: str, rows: int, seed: int, split: str, start: int) -> None:
     """With `--all` 400 rows under each of 25 draws: ten thousand strings."""
@@ -69,7 +69,7 @@ def test_strings_of_the_default_task(name: str, rows: int, seed: int, split: str
 
 
 @every_task
-@pytest.mark.parametrize("rows", [15, full(60)])
+@pytest.mark.parametrize("rows", [9, full(60)])
 @given(data=st.data(), seed=SEEDS, split=SPLITS, start=STARTS, slack=st.integers(0, 9))
 def test_strings_of_every_variant(
     name: str, rows: int, data: st.DataObject, seed: int, split: str, start: int, slack: int

@@ -92,8 +92,9 @@ def test_inputs_and_targets_are_the_moves_of_one_game(size: int) -> None:
 @both_sizes
 def test_what_is_allowed_and_the_boards(size: int) -> None:
     task = Othello(size=size)
+    vocab = task.vocab
     batch, allowed_BLV, mover_BLS = (
-        part[:200] if i else Batch(*(x[:200] for x in part)) for i, part in enumerate(whole_games(size))
+        part[:60] if i else Batch(*(x[:60] for x in part)) for i, part in enumerate(whole_games(size))
     )
     black_BLS, black_moves_BL = task.boards(batch.tokens_BL, sees="black"), task.black_moves(batch.tokens_BL)
     assert not allowed_BLV[..., PAD].any()
@@ -101,8 +102,8 @@ def test_what_is_allowed_and_the_boards(size: int) -> None:
         game = Game(size)
         for place, token in enumerate(tokens):
             if token != PAD:
-                game.play(task.vocab[token])
-            allowed = [task.vocab[token] for token in allowed_BLV[row, place].nonzero()[:, 0].tolist()]
+                game.play(vocab[token])
+            allowed = [vocab[token] for token in allowed_BLV[row, place].nonzero()[:, 0].tolist()]
             assert allowed == game.moves
             assert mover_BLS[row, place].tolist() == game.labels(game.viewer)
             assert black_BLS[row, place].tolist() == game.labels("B")

@@ -68,7 +68,7 @@ def test_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(name in shown for name in [*all_tasks(), *all_models()])
 
 
-@pytest.mark.parametrize("name", some([*all_tasks(), *all_models()]))
+@pytest.mark.parametrize("name", some([*all_tasks(), *all_models()], always=6))
 def test_describe(name: str, capsys: Capture) -> None:
     tree = json.loads(ladder(capsys, "describe", name, "--json"))
     assert tree["name"] == name

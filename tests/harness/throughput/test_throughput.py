@@ -1,5 +1,6 @@
 """A report of small models is whole, every lack in it has its reason, and tables and figures show what it holds."""
 
+import gc
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +51,7 @@ def _small_ceilings() -> Any:
         patch.setitem(throughput_measure._COPIED, "cpu", 1 << 20)
         patch.setitem(throughput_measure._PRODUCT, "cpu", 64)
         yield
+    gc.freeze()  # as before the first test (tests/conftest.py): a measurement thaws all
 
 
 @pytest.fixture(scope="module")

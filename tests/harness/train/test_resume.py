@@ -14,7 +14,7 @@ from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.harness.train.pack import Pack
-from support.cases import KINDS, full, some
+from support.cases import full, some
 from support.faults import kill_and_restart
 
 MODELS = sorted(all_models())
@@ -76,7 +76,7 @@ def test_killed_at_random_moments(
 
 
 @pytest.mark.parametrize(("steps", "every"), [(24, 10), full(STEPS, 7)])
-@pytest.mark.parametrize("model", some(MODELS, always=KINDS))
+@pytest.mark.parametrize("model", some(MODELS, always=("lstm", "mamba", "xlstm", "hyena", "moe")))
 def test_interrupted_at_every_checkpoint(
     model: str, steps: int, every: int, tmp_path: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

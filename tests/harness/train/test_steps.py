@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -137,17 +138,23 @@ class _Graphs:
             monkeypatch.setattr(torch.cuda, name, stand_in)
 
 
+@cache
+def plainly(curriculum: tuple[int, ...]) -> Pack:
+    """Two runs after 40 plain steps."""
+    pack = Pack(small(seeds=2, curriculum=curriculum), device=CPU, backend="auto")
+    PlainSteps(pack, compiling=False).advance(0, 40, lambda done: None)
+    return pack
+
+
 @pytest.mark.parametrize("curriculum", [(), (5, 8)])
 @pytest.mark.parametrize("visits", [[40], [7, 13, 33, 40], list(range(1, 41))])
 def test_replays_take_every_step_once(
     visits: list[int], curriculum: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bookkeeping of a capture, whatever the host's visits cut it into; CUDA itself is stood in for."""
-    runs = small(seeds=2, curriculum=curriculum)
-    expected = Pack(runs, device=CPU, backend="auto")
-    PlainSteps(expected, compiling=False).advance(0, 40, lambda done: None)
+    expected = plainly(curriculum)
     graphs, told = _Graphs(monkeypatch), []
-    graphs.pack = pack = Pack(runs, device=CPU, backend="auto")
+    graphs.pack = pack = Pack(small(seeds=2, curriculum=curriculum), device=CPU, backend="auto")
     replayed = GraphSteps(pack, compiling=False)
     for first, last in zip([0, *visits], visits, strict=False):
         replayed.advance(first, last, told.append)
