@@ -29,6 +29,7 @@ from chomsky_ladder.harness.store.labels import Identity, Label
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.tables.kinds.bits import is_rounded
 
+_DATA_AND_FIGURES = 2_300_000  # bytes, beside what boards take: with more runs in it a page has fewer pictures
 _ASSETS = Path(__file__).with_name("assets")
 
 
@@ -54,8 +55,10 @@ def page(
     sheets = [Sheet.of(label, cells_of(records[records["protocol"] == label])) for label in labels]
     rounded = set(records.loc[[is_rounded(row) for row in records.to_dict("records")], "protocol"])
     whole = [label for label in labels if label not in rounded]  # rounded ones have a section of their own
-    pictures = page_pictures.of_protocols(whole, figures) if figures is not None else {}
     script, data = (_ASSETS / "page.js").read_text(), script_data(records, sheets, curves)
+    held = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    room = min(page_pictures.ROOM, max(0, _DATA_AND_FIGURES - len(held)))
+    pictures = page_pictures.of_protocols(whole, figures, room=room) if figures is not None else {}
     classes = sorted(
         {level for sheet in sheets for level in sheet.levels.values()}, key=lambda name: (rank(name), name)
     )
@@ -76,7 +79,7 @@ def page(
         "css": (_ASSETS / "page.css").read_text(),
         "script": script,
         "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
-        "data": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "data": held,
         "contents": f'<nav class="contents" aria-label="Sections"><ul>{links}</ul></nav>\n' if len(places) > 1 else "",
         "classes": "".join(map(_box, classes)),
         "protocols": "\n".join(sections),

@@ -30,13 +30,13 @@ class Album:
         return f'<img src="data:image/{kind};base64,{content}" alt="{escape(alt)}" loading="lazy">'
 
 
-def of_protocols(labels: Sequence[str], folder: Path) -> dict[str, list[str]]:
+def of_protocols(labels: Sequence[str], folder: Path, *, room: int = ROOM) -> dict[str, list[str]]:
     """The figures of each protocol; the headline figures of all go first where there is no room for every one."""
     if not folder.is_dir():
         return {}
     from chomsky_ladder.harness.figures.plot import all_plots  # with matplotlib
 
-    album, found = Album(), {label: [] for label in labels}
+    album, found = Album(room), {label: [] for label in labels}
     for plot in all_plots():
         for label in labels:
             own = folder_name(label)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS, SIZED_AT
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.config.sizing import active_parameters
+from chomsky_ladder.models.base import MODELS
 from support.cases import some
 
 PLUGIN = '''
@@ -55,11 +57,15 @@ PROTOCOLS["small-climb"] = replace(
 
 
 @pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("plugin") / "plain_mean.py"
     path.write_text(PLUGIN)
+    models, protocols = list(MODELS), dict(PROTOCOLS)
     load_plugin(str(path))
-    return path
+    yield path
+    MODELS[:] = [cls for cls in MODELS if cls in models]
+    for name in set(PROTOCOLS) - set(protocols):
+        del PROTOCOLS[name]
 
 
 def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
