@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from support.fused_recurrences import Case, Cell, drawn, module, needs_triton, p
 pytestmark = needs_triton
 
 SHARED_MEMORY = 227 * 1024  # what a block may use on an H100 or H200
-SPILLED = 8  # bytes: Triton 3.6 spills nothing, 3.7 two registers of the sLSTM in bf16, to have 168 and not more
+NARROW_BF16 = 8  # bytes that Triton 3.7, not 3.6, spills of the sLSTM in bf16: two registers, to have 168 and not more
 
 
 class Compiler:
@@ -84,7 +85,8 @@ def test_compiled_for_an_h200(cell: Cell, width: int, dtype: torch.dtype, tmp_pa
         usage = {key: int(number) for key, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", printed)}
         print(name, kernel.metadata.shared, usage)
         assert kernel.metadata.shared <= SHARED_MEMORY
-        assert usage["LOCAL"] == 0 and usage["STACK"] <= SPILLED
+        spills = cell == "slstm" and dtype == torch.bfloat16 and version("triton") >= "3.7"
+        assert usage["LOCAL"] == 0 and usage["STACK"] <= (NARROW_BF16 if spills else 0)
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
