@@ -24,6 +24,7 @@ from chomsky_ladder.harness.store import curves
 from chomsky_ladder.harness.store.files import default_results, write_atomically
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.tables import write as tables
+from chomsky_ladder.harness.tables.published import papers
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits")
@@ -33,7 +34,7 @@ DRAWN = {".png", ".svg"}
 def made(results: Path) -> None:
     """Write all of it under a results folder."""
     records = collect(results)
-    tables.write_all(results, against="xlstm")
+    tables.write_all(results, against=papers())
     figures.write(records, results / "figures", curves=curves.collect(results), tell=lambda line: None)
     version = {"matplotlib": importlib.metadata.version("matplotlib")}
     write_atomically(results / "figures" / "made_with.json", (json.dumps(version) + "\n").encode())

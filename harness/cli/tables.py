@@ -3,57 +3,120 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import columns
-from chomsky_ladder.harness.store.files import default_results
+from chomsky_ladder.harness.store.files import default_results, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from chomsky_ladder.harness.tables.published import Published
+
+_KINDS = {".txt": "text", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".html": "html"}
 
 
 @dataclass
 class TableOptions:
     """Tables from records.csv, which is brought up to date with the runs beside it.
 
-    Without options it writes tables/accuracy.csv and .md and prints the markdown; with --kind, --format or --against it
-    prints that table and writes none; with --all it writes every kind in every format under tables/.
+    Without options it writes tables/accuracy.csv and .md and prints the table, in columns on a terminal and else as
+    markdown; with any that choose what is shown it prints that table and writes none; with --all it writes every kind
+    in every format under tables/.
     """
 
     results: Path = field(default_factory=default_results)
     """The folder of runs/ and records.csv."""
     kind: str = ""
     """What it shows: one of those that --kinds lists; accuracy unless said otherwise."""
-    format: Literal["markdown", "csv", "latex", "html"] | None = None
-    """How it is written; markdown unless said otherwise."""
-    against: Literal["xlstm"] | None = None
-    """A paper whose values stand beside ours."""
+    protocol: tuple[str, ...] = ()
+    """Of these protocols alone, by name or label; patterns like xlstm* too."""
+    models: tuple[str, ...] = ()
+    """Of these models alone."""
+    tasks: tuple[str, ...] = ()
+    """Of these tasks alone."""
+    beside: tuple[str, ...] = ()
+    """Settings that are otherwise protocols of their own, side by side: task.supervision, train.steps, .."""
+    format: Literal["text", "markdown", "csv", "latex", "html"] | None = None
+    """How it is written; by the file's name where there is one, else text on a terminal and markdown elsewhere."""
+    out: Path | None = None
+    """A file to write it to: .txt, .md, .csv, .tex or .html."""
+    against: str = ""
+    """A paper whose values stand beside ours, one of those that --papers lists, or a CSV of your own."""
     kinds: bool = False
     """List the kinds of table there are, and do nothing else."""
+    papers: bool = False
+    """List the papers there are, and do nothing else."""
     all: bool = False
     """Write every kind in every format; with --against those tables too."""
 
 
 def table(words: list[str]) -> int:
     options = parse(TableOptions, words, prog="ladder table")
-    if options.all and (options.kind or options.format):
+    if options.all and (options.kind or options.format or options.out):
         raise ValueError("--all is every --kind in every --format: leave those out")
+    if options.all and (options.protocol or options.models or options.tasks or options.beside):
+        raise ValueError("--all is of all records: leave out --protocol, --models, --tasks and --beside")
+    if options.out is not None and options.out.suffix not in _KINDS and not options.format:
+        raise ValueError(f"{options.out} says no format by its ending: one of {', '.join(_KINDS)}, or say --format")
     from chomsky_ladder.harness.store.record import collect  # with pandas
     from chomsky_ladder.harness.tables import write as tables
     from chomsky_ladder.harness.tables.kind import ROOM, all_kinds
+    from chomsky_ladder.harness.tables.published import sources
 
     if options.kinds:
         columns([(kind.name, kind.about) for kind in all_kinds()])
         return 0
+    if options.papers:
+        columns([(name, entry["source"]) for name, entry in sources().items()])
+        return 0
     if options.kind:
         ROOM.find(options.kind)  # before anything is read
-    if not (options.all or options.kind or options.format or options.against):
-        print(tables.write(options.results), end="")
-        return 0
+    paper = _paper(options)
     if not options.all:
-        made = tables.table(collect(options.results), options.kind or "accuracy", against=options.against)
-        print(tables.text(made, options.format or "markdown"), end="")
-        return 0
-    paths, why_not = tables.write_all(options.results, against=options.against)
+        asks = options.kind or options.format or options.out or options.against
+        asks = asks or options.protocol or options.models or options.tasks or options.beside
+        written = "" if asks else tables.write(options.results)
+        if written and not sys.stdout.isatty():
+            print(written, end="")
+            return 0
+        return _shown(options, collect(options.results), paper)
+    paths, why_not = tables.write_all(options.results, against=[options.against] if options.against else [])
     print("\n".join(map(str, paths)))
     for reason in why_not:
         print(f"ladder: {reason}", file=sys.stderr)
+    return 0
+
+
+def _paper(options: TableOptions) -> "Published | None":
+    """Found before anything is read; a file of one's own may leave it to --protocol what it is of."""
+    from chomsky_ladder.harness.tables.published import of_file, published, sources
+
+    if not options.against:
+        return None
+    if options.against in sources() or not options.protocol or not options.against.endswith(".csv"):
+        return published(options.against)
+    return of_file(Path(options.against), protocols=options.protocol)
+
+
+def _shown(options: TableOptions, records: "pd.DataFrame", paper: "Published | None") -> int:
+    """Print the table that is asked for, or write it to the file that is."""
+    from chomsky_ladder.harness.tables import write as tables
+    from chomsky_ladder.harness.tables.chosen import beside, chosen
+
+    if options.beside:
+        records = beside(records, options.beside)
+    records = chosen(records, protocols=options.protocol, models=options.models, tasks=options.tasks)
+    made = tables.table(records, options.kind or "accuracy", against=paper)
+    if options.out is not None:
+        form = options.format or _KINDS[options.out.suffix]
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(options.out, tables.text(made, form).encode())
+        print(options.out)
+        return 0
+    print(tables.text(made, options.format or ("text" if sys.stdout.isatty() else "markdown")), end="")
+    titles = [sheet.title for sheet in made.sheets]
+    if sys.stdout.isatty() and len(titles) > 3:
+        print(f"ladder: {len(titles)} tables; --protocol picks one, --beside SETTING puts such in one", file=sys.stderr)
     return 0

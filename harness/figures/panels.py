@@ -27,7 +27,7 @@ _ACROSS = 3
 _LEFT, _BETWEEN, _STRIP, _TALL, _UNDER = 0.5, 0.3, 0.3, 1.25, 0.42  # inches
 _WIDE = (WIDTH - _LEFT - (_ACROSS - 1) * _BETWEEN) / _ACROSS
 
-BAND = "Line: mean over seeds, at the learning rate chosen on validation; band: lowest to highest seed."
+BAND = "Line: median over seeds, at the learning rate chosen on validation; band: lowest to highest seed."
 SCALED = "Accuracy is scaled (0 is chance, 1 perfect) unless a task is marked raw."
 
 
@@ -72,7 +72,7 @@ def lines(ax: Axes, rows: pd.DataFrame, scene: Scene, *, x: str) -> None:
             ax.fill_between(line[x], line["min"], line["max"], color=look.color, alpha=0.14, lw=0, zorder=2)
         spacing = max(1, len(line) // 8)
         size = {"lw": 0.9 + 0.9 * left, "markersize": 2.8 + 2 * left, "markevery": (i % spacing, spacing)}
-        ax.plot(line[x], line["mean"], **look._asdict(), **size, markeredgewidth=0, zorder=3)
+        ax.plot(line[x], line["median"], **look._asdict(), **size, markeredgewidth=0, zorder=3)
 
 
 def accuracy_axis(ax: Axes, data: pd.DataFrame) -> None:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import remark_of
 from chomsky_ladder.harness.config.rooms import open_room, registered
-from chomsky_ladder.harness.stats.cell_stats import mean_and_std
+from chomsky_ladder.harness.stats.cells import least_and_most, median_of
 from chomsky_ladder.harness.stats.view import Cell
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ def one_a_task(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def spread(values: Sequence[float | None]) -> dict[str, Any]:
-    """Of the seeds of a cell: mean, least, most and how many."""
+    """Of the seeds of a cell: median, least, most and how many."""
     there = [value for value in values if value is not None and math.isfinite(value)]
-    ends = (min(there), max(there)) if there else (None, None)
-    return dict(zip(("mean", "min", "max", "n"), (mean_and_std(there)[0], *ends, len(there)), strict=True))
+    numbers = (median_of(there), *least_and_most(there), len(there))
+    return dict(zip(("median", "min", "max", "n"), numbers, strict=True))
 
 
 def rows_of(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:

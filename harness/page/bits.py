@@ -4,14 +4,14 @@ from html import escape
 
 import pandas as pd
 
-from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.tables.kinds.bits import bits, unrounded
 from chomsky_ladder.harness.tables.sheets import Sheet
 
 
 def section(records: pd.DataFrame) -> str:
     """Empty where nothing was rounded."""
-    protocols = pd.Series([unrounded(Identity.of(row)) for row in records.to_dict("records")], records.index)
+    protocols = pd.Series([unrounded(row) for row in records.to_dict("records")], records.index)
     tables = [_table(sheet) for _, group in records.groupby(protocols, sort=True) for sheet in bits(group).sheets]
     if not tables:
         return ""
@@ -19,8 +19,8 @@ def section(records: pd.DataFrame) -> str:
         '<section class="block" id="bits" aria-labelledby="bits-title">'
         '<h2 id="bits-title">Accuracy by the bits of the weights</h2>'
         "<p>Trained and scored with weight matrices rounded to so few bits; activations and states are whole. Scaled"
-        " test accuracy, mean ± standard deviation over (seeds), each at the rate chosen on validation; behind the"
-        " semicolon, how many of its runs reached 0.9. Every cell is above, with its protocol.</p>\n"
+        " test accuracy at the rate chosen on validation: median over seeds, [lowest, highest] where they differ, and"
+        f" k/n, how many of the n runs reached {SOLVED:g}. Every cell is above, with its protocol.</p>\n"
         f"{''.join(tables)}</section>"
     )
 

@@ -166,12 +166,14 @@ _UNMEASURED = (
 def _cell(cell: Cell, number: int) -> str:
     seen = cell.stats
     fates = [f"{count} {fate}" for fate, count in (("diverged", seen.diverged), ("failed", seen.failed)) if count]
-    if seen.mean is None:
+    if seen.median is None:
         value, heat = f"<small>none of {seen.diverged + seen.failed + seen.unfinished_elsewhere} finished</small>", 0
     else:
-        spread = f"± {seen.std:.2f} " if seen.std is not None else ""
-        value = f"{_two_digits(seen.mean)} <small>{spread}({', '.join([str(seen.n), *fates])})</small>"
-        heat = round(34 * min(max(seen.mean, 0.0), 1.0))
+        low, high = map(_two_digits, seen.range)
+        spread = f"[{low}, {high}] " if low != high else ""
+        share = ", ".join([f"{seen.reached.hits}/{seen.reached.n}", *fates])
+        value = f"{_two_digits(seen.median)} <small>{spread}{share}</small>"
+        heat = round(34 * min(max(seen.median, 0.0), 1.0))
     return (
         f' style="--heat:{heat}"><button type="button" class="cell" data-cell="{number}" aria-haspopup="dialog">'
         f"{value}</button>"

@@ -6,7 +6,9 @@
     profile          for each tau the share of runs with a score above it
     improvement      P(X > Y): a random run of X scores above a random one of Y, a tie half; averaged over tasks
 
-A task weighs the same however many seeds it has. The bootstrap draws seeds with replacement within each task and takes
+A suite's scores stand above its tasks' floors: 0 is the best guess from length and position, 1 perfect, so that no
+average credits what takes no computation; a task that such a guess solves is in none. A task weighs the same however
+many seeds it has. The bootstrap draws seeds with replacement within each task and takes
 percentiles. It depends on nothing but the scores, the tasks' order by name and the key: the words of Philox are
 numpy's documented promise, unlike what its `integers` makes of them, so every version draws the same seeds. With three
 seeds a task a percentile interval is too narrow; the number of runs stands beside it.
@@ -23,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chomsky_ladder.harness.stats.cell_stats import CellStats, checked_share, finite
+from chomsky_ladder.harness.stats.cells import SOLVED
 
 Scores = Mapping[str, Sequence[float]]  # task -> a score for each run
 Arrays = list[np.ndarray]  # one a task: scores [n], or how often each was drawn in every resample [R, n]
@@ -60,6 +63,7 @@ class Suite:
 
     model: str
     scores: dict[str, tuple[float, ...]]
+    """Of each task above its floor."""
     diverged: int
     failed: int
 
@@ -89,7 +93,11 @@ BOOTSTRAP = Bootstrap()
 def suites(
     cells: Sequence[CellStats], *, models: Sequence[str] | None = None, tasks: Sequence[str] | None = None
 ) -> dict[str, Suite]:
-    """The runs of each model over the same tasks of one protocol: all that are in the cells, or those named."""
+    """The runs of each model over the same tasks of one protocol: all that are in the cells, or those named.
+
+    A task whose floor solves it is left out.
+    """
+    cells = [cell for cell in cells if cell.task not in given_away(cells)]
     models = sorted({cell.model for cell in cells}) if models is None else models
     wanted = [cell for cell in cells if cell.model in models and (tasks is None or cell.task in tasks)]
     protocols = sorted({cell.protocol for cell in wanted})
@@ -107,11 +115,22 @@ def suites(
             raise ValueError(f"{model} has no runs of {', '.join(missing) or 'any task'}: name tasks all models have")
         found[model] = Suite(
             model,
-            {task: own[task].outcomes for task in names},
+            {task: above_floor(own[task]) for task in names},
             sum(own[task].diverged for task in names),
             sum(own[task].failed for task in names),
         )
     return found
+
+
+def given_away(cells: Sequence[CellStats]) -> set[str]:
+    """The tasks that the best guess from length and position solves."""
+    return {cell.task for cell in cells if cell.floor is not None and cell.floor >= SOLVED}
+
+
+def above_floor(cell: CellStats) -> tuple[float, ...]:
+    """A score for every run, 0 at the floor and below it."""
+    floor = max(0.0, cell.floor or 0.0)
+    return tuple(round(max(0.0, score - floor) / (1 - floor), 12) for score in cell.outcomes)
 
 
 def aggregate(scores: Scores, *, goal: float = 1.0, bootstrap: Bootstrap = BOOTSTRAP) -> Aggregates:

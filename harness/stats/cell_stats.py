@@ -10,7 +10,7 @@ Wilson 1927, Probable inference, the law of succession, and statistical inferenc
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, median
 from typing import Any, Literal
@@ -18,12 +18,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from chomsky_ladder.harness.stats.cells import placed, tabled
+from chomsky_ladder.harness.stats.cells import SOLVED, least_and_most, median_of, placed, tabled
 from chomsky_ladder.harness.store.labels import Identity
 
 Measure = Literal["test_scaled", "test"]
-
-SOLVED = 0.9  # a run that scores so much has the task
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,7 @@ class CellStats:
     scores: tuple[float, ...]  # theirs, at the last step
     mean: float | None
     std: float | None  # of a sample (n - 1); None under two seeds
+    floor: float | None  # of the best guess from length and position, in the same measure; None: nothing finished
     diverged: int  # at this rate
     failed: int  # at this rate
     unfinished_elsewhere: int  # diverged or failed at the other rates
@@ -77,6 +76,14 @@ class CellStats:
     def n(self) -> int:
         """Finished seeds."""
         return len(self.scores)
+
+    @property
+    def median(self) -> float | None:
+        return median_of(self.scores)
+
+    @property
+    def range(self) -> tuple[float | None, float | None]:
+        return least_and_most(self.scores)
 
     @property
     def best_seed(self) -> int | None:
@@ -114,6 +121,7 @@ def cell_stats(records: pd.DataFrame, *, threshold: float = SOLVED, confidence: 
                 scores=scores,
                 mean=mean,
                 std=std,
+                floor=_floor(row),
                 diverged=sum(run["status"] == "diverged" for run in chosen),
                 failed=sum(run["status"] == "failed" for run in chosen),
                 unfinished_elsewhere=sum(run["lr"] != rate and run["status"] != "done" for run in cell),
@@ -122,6 +130,12 @@ def cell_stats(records: pd.DataFrame, *, threshold: float = SOLVED, confidence: 
             )
         )
     return found
+
+
+def _floor(row: Mapping[str, Any]) -> float | None:
+    if not row["n"] or pd.isna(row["content_free"]):
+        return None
+    return (row["content_free"] - row["s_rand"]) / (1 - row["s_rand"]) if row["scaled"] else float(row["content_free"])
 
 
 def mean_and_std(scores: Sequence[float]) -> tuple[float | None, float | None]:

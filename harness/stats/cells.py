@@ -1,12 +1,18 @@
 """The cells of a table, from records: the learning rate each was chosen at, its seeds, and what they scored.
 
-The rate of a cell is chosen on validation; the cell holds test at that rate, at the last step: mean and standard
-deviation over seeds, with their number. Names and settings (harness/store/labels.py) stand last.
+The rate of a cell is chosen on validation; the cell holds test at that rate, at the last step. Seeds stand at 0 or at
+1 more often than between, so that a mean tells of no run there was: a cell says how many of its runs solved the task,
+and the median and range of those that finished. Mean and standard deviation are there beside it, for papers have them.
+
+    1.00 [0.99, 1.00] 3/3      0.34 [0.01, 1.00] 1/3
+
+Names and settings (harness/store/labels.py) stand last.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -15,6 +21,7 @@ import pandas as pd
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import Identity
 
+SOLVED = 0.9  # a run that scores so much has the task
 FRESH = 1000  # the first of the seeds that choose nothing (harness/sweep/report_seeds.py)
 
 Row = dict[str, Any]  # a record's, in a frame
@@ -78,6 +85,7 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
         is_scaled = bool(pd.notna([row["test_scaled"] for row in finished]).all())  # not where several are right
         name = "test_scaled" if is_scaled else "test"
         shown = [row[name] for row in finished]
+        low, high = least_and_most(shown)
         floors = {floor: finished[0][floor] for floor in ("s_rand", "best_constant", "content_free")}
         rows.append(
             {
@@ -89,6 +97,11 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
                 "scaled": is_scaled,
                 "mean": _mean(shown),
                 "std": _spread(shown),
+                "median": median_of(shown),
+                "low": low,
+                "high": high,
+                "solved": sum(value >= SOLVED for value in shown),
+                "runs": sum(row["lr"] == rate for row in cell),  # that did not finish, too
                 "seeds": " ".join(f"{value:.4f}" for value in shown),
                 "exact": _mean([row["test_exact"] for row in finished]),
                 "validation": _mean([row["validation"] for row in finished]),
@@ -103,7 +116,8 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
     certain = ("fresh", "scaled", "seconds", "parameters")  # also where nothing finished
     measured = [name for name in max(rows, key=len) if name not in IDENTITY]
     columns = dict.fromkeys([*measured, *certain, *IDENTITY])
-    return pd.DataFrame(rows).reindex(columns=list(columns)).astype({"parameters": "Int64"})
+    whole = {name: "Int64" for name in ("parameters", "solved", "runs") if name in columns}
+    return pd.DataFrame(rows).reindex(columns=list(columns)).astype(whole)
 
 
 def best_rate(cell: Iterable[Row], column: str) -> float | None:
@@ -132,6 +146,18 @@ def _spread(values: Sequence[float]) -> float:
     """Standard deviation over seeds; there is none of one."""
     there = np.array([value for value in values if pd.notna(value)], dtype=float)
     return float(there.std(ddof=1)) if len(there) > 1 else math.nan
+
+
+def median_of(values: Iterable[float | None]) -> float | None:
+    """Of those there are."""
+    there = [float(value) for value in values if value is not None and math.isfinite(value)]
+    return median(there) if there else None
+
+
+def least_and_most(values: Iterable[float | None]) -> tuple[float | None, float | None]:
+    """The least and the greatest of those there are."""
+    there = [float(value) for value in values if value is not None and math.isfinite(value)]
+    return (min(there), max(there)) if there else (None, None)
 
 
 def _fates(cell: list[Row]) -> dict[str, int]:

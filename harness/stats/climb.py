@@ -18,7 +18,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol, Rung
 from chomsky_ladder.harness.config.theory import Verdict, verdict
-from chomsky_ladder.harness.stats.cell_stats import SOLVED
+from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.view import Cell, cells_of
 
 Meeting = Literal["can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open"]

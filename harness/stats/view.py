@@ -52,6 +52,20 @@ def cells_of(records: pd.DataFrame) -> list[Cell]:
     return sorted(found, key=lambda cell: (rank(cell.stats.level), cell.stats.task, cell.stats.model))
 
 
+def common_tasks(cells: Sequence[Cell]) -> list[str]:
+    """Of the models' sets of tasks, and what all have in common: the one with most cells of models that have it all."""
+    have: dict[str, frozenset[str]] = {}
+    for cell in cells:
+        have[cell.stats.model] = have.get(cell.stats.model, frozenset()) | {cell.stats.task}
+    if not have:
+        return []
+    choices = {*have.values(), frozenset.intersection(*have.values())}
+    return min(
+        (sorted(tasks) for tasks in choices),
+        key=lambda tasks: (-len(tasks) * sum(own.issuperset(tasks) for own in have.values()), -len(tasks), tasks),
+    )
+
+
 def rank(level: str) -> int:
     return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 

@@ -14,7 +14,7 @@ Nothing here needs torch.
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -74,6 +74,17 @@ class Identity:
         """But for some settings: of what is one thing where they are not looked at."""
         changes = {name: value for name, value in self.settings.items() if _is_of_protocol(name)}
         return _label(self.protocol_name, {name: changes[name] for name in changes if name not in left_out})
+
+    def beside(self, settings: Sequence[str]) -> dict[str, str]:
+        """Its labels where these settings of the protocol's label are the task's, or the model's if not of a task."""
+        moved = {name: self.settings[name] for name in settings if name in self.settings and _is_of_protocol(name)}
+        of_task = {name.removeprefix("task."): value for name, value in moved.items() if name.startswith("task.")}
+        of_model = {name: value for name, value in moved.items() if not name.startswith("task.")}
+        return {
+            "protocol": self.protocol_parts(*moved).whole,
+            "task": _versioned(self.task_name, self._own("task") | of_task).whole,
+            "model": _versioned(self.model_name, self._own("model") | of_model).whole,
+        }
 
     def task_parts(self) -> "Label":
         return _versioned(self.task_name, self._own("task"))

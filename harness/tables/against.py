@@ -1,22 +1,64 @@
-"""Our cells beside a paper's: ours, the paper's, and the difference, marked by whether they agree within their spread.
+"""Our cells beside a paper's: ours, the paper's, and what ours has more, marked by whether the two agree.
 
-The header says how far the budgets lie apart; the notes, which models and tasks have no counterpart.
+    1.00 [0.98, 1.00] 3/3       ours: median, range, runs that solve it
+    paper 0.97 ± 0.02           the paper's, in its own measure
+    mean +0.02 ≈                of what the paper reports of its seeds, ours less theirs
+
+Agreement is an equivalence (harness/stats/equivalence.py). The header says how far the budgets lie apart; the notes,
+which models and tasks have no counterpart.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.stats.cell_stats import CellStats
+from chomsky_ladder.harness.stats.equivalence import WITHIN, Agreement, equivalence, reported
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
-from chomsky_ladder.harness.tables.published import Published, agreement
-from chomsky_ladder.harness.tables.sheets import Cell, Entry, Mark, Sheet, accuracy_sheet, plain_entry, spread_text
+from chomsky_ladder.harness.tables.published import Published, Value
+from chomsky_ladder.harness.tables.sheets import Cell, Entry, Sheet, accuracy_sheet, cell_text, spread_text
+
+_LEAST = {"mean": "the 95 % interval of our mean", "median": "the range of our seeds", "best": "our best seed"}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A cell of ours and the paper's value of it, in the paper's measure."""
+
+    value: Value
+    ours: float
+    mark: Agreement
+
+    @property
+    def difference(self) -> float:
+        return self.ours - self.value.value
+
+
+def beside(cell: CellStats | None, row: Mapping[str, Any], paper: Published) -> Beside | None:
+    """None: one of the two has nothing, or ours has no scaled accuracy."""
+    value = paper.of(row["task"], row["model"])
+    if value is None or cell is None or not cell.scores or cell.measure != "test_scaled":
+        return None
+    scores = [_in_measure(score, row, paper) for score in cell.scores]
+    floor = _in_measure(max(0.0, cell.floor or 0.0), row, paper)
+    mark = equivalence(
+        scores,
+        value.value,
+        reports=paper.reports,
+        rounding=value.rounding,
+        floor=floor,
+        theirs=paper.budget.seeds,
+    )
+    return Beside(value, reported(scores, paper.reports), mark)
 
 
 def against_sheet(
     table: pd.DataFrame,
     records: pd.DataFrame,
+    stats: Sequence[CellStats],
     paper: Published,
     *,
     wants: Callable[[Mapping[str, Any]], bool],
@@ -24,54 +66,78 @@ def against_sheet(
     notes: Sequence[str],
 ) -> Sheet:
     """The cells of one protocol beside the paper's; `wants` says which of the paper's tasks this kind is about."""
+    by_place = {(cell.task, cell.model): cell for cell in stats}
 
-    def beside(task: str, model: str, row: Cell) -> Entry:
+    def shown(task: str, model: str, row: Cell) -> Entry:
         value = paper.of(task, model)
-        ours = plain_entry(task, model, row).lines[0]
+        ours = "-" if row is None else cell_text(_converted(row, paper))
         if value is None:
             return Entry((ours, "paper -"))
-        theirs = f"paper {spread_text(value.mean, value.std)}"
-        if row is None or not _comparable(row):
+        theirs = f"paper {spread_text(value.value, value.spread)}"
+        found = None if row is None else beside(by_place.get((task, model)), row, paper)
+        if found is None:
             return Entry((ours, theirs))
-        return Entry((ours, theirs, _difference(row["mean"] - value.mean)), mark=_mark(row, paper))
+        return Entry((ours, theirs, f"{paper.reports} {_signed(found.difference)}"), mark=found.mark)
 
+    raw = " Accuracies are raw on both sides, as the paper has them." if paper.measure == "raw" else ""
     lead = (
-        f"Below ours the paper's, {paper.source}, and ours less theirs: ≈ agrees, ≠ differs; within the two standard "
-        "deviations together and .01 for rounding; ? apart, but a standard deviation is not known.",
+        f"Below ours the paper's, {paper.source}, and what ours has more, of the {paper.reports} over seeds, as the "
+        f"paper reports it.{raw} ≈ agrees: {_LEAST[paper.reports]} lies within {WITHIN:g} of the paper's value; "
+        "≠ differs: it lies outside; ? undecided; · neither is above the floor.",
         f"Budget here (in the paper): {_budgets(table, records, paper)}.",
     )
-    return accuracy_sheet(table, show=beside, bold=bold, lead=lead, notes=[*_unmapped(table, paper, wants), *notes])
+    return accuracy_sheet(table, show=shown, bold=bold, lead=lead, notes=[*_unmapped(table, paper, wants), *notes])
 
 
-def against_data(table: pd.DataFrame, paper: Published) -> pd.DataFrame:
-    """A row for every cell of ours, with the paper's where it has one."""
+def against_data(table: pd.DataFrame, stats: Sequence[CellStats], paper: Published) -> pd.DataFrame:
+    """A row for every cell of ours, with the paper's where it has one; `ours` is in the paper's measure."""
+    by_place = {(cell.task, cell.model): cell for cell in stats}
     rows = []
     for row in table.to_dict("records"):
         value = paper.of(row["task"], row["model"])
         found: dict[str, Any] = {name: row[name] for name in ("protocol", "level", "task", "model")}
-        found |= {name: row.get(name) for name in ("n", "scaled", "mean", "std")} | {"paper": paper.name}
+        found |= {
+            name: row.get(name) for name in ("n", "scaled", "mean", "std", "median", "low", "high", "solved", "runs")
+        }
+        found |= {"paper": paper.name, "measure": paper.measure, "reports": paper.reports}
         if value is not None:
             found |= {"paper_task": value.task, "paper_model": value.model}
-            found |= {"paper_mean": value.mean, "paper_std": value.std}
-            if _comparable(row):
-                found |= {"difference": row["mean"] - value.mean, "agreement": _mark(row, paper)}
+            found |= {"paper_value": value.value, "paper_spread": value.spread}
+            if both := beside(by_place.get((row["task"], row["model"])), row, paper):
+                found |= {"ours": both.ours, "difference": both.difference, "agreement": both.mark}
         rows.append(found)
-    columns = ("protocol", "level", "task", "model", "n", "scaled", "mean", "std", "paper", "paper_task", "paper_model")
-    columns += ("paper_mean", "paper_std", "difference", "agreement")
-    return pd.DataFrame(rows, columns=list(columns))
+    columns = (
+        "protocol",
+        "level",
+        "task",
+        "model",
+        "n",
+        "scaled",
+        "mean",
+        "std",
+        "median",
+        "low",
+        "high",
+        "solved",
+        "runs",
+    )
+    columns += ("paper", "measure", "reports", "paper_task", "paper_model", "paper_value", "paper_spread")
+    columns += ("ours", "difference", "agreement")
+    return pd.DataFrame(rows, columns=list(columns)).astype({"solved": "Int64", "runs": "Int64"})
 
 
-def _comparable(row: Mapping[str, Any] | pd.Series) -> bool:
-    return bool(row["n"]) and bool(row["scaled"])
+def _in_measure(score: float, row: Mapping[str, Any], paper: Published) -> float:
+    """A scaled accuracy as the paper measures: raw is chance and what is above it."""
+    return score if paper.measure == "scaled" else row["s_rand"] + (1 - row["s_rand"]) * score
 
 
-def _mark(row: Mapping[str, Any] | pd.Series, paper: Published) -> Mark:
-    value = paper.of(row["task"], row["model"])
-    assert value is not None
-    return agreement(row["mean"], row["std"], value)
+def _converted(row: pd.Series, paper: Published) -> pd.Series:
+    if paper.measure == "scaled" or not row["n"] or row["scaled"] is not True:
+        return row
+    return pd.Series({**row, **{name: _in_measure(row[name], row, paper) for name in ("median", "low", "high")}})
 
 
-def _difference(value: float) -> str:
+def _signed(value: float) -> str:
     return f"{round(value, 2) + 0.0:+.2f}"
 
 

@@ -2,7 +2,7 @@
 
     parity, transformer: 1 block at n = 4, 2 at 8, more than 3 at 16     ->     | transformer | 1 | 2 | >3 |
 
-A depth solves a length where its mean over seeds at the rate chosen on validation reaches `SOLVED`.
+A depth solves a length where most of its runs, at the rate chosen on validation, reach `SOLVED`.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,7 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.config.protocols import columns_of, identity_of, preset_run
 from chomsky_ladder.harness.config.run import Run
-from chomsky_ladder.harness.stats.cell_stats import SOLVED
-from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.stats.cells import SOLVED, cells
 from chomsky_ladder.harness.tables.formats import markdown
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
@@ -28,7 +27,8 @@ def depths(runs: Sequence[Run], records: pd.DataFrame) -> tuple[str, pd.DataFram
         cell = found.get((named["protocol"], named["task"], named["model"]), {"n": 0})
         model = identity_of(replace(run, model=replace(run.model, num_blocks=_usual(run)))).model
         place = (run.protocol, named["task"], model, n, run.model.num_blocks)
-        rows[place] = {"mean": cell.get("mean"), "std": cell.get("std"), "seeds": cell["n"]}
+        rows[place] = {name: cell.get(name, 0) for name in ("solved", "runs")}
+        rows[place] |= {"mean": cell.get("mean"), "std": cell.get("std"), "seeds": cell["n"]}
     data = pd.DataFrame([dict(zip(_PLACE, place, strict=True)) | row for place, row in sorted(rows.items())])
     sheets = [_sheet(group) for _, group in data.groupby(["protocol", "task"], sort=True)]
     return markdown(sheets), data
@@ -49,7 +49,9 @@ def _sheet(data: pd.DataFrame) -> Sheet:
     for model, of_model in data.groupby("model", sort=True):
         entries = [_entry(of_model[of_model["n"] == n]) for n in lengths]
         lines.append(Line(str(model), tuple(entries)))
-    lead = f"Blocks needed for a mean scaled accuracy of {SOLVED:g} at length n, trained at that length alone."
+    lead = (
+        f"Blocks with which most runs reach a scaled accuracy of {SOLVED:g} at length n, trained at that length alone."
+    )
     columns = tuple(Column(f"n = {n}") for n in lengths)
     return Sheet(f"{protocol}: depth for {task}", (lead,), "model", columns, tuple(lines), warning=warning_of(protocol))
 
@@ -57,7 +59,7 @@ def _sheet(data: pd.DataFrame) -> Sheet:
 def _entry(tried: pd.DataFrame) -> Entry:
     if tried.empty or not tried["seeds"].any():
         return DASH
-    solved = tried[tried["mean"] >= SOLVED]
+    solved = tried[2 * tried["solved"] > tried["runs"]]
     deepest = int(tried["blocks"].max())
     least = int(solved["blocks"].min()) if len(solved) else None
     below = tried if least is None else tried[tried["blocks"] < least]

@@ -16,7 +16,6 @@ from typing import Any
 import pandas as pd
 
 from chomsky_ladder.harness.config.rooms import open_room, registered
-from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.published import Published
 from chomsky_ladder.harness.tables.sheets import Sheet
 
@@ -29,6 +28,8 @@ class Made:
 
     sheets: tuple[Sheet, ...]
     data: pd.DataFrame
+    kind: str = ""
+    """Filled in by whoever asked for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Kind:
     """Whether it is about a record."""
     subject: str = "any task"
     """What that asks of a record, for who has none such."""
-    together: Callable[[Identity], str] = lambda identity: identity.protocol
+    together: Callable[[Row], str] = lambda row: row["protocol"]
     """The records that stand in one sheet have this in common."""
     when: Callable[[pd.DataFrame], bool] = lambda records: True
     """Whether `--all` writes it of such records."""

@@ -1,7 +1,7 @@
 """A table before it has a format: columns with their group, rows of models, rows of floors, and what is said of it.
 
 `accuracy_sheet` makes one of the cells (harness/stats/cells.py) of one protocol: models x tasks in the hierarchy's
-order, the floors below. harness/tables/formats.py writes a sheet as markdown, LaTeX or HTML.
+order, the floors below. formats.py writes a sheet as markdown or HTML, latex.py as LaTeX, plain_text.py for a terminal.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,11 +11,12 @@ from typing import Literal
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import warning_of
+from chomsky_ladder.harness.stats.cells import SOLVED, least_and_most, median_of
 from chomsky_ladder.harness.stats.view import FLOORS, LEVELS
 from chomsky_ladder.harness.store.labels import Identity
 
-Mark = Literal["", "agrees", "differs", "open"]  # of a published value
-SIGNS: dict[Mark, str] = {"agrees": "≈", "differs": "≠", "open": "?"}
+Mark = Literal["", "agrees", "differs", "undecided", "floor"]  # of a published value (harness/stats/equivalence.py)
+SIGNS: dict[Mark, str] = {"agrees": "≈", "differs": "≠", "undecided": "?", "floor": "·"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ Shown = Callable[[str, str, Cell], Entry]  # of a task and a model
 
 
 def plain_entry(task: str, model: str, row: Cell) -> Entry:
-    """Mean, standard deviation and number of seeds, and how many runs did not finish."""
+    """Median and range of the seeds, how many of the runs solved the task, and how many did not finish."""
     return DASH if row is None else Entry((cell_text(row),))
 
 
@@ -107,7 +108,10 @@ def _lead(table: pd.DataFrame) -> str:
     fresh = table.loc[table["n"].gt(0), "fresh"]
     if len(fresh) and fresh.eq(True).all():
         rates = "; fresh ones, the learning rate of each cell having been chosen on the validation of others"
-    return f"Scaled test accuracy (0 is chance, 1 perfect), mean ± standard deviation over (seeds){rates}."
+    return (
+        "Scaled test accuracy (0 is chance, 1 perfect): median over seeds, [lowest, highest] where they differ, and "
+        f"k/n, how many of the n runs reached {SOLVED:g}{rates}."
+    )
 
 
 def floor_name(floor: str) -> str:
@@ -118,7 +122,21 @@ def cell_text(row: pd.Series) -> str:
     fates = [f"{row[fate]} {fate}" for fate in ("diverged", "failed") if row[fate]]
     if not row["n"]:
         return ", ".join(fates)
-    return f"{spread_text(row['mean'], row['std'])} ({', '.join([str(row['n']), *fates])})"
+    shown = range_text(row["median"], row["low"], row["high"])
+    share = f"{row['solved']}/{row['runs']}"
+    return f"{shown} {', '.join([share, *fates])}"
+
+
+def range_entry(values: Sequence[float]) -> Entry:
+    """Of the seeds of a cell, by their values alone."""
+    middle, (low, high) = median_of(values), least_and_most(values)
+    return DASH if middle is None or low is None or high is None else Entry((range_text(middle, low, high),))
+
+
+def range_text(median: float, low: float, high: float) -> str:
+    """A median with the range it lies in, which is left out where it rounds to the median."""
+    shown = [two_digits(value) for value in (median, low, high)]
+    return shown[0] if len(set(shown)) == 1 else f"{shown[0]} [{shown[1]}, {shown[2]}]"
 
 
 def spread_text(mean: float, std: float | None) -> str:

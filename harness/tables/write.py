@@ -5,57 +5,69 @@ markdown without bold; the other files by `ladder table --all`.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
-from chomsky_ladder.harness.config.presets import has_rungs
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.labels import COLUMNS, Identity
 from chomsky_ladder.harness.store.record import collect, stored
 from chomsky_ladder.harness.tables import formats
 from chomsky_ladder.harness.tables.kind import ROOM, Made, all_kinds
-from chomsky_ladder.harness.tables.published import Paper, published
-from chomsky_ladder.harness.tables.sheets import Sheet, accuracy_sheet
+from chomsky_ladder.harness.tables.latex import latex
+from chomsky_ladder.harness.tables.plain_text import plain
+from chomsky_ladder.harness.tables.published import Published, published
+from chomsky_ladder.harness.tables.sheets import accuracy_sheet
 
-Format = Literal["markdown", "csv", "latex", "html"]
+Format = Literal["text", "markdown", "csv", "latex", "html"]
 
 ENDINGS: dict[Format, str] = {"markdown": "md", "csv": "csv", "latex": "tex", "html": "html"}
 
-_SHEETS: dict[Format, Callable[[Sequence[Sheet]], str]] = {
-    "markdown": formats.markdown,
-    "latex": formats.latex,
-    "html": formats.html_fragment,
-}
 
-
-def table(records: pd.DataFrame, kind: str, *, against: Paper | None = None) -> Made:
+def table(records: pd.DataFrame, kind: str, *, against: Published | str | None = None) -> Made:
     """One kind of table, a sheet or more for every protocol that has something to show in it."""
     wanted = ROOM.find(kind)
     if against is not None and wanted.against is None:
         compared = ", ".join(each.name for each in all_kinds() if each.against)
         raise ValueError(f"no published values for a table of {kind}; there are some for {compared}")
-    rows = records.to_dict("records")
-    kept = [bool(wanted.wants(row)) and not (against and has_rungs(row["protocol_name"])) for row in rows]
-    if not any(kept):
+    kept = records[[bool(wanted.wants(row)) for row in records.to_dict("records")]]
+    if kept.empty:
         raise ValueError(f"nothing to show in a table of {kind}: no record is of {wanted.subject}")
-    records = records[kept]
-    together = pd.Series(
-        [wanted.together(Identity.of(row)) for row, is_kept in zip(rows, kept, strict=True) if is_kept], records.index
-    )
-    paper = None if against is None else published(against)
-    groups = [group for _, group in records.groupby(together, sort=True)]
+    paper = published(against) if isinstance(against, str) else against
+    kept, left_out = (kept, ()) if paper is None else _of_family(kept, paper)
+    together = pd.Series([wanted.together(row) for row in kept.to_dict("records")], kept.index)
+    groups = [group for _, group in kept.groupby(together, sort=True)]
     made = [wanted.make(group) if paper is None else wanted.against(group, paper) for group in groups]
     sheets = tuple(sheet for one in made for sheet in one.sheets)
     if not sheets:
         raise ValueError(f"nothing to show in a table of {kind}: {wanted.why_not}")
-    return Made(sheets, _together([one.data for one in made if len(one.data)]))
+    sheets = (*sheets[:-1], replace(sheets[-1], notes=(*sheets[-1].notes, *left_out)))
+    return Made(sheets, _together([one.data for one in made if len(one.data)]), kind)
+
+
+def _of_family(records: pd.DataFrame, paper: Published) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The records beside which the paper's values may stand, and a sentence on the others."""
+    why_not = [paper.why_not(Identity.of(row)) for row in records.to_dict("records")]
+    reasons = "; ".join(dict.fromkeys(filter(None, why_not)))
+    kept = records[[not reason for reason in why_not]]
+    if kept.empty:
+        family = ", ".join(name if version == 1 else f"{name} v{version}" for name, version in paper.family.items())
+        raise ValueError(f"{paper.name} stands beside {family} alone: {reasons}")
+    return kept, (f"Not compared: {reasons}.",) if reasons else ()
 
 
 def text(made: Made, form: Format) -> str:
-    return csv(made.data) if form == "csv" else _SHEETS[form](made.sheets)
+    made_as: dict[Format, Callable[[], str]] = {
+        "text": lambda: plain(made.sheets),
+        "markdown": lambda: formats.markdown(made.sheets),
+        "csv": lambda: csv(made.data),
+        "latex": lambda: latex(made.sheets, made.kind),
+        "html": lambda: formats.html_fragment(made.sheets),
+    }
+    return made_as[form]()
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -80,13 +92,13 @@ def write(results: Path) -> str:
     return text
 
 
-def write_all(results: Path, *, against: Paper | None = None) -> tuple[list[Path], list[str]]:
+def write_all(results: Path, *, against: Sequence[str] = ()) -> tuple[list[Path], list[str]]:
     """Every kind in every format under results/tables/: the files, and why there is none of some kind."""
     folder = results / "tables"
     write(results)
     records = stored(results / "records.csv")
     paths, why_not = [folder / "accuracy.csv", folder / "accuracy.md"], []
-    for paper in (None, against) if against else (None,):
+    for paper in (None, *against):
         for kind in all_kinds():
             if not kind.when(records) if paper is None else kind.against is None:
                 continue
@@ -96,7 +108,7 @@ def write_all(results: Path, *, against: Paper | None = None) -> tuple[list[Path
                 why_not.append(str(nothing))
                 continue
             for form, ending in ENDINGS.items():
-                path = folder / f"{kind.name}{f'_against_{paper}' if paper else ''}.{ending}"
+                path = folder / f"{kind.name}{f'_against_{Path(paper).stem}' if paper else ''}.{ending}"
                 if path not in paths:
                     write_atomically(path, text(made, form).encode())
                     paths.append(path)

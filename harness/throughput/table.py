@@ -16,12 +16,13 @@ import pandas as pd
 
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.tables import formats as table_formats
+from chomsky_ladder.harness.tables.latex import latex
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 from chomsky_ladder.harness.throughput.bench import COLUMNS, Row
 from chomsky_ladder.harness.throughput.entries import integer, listed, number, quotient, rate, share, timed
 from chomsky_ladder.harness.throughput.fit import Power, power_law
 
-FORMATS = {"md": table_formats.markdown, "html": table_formats.html_fragment, "tex": table_formats.latex}
+FORMATS = {"md": table_formats.markdown, "html": table_formats.html_fragment, "tex": latex}
 
 
 class Found:

@@ -14,7 +14,7 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
 from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
 from chomsky_ladder.harness.figures.style import FAINT, INK, MUTED, SMALL, WIDTH, at, caption, head, labels, on
-from chomsky_ladder.harness.stats.cell_stats import SOLVED
+from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import climbs, longest
 
 HELD, GAP, ODD = "#0072B2", "#E69F00", "#CC79A7"  # learnt; can, and not learnt; cannot, and yet held

@@ -11,11 +11,9 @@ from matplotlib.ticker import MultipleLocator
 
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
 from chomsky_ladder.harness.figures.style import FAINT, INK, WIDTH, Look, at, caption, head, labels, legend, log_axis
-from chomsky_ladder.harness.stats.aggregates import aggregate, suites
+from chomsky_ladder.harness.stats.aggregates import aggregate, given_away, suites
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
-from chomsky_ladder.harness.stats.view import (
-    Cell,
-)
+from chomsky_ladder.harness.stats.view import Cell, common_tasks
 
 COSTS = ("parameters", "state_bytes", "train_seconds")
 
@@ -30,14 +28,16 @@ _FRONT = "#9a9a9a"
 
 
 def cost(cells: Sequence[Cell]) -> pd.DataFrame:
-    """Mean scaled accuracy over tasks, with its bootstrap interval, against what a model costs.
+    """Mean accuracy above the floor over tasks, with its bootstrap interval, against what a model costs.
 
-    The tasks are those that keep most cells when every model shown must have them all (`chosen_tasks`). `front_*`
+    The tasks are those that keep most cells when every model shown must have them all (`common_tasks`). `front_*`
     marks the models for which no other is as good at no more of that cost, and better in one of the two. Models
     without some of the tasks have no runs here.
     """
+    given = given_away([cell.stats for cell in cells])
     fair = [cell for cell in cells if cell.stats.measure != "test" and cell.stats.level != "none"]
-    tasks = chosen_tasks(fair)
+    fair = [cell for cell in fair if cell.stats.task not in given]
+    tasks = common_tasks(fair)
     columns = ["protocol", "model", "tasks", "runs", "mean", "low", "high", *COSTS, "device"]
     columns += [f"front_{name}" for name in COSTS]
     if not tasks:
@@ -67,20 +67,6 @@ def cost(cells: Sequence[Cell]) -> pd.DataFrame:
     return rows_of(sorted([*rows, *left_out], key=lambda row: row["model"]), columns)
 
 
-def chosen_tasks(cells: Sequence[Cell]) -> list[str]:
-    """Of the models' sets of tasks, and what all have in common: the one with most cells of models that have it all."""
-    have: dict[str, frozenset[str]] = {}
-    for cell in cells:
-        have[cell.stats.model] = have.get(cell.stats.model, frozenset()) | {cell.stats.task}
-    if not have:
-        return []
-    choices = {*have.values(), frozenset.intersection(*have.values())}
-    return min(
-        (sorted(tasks) for tasks in choices),
-        key=lambda tasks: (-len(tasks) * sum(own.issuperset(tasks) for own in have.values()), -len(tasks), tasks),
-    )
-
-
 def _beats(other: dict[str, Any], row: dict[str, Any], name: str) -> bool:
     if not other[name]:
         return False
@@ -104,7 +90,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
         if i:
             ax.tick_params(labelleft=False)
         else:
-            ax.set_ylabel("mean scaled accuracy", labelpad=3)
+            ax.set_ylabel("mean accuracy above the floor", labelpad=3)
         _points(ax, data[data[name] > 0].sort_values([name, "model"]), looked, name)
     models = sorted(data["model"])
     names = labels(models, width=44)
@@ -124,9 +110,10 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     caption(
         fig,
         top + 0.05,
-        f"Mean scaled test accuracy over {len(tasks)} task{'s' * (len(tasks) > 1)} that every model shown has run "
-        f"({', '.join(labels(tasks, width=30).values())}); a run that did not finish counts 0. Bars: 95% interval of a "
-        "bootstrap over seeds within tasks. Ringed: no other is as good at no more cost and better in one of the two. "
+        f"Mean test accuracy above the floor of length and position over {len(tasks)} task{'s' * (len(tasks) > 1)} "
+        f"that every model shown has run ({', '.join(labels(tasks, width=30).values())}); a run that did not finish "
+        "counts 0. Bars: 95% interval of a bootstrap over seeds within tasks. Ringed: no other is as good at no more "
+        "cost and better in one of the two. "
         f"Times were taken on: {devices}.{out}{f' Not drawn: {absent}.' if absent else ''}",
     )
     return fig

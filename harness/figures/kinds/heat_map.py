@@ -1,4 +1,4 @@
-"""The heat map: models x tasks grouped by class, the mean and the number of seeds in each cell, floors as rows."""
+"""The heat map: models x tasks by class, in each cell the median and how many runs solved it, floors as rows."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from chomsky_ladder.harness.figures.plot import Plot, Scene, one_a_task, register, rows_of
+from chomsky_ladder.harness.figures.plot import Plot, Scene, one_a_task, register, rows_of, spread
 from chomsky_ladder.harness.figures.style import MUTED, SMALL, WIDTH, at, caption, class_look, head, in_rows, labels, on
+from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.view import (
     FLOORS,
     rank,
@@ -27,14 +28,15 @@ def heat_map(scene: Scene) -> pd.DataFrame:
     rows = []
     for cell in scene.cells:
         seen = cell.stats
-        scores = {"lr": seen.lr, "mean": seen.mean, "std": seen.std, "n": seen.n}
+        scores = {"lr": seen.lr, **spread(seen.scores), "solved": seen.reached.hits, "runs": seen.reached.n}
         rows.append({**cell.place, **scores, "unfinished": seen.diverged + seen.failed})
     for cell in one_a_task(scene.cells):
         for floor in FLOORS:
             value = cell.scaled(cell.runs[0][floor])
-            rows.append({**cell.place, "model": "", "floor": floor, "mean": value, "n": 0, "unfinished": 0})
-    columns = ("protocol", "level", "task", "model", "floor", "scaled", "lr", "mean", "std", "n", "unfinished")
-    return rows_of(rows, columns)
+            rows.append({**cell.place, "model": "", "floor": floor, "median": value, "n": 0, "unfinished": 0})
+    columns = ("protocol", "level", "task", "model", "floor", "scaled", "lr", "median", "min", "max", "n", "solved")
+    whole = {"solved": "Int64", "runs": "Int64"}
+    return rows_of(rows, (*columns, "runs", "unfinished")).astype(whole)
 
 
 def draw(data: pd.DataFrame, scene: Scene) -> Figure:
@@ -74,14 +76,14 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
             place = (left + width / 2 + (0.04 if is_turned else 0), tall + 0.05)
             ax.text(*place, names[task], va="top", **turned)
     head(fig, "Accuracy by task and model", scene)
-    unfinished = " † runs that diverged or failed, in no mean." if data["unfinished"].any() else ""
+    unfinished = " † some of them diverged or failed, and are in no median." if data["unfinished"].any() else ""
     is_raw = " Raw: several answers may be right, so accuracy is not scaled." if raw else ""
     caption(
         fig,
         step * len(parts),
-        "Scaled test accuracy (0 is chance, 1 perfect) at the last step: mean over (number of) seeds, at the learning "
-        f"rate chosen on validation. A dash: not measured.{unfinished}{is_raw} Floors need no computation: always the "
-        "commonest answer; the best guess from length and position.",
+        "Scaled test accuracy (0 is chance, 1 perfect) at the last step: the median over seeds, and how many of the "
+        f"runs at the learning rate chosen on validation reached {SOLVED:g}. A dash: not measured.{unfinished}{is_raw} "
+        "Floors need no computation: always the commonest answer; the best guess from length and position.",
     )
     return fig
 
@@ -104,18 +106,19 @@ def _bands(ax: Axes, part: Sequence[tuple[str, str]], width: float) -> list[floa
 
 def _cell(ax: Axes, row: dict | None, *, left: float, top: float, width: float, is_floor: bool) -> None:
     middle, y = left + width / 2 - 0.01, top + _ROW / 2 - 0.01
-    if row is None or (is_floor and pd.isna(row["mean"])):
+    if row is None or (is_floor and pd.isna(row["median"])):
         ax.text(middle, y, "–", ha="center", va="center", color=MUTED)
         return
-    is_scored = pd.notna(row["mean"])
-    colour = matplotlib.colormaps["Blues"](0.85 * min(1.0, max(0.0, row["mean"]))) if is_scored else (0.9, 0.9, 0.9, 1)
+    is_scored = pd.notna(row["median"])
+    shade = 0.85 * min(1.0, max(0.0, row["median"])) if is_scored else 0.0
+    colour = matplotlib.colormaps["Blues"](shade) if is_scored else (0.9, 0.9, 0.9, 1)
     ax.add_patch(Rectangle((left, top), width - 0.02, _ROW - 0.02, facecolor=colour, lw=0))
-    number = f"{round(row['mean'], 2) + 0.0:.2f}" if is_scored else ""
+    number = f"{round(row['median'], 2) + 0.0:.2f}" if is_scored else ""
     if is_floor:
         ax.text(middle, y, number, ha="center", va="center", color=on(colour[:3]), style="italic")
         return
-    lost = f"{'+' if row['n'] else ''}{row['unfinished']}†" if row["unfinished"] else ""
-    seeds = f"({row['n'] or ''}{lost})"
+    lost = "†" if row["unfinished"] else ""
+    seeds = f"{row['solved']}/{row['runs']}{lost}"
     text = f"{number}\n{seeds}" if is_scored else seeds
     ax.text(middle, y, text, ha="center", va="center", color=on(colour[:3]), size=SMALL, linespacing=1.0)
 

@@ -1,6 +1,5 @@
 """The ladder figure: one ladder a model, one rung a class, a flag on the highest rung it climbs."""
 
-import math
 from typing import Any, Literal
 
 import pandas as pd
@@ -9,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
 from chomsky_ladder.harness.config.presets import has_rungs
-from chomsky_ladder.harness.figures.plot import Plot, Scene, one_a_task, register, rows_of
+from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
 from chomsky_ladder.harness.figures.style import (
     CLASS_COLOURS,
     CLASS_TINTS,
@@ -25,12 +24,9 @@ from chomsky_ladder.harness.figures.style import (
     labels,
     on,
 )
-from chomsky_ladder.harness.stats.view import (
-    CLASSES,
-    tested_lengths,
-)
-
-HELD = 0.9  # the mean scaled accuracy from which a task counts as held
+from chomsky_ladder.harness.stats.aggregates import given_away
+from chomsky_ladder.harness.stats.cells import SOLVED
+from chomsky_ladder.harness.stats.view import CLASSES, common_tasks, tested_lengths
 
 _ROW = 14  # ladders side by side
 _SIDE, _RUNG = 1.15, 0.52  # inches: the classes' names, the height of a class
@@ -39,28 +35,40 @@ _TOP = 0.3  # of a class, over the highest, for the flag
 Rung = Literal["held", "missed", "unknown"]
 
 
-def ladder(scene: Scene, *, held: float = HELD) -> pd.DataFrame:
+def ladder(scene: Scene) -> pd.DataFrame:
     """A row for every model and class. `climbed` marks the one on which it stands.
 
-    A task is measured where a run finished or diverged, and where the floor of length and position lies under `held`;
-    it is held where the mean over runs reaches `held`. A class is held if at least half of its measured tasks are,
-    unknown if none is measured. A model stands on the highest held class with no missed one below it.
+    The tasks that count are those that all models shown have run (`common_tasks`), but for those that a guess from
+    length and position solves. A task is held where most runs solve it, a class where all of its tasks are held; it is
+    unknown where none counts. A model stands on the highest held class with no missed one below it. One without some
+    of the tasks has rows without a rung.
     """
-    cells = scene.cells
-    floors = {cell.stats.task: cell.scaled(cell.runs[0]["content_free"]) for cell in one_a_task(cells)}
+    given = given_away([cell.stats for cell in scene.cells])
+    cells = [cell for cell in scene.cells if cell.stats.measure != "test" and cell.stats.level in CLASSES]
+    cells = [cell for cell in cells if (cell.stats.n or cell.stats.diverged) and cell.stats.task not in given]
+    common = set(common_tasks(cells))
     tasks: dict[tuple[str, str], dict[str, bool]] = {}
-    models = sorted({cell.stats.model for cell in cells if cell.stats.level in CLASSES})
     for cell in cells:
-        seen, floor = cell.stats, floors.get(cell.stats.task)
-        if seen.measure != "test" and (seen.n or seen.diverged) and (floor is None or floor < held):
-            mean = math.fsum(seen.outcomes) / len(seen.outcomes)
-            tasks.setdefault((seen.model, seen.level), {})[seen.task] = mean >= held
-    rows = []
-    for model in models:
+        seen = cell.stats
+        if seen.task in common:
+            tasks.setdefault((seen.model, seen.level), {})[seen.task] = 2 * seen.reached.hits > seen.reached.n
+    models = {cell.stats.model for cell in cells}
+    whole = {model for model in models if sum(len(own) for (of, _), own in tasks.items() if of == model) == len(common)}
+    nothing = {
+        "level": "",
+        "rung": "",
+        "held": 0,
+        "measured": 0,
+        "climbed": False,
+        "held_tasks": "",
+        "missed_tasks": "",
+    }
+    rows = [{"model": model, **nothing} for model in sorted(models - whole)]
+    for model in sorted(whole):
         stands, is_open = None, True
         for level in CLASSES:
             own = tasks.get((model, level), {})
-            rung: Rung = "unknown" if not own else "held" if 2 * sum(own.values()) >= len(own) else "missed"
+            rung: Rung = "unknown" if not own else "held" if all(own.values()) else "missed"
             is_open = is_open and rung != "missed"
             stands = level if is_open and rung == "held" else stands
             names = {
@@ -79,6 +87,8 @@ def ladder(scene: Scene, *, held: float = HELD) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, scene: Scene) -> Figure:
+    left_out = sorted(data.loc[data["rung"] == "", "model"])
+    data = data[data["rung"] != ""]
     rows = {str(model): part.set_index("level") for model, part in data.groupby("model", sort=True)}
     order = sorted(rows, key=lambda model: (_height(rows[model]), _share(rows[model]), model))
     parts = in_rows(order, _ROW)
@@ -102,15 +112,16 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
             ax.text(middle + (0.05 if "rotation" in turned else 0), -0.14, names[model], va="top", **turned)
     tested = tested_lengths(scene.cells)
     lengths = f"lengths {tested[0]} to {tested[1]}" if tested else "the test lengths"
+    out = f" Without some of the tasks: {', '.join(labels(left_out, width=30).values())}." if left_out else ""
     head(fig, "How far up the Chomsky hierarchy?", scene)
     caption(
         fig,
         step * len(parts),
-        f"A task is held if scaled accuracy at {lengths}, at the last step, is at least {HELD:g} in the mean over "
-        "seeds (a run that did not finish counts 0). A class is held (filled rung) if at least half of the tasks "
-        "measured in it are; the numbers are tasks held / measured. A flag stands on the highest held class with no "
-        "missed class (empty rung) below it. A dotted rung was not measured: unknown, not missed. Tasks that a guess "
-        f"from length and position holds, or that have no scaled accuracy, do not count.",
+        f"A task is held if scaled accuracy at {lengths}, at the last step, is at least {SOLVED:g} in most runs. A "
+        "class is held (filled rung) if all of its tasks are that every model shown has run; the numbers are tasks "
+        "held / run. A flag stands on the highest held class with no missed class (empty rung) below it. A dotted rung "
+        "was not measured: unknown, not missed. Tasks that a guess from length and position solves, or that have no "
+        f"scaled accuracy, do not count.{out}",
     )
     return fig
 

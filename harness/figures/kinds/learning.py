@@ -30,7 +30,7 @@ def learning(scene: Scene, *, of: Of) -> pd.DataFrame:
     One that stopped early, its validation being perfect, keeps its last value to the last step of its cell.
     """
     curves = scene.curves
-    columns = ("protocol", "level", "task", "model", "scaled", "step", "mean", "min", "max", "n")
+    columns = ("protocol", "level", "task", "model", "scaled", "step", "median", "min", "max", "n")
     if curves is None:
         return rows_of([], columns)
     missing = [name for name in CURVE_COLUMNS if name not in curves]
@@ -61,7 +61,7 @@ def _at(curve: dict[int, float], step: int, *, holds: bool) -> float | None:
 def draw_learning(data: pd.DataFrame, scene: Scene, *, of: Of) -> Figure:
     is_loss = of == "loss"
     if is_loss:
-        data = data.assign(**{name: data[name].clip(lower=_LEAST_LOSS) for name in ("mean", "min", "max")})
+        data = data.assign(**{name: data[name].clip(lower=_LEAST_LOSS) for name in ("median", "min", "max")})
 
     def panel(ax: Axes, rows: pd.DataFrame) -> None:
         lines(ax, rows, scene, x="step")

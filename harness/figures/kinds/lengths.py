@@ -38,7 +38,7 @@ def lengths(scene: Scene) -> pd.DataFrame:
             low, high = ends(name)
             found = spread([cell.scaled(value)])
             rows.append({**cell.place, "model": "", "kind": "test", "low": low, "high": high, **found, "n": 0})
-    columns = ("protocol", "level", "task", "model", "scaled", "kind", "low", "high", "mean", "min", "max", "n")
+    columns = ("protocol", "level", "task", "model", "scaled", "kind", "low", "high", "median", "min", "max", "n")
     return rows_of(rows, columns)
 
 
@@ -65,7 +65,7 @@ def draw_lengths(data: pd.DataFrame, scene: Scene) -> Figure:
         for _, trained in rows[rows["kind"] == "training"].head(1).iterrows():
             ax.axvspan(trained["low"], trained["high"], color="#e6e6e6", lw=0, zorder=0)
         floor = rows[rows["model"] == ""].sort_values("x")
-        ax.plot(floor["x"], floor["mean"], color=MUTED, lw=0.9, ls=(0, (1, 1)), zorder=1)
+        ax.plot(floor["x"], floor["median"], color=MUTED, lw=0.9, ls=(0, (1, 1)), zorder=1)
         lines(ax, rows[rows["model"] != ""], scene, x="x")
         accuracy_axis(ax, data)
         ax.set_xscale("log")

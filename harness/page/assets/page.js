@@ -10,6 +10,16 @@ const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const numberOf = (text) => (text === "" ? null : Number(text));
 const rounded = (value, digits = 2) => (isNumber(value) ? value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1") : "–");
 const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
+const median = (values) => {
+  const sorted = [...values].sort((a, b) => a - b);
+  const half = sorted.length >> 1;
+  if (!sorted.length) return null;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+};
+const ranged = (values, digits = 2) => {
+  const [low, high] = [Math.min(...values), Math.max(...values)].map((value) => rounded(value, digits));
+  return low === high ? "" : ` [${low}, ${high}]`;
+};
 const spaced = (value) => (value === "" ? "–" : Number(value).toLocaleString("en-US"));
 
 function element(name, { text, className, attributes = {} } = {}, ...children) {
@@ -50,7 +60,7 @@ function fieldsOf(csv) {
   return rows;
 }
 
-// Sorting: cells without a mean are last, whichever way.
+// Sorting: cells without a result are last, whichever way.
 
 for (const table of document.querySelectorAll("table.grid")) {
   const own = data.protocols[Number(table.dataset.protocol)];
@@ -66,7 +76,7 @@ for (const table of document.querySelectorAll("table.grid")) {
     for (const other of table.tHead.querySelectorAll("th[aria-sort]")) other.setAttribute("aria-sort", "none");
     head.setAttribute("aria-sort", direction);
     const sign = direction === "ascending" ? 1 : -1;
-    const valueOf = (row) => data.cells[own.cells[Number(row.dataset.row)][column]]?.mean ?? null;
+    const valueOf = (row) => data.cells[own.cells[Number(row.dataset.row)][column]]?.median ?? null;
     const compare = (a, b) => {
       const byName = Number(a.dataset.row) - Number(b.dataset.row);
       if (column === null) return sign * byName;
@@ -165,15 +175,17 @@ function headline(cell, chosen, done) {
   const unfinished = chosen.length - done.length;
   const over = `${done.length} ${done.length === 1 ? "seed" : "seeds"}${unfinished ? `, ${unfinished} not finished` : ""}`;
   const what = cell.measure === "test" ? "raw test accuracy" : "scaled test accuracy";
-  const spread = isNumber(cell.std) ? ` ± ${rounded(cell.std)}` : "";
-  const number = element("p", { className: "headline", text: done.length ? rounded(cell.mean) + spread : "No seed finished" });
-  number.append(" ", element("small", { text: done.length ? `${what}, ${over}` : `${chosen.length} tried` }));
+  const scores = done.map((run) => numberOf(run[cell.measure ?? "test"])).filter(isNumber);
+  const text = done.length ? rounded(cell.median) + ranged(scores) : "No seed finished";
+  const number = element("p", { className: "headline", text });
+  const share = `solved by ${cell.solved[0]} of ${cell.solved[1]}`;
+  number.append(" ", element("small", { text: done.length ? `${what}: median${ranged(scores) && " and range"} over ${over}; ${share}` : `${chosen.length} tried` }));
   if (!done.length) return [number];
   const floors = ["best_constant", "content_free"].map((name) => rounded(scaled(cell, numberOf(done[0][name]))));
-  const text =
+  const floorText =
     `Floors on the same strings: ${floors[0]} for the best constant answer, ${floors[1]} for the best guess from ` +
     `length and position. Chance is ${rounded(numberOf(done[0].s_rand), 3)} raw.`;
-  return [number, element("p", { className: "note muted", text })];
+  return [number, element("p", { className: "note muted", text: floorText })];
 }
 
 function plainTable(caption, heads, rows) {
@@ -298,7 +310,7 @@ function byLength(cell, done) {
   const names = new Map(perSeed.flat().map((bin) => [bin.name, bin]));
   const bins = [...names.values()].sort((a, b) => a.low - b.low);
   const ofBin = (name) => perSeed.map((own) => own.find((bin) => bin.name === name)?.value).filter(isNumber);
-  const averages = bins.map((bin) => [middle(bin), mean(ofBin(bin.name))]);
+  const middles = bins.map((bin) => [middle(bin), median(ofBin(bin.name))]);
   const trained = done.map((run) => scaled(cell, numberOf(run.in_distribution))).filter(isNumber);
   const seen = [...perSeed.flat(), ...floor].map((bin) => bin.value);
   const low = Math.min(0, Math.floor(Math.min(...seen) * 4) / 4);
@@ -318,29 +330,29 @@ function byLength(cell, done) {
       }
       line(svg, floor.map((bin) => [middle(bin), bin.value]), "floor", { x, y });
       if (cell.trained && trained.length) {
-        line(svg, cell.trained.map((end) => [Math.max(end, 1), mean(trained)]), "mean", { x, y });
+        line(svg, cell.trained.map((end) => [Math.max(end, 1), median(trained)]), "mean", { x, y });
       }
       for (const own of perSeed) {
         const points = own.map((bin) => [middle(bin), bin.value]);
         line(svg, points, "seed", { x, y });
         dots(svg, points, "seed-dot", 1.8, { x, y });
       }
-      line(svg, averages, "mean", { x, y });
-      dots(svg, averages, "mean-dot", 3.2, { x, y });
+      line(svg, middles, "mean", { x, y });
+      dots(svg, middles, "mean-dot", 3.2, { x, y });
     },
   });
-  const inside = trained.length ? ` On the training lengths the mean is ${rounded(mean(trained), 3)}.` : "";
-  const caption = `Thick: mean; thin: each seed; dashed: the floor of length and position.${inside}`;
+  const inside = trained.length ? ` On the training lengths the median is ${rounded(median(trained), 3)}.` : "";
+  const caption = `Thick: median; thin: each seed; dashed: the floor of length and position.${inside}`;
   const rows = bins.map((bin) => ({
     values: [
       bin.name,
-      rounded(mean(ofBin(bin.name)), 3),
+      rounded(median(ofBin(bin.name)), 3),
       ofBin(bin.name).map((value) => rounded(value, 3)).join("  "),
       rounded(floor.find((own) => own.name === bin.name)?.value, 3),
     ],
   }));
   const numbers = element("details", {}, element("summary", { text: "Numbers" }));
-  numbers.append(plainTable("Accuracy by length", ["Length", "Mean", "Each seed", "Floor"], rows));
+  numbers.append(plainTable("Accuracy by length", ["Length", "Median", "Each seed", "Floor"], rows));
   const figure = element("figure", {}, svg, element("figcaption", { text: caption }), numbers);
   return [heading("Accuracy by length"), figure];
 }

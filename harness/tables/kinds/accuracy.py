@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from chomsky_ladder.harness.stats.cell_stats import SOLVED, cell_stats
+from chomsky_ladder.harness.stats.cell_stats import cell_stats
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.tables.against import against_data, against_sheet
 from chomsky_ladder.harness.tables.bold import allowed_bold
@@ -15,7 +15,7 @@ from chomsky_ladder.harness.tables.sheets import accuracy_sheet
 
 def accuracy(records: pd.DataFrame) -> Made:
     frame = cells(records)
-    bold, why = allowed_bold(cell_stats(records, threshold=SOLVED))
+    bold, why = allowed_bold(cell_stats(records))
     return Made((accuracy_sheet(frame, bold=bold, notes=why),), frame)
 
 
@@ -23,10 +23,10 @@ def beside_a_paper(wants: Callable[[Row], bool] = lambda row: True) -> Callable[
     """The cells of a kind beside the paper's; `wants` says which of the paper's tasks are the kind's, too."""
 
     def made(records: pd.DataFrame, paper: Published) -> Made:
-        frame = cells(records)
-        bold, why = allowed_bold(cell_stats(records, threshold=SOLVED))
-        sheet = against_sheet(frame, records, paper, wants=wants, bold=bold, notes=why)
-        return Made((sheet,), against_data(frame, paper))
+        frame, stats = cells(records), cell_stats(records)
+        bold, why = allowed_bold(stats)
+        sheet = against_sheet(frame, records, stats, paper, wants=wants, bold=bold, notes=why)
+        return Made((sheet,), against_data(frame, stats, paper))
 
     return made
 

@@ -9,8 +9,7 @@ rounded run of it was tried.
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import warning_of
-from chomsky_ladder.harness.stats.cell_stats import SOLVED, cell_stats
-from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.stats.cells import SOLVED, cells
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, cell_text
@@ -20,9 +19,9 @@ BITS = (0, 8, 4, 2)  # 0: the weights as they are
 _SETTING = "train.qat"
 
 
-def unrounded(identity: Identity) -> str:
+def unrounded(row: Row) -> str:
     """The protocol's label but for its bits."""
-    return identity.protocol_parts(_SETTING).whole
+    return Identity.of(row).protocol_parts(_SETTING).whole
 
 
 def is_rounded(row: Row) -> bool:
@@ -32,19 +31,15 @@ def is_rounded(row: Row) -> bool:
 def bits(records: pd.DataFrame) -> Made:
     """Of protocols that are one but for their bits: a sheet a task, models x bits, and a row for every cell."""
     found = cells(records)
-    reached = {(cell.protocol, cell.task, cell.model): cell.reached for cell in cell_stats(records)}
-    shares = [reached[place] for place in zip(found["protocol"], found["task"], found["model"], strict=True)]
     identities = [Identity.of(row) for row in found.to_dict("records")]
     found = found.assign(
         bits=[identity.settings.get(_SETTING, 0) for identity in identities],
-        protocol=[unrounded(identity) for identity in identities],
-        reached=[share.hits for share in shares],
-        runs=[share.n for share in shares],
+        protocol=[unrounded(row) for row in found.to_dict("records")],
     )
     rounded = set(found.loc[found["bits"] > 0, ["task", "model"]].itertuples(index=False, name=None))
     found = found[[place in rounded for place in zip(found["task"], found["model"], strict=True)]]
     sheets = tuple(_sheet(of_task) for _, of_task in found.groupby("task", sort=True))
-    named = ("protocol", "task", "model", "bits", "mean", "std", "n", "reached", "runs", "lr")
+    named = ("protocol", "task", "model", "bits", "mean", "std", "median", "low", "high", "solved", "runs", "n", "lr")
     return Made(sheets, found.reindex(columns=list(named)).sort_values(["task", "model"], kind="stable"))
 
 
@@ -52,19 +47,15 @@ def _sheet(found: pd.DataFrame) -> Sheet:
     protocol, task = found["protocol"].iloc[0], found["task"].iloc[0]
     lines = []
     for model, of_model in found.groupby("model", sort=True):
-        entries = {cell["bits"]: _entry(cell) for _, cell in of_model.iterrows()}
+        entries = {cell["bits"]: Entry((cell_text(cell),)) for _, cell in of_model.iterrows()}
         lines.append(Line(str(model), tuple(entries.get(bits, DASH) for bits in BITS)))
     lead = (
-        "Scaled test accuracy, mean ± standard deviation over (seeds), of models trained and scored with weight "
-        f"matrices of so many bits; behind the semicolon, how many of the runs at that rate reached {SOLVED:g}."
+        "Scaled test accuracy of models trained and scored with weight matrices of so many bits: median over seeds, "
+        f"[lowest, highest] where they differ, and k/n, how many of the n runs at that rate reached {SOLVED:g}."
     )
     warning = warning_of(found["protocol_name"].iloc[0])
     columns = tuple(Column(f"{bits} bits" if bits else "not rounded") for bits in BITS)
     return Sheet(f"{protocol}: bits for {task}", (lead,), "model", columns, tuple(lines), warning=warning)
-
-
-def _entry(cell: pd.Series) -> Entry:
-    return Entry((f"{cell_text(cell)}; {cell['reached']}/{cell['runs']}",))
 
 
 register(

@@ -8,7 +8,7 @@ from collections import Counter
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
-from chomsky_ladder.harness.stats.cell_stats import SOLVED
+from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import MEETINGS, SIGNS, Climb, Step, climbs, longest
 from chomsky_ladder.harness.stats.view import cells_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register

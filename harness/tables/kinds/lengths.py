@@ -12,17 +12,16 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats import view
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
-from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.stats.cells import cells, least_and_most, median_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, register
 from chomsky_ladder.harness.tables.sheets import (
-    DASH,
     Column,
     Entry,
     Line,
     Sheet,
     cell_text,
     floor_name,
-    spread_text,
+    range_entry,
 )
 
 Place = tuple[str, str]  # training, test, all or further; and the lengths
@@ -40,7 +39,22 @@ def lengths(records: pd.DataFrame) -> Made:
         if any(cell.runs for cell in of_task):
             sheets.append(_sheet(of_task, texts))
             rows += _rows(of_task)
-    columns = ("protocol", "level", "task", "model", "floor", "scaled", "kind", "lengths", "mean", "std", "n")
+    columns = (
+        "protocol",
+        "level",
+        "task",
+        "model",
+        "floor",
+        "scaled",
+        "kind",
+        "lengths",
+        "mean",
+        "std",
+        "median",
+        "low",
+        "high",
+        "n",
+    )
     return Made(tuple(sheets), pd.DataFrame(rows, columns=list(columns)))
 
 
@@ -50,15 +64,17 @@ def _sheet(cells_here: Sequence[view.Cell], texts: dict[tuple[str, str], str]) -
     lines = []
     for cell in cells_here:
         scores = _scores(cell)
-        entries = [_entry(scores.get(place, [])) for place in places]
+        entries = [range_entry(scores.get(place, [])) for place in places]
         entries[places.index(("all", _all(places)))] = Entry((texts[cell.stats.task, cell.stats.model],))
         lines.append(Line(cell.stats.model, tuple(entries)))
     for floor in view.FLOORS:
         scores = _floor_scores(cells_here, floor)
-        lines.append(Line(floor_name(floor), tuple(_entry(scores.get(place, [])) for place in places), is_floor=True))
+        lines.append(
+            Line(floor_name(floor), tuple(range_entry(scores.get(place, [])) for place in places), is_floor=True)
+        )
     is_raw = any(cell.stats.measure == "test" for cell in cells_here)
     kind = "Accuracy (raw)" if is_raw else "Scaled accuracy (0 is chance, 1 perfect)"
-    lead = f"{kind} by length, mean ± standard deviation over (seeds)."
+    lead = f"{kind} by length: median over seeds, [lowest, highest] where they differ; over all test lengths k/n, too."
     names = {"training": "training", "test": "test", "all": "test", "further": "further"}
     columns = tuple(Column(shown, names[kind], "all" if kind == "all" else "") for kind, shown in places)
     title = f"{seen.protocol}: {seen.task}"
@@ -82,7 +98,9 @@ def _rows(cells_here: Sequence[view.Cell]) -> list[dict[str, Any]]:
 
 def _row(cell: view.Cell, place: Place, values: Sequence[float], *, n: int) -> dict[str, Any]:
     mean, std = mean_and_std(values)
-    return {**cell.place, "floor": "", "kind": place[0], "lengths": place[1], "mean": mean, "std": std, "n": n}
+    low, high = least_and_most(values)
+    found = {"mean": mean, "std": std, "median": median_of(values), "low": low, "high": high, "n": n}
+    return {**cell.place, "floor": "", "kind": place[0], "lengths": place[1], **found}
 
 
 def _places(cells_here: Sequence[view.Cell]) -> list[Place]:
@@ -129,11 +147,6 @@ def _floor_scores(cells_here: Sequence[view.Cell], floor: str) -> dict[Place, li
 
 def _with_runs(cells_here: Sequence[view.Cell]) -> view.Cell:
     return next(cell for cell in cells_here if cell.runs)
-
-
-def _entry(values: Sequence[float]) -> Entry:
-    mean, std = mean_and_std(values)
-    return DASH if mean is None else Entry((spread_text(mean, std),))
 
 
 def _ends(name: str) -> tuple[int, int]:

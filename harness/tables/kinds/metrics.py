@@ -10,7 +10,7 @@ from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
 from chomsky_ladder.harness.stats.view import Cell, cells_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
-from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, spread_text
+from chomsky_ladder.harness.tables.sheets import Column, Line, Sheet, range_entry
 
 
 def metrics(records: pd.DataFrame) -> Made:
@@ -35,16 +35,14 @@ def _names(cells: Sequence[Cell]) -> list[str]:
 
 def _sheet(cells: Sequence[Cell]) -> Sheet:
     seen, names = cells[0].stats, _names(cells)
-    lines = tuple(Line(cell.stats.model, tuple(_entry(_values(cell, name)) for name in names)) for cell in cells)
-    lead = "Metrics of the test strings at the rate chosen on validation: mean ± standard deviation over (seeds)."
+    lines = tuple(Line(cell.stats.model, tuple(range_entry(_values(cell, name)) for name in names)) for cell in cells)
+    lead = (
+        "Metrics of the test strings at the rate chosen on validation: median over seeds, [lowest, highest] where they "
+        "differ."
+    )
     warning = warning_of(seen.identity.protocol_name)
     title = f"{seen.protocol}: metrics of {seen.task}"
     return Sheet(title, (lead,), "model", tuple(map(Column, names)), lines, warning=warning)
-
-
-def _entry(values: list[float]) -> Entry:
-    mean, std = mean_and_std(values)
-    return DASH if mean is None else Entry((f"{spread_text(mean, std)} ({len(values)})",))
 
 
 def _rows(cells: Sequence[Cell]) -> list[dict[str, Any]]:

@@ -216,9 +216,9 @@ def test_suites_hold_every_run_of_the_same_tasks() -> None:
     xlstm = [cell for cell in every if cell.protocol == "xlstm"]
     found = suites(xlstm, tasks=("parity", "mqar"))
     assert list(found) == ["lstm", "mamba"]
-    assert found["lstm"].scores == {"mqar": (0.0,), "parity": (0.2, 0.4, 0.0)}
+    assert found["lstm"].scores == {"mqar": (0.0,), "parity": (0.0, 0.25, 0.0)}  # above a floor of .2
     assert (found["lstm"].diverged, found["lstm"].failed) == (1, 1)
-    assert (found["mamba"].diverged, found["mamba"].failed, found["mamba"].scores["mqar"]) == (0, 0, (0.5,))
+    assert (found["mamba"].diverged, found["mamba"].failed, found["mamba"].scores["mqar"]) == (0, 0, (0.375,))
     assert list(suites(xlstm, models=("mamba",), tasks=("dyck",))) == ["mamba"]
     with pytest.raises(ValueError, match="one protocol, not 2: grazzi, xlstm"):
         suites(every)

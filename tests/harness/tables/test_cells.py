@@ -1,6 +1,7 @@
 """Cells from hand-made records: which rate is selected and by what, what is counted, and what is shown."""
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def cell(*rows: dict[str, Any]) -> pd.Series:
 
 def shown(*rows: dict[str, Any]) -> dict[str, list[str]]:
     """The lines of a markdown table by their first entry."""
-    text = markdown(cells(frame(*rows)))
+    text = re.sub(r"\\([\[\]])", r"\1", markdown(cells(frame(*rows))))
     lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
     return {line[0].strip(): [entry.strip() for entry in line[1:]] for line in lines}
 
@@ -72,26 +73,27 @@ def test_the_second_column_is_chosen_in_distribution() -> None:
     assert (row["lr_in_distribution"], row["mean_in_distribution"]) == (1e-2, -0.5)
 
 
-def test_a_cell_is_mean_and_deviation_over_the_seeds_in_their_order() -> None:
+def test_a_cell_sums_up_the_seeds_in_their_order() -> None:
     rows = [record(seed=seed, test_scaled=value) for seed, value in ((2, 0.3), (0, 0.1), (1, 0.2))]
     row = cell(*rows)
     assert row["n"] == 3
     assert row["mean"] == pytest.approx(0.2)
     assert row["std"] == pytest.approx(0.1)  # of a sample: n - 1
+    assert (row["median"], row["low"], row["high"], row["solved"], row["runs"]) == (0.2, 0.1, 0.3, 0, 3)
     assert row["seeds"] == "0.1000 0.2000 0.3000"
     assert (row["exact"], row["validation"], row["parameters"], row["seconds"]) == pytest.approx((0.7, 0.9, 1234, 4.0))
-    assert shown(*rows)["lstm"] == ["0.20 ± 0.10 (3)", "4.0"]
+    assert shown(*rows)["lstm"] == ["0.20 [0.10, 0.30] 0/3", "4.0"]
 
 
-def test_one_seed_has_no_deviation() -> None:
-    assert shown(record(test_scaled=0.256))["lstm"] == ["0.26 (1)", "4.0"]
+def test_one_seed_has_no_range() -> None:
+    assert shown(record(test_scaled=0.256))["lstm"] == ["0.26 0/1", "4.0"]
 
 
 def test_where_scaled_accuracy_is_undefined_the_raw_one_is_shown() -> None:
     assert cell(record(test=0.9, test_scaled=None))["mean"] == 0.9
     lines = shown(record(task="a", test=0.9, test_scaled=None), record(task="b", test=0.9, test_scaled=0.8))
     assert lines["model"] == ["a<br>regular, raw", "b<br>regular", "s a run"]
-    assert lines["lstm"] == ["0.90 (1)", "0.80 (1)", "4.0"]
+    assert lines["lstm"] == ["0.90 1/1", "0.80 0/1", "4.0"]
     assert lines["*floor: content free*"] == ["0.60", "0.20", ""]  # the floors are raw too
     assert shown(record(status="failed"))["model"] == ["parity<br>regular", "s a run"]
 
@@ -102,7 +104,7 @@ def test_a_run_that_did_not_finish_is_counted_and_shown(fate: str) -> None:
     row = cell(*rows)
     assert (row["n"], row[fate], row["mean"]) == (2, 1, pytest.approx(0.6))
     assert row["diverged"] + row["failed"] == 1
-    assert shown(*rows)["lstm"] == [f"0.60 ± 0.14 (2, 1 {fate})", "4.0"]
+    assert shown(*rows)["lstm"] == [f"0.60 [0.50, 0.70] 0/3, 1 {fate}", "4.0"]
 
 
 def test_a_run_that_did_not_finish_counts_zero_in_the_selection() -> None:
@@ -149,7 +151,7 @@ def test_fates_are_counted_over_all_rates_of_the_cell() -> None:
     ]
     row = cell(*rows)
     assert (row["lr"], row["n"], row["diverged"], row["failed"], row["rates"]) == (1e-3, 2, 2, 1, 3)
-    assert shown(*rows)["lstm"] == ["0.50 ± 0.00 (2, 2 diverged, 1 failed)", "4.0"]
+    assert shown(*rows)["lstm"] == ["0.50 0/2, 2 diverged, 1 failed", "4.0"]
 
 
 @pytest.mark.parametrize("status", ["done", "diverged", "failed"])
@@ -177,9 +179,9 @@ def test_nothing_is_minus_nought(value: float) -> None:
     chance = FLOORS["s_rand"]
     floors = {"best_constant": chance + value / 2, "content_free": chance + value / 2}
     lines = shown(record(test_scaled=value, **floors))
-    assert lines["lstm"] == ["0.00 (1)", "4.0"]
+    assert lines["lstm"] == ["0.00 0/1", "4.0"]
     assert lines["*floor: best constant*"] == lines["*floor: content free*"] == ["0.00", ""]
-    assert shown(record(test_scaled=-0.006))["lstm"] == ["-0.01 (1)", "4.0"]
+    assert shown(record(test_scaled=-0.006))["lstm"] == ["-0.01 0/1", "4.0"]
 
 
 def test_a_missing_cell_is_a_dash() -> None:
@@ -187,8 +189,8 @@ def test_a_missing_cell_is_a_dash() -> None:
     assert shown(*rows) == {
         "model": ["even_pairs<br>regular", "parity<br>regular", "s a run"],
         "---": ["---:", "---:", "---:"],
-        "lstm": ["-", "0.80 (1)", "4.0"],
-        "transformer": ["1.00 (1)", "-", "4.0"],
+        "lstm": ["-", "0.80 0/1", "4.0"],
+        "transformer": ["1.00 1/1", "-", "4.0"],
         "*floor: best constant*": ["0.10", "0.10", ""],
         "*floor: content free*": ["0.20", "0.20", ""],
     }
@@ -218,7 +220,7 @@ def test_two_protocols_are_two_tables() -> None:
     titles = [line for line in text.splitlines() if line.startswith("#")]
     assert titles == ["### grazzi", "### xlstm", "### xlstm (train.steps=7)"]
     parts = text.split("### ")[1:]
-    assert ["0.10 (1)" in part for part in parts] == [True, False, False]
+    assert ["0.10 0/1" in part for part in parts] == [True, False, False]
     assert [part.count("| lstm |") for part in parts] == [1, 1, 1]
 
 

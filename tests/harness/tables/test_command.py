@@ -8,9 +8,9 @@ from typing import get_args, get_type_hints
 import pytest
 
 from chomsky_ladder.harness.cli.main import main
-from chomsky_ladder.harness.cli.tables import TableOptions
+from chomsky_ladder.harness.cli.tables import _KINDS, TableOptions
 from chomsky_ladder.harness.tables.kind import all_kinds
-from chomsky_ladder.harness.tables.published import Paper
+from chomsky_ladder.harness.tables.published import sources
 from chomsky_ladder.harness.tables.write import ENDINGS, Format, write
 from support.records_by_hand import filled, frame, record
 
@@ -24,6 +24,7 @@ CURVE = {"test_bins": '{"40..64":0.9}', "content_free_bins": '{"40..64":0.5}'}
 def results(tmp_path: Path) -> Path:
     """A folder with records of a task of every kind, and nothing else."""
     rows = [record(task=task, seed=seed, **CURVE) for task in ("parity", "set") for seed in range(3)]
+    rows += [record(task=task, model="mamba", **CURVE) for task in ("parity", "set")]
     rows += [record(task="set", protocol="quick", model="mamba", **CURVE)]
     frame(*rows).to_csv(tmp_path / "records.csv", index=False)
     return tmp_path
@@ -94,7 +95,7 @@ def test_all_says_which_kinds_there_are_none_of(tmp_path: Path, capsys: pytest.C
     assert main(["table", "--all", "--results", str(tmp_path)]) == 0
     assert {name.split(".")[0] for name in files(tmp_path)} == {"accuracy", "lengths", "cost", "learning"}
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2 and all(line.startswith("ladder: nothing to show in a table of ") for line in said)
+    assert len(said) == 3 and all(line.startswith("ladder: nothing to show in a table of ") for line in said)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,15 @@ def test_all_says_which_kinds_there_are_none_of(tmp_path: Path, capsys: pytest.C
         (["--kind", "speed"], "unknown table kind 'speed'; there are accuracy, bits"),
         (["--kind", "acuracy"], "unknown table kind 'acuracy'; did you mean accuracy?"),
         (["--format", "pdf"], "invalid choice 'pdf'"),
-        (["--against", "mamba3"], "invalid choice 'mamba3'"),
+        (["--against", "mamba"], "no paper 'mamba'; there are xlstm, grazzi"),
+        (["--against", "mamba3"], "mamba3 stands beside mamba3 v2 alone: quick, which is not of its family; xlstm"),
+        (["--against", "gone.csv"], "there is no file gone.csv"),
+        (["--all", "--models", "lstm"], "--all is of all records"),
+        (["--out", "table.pdf"], "table.pdf says no format by its ending: one of .txt"),
+        (["--models", "lstn"], "no record is of model 'lstn'; did you mean lstm?"),
+        (["--protocol", "grazzi"], "no record is of protocol 'grazzi'; there are quick, xlstm"),
+        (["--protocol", "quick", "--models", "lstm"], "no record is of all that is asked for"),
+        (["--beside", "train.steps"], "no record differs from its protocol in 'train.steps'"),
         (["--kind", "lengths", "--against", "xlstm"], "no published values for a table of lengths"),
     ],
 )
@@ -124,8 +133,11 @@ def test_the_kinds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_options_are_the_formats_and_papers_there_are() -> None:
     """They are written out a second time, so that a line is parsed without pandas."""
     hints = get_type_hints(TableOptions)
-    for name, there in (("format", Format), ("against", Paper)):
-        assert get_args(hints[name]) == (there, type(None))
+    assert get_args(hints["format"]) == (Format, type(None))
+    assert set(_KINDS.values()) == set(get_args(Format))
+    assert {form: ending for ending, form in _KINDS.items() if form != "text"} == {
+        form: f".{ending}" for form, ending in ENDINGS.items()
+    }
 
 
 def test_no_option_loads_torch(results: Path) -> None:
@@ -135,3 +147,62 @@ def test_no_option_loads_torch(results: Path) -> None:
     command = [sys.executable, "-c", code, str(results)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def printed(capsys: pytest.CaptureFixture[str], results: Path, *words: str) -> str:
+    assert main(["table", *words, "--results", str(results)]) == 0
+    return capsys.readouterr().out
+
+
+def test_what_is_asked_for_is_shown_and_nothing_else(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def heads(*words: str) -> tuple[list[str], list[str]]:
+        text = printed(capsys, results, *words)
+        titles = [line[4:] for line in text.splitlines() if line.startswith("### ")]
+        return titles, [line.split("|")[1].strip() for line in text.splitlines() if line.startswith(("| l", "| ma"))]
+
+    assert heads() == (["quick", "xlstm"], ["mamba", "lstm", "mamba"])
+    assert heads("--protocol", "xlstm") == (["xlstm"], ["lstm", "mamba"])
+    assert heads("--models", "m*") == (["quick", "xlstm"], ["mamba", "mamba"])
+    assert heads("--tasks", "set", "--models", "lstm", "--protocol", "xl*") == (["xlstm"], ["lstm"])
+    assert "parity" not in printed(capsys, results, "--tasks", "set")
+
+
+def test_settings_of_the_protocol_stand_side_by_side_where_that_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    protocols = {"xlstm": 0.1, "xlstm (task.supervision=dense)": 0.2, "xlstm (train.steps=9)": 0.3}
+    rows = [record(protocol=protocol, test_scaled=score) for protocol, score in protocols.items()]
+    frame(*rows).to_csv(tmp_path / "records.csv", index=False)
+    assert printed(capsys, tmp_path).count("### ") == 3
+    text = printed(capsys, tmp_path, "--beside", "task.supervision", "train.steps")
+    assert text.count("### ") == 1
+    assert "| model | parity<br>regular | parity (supervision=dense)<br>regular | s a run |" in text
+    assert "| lstm | 0.10 0/1 | 0.20 0/1 | 4.0 |" in text and "| lstm (train.steps=9) | 0.30 0/1 | - | 4.0 |" in text
+
+
+@pytest.mark.parametrize(
+    ("ending", "begins"), [("tex", "% needs"), ("txt", "quick\n"), ("csv", "protocol,"), ("md", "### quick")]
+)
+def test_a_file_has_the_format_of_its_name(
+    ending: str, begins: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "paper" / f"table.{ending}"
+    assert printed(capsys, results, "--out", str(out)) == f"{out}\n"
+    assert out.read_text().startswith(begins)
+    assert printed(capsys, results, "--out", str(out), "--format", "html") and out.read_text().startswith("<div>")
+
+
+def test_a_file_of_ones_own_stands_beside_the_protocols_it_names(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("model,task,value\nlstm,parity,0.8\n")
+    assert main(["table", "--against", str(path), "--results", str(results)]) == 2
+    assert "does not say which protocols it is of" in capsys.readouterr().err
+    text = printed(capsys, results, "--against", str(path), "--protocol", "xlstm")
+    assert "0.80 0/3<br>paper 0.8" in text.replace("paper 0.80", "paper 0.8") and "mean +0.00 ≈" in text
+
+
+def test_the_papers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", "--papers"]) == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(sources())

@@ -83,7 +83,7 @@ def test_writing_leaves_the_same_files_twice(tmp_path: Path) -> None:
     files = {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()}
     assert set(files) == {"accuracy.csv", "accuracy.md"}
     assert files["accuracy.md"].decode() == text
-    assert "0.75 (1, 1 diverged, 1 failed)" in text
+    assert "0.75 0/3, 1 diverged, 1 failed" in text
     assert write(tmp_path) == text
     assert {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()} == files
     table = pd.read_csv(tmp_path / "tables" / "accuracy.csv")

@@ -11,7 +11,9 @@ import pytest
 
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.tables import write as tables
-from chomsky_ladder.harness.tables.formats import html_fragment, latex, markdown
+from chomsky_ladder.harness.tables.formats import html_fragment, markdown
+from chomsky_ladder.harness.tables.latex import latex
+from chomsky_ladder.harness.tables.plain_text import plain
 from chomsky_ladder.harness.tables.sheets import Column, Entry, Line, Sheet, accuracy_sheet
 from chomsky_ladder.harness.tables.write import table, text
 from support.records_by_hand import frame, record
@@ -37,7 +39,7 @@ HOSTILE = (
 BROKEN = ("two\nlines", "tab\tand\rreturn", "bell\x07 null\x00 bidi\u202e zero\u200bwidth")
 
 CURVE = {"test_bins": '{"40..64":0.9}', "content_free_bins": '{"40..64":0.5}'}
-PACKAGES = "\\usepackage{booktabs}\n\\usepackage{graphicx}\n\\usepackage{xcolor}\n"
+PACKAGES = "\\usepackage{booktabs}\n\\usepackage{xcolor}\n"
 
 
 def sheet_of(*names: str) -> Sheet:
@@ -193,7 +195,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
 
 
 def test_marks_are_signs_and_colours() -> None:
-    marks = ("agrees", "differs", "open", "")
+    marks = ("agrees", "differs", "undecided", "floor", "")
     entries = tuple(Entry(("0.50", "paper 0.51", "-0.01"), mark=mark) for mark in marks)
     sheet = Sheet("p", (), "model", tuple(Column(mark) for mark in marks), (Line("m", entries),))
     row = markdown([sheet]).splitlines()[6]
@@ -201,15 +203,16 @@ def test_marks_are_signs_and_colours() -> None:
         "-0.01 ≈",
         "-0.01 ≠",
         "-0.01 ?",
+        "-0.01 ·",
         "-0.01",
     ]
     page = Page(html_fragment([sheet]))
-    assert [kind for kind, text in page.marks[-4:]] == ["agrees", "differs", "open", ""]
-    assert re.findall(r"rgb\(([\d ]+) /", html_fragment([sheet])) == ["0 114 178", "213 94 0"]
+    assert [kind for kind, text in page.marks[-5:]] == [*marks]
+    assert re.findall(r"rgb\(([\d ]+) /", html_fragment([sheet])) == ["0 114 178", "213 94 0", "120 120 120"]
     text = latex([sheet])
     assert "\\textcolor[RGB]{0,114,178}{$-$0.01 $\\approx$}" in text
     assert "\\textcolor[RGB]{213,94,0}{$-$0.01 $\\neq$}" in text
-    assert text.count("\\textcolor") == 2
+    assert text.count("\\textcolor") == 3
 
 
 def test_bold_is_of_the_first_line_and_a_dash_is_a_dash() -> None:
@@ -220,7 +223,8 @@ def test_bold_is_of_the_first_line_and_a_dash_is_a_dash() -> None:
         "| m | **0.90**<br>paper 0.80 | - |\n\nNoted.\n"
     )
     assert "\nm & \\shortstack[r]{\\textbf{0.90} \\\\ paper 0.80} & -- \\\\\n" in latex([sheet])
-    assert "\\caption{\\textbf{p}. Said. \\textbf{Beware.} Noted.}" in latex([sheet])
+    assert "\\caption{\\textbf{p}. Said.}\n\\label{tab:accuracy-p}\n" in latex([sheet], "accuracy")
+    assert "{\\footnotesize \\textbf{Beware.} Noted.}\n\\end{table}" in latex([sheet])
     assert '<th scope="row">m</th><td><strong>0.90</strong><br>paper 0.80</td><td>–</td>' in html_fragment([sheet])
 
 
@@ -234,3 +238,32 @@ def test_classes_are_headers_over_their_tasks() -> None:
     assert '<th class="group" colspan="2">regular</th>' in html_fragment([sheet])
     assert " & \\multicolumn{2}{c}{regular} & \\multicolumn{1}{c}{counter} & " in latex([sheet])
     assert "\\cmidrule(lr){2-3} \\cmidrule(lr){4-4}\n" in latex([sheet])
+
+
+def test_what_is_too_wide_for_a_line_of_text_stands_class_by_class() -> None:
+    rows = [record(task=f"a_task_{i}", level="regular" if i < 6 else "counter", test_scaled=0.5) for i in range(9)]
+    rows += [row | {"seed": 1, "run_id": f"{row['run_id']}-1", "test_scaled": 0.4} for row in rows]
+    sheet = accuracy_sheet(cells(frame(*rows)))
+    assert "resizebox" not in latex([sheet]) and latex([sheet]).count("\\begin{tabular}{l") >= 2
+    assert latex([sheet]).count("\\begin{table}") == latex([sheet]).count("\\label{") == 1
+    wide, narrow = plain([sheet], across=400), plain([sheet], across=80)
+    assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, wide.splitlines())) <= 160 + 20
+    blocks = [block for block in narrow.split("\n\n") if block.lstrip().startswith(("regular", "counter", "model"))]
+    names = [name for block in blocks for name in block.splitlines()[1].split() if name.startswith("a_task")]
+    assert names == [f"a_task_{i}" for i in range(9)] and len(blocks) > 2
+    assert narrow.count("0.45 [0.40, 0.50] 0/2") == wide.count("0.45 [0.40, 0.50] 0/2") == 9
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_on_a_terminal_every_name_is_as_it_is(name: str) -> None:
+    text = plain([sheet_of(name, "plain")], across=160)
+    assert f"{name} ({name})" in text and text.count("\n\n") >= 1
+
+
+def test_a_star_stands_for_bold_on_a_terminal() -> None:
+    entries = (Entry(("0.90", "paper 0.80"), bold=True, mark="agrees"), Entry(("-",)))
+    sheet = Sheet("p", ("Said.",), "model", (Column("t"), Column("u")), (Line("m", entries),), ("Noted.",), "Beware.")
+    assert plain([sheet], across=80) == (
+        "p\nSaid. Beware.\n\nmodel             t  u\n----------------------\nm             0.90*  -\n"
+        "       paper 0.80 ≈\n\nA star stands for bold.\nNoted.\n"
+    )

@@ -1,15 +1,23 @@
 """Published values as data: all there, unchanged, and found beside the right cell of ours."""
 
 import hashlib
+from dataclasses import fields
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.tables.published import Value, agreement, published, read, sources
+from chomsky_ladder.harness.config.run import Eval, Train
+from chomsky_ladder.harness.tables.published import APART, of_file, papers, published, sources
+from chomsky_ladder.tasks.base import TASKS
 
 SHA256 = {  # of the transcriptions; a value is never edited
-    "slimpajama_perplexity.csv": "82afa57534bc31332e1785cee92206a806e458bf85ae21d7ae06bd7c5bb98a65",
+    "deltaformer_table5.csv": "9edb1cd9fe77b09274a08f27e5c68faa2adb881069a9e7ef4667c93640b9ac64",
+    "grazzi_table3_best.csv": "44124c38f0cdf69572ce46cebc89cc52b4314204a1a54361b1f5648708d46107",
+    "grazzi_table5_median.csv": "5e7cf0498ae84e80028ae08363a542c2a97283b853268fa2df101403bbc5ccf5",
+    "mamba3_table5b.csv": "b4aec73c47538d7a7898625513b02886bb4cf96c6f493f02abb48f0cd412e65c",
+    "pdssm_table2.csv": "efb78af7af7d002188eaeb4c2ab45d3a3a42bba554cc516f8cb0596afa145458",
     "xlstm_formal_language_table.csv": "52388653822fb18528f3b2e47a48cc67c8e91b677fa3ab34630e8eddac94f8d4",
     "xlstm_hard_tasks_table.csv": "e3aef0af23c1dc811390282bfdebd1d0c3a0120aa3ca759659211e378c31aaf8",
 }
@@ -31,23 +39,22 @@ def test_the_files_are_the_transcribed_ones_and_each_has_a_source() -> None:
     assert found == set(SHA256) == {name for entry in sources().values() for name in entry["tables"]}
     for name, digest in SHA256.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
-        assert len(read(name)) > 10
-    assert all(entry["source"] and all(entry["tables"].values()) for entry in sources().values())
+        assert all(entry["source"] and all(entry["tables"].values()) for entry in sources().values())
 
 
 def test_the_two_tables_are_whole() -> None:
     paper = published("xlstm")
     assert len(paper.values) == 12 * 10 + 11 * 5  # the second has no row for the plain LSTM
     assert len({model for _, model in paper.values}) == 12 and len({task for task, _ in paper.values}) == 15
-    assert all(0 <= value.mean <= 1 for value in paper.values.values())
-    assert sum(value.std is None for value in paper.values.values()) == 55
+    assert all(0 <= value.value <= 1 for value in paper.values.values())
+    assert sum(value.spread is None for value in paper.values.values()) == 55
 
 
 @pytest.mark.parametrize(("task", "model", "mean", "std"), BY_HAND)
 def test_our_cells_find_the_papers(task: str, model: str, mean: float, std: float | None) -> None:
     value = published("xlstm").of(task, model)
     assert value is not None
-    assert (value.mean, value.std) == (mean, std)
+    assert (value.value, value.spread, value.rounding) == (mean, std, 0.005)
 
 
 @pytest.mark.parametrize(
@@ -85,23 +92,70 @@ def test_the_papers_budget_is_the_presets_but_for_its_seeds() -> None:
     assert (budget.seeds, budget.width, budget.parameters) == (2, None, None)
 
 
+VALUES = {"xlstm": 175, "grazzi": 21, "grazzi_median": 28, "pdssm": 68, "mamba3": 15, "deltaformer": 36}
+
+
+def test_every_paper_is_read_in_shares_with_its_measure_and_family() -> None:
+    assert set(papers()) == set(VALUES)
+    for name, count in VALUES.items():
+        paper = published(name)
+        assert len(paper.values) == count and all(-0.05 <= value.value <= 1 for value in paper.values.values())
+        assert set(paper.family) <= set(PROTOCOLS) and paper.source
+    found = published("pdssm").of("parity", "delta_net (eigenvalues=signed)")
+    assert found is not None and found.value == pytest.approx(0.977) and found.rounding == pytest.approx(0.0005)
+    found = published("mamba3").of("mod_arithmetic", "mamba2")
+    assert found is not None and found.value == pytest.approx(0.4781) and found.rounding == pytest.approx(0.00005)
+    assert (published("deltaformer").measure, published("deltaformer").reports) == ("raw", "best")
+    assert published("grazzi").of("parity", "mamba (eigenvalues=signed)").value == 1.0
+
+
+def test_names_in_the_files_are_labels_that_runs_have() -> None:
+    from chomsky_ladder.harness.config.registry import find_model, find_task
+    from chomsky_ladder.harness.store.labels import Identity
+
+    for name in papers():
+        for part, find in (("model", find_model), ("task", find_task)):
+            for label in getattr(published(name), f"{part}s"):
+                place = {"protocol": "xlstm", "task": "parity", "model": "lstm"} | {part: label}
+                identity = Identity.of(place)
+                settings = identity.of_model() if part == "model" else identity.of_task()
+                assert set(settings) <= {field.name for field in fields(find(getattr(identity, f"{part}_name")))}
+
+
+@pytest.mark.parametrize("setting", APART)
+def test_what_stands_apart_is_a_setting_that_labels_have(setting: str) -> None:
+    part, _, name = setting.partition(".")
+    holders = {"train": (Train,), "eval": (Eval,), "task": TASKS}[part]
+    assert any(name in {field.name for field in fields(holder)} for holder in holders)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("model,task,metric,value,spread,protocol\nlstm,parity,accuracy %,98.3,0.4,xlstm; xlstm_cpu\n")
+    paper = published(str(path))
+    value = paper.of("parity", "lstm")
+    assert value is not None and (value.value, value.spread) == (pytest.approx(0.983), pytest.approx(0.004))
+    assert (paper.measure, paper.reports, set(paper.family)) == ("raw", "mean", {"xlstm", "xlstm_cpu"})
+    path.write_text("model,ladder_model,task,value\nA,lstm,parity,0.5\nA,lstm,dyck,0.25\n")
+    paper = of_file(path, protocols=("quick",))
+    assert paper.of("parity", "lstm") is not None and paper.of("parity", "A") is None and paper.family == {"quick": 1}
+
+
 @pytest.mark.parametrize(
-    ("mean", "std", "theirs", "their_std", "mark"),
+    ("text", "says"),
     [
-        (0.90, 0.02, 0.95, 0.02, "agrees"),  # .05 apart, .02 + .02 + .01
-        (0.90, 0.02, 0.95, 0.01, "differs"),
-        (0.95, 0.01, 0.90, 0.02, "differs"),
-        (0.99, 0.00, 1.00, 0.00, "agrees"),
-        (0.98, 0.00, 1.00, 0.00, "differs"),
-        (0.90, None, 0.95, 0.01, "open"),
-        (0.90, None, 0.91, 0.00, "agrees"),
-        (0.90, float("nan"), 0.95, 0.04, "agrees"),
-        (0.90, float("nan"), 0.95, 0.03, "open"),
-        (0.10, 0.01, 0.15, None, "open"),
-        (0.10, 0.04, 0.15, None, "agrees"),
+        ("model,value\nlstm,1\n", "has no task: its columns are"),
+        ("model,task,value\n", "has no values"),
+        ("model,task,value\nlstm,parity,1\n", "does not say which protocols it is of"),
+        ("model,task,value,protocol\nlstm,parity,high,xlstm\n", "no number for lstm on parity: high"),
+        ("model,task,value,protocol\nlstm,parity,1,xlstm\nlstm,parity,0,xlstm\n", "two values for lstm on parity"),
+        ("model,task,value,metric,protocol\na,b,1,scaled,x\nc,d,1,raw,x\n", "holds 2 metrics"),
     ],
 )
-def test_agreement_is_within_both_spreads(
-    mean: float, std: float | None, theirs: float, their_std: float | None, mark: str
-) -> None:
-    assert agreement(mean, std, Value("", "", theirs, their_std)) == mark
+def test_a_file_that_is_none_is_one_line(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=says):
+        of_file(path)
+    with pytest.raises(ValueError, match="there is no file"):
+        of_file(tmp_path / "gone.csv")

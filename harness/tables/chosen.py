@@ -1,0 +1,62 @@
+"""The records a table is asked for: of some protocols, models and tasks, and which settings stand beside each other.
+
+    chosen(records, models=["lstm", "xlstm*"])                 that label, else all of that name, or by a pattern
+    beside(records, ["task.supervision"])                      parity      parity (supervision=dense)
+
+A table never holds two protocols, and how a task is laid out or a run is trained belongs to the protocol's label. Where
+such a setting is what one wants to compare, `beside` takes it out of that label: a setting of the task goes to the
+column's, any other to the row's.
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import pandas as pd
+
+from chomsky_ladder.harness.config.rooms import did_you_mean
+from chomsky_ladder.harness.store.labels import Identity
+
+
+def chosen(
+    records: pd.DataFrame,
+    *,
+    protocols: Sequence[str] = (),
+    models: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Refused where a word is of nothing in the records; no words leave all."""
+    kept = pd.Series(True, records.index)
+    found_in = [Identity.of(row) for row in records.to_dict("records")]
+    for part, words in (("protocol", protocols), ("model", models), ("task", tasks)):
+        names = pd.Series([getattr(identity, f"{part}_name") for identity in found_in], records.index)
+        found = pd.Series(not words, records.index)
+        for word in words:
+            of_word = records[part] == word
+            for labels in (names, records[part]):
+                if not of_word.any():
+                    of_word = labels.map(lambda label, word=word: _is_of(label, word))
+            if not of_word.any():
+                there = sorted(set(records[part].astype(str)))
+                hint = did_you_mean(word, there) or f"; there are {', '.join(there)}"
+                raise ValueError(f"no record is of {part} {word!r}{hint}")
+            found |= of_word
+        kept &= found
+    if not kept.any():
+        raise ValueError("no record is of all that is asked for: protocol, models and tasks")
+    return records[kept]
+
+
+def _is_of(label: str, word: str) -> bool:
+    return label == word or fnmatchcase(label, word.replace("[", "[[]"))
+
+
+def beside(records: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
+    """The same records under labels in which these settings are no part of the protocol."""
+    found = [Identity.of(row) for row in records.to_dict("records")]
+    known = sorted({name for identity in found for name in identity.settings})
+    for setting in settings:
+        if setting not in known:
+            hint = did_you_mean(setting, known) or f"; there are {', '.join(known) or 'none'}"
+            raise ValueError(f"no record differs from its protocol in {setting!r}{hint}")
+    labels = [identity.beside(settings) for identity in found]
+    return records.assign(**{part: [label[part] for label in labels] for part in ("protocol", "task", "model")})

@@ -1,0 +1,123 @@
+"""Sheets as LaTeX (booktabs), as a paper takes them: a caption in the paper's words, the small print in a note below.
+
+    \\begin{table}  \\caption{xlstm_cpu. Scaled test accuracy ..}  \\label{tab:xlstm-cpu}  \\begin{tabular} ..
+
+Nothing is scaled to fit: what is too wide for a line of text stands class by class, one tabular below the other. Names
+outside ASCII show code points, since no font of pdflatex has them all.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+from chomsky_ladder.harness.tables.formats import COLOURS, models_and_floors, one_line, signed
+from chomsky_ladder.harness.tables.plain_text import parts, texts
+from chomsky_ladder.harness.tables.sheets import Entry, Line, Sheet
+
+_ACROSS = 88  # signs of the small size in a line of text
+
+_PACKAGES = "% needs \\usepackage{booktabs} and \\usepackage{xcolor}\n"
+
+_LATEX = {
+    **{sign: f"\\{sign}" for sign in "#$%&_{}"},
+    **{sign: f"{{{sign}}}" for sign in "[]*'"},  # not an option of the \\ before it; not a ligature
+    **{sign: f"{{\\ttfamily\\char{ord(sign)}}}" for sign in '"`'},
+    "\\": "\\textbackslash{}",
+    "^": "\\textasciicircum{}",
+    "~": "\\textasciitilde{}",
+    "<": "\\textless{}",
+    ">": "\\textgreater{}",
+    "|": "\\textbar{}",
+    "±": "$\\pm$",
+    "≈": "$\\approx$",
+    "·": "$\\cdot$",
+    "≠": "$\\neq$",
+    "≤": "$\\leq$",
+    "\0": "{}",
+}
+
+
+def latex(sheets: Sequence[Sheet], kind: str = "") -> str:
+    """One table environment a sheet; its label begins with the kind of table.
+
+    After every tenth the pages are cleared: LaTeX gives up over a hundred that wait for their place.
+    """
+    tenths = [sheets[first : first + 10] for first in range(0, len(sheets), 10)]
+    return "\n".join(
+        [_PACKAGES, "\n\\clearpage\n".join("\n".join(_latex(sheet, kind) for sheet in tenth) for tenth in tenths)]
+    )
+
+
+def _latex(sheet: Sheet, kind: str) -> str:
+    names = [f"{column.name} ({column.remark})" if column.remark else column.name for column in sheet.columns]
+    entries = [
+        [name, *(text for line in sheet.lines for text in texts(line.entries[place]))]
+        for place, name in enumerate(names)
+    ]
+    first = max(len(sheet.corner), *(len(line.name) for line in sheet.lines), 0)
+    beside = parts(sheet.columns, [max(map(len, column)) for column in entries], _ACROSS - first)
+    tabulars = "\\par\\medskip\n".join(_tabular(sheet, names, part) for part in beside)
+    caption = [f"\\textbf{{{_tex(sheet.title)}}}.", *map(_tex, sheet.lead[:1])]
+    note = [*map(_tex, sheet.lead[1:]), *([f"\\textbf{{{_tex(sheet.warning)}}}"] if sheet.warning else [])]
+    note += map(_tex, sheet.notes)
+    below = f"\\par\\smallskip\n\\parbox{{\\linewidth}}{{\\footnotesize {' '.join(note)}}}\n" if note else ""
+    return (
+        "\\begin{table}[!htbp]\n\\centering\\small\\setlength{\\tabcolsep}{4pt}\n"
+        f"\\caption{{{' '.join(caption)}}}\n\\label{{{label(sheet, kind)}}}\n{tabulars}{below}\\end{{table}}\n"
+    )
+
+
+def label(sheet: Sheet, kind: str) -> str:
+    """accuracy of xlstm_cpu (train.qat=4)     tab:accuracy-xlstm-cpu-train-qat-4"""
+    return "tab:" + re.sub(r"[^a-z0-9]+", "-", f"{kind} {sheet.title}".lower()).strip("-")
+
+
+def _tabular(sheet: Sheet, names: Sequence[str], part: Sequence[int]) -> str:
+    groups = [(group, len(list(own))) for group, own in groupby(sheet.columns[place].group for place in part)]
+    rows = []
+    if any(group for group, _ in groups):
+        spans = [f"\\multicolumn{{{width}}}{{c}}{{{_tex(group)}}}" for group, width in groups]
+        rows.append(" & ".join(["", *spans]) + " \\\\")
+        rows.append(" ".join(f"\\cmidrule(lr){{{a}-{b}}}" for a, b in _ruled(groups)))
+    rows.append(" & ".join(map(_tex, [sheet.corner, *(names[place] for place in part)])) + " \\\\")
+    blocks = [rows, *([_tex_line(line, part) for line in lines] for lines in models_and_floors(sheet))]
+    body = "\n\\midrule\n".join("\n".join(block) for block in blocks)
+    return f"\\begin{{tabular}}{{l{'r' * len(part)}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+
+
+def _ruled(groups: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
+    """First and last column of every group that has a name."""
+    ruled, first = [], 2
+    for group, width in groups:
+        if group:
+            ruled.append((first, first + width - 1))
+        first += width
+    return ruled
+
+
+def _tex_line(line: Line, part: Sequence[int]) -> str:
+    name = f"\\emph{{{_tex(line.name)}}}" if line.is_floor else _tex(line.name)
+    return " & ".join([name, *(_tex_entry(line.entries[place]) for place in part)]) + " \\\\"
+
+
+def _tex_entry(entry: Entry) -> str:
+    shown = ["--" if line == "-" else _tex_number(line) for line in signed(entry)]
+    if entry.bold:
+        shown[0] = f"\\textbf{{{shown[0]}}}"
+    if entry.mark in COLOURS:
+        shown[-1] = f"\\textcolor[RGB]{{{','.join(map(str, COLOURS[entry.mark]))}}}{{{shown[-1]}}}"
+    stacked = " \\\\ ".join(shown)
+    return shown[0] if len(shown) == 1 else f"\\shortstack[r]{{{stacked}}}"
+
+
+def _tex_number(text: str) -> str:
+    return re.sub(r"(?<!\S)-(?=\d)", "$-$", _tex(text))
+
+
+def _tex(text: str) -> str:
+    single = re.sub(r"([-,])(?=\1)", "\\1\0", one_line(text))  # two of them would be one sign
+    return "".join(_LATEX.get(sign) or _tex_sign(sign) for sign in single)
+
+
+def _tex_sign(sign: str) -> str:
+    return sign if sign.isascii() else f"{{[}}U+{ord(sign):04X}{{]}}"
