@@ -7,7 +7,7 @@ from typing import Literal
 
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import columns
-from chomsky_ladder.harness.store.files import default_results
+from chomsky_ladder.harness.store.places import default_results, is_read_only, refuse_published
 
 
 @dataclass
@@ -15,11 +15,12 @@ class TableOptions:
     """Tables from records.csv, which is brought up to date with the runs beside it.
 
     Without options it writes tables/accuracy.csv and .md and prints the markdown; with --kind, --format or --against it
-    prints that table and writes none; with --all it writes every kind in every format under tables/.
+    prints that table and writes none; with --all it writes every kind in every format under tables/. Of the published
+    folder (--results published) it prints and writes nothing.
     """
 
     results: Path = field(default_factory=default_results)
-    """The folder of runs/ and records.csv."""
+    """The folder of runs/ and records.csv; `published` for the committed one."""
     kind: str = ""
     """What it shows: one of those that --kinds lists; accuracy unless said otherwise."""
     format: Literal["markdown", "csv", "latex", "html"] | None = None
@@ -45,8 +46,11 @@ def table(words: list[str]) -> int:
         return 0
     if options.kind:
         ROOM.find(options.kind)  # before anything is read
+    if options.all:
+        refuse_published(options.results, otherwise="leave out --all to print a table, or name another folder")
     if not (options.all or options.kind or options.format or options.against):
-        print(tables.write(options.results), end="")
+        is_shown = is_read_only(options.results)
+        print(_shown(options.results) if is_shown else tables.write(options.results), end="")
         return 0
     if not options.all:
         made = tables.table(collect(options.results), options.kind or "accuracy", against=options.against)
@@ -57,3 +61,12 @@ def table(words: list[str]) -> int:
     for reason in why_not:
         print(f"ladder: {reason}", file=sys.stderr)
     return 0
+
+
+def _shown(results: Path) -> str:
+    """What `tables.write` returns, of a folder that is only read."""
+    from chomsky_ladder.harness.stats.cells import cells  # with pandas
+    from chomsky_ladder.harness.store.record import collect
+    from chomsky_ladder.harness.tables.write import markdown
+
+    return markdown(cells(collect(results)))
