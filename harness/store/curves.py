@@ -6,6 +6,7 @@
 row of a run that was never validated. What other machines' runs left here stays. Nothing here needs torch.
 """
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,19 @@ def collect(results: Path) -> pd.DataFrame:
     if len(curves) and not is_read_only(file):
         write_atomically(file, curves.to_csv(index=False, lineterminator="\n").encode())
     return curves
+
+
+def validations(results: Path, run_id: str) -> dict[int, float]:
+    """The validation accuracies of a run by step, to the last bit: of its folder, else of curves.csv."""
+    history = RunFolder(results, run_id).history()
+    if history:
+        return {line["step"]: line["validation"] for line in history if "validation" in line}
+    try:
+        with (results / "curves.csv").open(newline="") as file:
+            own = [row for row in csv.DictReader(file) if row["run_id"] == run_id and row["validation"]]
+    except FileNotFoundError:
+        return {}
+    return {int(row["step"]): float(row["validation"]) for row in own}
 
 
 def curve(run_id: str, history: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ records of runs whose folders are on another machine, or gone, stay. Nothing her
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,19 @@ def known(results: Path) -> dict[str, Record]:
         if record is not None:
             records[record.run_id] = record
     return records
+
+
+def find_record(folders: Sequence[Path], run_id: str) -> tuple[Path, Record]:
+    """A run's record by its id, or by any part that only one has, and the first of the folders that knows it."""
+    for results in folders:
+        records = known(results)
+        matches = [run_id] if run_id in records else sorted(name for name in records if run_id in name)
+        if len(matches) > 1:
+            more = " .." if matches[4:] else ""
+            raise ValueError(f"{run_id!r} fits {len(matches)} records: {', '.join(matches[:4])}{more}")
+        if matches:
+            return results, records[matches[0]]
+    raise ValueError(f"no record of a run {run_id!r} in {' or '.join(map(str, folders))}")
 
 
 def keep(results: Path, records: dict[str, Record]) -> pd.DataFrame:
