@@ -3,7 +3,8 @@
     scripts/othello.py [--budget smoke|cpu|full] [--models NAME ..] [--results FOLDER] [--processes N]
 
 smoke takes a minute and shows that everything runs; cpu takes some twenty minutes of two cores, on 6x6; full has the
-published size, on a GPU. What is done is not done again, so a study that was stopped goes on where it was.
+published size, on a GPU. What is done is not done again, so a study that was stopped goes on where it was. Maintainers
+make what is published with `--results results/othello`.
 """
 
 import argparse
@@ -17,8 +18,8 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.inside import figures as board_figures
 from chomsky_ladder.harness.inside import table as othello_table
 from chomsky_ladder.harness.inside.study import BUDGETS, runs_of, work
-from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.train.machine import find_device, pinned
 
 
@@ -64,7 +65,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        with publishing():
+            sys.exit(main())
     except ValueError as mistake:
         print(f"othello.py: {mistake}", file=sys.stderr)
         sys.exit(2)

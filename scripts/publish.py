@@ -1,10 +1,13 @@
 """Everything that is published, from results/records.csv and curves.csv alone: tables, figures, the page, the README's.
 The page also shows the tables and figures that scripts/othello.py left.
 
-    python scripts/publish.py [--results FOLDER]            brings the records up to date with the runs, writes it all
+    python scripts/publish.py --take results/mine ..        takes finished runs as `ladder merge` does, writes it all
+    python scripts/publish.py                               the same from what is there
     python scripts/publish.py --check                       writes nothing; 1 if a committed file is not what comes out
-    python scripts/publish.py --budget smoke|cpu|full       carries out the studies of that budget first
+    python scripts/publish.py --budget smoke|cpu|full       carries out the studies of that budget first, and takes them
 
+`results/` is what is published (harness/store/places.py), and this script is what writes there; --results FOLDER for
+another folder. A smoke run is never published: with `--budget smoke` all of it lands under smoke/ of one's own folder.
 The same records give the same bytes. Pictures, and the page that holds them, are drawn by the matplotlib named in
 figures/made_with.json, and compared under that version only.
 """
@@ -16,13 +19,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.page import html as page
 from chomsky_ladder.harness.store import curves
-from chomsky_ladder.harness.store.files import default_results, write_atomically
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.store.record import collect
+from chomsky_ladder.harness.sweep.merge import merge
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.published import papers
 
@@ -67,19 +73,47 @@ def differences(results: Path, fresh: Path) -> list[str]:
     return differ + [str(name) for name in figures_there if not (fresh / name).is_file()]
 
 
+def _taken(folders: Sequence[Path], results: Path) -> bool:
+    """Take the finished runs of other folders in; whether some were left, which is said."""
+    if not folders:
+        return False
+    merged = merge(folders, results)
+    print(f"took {len(merged.taken)} runs and {len(merged.lines)} lines of records.csv")
+    left = {conflict.run_id: f"other numbers in {conflict.folder}" for conflict in merged.conflicts} | merged.refused
+    for run_id, why in left.items():
+        print(f"publish.py: {run_id} was not taken: {why}", file=sys.stderr)
+    return bool(left)
+
+
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0], prog="publish.py")
-    parser.add_argument("--results", type=Path, default=default_results(), help="the folder of records.csv")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "results", help="what is published: results/ of this clone"
+    )
+    parser.add_argument(
+        "--take", type=Path, nargs="+", default=[], help="results folders whose finished runs are taken"
+    )
     parser.add_argument("--budget", choices=("smoke", "cpu", "full"), help="carry out the studies first")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     options = parser.parse_args(words)
-    if options.budget and options.check:
-        parser.error("--check writes nothing, so it carries out no study")
-    results = options.results / "smoke" if options.budget == "smoke" else options.results
+    if options.check and (options.budget or options.take):
+        parser.error("--check writes nothing, so it carries out no study and takes nothing")
+    with publishing():
+        return _published(options, parser)
+
+
+def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    own = default_results() / "smoke" if options.budget == "smoke" else default_results()
+    results = own if options.budget == "smoke" else options.results
     for study in STUDIES if options.budget else ():
         script = [sys.executable, str(ROOT / "scripts" / f"{study}.py"), "--budget", options.budget]
-        if subprocess.run([*script, "--exec.results", str(results)]).returncode:
+        if subprocess.run([*script, "--exec.results", str(own)]).returncode:
             print(f"publish.py: {study} is not complete; what there is, is published", file=sys.stderr)
+    sources = [*options.take, *([own] if options.budget and own.resolve() != results.resolve() else [])]
+    try:
+        left = _taken(sources, results)
+    except ValueError as mistake:
+        parser.error(str(mistake))
     if not options.check and not (results / "records.csv").exists() and not (results / "runs").is_dir():
         parser.error(f"there are no records and no runs under {results}")
     if options.check:
@@ -90,9 +124,10 @@ def main(words: list[str] | None = None) -> int:
         return 1 if differ else 0
     made(results)
     print(f"tables, figures and page.html under {results}")
+    code = 0
     if results.resolve() == (ROOT / "results").resolve():
-        return subprocess.run([sys.executable, str(ROOT / "scripts" / "readme_table.py")]).returncode
-    return 0
+        code = subprocess.run([sys.executable, str(ROOT / "scripts" / "readme_table.py")]).returncode
+    return max(code, int(left))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import PROTOCOLS, preset_run
 from chomsky_ladder.harness.config.run import Run
-from chomsky_ladder.harness.store.files import default_results
+from chomsky_ladder.harness.store.places import default_results
 from chomsky_ladder.harness.sweep.sweep import sweep
 from chomsky_ladder.harness.tables import write as tables
 

@@ -1,10 +1,11 @@
-"""The throughput tables of this machine: every model, with other packages beside ours, under results/throughput/.
+"""The throughput tables of this machine: every model and other packages, under throughput/ of the results.
 
     python scripts/throughput.py [--no-peers] [any option of `ladder throughput`]
 
 The same as `ladder throughput` (harness/throughput/bench.py says what is measured, harness/throughput/measure.py how),
 and the rows of throughput_peers.py. On a CPU at the default sizes: one process of one thread. A first run is compared
-with a second by `--against FIRST/report.json`.
+with a second by `--against FIRST/report.json`. What is published is made with `--out results/throughput/cpu --results
+published`, by maintainers, whom this script lets write there.
 """
 
 import sys
@@ -13,13 +14,15 @@ from throughput_peers import peer_rows
 
 from chomsky_ladder.harness.cli.options import take_flag
 from chomsky_ladder.harness.cli.throughput import throughput
+from chomsky_ladder.harness.store.places import publishing
 
 
 def main(words: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
     alone = take_flag(words, "--no-peers")
     try:
-        return throughput(words, peers=None if alone else peer_rows)
+        with publishing():
+            return throughput(words, peers=None if alone else peer_rows)
     except ValueError as mistake:
         print(f"throughput: {mistake}", file=sys.stderr)
         return 2

@@ -11,8 +11,8 @@ from chomsky_ladder.harness.cli.options import parse, take, take_flag
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.run import Eval, Run, Train
-from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import Busy
+from chomsky_ladder.harness.store.places import default_results, with_published
 from chomsky_ladder.harness.train.adapt import adapting, base_folder
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.loop import RunFailed, execute
@@ -39,7 +39,7 @@ def adapt(words: list[str]) -> int:
 
 def parse_adaptation(words: list[str]) -> tuple[Run, Exec]:
     """The run of a line, under the base run's settings wherever the line has no others."""
-    rest = list(words)
+    rest = with_published(words)
     ranks, layers = take(rest, "--rank"), take(rest, "--layers")
     results = take(list(rest), "--exec.results") or [str(default_results())]
     names = [word for word in rest[:2] if not word.startswith("-")]

@@ -31,7 +31,7 @@ class ClimbOptions:
     against: tuple[str, ...] = ()
     """Reference rows that stand beside the model, by name or label; its two nearest unless said otherwise."""
     reference: Path | None = None
-    """records.csv with the reference rows; that of the results folder and of this checkout unless said otherwise."""
+    """records.csv with the reference rows; that of the results folder and the published one unless said otherwise."""
     engine: str = "serial"
     """serial, ray (as many packs at once as a machine or a cluster takes) or a plugin's; `--engine ray --help`."""
     plan: bool = False
@@ -90,10 +90,12 @@ def _parsed(name: str, words: list[str]) -> tuple[Any, Any, Any]:
 def _climb(model: Any, options: Any, engine: Any) -> int:
     from chomsky_ladder.harness.climb.runs import climb_runs
     from chomsky_ladder.harness.config.protocols import identity_of
+    from chomsky_ladder.harness.store.places import refuse_published
     from chomsky_ladder.harness.sweep.sweep import carry_out, left_of
 
     runs = climb_runs(model, protocol=options.protocol, seeds=options.seeds)
     label = identity_of(runs[0]).model
+    refuse_published(options.exec.results)
     records, reference = _reference(options)
     _refuse_unknown(options, reference)
     settings = replace(options.exec, wandb_group=options.exec.wandb_group or f"climb {label}")
@@ -133,15 +135,16 @@ def _reference(options: Any) -> tuple[Any, list[Any]]:
     import pandas as pd
 
     from chomsky_ladder.harness.stats.climb import climbs_of
-    from chomsky_ladder.harness.store.files import CHECKOUT
+    from chomsky_ladder.harness.store.places import published_results
     from chomsky_ladder.harness.store.record import collect, known, stored
 
     frames = [collect(options.exec.results)] if known(options.exec.results) else []
-    other = options.reference or CHECKOUT / "results" / "records.csv"
-    if other.exists() and other.resolve() != (options.exec.results / "records.csv").resolve():
+    published = published_results()
+    other = options.reference or (published / "records.csv" if published else None)
+    if other and other.exists() and other.resolve() != (options.exec.results / "records.csv").resolve():
         frames.append(stored(other))
-    elif options.reference and not other.exists():
-        raise ValueError(f"--reference: there is no {other}")
+    elif options.reference and not options.reference.exists():
+        raise ValueError(f"--reference: there is no {options.reference}")
     if not any(map(len, frames)):
         return pd.DataFrame(), []
     records = pd.concat([frame for frame in frames if len(frame)]).drop_duplicates("run_id")

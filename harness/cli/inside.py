@@ -10,8 +10,8 @@ from tyro.conf import Positional
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import aligned, number, print_json
 from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings
-from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import Busy, find_run
+from chomsky_ladder.harness.store.places import default_results
 
 _KINDS = {"linear": "linear", "two_layer": "two layers", "none": ""}
 

@@ -46,6 +46,10 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "what models cost here: speed, memory, state   [--models M ..] [--device D] [--out FOLDER] [--report FILE]",
     ),
     "diff": ("records:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
+    "reproduce": (
+        "reproduce:reproduce",
+        "a recorded run again: the same bits?   RUN_ID [--plan] [--keep FOLDER]",
+    ),
     "doctor": ("doctor:doctor", "what this machine has   [--json]"),
 }
 NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "climb", "wandb", "check", "adapt")

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import tyro
 
+from chomsky_ladder.harness.store.places import with_published
+
 Options = TypeVar("Options")
 
 _STYLE = (tyro.conf.FlagCreatePairsOff,)
@@ -22,6 +24,7 @@ _STYLE = (tyro.conf.FlagCreatePairsOff,)
 
 def parse(cls: type[Options], arguments: Sequence[str], *, prog: str) -> Options:
     """The dataclass `cls` from its options; `--help` prints and exits, a mistake is a ValueError of one line."""
+    arguments = with_published(arguments)
     if {"--help", "-h"} & set(arguments):
         return tyro.cli(cls, args=arguments, prog=prog, config=_STYLE)
     said = io.StringIO()

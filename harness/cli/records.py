@@ -12,8 +12,8 @@ from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import columns, count_of, counts_of, duration, print_json, short, size
 from chomsky_ladder.harness.store import clean as cleaning
 from chomsky_ladder.harness.store import status as statuses
-from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import find_run, flat
+from chomsky_ladder.harness.store.places import default_results, hint, refuse_published
 from chomsky_ladder.harness.store.status import STATES, RunStatus
 
 _FEW = 20  # runs that are listed one by one without being asked for
@@ -37,7 +37,7 @@ def status(words: list[str]) -> int:
     runs = statuses.survey(options.results)
     elsewhere = statuses.only_recorded(options.results, runs)
     if not runs and not elsewhere:
-        raise ValueError(f"no runs under {options.results}")
+        raise ValueError(f"no runs under {options.results}{hint(options.results)}")
     shown = [run for run in runs if options.all or run.state != "done"]
     cells = statuses.by_cell(runs)
     if options.json:
@@ -108,6 +108,7 @@ def clean(words: list[str]) -> int:
     states: list[cleaning.State] = [state for state in STATES if getattr(options, state, False)]
     if not states and not options.run_ids and not options.checkpoints:
         raise ValueError("what? name a RUN_ID, --failed, --preempted, --unfinished or --checkpoints")
+    refuse_published(options.results)
     what: cleaning.What = "checkpoints" if options.checkpoints else "runs"
     targets = cleaning.targets(options.results, states=states, run_ids=options.run_ids, what=what)
     if not targets:

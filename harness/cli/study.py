@@ -5,16 +5,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
 from chomsky_ladder.harness.sweep.study import Budget
-
-if TYPE_CHECKING:  # with pandas, which a sweep does without until its tables
-    from chomsky_ladder.harness.tables.published import Paper
 
 
 @dataclass
@@ -67,7 +63,7 @@ def main(
     return 0 if report.complete else 1
 
 
-def published_tables(kind: str, *, against: "Paper | None" = None) -> Callable[[Sequence[Run], Path], str]:
+def published_tables(kind: str, *, against: str | None = None) -> Callable[[Sequence[Run], Path], str]:
     """Every table and figure of the results folder written anew, and the text of one kind of the study's own cells."""
 
     def write(runs: Sequence[Run], results: Path) -> str:
@@ -78,7 +74,7 @@ def published_tables(kind: str, *, against: "Paper | None" = None) -> Callable[[
         from chomsky_ladder.harness.tables import write as tables
 
         records = collect(results)
-        tables.write_all(results, against=against)
+        tables.write_all(results, against=[against] if against else [])
         figures.write(records, results / "figures", curves=curves.collect(results), tell=lambda line: None)
         named = {tuple(identity_of(run).labels().values()) for run in runs}
         own = [tuple(row) in named for row in records[["protocol", "task", "model"]].itertuples(index=False)]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import columns
-from chomsky_ladder.harness.store.files import default_results, write_atomically
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.places import default_results, is_read_only, refuse_published
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,11 +24,11 @@ class TableOptions:
 
     Without options it writes tables/accuracy.csv and .md and prints the table, in columns on a terminal and else as
     markdown; with any that choose what is shown it prints that table and writes none; with --all it writes every kind
-    in every format under tables/.
+    in every format under tables/. Of the published folder (--results published) it prints and writes nothing there.
     """
 
     results: Path = field(default_factory=default_results)
-    """The folder of runs/ and records.csv."""
+    """The folder of runs/ and records.csv; `published` for the committed one."""
     kind: str = ""
     """What it shows: one of those that --kinds lists; accuracy unless said otherwise."""
     protocol: tuple[str, ...] = ()
@@ -74,10 +75,14 @@ def table(words: list[str]) -> int:
     if options.kind:
         ROOM.find(options.kind)  # before anything is read
     paper = _paper(options)
+    if options.all:
+        refuse_published(options.results, otherwise="leave out --all to print a table, or name another folder")
+    if options.out is not None:
+        refuse_published(options.out)
     if not options.all:
         asks = options.kind or options.format or options.out or options.against
         asks = asks or options.protocol or options.models or options.tasks or options.beside
-        written = "" if asks else tables.write(options.results)
+        written = "" if asks or is_read_only(options.results) else tables.write(options.results)
         if written and not sys.stdout.isatty():
             print(written, end="")
             return 0

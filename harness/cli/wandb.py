@@ -11,8 +11,8 @@ from tyro.conf import Positional
 
 from chomsky_ladder.harness.cli.options import name_first, parse
 from chomsky_ladder.harness.store import status
-from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import RunFolder, find_run
+from chomsky_ladder.harness.store.places import default_results, refuse_published
 from chomsky_ladder.harness.tracking import wandb as tracking
 from chomsky_ladder.harness.tracking.mirror import line
 
@@ -65,6 +65,8 @@ def wandb(words: list[str]) -> int:
 
 def _sync(words: list[str]) -> int:
     options = parse(SyncOptions, words, prog="ladder wandb sync")
+    if not os.environ.get("WANDB_DIR"):
+        refuse_published(options.results, otherwise="$WANDB_DIR says where W&B may keep its files")
     if options.run_ids:
         folders = [find_run(options.results, run_id) for run_id in options.run_ids]
     else:

@@ -9,8 +9,8 @@ from tyro.conf import Positional
 
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.inside.settings import WorldModelSettings
-from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import Busy, find_run
+from chomsky_ladder.harness.store.places import default_results
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from chomsky_ladder.harness.climb.card import Card, Row
-from chomsky_ladder.harness.climb.text import HEADS, cells, facts, notes, title
+from chomsky_ladder.harness.climb.text import HEADS, again, cells, facts, notes, title
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1a1a1a; max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
@@ -33,7 +33,10 @@ def html(card: Card, picture: bytes | None) -> str:
         for row in card.rows
     )
     commands = "".join(
-        f"<li>{escape(row.rung)}: <code>{escape(row.command)}</code></li>" for row in card.rows if row.command
+        f"<li>{escape(row.rung)}: <code>{escape(row.command)}</code>, "
+        f"and with its kernels <code>{escape(again(row))}</code></li>"
+        for row in card.rows
+        if row.command
     )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">

@@ -33,7 +33,7 @@ def markdown(card: Card) -> str:
     lines += ["", *(f"{line}  " for line in notes(card)), "", "## Theory", ""]
     lines += [f"- **{row.rung}** ({row.asks}): {row.theory}; {row.why}." for row in card.rows]
     lines += ["", "## Next", "", *(f"- {line}" for line in card.next), "", "## Commands", ""]
-    lines += [f"- {row.rung}: `{row.command}`" for row in card.rows if row.command]
+    lines += [f"- {row.rung}: `{row.command}`, and with its kernels `{again(row)}`" for row in card.rows if row.command]
     return "\n".join(lines) + "\n"
 
 
@@ -66,6 +66,11 @@ def cells(row: Row) -> Sequence[str]:
     scores = [_score(value) for value in (row.in_training, row.at_longest, row.further)]
     holds = f"{row.held}/{row.n}" if row.n else "-"
     return (row.rung, row.asks, holds, *scores, learnt, f"{row.sign} {row.theory}", *row.beside, ", ".join(row.best))
+
+
+def again(row: Row) -> str:
+    """The command that runs a rung's first run as it was recorded and compares."""
+    return f"ladder reproduce {row.run_ids[0]}"
 
 
 def _score(value: float | None) -> str:

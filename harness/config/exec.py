@@ -6,7 +6,7 @@ from typing import Literal
 
 from chomsky_ladder.harness.config.parts import check_types, require
 from chomsky_ladder.harness.config.registry import check_backend
-from chomsky_ladder.harness.store.files import default_results
+from chomsky_ladder.harness.store.places import default_results
 from chomsky_ladder.models.block import Backend
 
 
@@ -36,7 +36,7 @@ class Exec:
     log_every: int = 100
     """Steps between lines of metrics.jsonl."""
     results: Path = field(default_factory=default_results)
-    """The folder that holds runs/, tables/ and records.csv."""
+    """The folder that holds runs/, tables/ and records.csv: in a clone results/mine, elsewhere results."""
 
     def __post_init__(self) -> None:
         check_types(self, "exec")

@@ -1,4 +1,4 @@
-"""Files that are whole or are not there, and the folder they lie in. Nothing here needs torch."""
+"""Files that are whole or are not there. Nothing here needs torch."""
 
 import os
 from pathlib import Path
@@ -36,9 +36,3 @@ def read_json(path: Path) -> Any:
         return None
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
-
-
-def default_results() -> Path:
-    """$LADDER_RESULTS, else results/ of the checkout this code runs from, else results/ here."""
-    beside = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() else Path("results")
-    return Path(os.environ.get("LADDER_RESULTS", beside))

@@ -12,6 +12,7 @@
 A folder has one writer at a time (harness/store/lock.py).
 """
 
+import csv
 import json
 import os
 import time
@@ -25,6 +26,7 @@ from pydantic_core import from_json
 from chomsky_ladder.harness.store import lock
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.lock import Busy as Busy
+from chomsky_ladder.harness.store.places import published_results, refuse_published
 
 
 class Filed(Protocol):
@@ -56,7 +58,8 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """The right to write here; Busy if another process has it."""
+        """The right to write here; Busy if another process has it, refused where it is published."""
+        refuse_published(self.path.parents[1])
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -143,10 +146,27 @@ def find_run(results: Path, run_id: str) -> RunFolder:
     names = sorted(path.parent.name for path in folder.glob("*/config.json"))
     matches = [run_id] if run_id in names else [name for name in names if run_id in name]
     if not matches:
-        raise ValueError(f"no run {run_id!r} under {folder} ({len(names)} runs there)")
+        raise ValueError(f"no run {run_id!r} under {folder} ({len(names)} runs there){_elsewhere(results, run_id)}")
     if len(matches) > 1:
         raise ValueError(f"{run_id!r} fits {len(matches)} runs: {', '.join(matches[:4])}{' ..' if matches[4:] else ''}")
     return RunFolder(results, matches[0])
+
+
+def _elsewhere(results: Path, run_id: str) -> str:
+    """What to do about a run that has no folder: a line of records.csv is enough to make it again."""
+    for place in dict.fromkeys((results, published_results() or results)):
+        if is_recorded(place, run_id):
+            return f"; only its record is in {place / 'records.csv'}: `ladder reproduce {run_id}` runs it again"
+    return ""
+
+
+def is_recorded(results: Path, run_id: str) -> bool:
+    """Whether a line of records.csv is of a run that is so called, or of one that has this in its id."""
+    try:
+        with (results / "records.csv").open(newline="") as file:
+            return any(run_id in (row.get("run_id") or "") for row in csv.DictReader(file))
+    except (OSError, csv.Error, UnicodeDecodeError):
+        return False
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """A line of records.csv for every run that is done or failed, made from the run's folder and nothing else.
 
-`collect` brings records.csv up to date with the folders beside it. The records of runs whose folders are on another
-machine, or gone, stay. Nothing here needs torch.
+`collect` brings records.csv up to date with the folders beside it; that of the published folder stays as it is. The
+records of runs whose folders are on another machine, or gone, stay. Nothing here needs torch.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from chomsky_ladder.harness.store.files import read_json, write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
+from chomsky_ladder.harness.store.places import hint, is_read_only
 
 
 class Record(BaseModel):
@@ -153,7 +155,7 @@ def collect(results: Path) -> pd.DataFrame:
     """records.csv brought up to date with the runs beside it, sorted by run, and as a frame."""
     records = known(results)
     if not records:
-        raise ValueError(f"no finished runs under {results}")
+        raise ValueError(f"no finished runs under {results}{hint(results)}")
     return keep(results, records)
 
 
@@ -167,10 +169,25 @@ def known(results: Path) -> dict[str, Record]:
     return records
 
 
+def find_record(folders: Sequence[Path], run_id: str) -> tuple[Path, Record]:
+    """A run's record by its id, or by any part that only one has, and the first of the folders that knows it."""
+    for results in folders:
+        records = known(results)
+        matches = [run_id] if run_id in records else sorted(name for name in records if run_id in name)
+        if len(matches) > 1:
+            more = " .." if matches[4:] else ""
+            raise ValueError(f"{run_id!r} fits {len(matches)} records: {', '.join(matches[:4])}{more}")
+        if matches:
+            return results, records[matches[0]]
+    raise ValueError(f"no record of a run {run_id!r} in {' or '.join(map(str, folders))}")
+
+
 def keep(results: Path, records: dict[str, Record]) -> pd.DataFrame:
-    """Write records.csv anew, sorted by run; the records as a frame."""
+    """Write records.csv anew, sorted by run, unless it is as it was or is published; the records as a frame."""
     frame = _frame([records[run_id] for run_id in sorted(records)])
-    write_atomically(results / "records.csv", frame.to_csv(index=False, lineterminator="\n").encode())
+    file, content = results / "records.csv", frame.to_csv(index=False, lineterminator="\n").encode()
+    if not is_read_only(file) and not (file.exists() and file.read_bytes() == content):
+        write_atomically(file, content)
     return frame
 
 

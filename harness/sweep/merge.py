@@ -17,6 +17,7 @@ from typing import Any
 from chomsky_ladder.harness.store import lock
 from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.folder import RunFolder, flat
+from chomsky_ladder.harness.store.places import refuse_published
 from chomsky_ladder.harness.store.record import Record, keep, known, recorded
 from chomsky_ladder.harness.store.status import run_folders
 
@@ -62,6 +63,8 @@ def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> M
             raise ValueError(f"{folder} has neither runs/ nor records.csv: it is no results folder")
         if folder.resolve() == results.resolve():
             raise ValueError(f"{folder} is the folder that would be merged into")
+    if not dry_run:
+        refuse_published(results)
     found = [(folder, recorded(folder / "records.csv")) for folder in folders]
     if dry_run:
         merging = _Merging(results, staging=None)

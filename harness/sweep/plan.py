@@ -20,6 +20,7 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder, plan_file
+from chomsky_ladder.harness.store.places import refuse_published
 from chomsky_ladder.harness.train.evaluate import Evaluator
 from chomsky_ladder.harness.train.machine import find_device, pinned
 from chomsky_ladder.harness.train.pack import Pack, pack_key
@@ -88,6 +89,7 @@ def plan(runs: Sequence[Run], settings: Exec) -> list[Part]:
 
 def save(parts: Sequence[Part], results: Path) -> None:
     """Keep what is expected of each run, a member of a pack counting for its share."""
+    refuse_published(results)
     file = plan_file(results)
     kept = json.loads(file.read_text()) if file.exists() else {}
     for part in parts:

@@ -1,6 +1,6 @@
 """A sweep of the literature as a script: its cells at one of three budgets, trained, tabled and drawn by one command.
 
-    smoke   a seed of a rate, 20 steps of 8 strings: that everything works, and nothing else; under results/smoke/
+    smoke   a seed of a rate, 20 steps of 8 strings: that everything works, no more; under smoke/ of the results
     cpu     the protocol `xlstm_cpu`, or the study's own cut: what two cores carry
     full    the published protocol
 

@@ -9,7 +9,6 @@ done.
 import json
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -21,6 +20,7 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder, plan_file
+from chomsky_ladder.harness.store.places import refuse_published, refuse_unwritable
 from chomsky_ladder.harness.sweep.engines.base import Crew, Ended, Fate, Job, PackSize, Said, Started, engine_of
 from chomsky_ladder.harness.sweep.live import Live, duration
 from chomsky_ladder.harness.sweep.plan import LARGEST_PACK, pack_size, packs
@@ -81,6 +81,7 @@ def carry_out(
 ) -> Report:
     """Train what is left of the runs; `again` is how a person is told to retry what failed."""
     start = time.monotonic()
+    refuse_published(settings.results)
     todo = left_of(runs, settings.results)
     report = Report(len(runs), len(runs) - len(todo))
     if launched() > 1:
@@ -122,13 +123,7 @@ def _without_result(runs: Sequence[Run], results: Path) -> list[Run]:
 
 def _refuse_unworkable(todo: Sequence[Run], settings: Exec, *, here: bool) -> None:
     """Say what every run would stumble over before any work starts."""
-    folder = settings.results / "runs"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ValueError(f"cannot write results to {folder}: {error.strerror}") from None
+    refuse_unwritable(settings.results)
     if here:  # the machines of a cluster may be others
         device = find_device(settings.device)
         capturable(settings, device)

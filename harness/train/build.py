@@ -9,8 +9,8 @@ import torch
 
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
-from chomsky_ladder.harness.store.files import default_results
 from chomsky_ladder.harness.store.folder import RunFolder, find_run
+from chomsky_ladder.harness.store.places import default_results
 from chomsky_ladder.harness.train.adapt import adapted
 from chomsky_ladder.harness.train.quantise import read_rounded
 from chomsky_ladder.models.backbone import Model, state_bytes

@@ -11,7 +11,7 @@ from chomsky_ladder.harness.config import run as config
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import from_plain, plain, replaced
 from chomsky_ladder.harness.config.run import Eval, Run, Train, without_training_targets
-from chomsky_ladder.harness.store.files import default_results
+from chomsky_ladder.harness.store.places import default_results
 from chomsky_ladder.models.lstm import LSTMConfig
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.parity import Parity
@@ -124,4 +124,6 @@ def test_results_go_where_the_environment_says(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("LADDER_RESULTS", str(tmp_path / "elsewhere"))
     assert default_results() == tmp_path / "elsewhere" == Exec().results
     monkeypatch.delenv("LADDER_RESULTS")
-    assert default_results() == Path(__file__).parents[3] / "results"
+    assert default_results() == Path(__file__).parents[3] / "results" / "mine" == Exec().results
+    monkeypatch.chdir(tmp_path)
+    assert default_results() == Path("results")

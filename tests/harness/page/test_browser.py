@@ -247,8 +247,8 @@ def test_a_cell_opens_and_closes(opened_page: Browser) -> None:
     said = opened_page.js(text)
     for part in (
         f"a_lstm on {IMAGE}",
-        "0.51 ± 0.01",
-        "scaled test accuracy, 2 seeds",
+        "0.51 [0.50, 0.51]",
+        "scaled test accuracy: median and range over 2 seeds; solved by 0 of 2",
         "0.001 (chosen)",
         "c0ffee",
         SCRIPT,

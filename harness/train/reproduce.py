@@ -1,0 +1,174 @@
+"""A recorded run trained and scored again, with the kernels it was made with, and what came out beside its record.
+
+    same bits              every number of the record, and every validation kept of it, came out to the last bit
+    same within numerics   accuracies within ACCURACY, the loss within LOSS, and something differs that moves last bits:
+                           the device, torch, the kernels, the code
+    differs                anything else: also the least difference where nothing of that kind explains it
+
+A loss of 5.95e-05 on one kernel and 8.97e-05 on another is the second, where both answer everything. On another machine
+training may amplify the last bits until a seed learns what it had not: that is the third, and no defect of the record.
+"""
+
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.curves import validations
+from chomsky_ladder.harness.store.files import read_json
+from chomsky_ladder.harness.store.folder import RunFolder, find_run
+from chomsky_ladder.harness.store.record import Record
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.harness.train.machine import find_device, fingerprint, numerics, processor
+from chomsky_ladder.harness.train.steps import captures
+from chomsky_ladder.models.kernels.choose import available
+from chomsky_ladder.models.kernels.kernel import KERNELS, RESERVED
+
+ACCURACY = 0.02  # of a share of right answers
+LOSS, LOSS_SHARE = 0.02, 0.1  # nats, or this share of the larger, whichever is more
+
+_ACCURACIES = ("test", "test_exact", "test_hits", "validation", "in_distribution")
+_MADE = ("parameters", "state_bytes", "tokens_per_step", "s_rand", "best_constant", "content_free")  # not by training
+_MOVING = ("test_scaled", "steps", "stopped_early", "steps_to_95", "steps_to_99")
+_BY_NAME = ("test_bins", "content_free_bins", "extrapolation", "metrics")
+_COMPILED = "compiled."  # what torch.compile made stands among the kernels under this name
+
+Verdict = Literal["same bits", "same within numerics", "differs"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out beside what was recorded, each as (then, now)."""
+
+    verdict: Verdict
+    numbers: int
+    """How many were compared."""
+    unequal: dict[str, tuple[Any, Any]]
+    beyond: list[str]
+    """Those of them that no numerics excuse."""
+    numerics: dict[str, tuple[Any, Any]]
+    """What differs of all that moves the last bits."""
+
+    def plain(self) -> dict[str, Any]:
+        return {**vars(self), "tolerance": {"accuracy": ACCURACY, "loss": LOSS, "loss_share": LOSS_SHARE}}
+
+
+def kernels_of(record: Record) -> list[str]:
+    return [name for name in record.backends.split() if not name.startswith(_COMPILED)]
+
+
+def told_apart(record: Record, device: torch.device) -> dict[str, tuple[str, str]]:
+    """Before the start: in what this machine is not the record's, as (then, now)."""
+    here = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    pairs = {"device": (record.device, here), "torch": (record.torch, str(torch.__version__))}
+    able = {kernel.name: kernel.missing() for kernel in available()}
+    for name in kernels_of(record):
+        if able.get(name, "unknown to this code"):
+            pairs[f"kernel {name}"] = ("ran", able.get(name, "unknown to this code"))
+    return {name: pair for name, pair in pairs.items() if pair[0] and pair[0] != pair[1]}
+
+
+def settings_of(record: Record, source: Path, *, results: Path, device: str) -> Exec:
+    """How it was executed, as far as its result says, if that is there, or its fingerprint gives away."""
+    made = (read_json(source / "runs" / record.run_id / "result.json") or {}).get("numerics", {})
+    was_compiled = any(name.startswith(_COMPILED) for name in record.backends.split())
+    usual = Exec(
+        results=results, device=device, threads=made.get("threads", 1), compile="on" if was_compiled else "off"
+    )
+    tried = [made["backend"]] if made else ["auto", "reference", *kernels_of(record)]
+    able = [name for name in tried if name in RESERVED or name in _able()]
+    settings = [replace(usual, backend=name) for name in able]
+    fitting = [each for each in settings if made or _fingerprint(each) == record.fingerprint]
+    return fitting[0] if fitting else usual
+
+
+def _able() -> list[str]:
+    return [kernel.name for kernel in available() if not kernel.missing()]
+
+
+def _fingerprint(settings: Exec) -> str:
+    """That of a run alone under such settings here."""
+    device = find_device(settings.device)
+    return fingerprint(numerics(settings, device, capture="graph" if captures(settings, device) else "plain"))
+
+
+@contextmanager
+def only_kernels(names: Collection[str]) -> Iterator[None]:
+    """Blocks find these kernels and no others, whichever of them they would take; plain torch where there are none."""
+    before = list(KERNELS)
+    KERNELS[:] = [replace(kernel, when="auto") for kernel in before if kernel.name in names]
+    try:
+        yield
+    finally:
+        KERNELS[:] = before
+
+
+def again(record: Record, run: Run, source: Path, settings: Exec, *, quiet: bool = False) -> Comparison:
+    """Train and score the run in the folder of `settings`; `source` is the results folder of the record."""
+    then = validations(source, run.run_id)
+    if run.train.base:  # whose weights it adapts: they are only read
+        base = find_run(source, run.train.base).path
+        place = settings.results / "runs" / base.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists():
+            place.symlink_to(base.resolve())
+    with only_kernels({*kernels_of(record), settings.backend}):
+        result = execute(run, settings, quiet=quiet)
+    now = Record.of(RunFolder(settings.results, run.run_id))
+    assert now is not None, "a run that was executed has a result"
+    now.fingerprint = fingerprint({**result["numerics"], "kernels": _able()})  # as without the pinning
+    return compared(record, now, then, validations(settings.results, run.run_id))
+
+
+def compared(then: Record, now: Record, validated: Mapping[int, float], validates: Mapping[int, float]) -> Comparison:
+    """Two records of a run, and its validation accuracies by step; what the first does not know is not compared."""
+    pairs = {name: (getattr(then, name), getattr(now, name)) for name in ("status", *_MADE, *_MOVING, "test_loss")}
+    pairs |= {name: (getattr(then, name), getattr(now, name)) for name in _ACCURACIES}
+    for name in _BY_NAME:
+        recorded, made = (json.loads(getattr(record, name)) for record in (then, now))
+        pairs |= {f"{name} {key}": (value, made.get(key)) for key, value in recorded.items()}
+    if validated:
+        pairs |= {f"validation at {step}": (validated.get(step), validates.get(step)) for step in validates}
+        pairs |= {f"validation at {step}": (value, validates.get(step)) for step, value in validated.items()}
+    optional = {"tokens_per_step", "state_bytes", "steps_to_95", "steps_to_99"}  # the first records may lack them
+    pairs = {name: pair for name, pair in pairs.items() if pair[0] is not None or name not in optional}
+    unequal = {name: pair for name, pair in pairs.items() if not _equal(*pair)}
+    moved = _differing(then, now)
+    beyond = [name for name, pair in unequal.items() if not _excused(name, pair)] if moved else list(unequal)
+    verdict: Verdict = "differs" if beyond else "same within numerics" if unequal else "same bits"
+    return Comparison(verdict, len(pairs), unequal, beyond, moved)
+
+
+def _equal(then: Any, now: Any) -> bool:
+    return then == now or (then != then and now != now)
+
+
+def _excused(name: str, pair: tuple[Any, Any]) -> bool:
+    """Whether other last bits may have made it so. Steps, bins and single validations follow from what is held here."""
+    if name == "status" or name in _MADE or name.startswith("content_free_bins"):
+        return name != "status" and None not in pair and math.isclose(*pair, rel_tol=1e-9)
+    if name in _ACCURACIES:
+        return None not in pair and abs(pair[0] - pair[1]) <= ACCURACY
+    if name == "test_loss":
+        return None not in pair and abs(pair[0] - pair[1]) <= max(LOSS, LOSS_SHARE * max(pair))
+    return True
+
+
+def _differing(then: Record, now: Record) -> dict[str, tuple[Any, Any]]:
+    """What differs of all that moves last bits; code that had changed since its commit may be any."""
+    names = ("device", "torch", "backends", "fingerprint", "mixed_numerics")
+    pairs = {name: (getattr(then, name), getattr(now, name)) for name in names}
+    found = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    code = _code(then), _code(now)
+    return found | ({"code": code} if code[0] != code[1] or then.dirty or now.dirty else {})
+
+
+def _code(record: Record) -> str:
+    return f"{record.commit[:12]}{' and changes' if record.dirty else ''}"
