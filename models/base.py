@@ -43,6 +43,8 @@ class ModelConfig(ABC):
     family: ClassVar[str]
     year: ClassVar[int]
     paper: ClassVar[str]
+    title: ClassVar[str] = ""
+    """How tables name it, with settings that make another model of it: xLSTM[{ratio}]; its name if it has none."""
 
     sees: ClassVar[Literal["past", "prompt", "all"]] = "past"
     """What a position may depend on: the past; the whole prompt and, past it, the past; or every valid position."""

@@ -62,6 +62,7 @@ class DeltaRule(OneForm):
 @dataclass(frozen=True, kw_only=True)
 class DeltaNetConfig(ModelConfig):
     name, family, year, paper = "delta_net", "delta rule", 2021, "2102.11174"
+    title = "DeltaNet{eigenvalues}"
 
     num_heads: int = 4
     """Heads; they divide the width evenly."""

@@ -103,6 +103,7 @@ def linked(link_BNN: Tensor, write_BN: Tensor, precedence_BN: Tensor) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class DNCConfig(ModelConfig):
     name, family, year, paper = "dnc", "memory", 2016, "Graves et al., Nature 538"
+    title = "DNC"
     transition = "memory"
 
     num_blocks: int = 1

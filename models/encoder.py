@@ -15,4 +15,5 @@ from chomsky_ladder.models.transformer import TransformerConfig
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(TransformerConfig):
     name, family, year, paper = "encoder", "attention", 2022, "2207.02098"
+    title = "Transformer encoder"
     sees, stepwise = "all", False

@@ -113,6 +113,7 @@ def last_of_prompt(x_BLD: Tensor, ctx: Context) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig(ModelConfig):
     name, family, year, paper = "encoder_decoder", "attention", 2017, "1706.03762"
+    title = "Transformer (encoder-decoder)"
     transition = "attention"
     sees, stepwise = "prompt", False
     cost = "quadratic"

@@ -91,6 +91,7 @@ def initial_decay(num_heads: int) -> tuple[Tensor, Tensor]:
 @dataclass(frozen=True, kw_only=True)
 class GatedDeltaNetConfig(DeltaNetConfig):
     name, family, year, paper = "gated_delta_net", "delta rule", 2024, "2412.06464"
+    title = "Gated DeltaNet{eigenvalues}"
 
     def block(self, layer: int) -> Block:
         layers = [self.rule(), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]

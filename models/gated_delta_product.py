@@ -19,6 +19,7 @@ from chomsky_ladder.models.gated_delta_net import GatedDeltaNetConfig, GatedDelt
 @dataclass(frozen=True, kw_only=True)
 class GatedDeltaProductConfig(GatedDeltaNetConfig):
     name, family, year, paper = "gated_delta_product", "delta rule", 2025, "2502.10297"
+    title = "Gated DeltaProduct{eigenvalues}"
 
     num_householders: int = 2
     """Steps of the delta rule for every token."""

@@ -80,6 +80,7 @@ def write_then_read(
 @dataclass(frozen=True, kw_only=True)
 class GLAConfig(ModelConfig):
     name, family, year, paper = "gla", "linear attention", 2023, "2312.06635"
+    title = "GLA"
     transition = "diagonal"
 
     num_heads: int = 4

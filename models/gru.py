@@ -43,6 +43,7 @@ class GRUCell(Cell):
 @dataclass(frozen=True, kw_only=True)
 class GRUConfig(ModelConfig):
     name, family, year, paper = "gru", "recurrent", 2014, "1406.1078"
+    title = "GRU"
     transition = "gated units"
 
     final_norm: Norm = "none"

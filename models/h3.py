@@ -94,6 +94,7 @@ class H3(Layer):
 @dataclass(frozen=True, kw_only=True)
 class H3Config(ModelConfig):
     name, family, year, paper = "h3", "state space", 2022, "2212.14052"
+    title = "H3"
     cost = "n log n"
 
     final_norm: Norm = "layer"

@@ -104,6 +104,7 @@ def turned(z_BPLD: Tensor, cos_LD: Tensor, sin_LD: Tensor) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class HGRNConfig(ModelConfig):
     name, family, year, paper = "hgrn", "linear recurrence", 2023, "2311.04823"
+    title = "HGRN"
 
     form: Literal["complex", "real"] = "complex"
     """What a channel's state is; a complex one turns by a learnt angle at every token."""

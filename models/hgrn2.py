@@ -49,6 +49,7 @@ class ExpandedRecurrence(OneForm):
 @dataclass(frozen=True, kw_only=True)
 class HGRN2Config(ModelConfig):
     name, family, year, paper = "hgrn2", "linear attention", 2024, "2404.07904"
+    title = "HGRN2"
     transition = "diagonal"
 
     num_heads: int = 2

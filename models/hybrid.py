@@ -53,6 +53,7 @@ class Member(Block):
 @dataclass(frozen=True, kw_only=True)
 class HybridConfig(ModelConfig):
     name, family, year, paper = "hybrid", "hybrid", 2024, "2403.19887"
+    title = "Hybrid"
 
     num_heads: int = 4
     """Heads of the members that have heads."""

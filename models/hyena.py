@@ -136,6 +136,7 @@ def convolved(z_BND: Tensor, taps_TD: Tensor, *, length: int) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class HyenaConfig(ModelConfig):
     name, family, year, paper = "hyena", "convolution", 2023, "2302.10866"
+    title = "Hyena"
     state_growth, cost = "length", "n log n"
 
     final_norm: Norm = "layer"

@@ -74,6 +74,7 @@ class LSTMBlock(Block):
 @dataclass(frozen=True, kw_only=True)
 class LSTMConfig(ModelConfig):
     name, family, year, paper = "lstm", "recurrent", 1997, "Hochreiter and Schmidhuber, Neural Computation 9(8)"
+    title = "LSTM"
     transition = "lstm"
 
     final_norm: Norm = "none"

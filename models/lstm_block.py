@@ -44,6 +44,7 @@ class LSTMLayer(Layer):
 @dataclass(frozen=True, kw_only=True)
 class LSTMBlockConfig(ModelConfig):
     name, family, year, paper = "lstm_block", "recurrent", 2024, "2405.04517"
+    title = "LSTM (Block)"
     transition = "lstm"
 
     forget_bias: float = 0.0

@@ -85,6 +85,7 @@ class SelectiveSSM(Layer):
 @dataclass(frozen=True, kw_only=True)
 class MambaConfig(ModelConfig):
     name, family, year, paper = "mamba", "state space", 2023, "2312.00752"
+    title = "Mamba{eigenvalues}"
 
     expansion: int = 2
     """Channels inside a block, per channel of the stream."""

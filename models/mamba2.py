@@ -86,6 +86,7 @@ class SSD(Layer):
 @dataclass(frozen=True, kw_only=True)
 class Mamba2Config(ModelConfig):
     name, family, year, paper = "mamba2", "state space", 2024, "2405.21060"
+    title = "Mamba-2"
     transition = "diagonal"
 
     expansion: int = 2

@@ -134,6 +134,7 @@ def turned_back(e_BLHRN: Tensor, angle_BLHA: Tensor) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class Mamba3Config(ModelConfig):
     name, family, year, paper = "mamba3", "state space", 2026, "2603.15569"
+    title = "Mamba-3"
 
     expansion: int = 2
     """Channels inside a block, per channel of the stream."""

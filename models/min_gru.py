@@ -89,6 +89,7 @@ class MinGRU(MinimalRNN):
 @dataclass(frozen=True, kw_only=True)
 class MinGRUConfig(ModelConfig):
     name, family, year, paper = "min_gru", "linear recurrence", 2024, "2410.01201"
+    title = "minGRU"
     transition = "diagonal"
 
     candidate: Literal["linear", "positive"] = "linear"

@@ -28,6 +28,7 @@ class MinLSTM(MinimalRNN):
 @dataclass(frozen=True, kw_only=True)
 class MinLSTMConfig(MinGRUConfig):
     name, family, year, paper = "min_lstm", "linear recurrence", 2024, "2410.01201"
+    title = "minLSTM"
     transition = "diagonal"
 
     def recurrence(self) -> MinimalRNN:

@@ -74,6 +74,7 @@ class Experts(Layer):
 @dataclass(frozen=True, kw_only=True)
 class MoEConfig(TransformerConfig):
     name, family, year, paper = "moe", "attention", 2017, "1701.06538"
+    title = "Transformer (MoE)"
 
     num_experts: int = 8
     """Experts in each block."""

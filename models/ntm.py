@@ -92,6 +92,7 @@ def _shifted(weight_BHN: Tensor, shift_BHS: Tensor) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class NTMConfig(ModelConfig):
     name, family, year, paper = "ntm", "memory", 2014, "1410.5401"
+    title = "NTM"
     transition = "memory"
 
     num_blocks: int = 1

@@ -17,4 +17,5 @@ from chomsky_ladder.models.transformer import TransformerConfig
 @dataclass(frozen=True, kw_only=True)
 class PrefixLMConfig(TransformerConfig):
     name, family, year, paper = "prefix_lm", "attention", 2019, "1910.10683"
+    title = "Prefix LM"
     sees, stepwise = "prompt", False

@@ -79,6 +79,7 @@ class Retention(Layer):
 @dataclass(frozen=True, kw_only=True)
 class RetentionConfig(ModelConfig):
     name, family, year, paper = "retention", "linear attention", 2023, "2307.08621"
+    title = "RetNet"
     transition = "fixed linear"
 
     final_norm: Norm = "layer"

@@ -73,6 +73,7 @@ class CellBlock(Block):
 @dataclass(frozen=True, kw_only=True)
 class RNNConfig(ModelConfig):
     name, family, year, paper = "rnn", "recurrent", 1990, "Elman, Cognitive Science 14(2)"
+    title = "RNN"
 
     final_norm: Norm = "none"
     """The norm between the last block and the head."""

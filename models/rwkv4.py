@@ -104,6 +104,7 @@ class TimeMix(OneForm):
 @dataclass(frozen=True, kw_only=True)
 class RWKV4Config(ModelConfig):
     name, family, year, paper = "rwkv4", "linear recurrence", 2023, "2305.13048"
+    title = "RWKV-4"
     transition = "fixed diagonal"
 
     final_norm: Norm = "layer"

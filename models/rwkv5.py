@@ -100,6 +100,7 @@ def initial_mixes(width: int, layer: int, num_blocks: int) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class RWKV5Config(ModelConfig):
     name, family, year, paper = "rwkv5", "linear recurrence", 2024, "2404.05892"
+    title = "RWKV-5"
     transition = "fixed diagonal"
 
     final_norm: Norm = "layer"

@@ -46,6 +46,7 @@ class DynamicTimeMix(TimeMix):
 @dataclass(frozen=True, kw_only=True)
 class RWKV6Config(RWKV5Config):
     name, family, year, paper = "rwkv6", "linear recurrence", 2024, "2404.05892"
+    title = "RWKV-6"
     transition = "diagonal"
 
     mix_rank: int = 32

@@ -156,6 +156,7 @@ class PlainChannelMix(OneForm):
 @dataclass(frozen=True, kw_only=True)
 class RWKV7Config(ModelConfig):
     name, family, year, paper = "rwkv7", "delta rule", 2025, "2503.14456"
+    title = "RWKV-7"
     transition = "generalised delta"
 
     final_norm: Norm = "layer"

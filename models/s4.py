@@ -169,6 +169,7 @@ def _in_all(x_M: Tensor, channels: int) -> nn.Parameter:
 @dataclass(frozen=True, kw_only=True)
 class S4Config(ModelConfig):
     name, family, year, paper = "s4", "state space", 2021, "2111.00396"
+    title = "S4"
     transition = "fixed linear"
     cost = "n log n"
 

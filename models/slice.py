@@ -120,6 +120,7 @@ class SLiCEBlock(Block):
 @dataclass(frozen=True, kw_only=True)
 class SLiCEConfig(ModelConfig):
     name, family, year, paper = "slice", "linear recurrence", 2025, "2505.17761"
+    title = "SLiCE"
 
     final_norm: Norm = "none"
     """The norm between the last block, which ends in one, and the head."""

@@ -18,6 +18,7 @@ from chomsky_ladder.models.transformer import TransformerConfig
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindowConfig(TransformerConfig):
     name, family, year, paper = "sliding_window", "attention", 2020, "2004.05150"
+    title = "Transformer (window)"
 
     window: int = 16
     """How many positions a token sees, itself the last of them."""

@@ -54,6 +54,7 @@ class StackMachine(Machine):
 @dataclass(frozen=True, kw_only=True)
 class StackRNNConfig(ModelConfig):
     name, family, year, paper = "stack_rnn", "memory", 2022, "2207.02098"
+    title = "Stack-RNN"
     transition = "stack"
 
     num_blocks: int = 1

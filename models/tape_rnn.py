@@ -76,6 +76,7 @@ def _rolled(tape_BHNW: Tensor, shift: int | Tensor) -> list[Tensor]:
 @dataclass(frozen=True, kw_only=True)
 class TapeRNNConfig(ModelConfig):
     name, family, year, paper = "tape_rnn", "memory", 2022, "2207.02098"
+    title = "Tape-RNN"
     transition = "tape"
 
     num_blocks: int = 1

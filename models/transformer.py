@@ -23,6 +23,7 @@ from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(ModelConfig):
     name, family, year, paper = "transformer", "attention", 2017, "1706.03762"
+    title = "Transformer"
 
     num_heads: int = 4
     """Attention heads; they divide the width evenly, with RoPE each of even dimension."""

@@ -252,6 +252,7 @@ class GatedGELU(Layer):
 @dataclass(frozen=True, kw_only=True)
 class XLSTMConfig(ModelConfig):
     name, family, year, paper = "xlstm", "recurrent", 2024, "2405.04517"
+    title = "xLSTM[{ratio}]"
 
     final_norm: Norm = "layer"
     """The norm between the last block and the head."""

@@ -1,5 +1,5 @@
 """Write the golden values that guard tasks and models: a hash of each task's first batch, five losses of each model,
-and the listing of them all that `ladder list` shows.
+the titles of the models, and the listing of them all that `ladder list` shows.
 
     python scripts/golden.py             all anew
     python scripts/golden.py --missing   those of new tasks and models, and nothing that is on record
@@ -20,6 +20,7 @@ from chomsky_ladder.harness.cli.listing import SHIPPED, content_of, key_of_sourc
 from chomsky_ladder.harness.config.parts import default_settings
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, find_model
 from chomsky_ladder.harness.config.run import SCHEMA, Eval, Run, Train
+from chomsky_ladder.harness.store import titles
 from chomsky_ladder.harness.train.data import TrainingStream
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.models.block import Backend
@@ -75,6 +76,7 @@ def main(words: list[str]) -> int:
         fresh = {n: {"version": c.version, **make(n, c)} for n, c in registered.items() if n not in kept}
         path.write_text(json.dumps(dict(sorted((kept | fresh).items())), indent=1) + "\n")
     kept = json.loads((FOLDER / "defaults.json").read_text()) if words else {}
+    titles.FILE.write_bytes(titles.content_of({name: found[0] for name, found in all_models().items()}))
     SHIPPED.write_bytes(content_of(key_of_sources(), describe.listing()))
     (FOLDER / "defaults.json").write_text(json.dumps(defaults() | kept, indent=1) + "\n")
     return 0

@@ -74,7 +74,7 @@ def test_a_study_is_resumed_and_told(
     table = published_tables("accuracy", against="xlstm")
     assert main("some/study.py", smallest, table, words) == 0
     told = capsys.readouterr().out
-    assert "| rnn (d_model=8, num_blocks=1) |" in told and "smoke run, not a result" in told
+    assert "| RNN (d_model=8, num_blocks=1) |" in told and "smoke run, not a result" in told
     assert (tmp_path / "tables" / "accuracy_against_xlstm.tex").exists() and any(
         tmp_path.glob("figures/*/heat_map.svg")
     )

@@ -82,6 +82,6 @@ def accuracy_axis(ax: Axes, data: pd.DataFrame) -> None:
 
 def panel_key(fig: Figure, top: float, data: pd.DataFrame, scene: Scene, others: Mapping[str, Line2D]) -> float:
     models = sorted(set(data["model"]) - {""})
-    names = labels(models, width=44)
+    names = labels(models, width=44, titles=scene.titles)
     marks = [Line2D([], [], **scene.looked[model]._asdict(), markeredgewidth=0) for model in models]
     return legend(fig, top, [*marks, *others.values()], [*(names[model] for model in models), *others])

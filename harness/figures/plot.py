@@ -43,6 +43,11 @@ class Scene:
         return self.cells[0].stats.protocol
 
     @property
+    def titles(self) -> dict[str, str]:
+        """What models are called, by their labels."""
+        return {cell.stats.model: cell.stats.title for cell in self.cells}
+
+    @property
     def remark(self) -> str:
         """What nobody may overlook."""
         return remark_of(self.cells[0].stats.identity.protocol_name)

@@ -7,9 +7,10 @@ and marker. Text is never read as mathematics. The bytes of a picture are the sa
 import io
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import matplotlib.style
@@ -94,12 +95,17 @@ def style() -> AbstractContextManager[None]:
     return matplotlib.style.context(STYLE, after_reset=True)
 
 
-def labels(names: Iterable[str], *, width: int, lines: int = 1) -> dict[str, str]:
-    """What stands for each name in a picture: in glyphs there are, of at most so many lines; all different."""
+def labels(
+    names: Iterable[str], *, width: int, lines: int = 1, titles: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """What stands for each name in a picture: its title in glyphs there are, of at most so many lines; all different."""
     font = get_font(findfont(FontProperties(family=STYLE["font.family"])))
     found: dict[str, str] = {}
     for name in sorted(set(names)):
-        plain = "".join(c if c.isprintable() and font.get_char_index(ord(c)) else "?" for c in " ".join(name.split()))
+        plain = "".join(
+            c if c.isprintable() and font.get_char_index(ord(c)) else "?"
+            for c in " ".join(titles.get(name, name).split())
+        )
         label, again = _fitted(plain or "?", width, lines), 1
         while label in found.values():
             again += 1

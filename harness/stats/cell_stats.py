@@ -20,6 +20,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.stats.cells import SOLVED, least_and_most, median_of, placed, tabled
 from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.store.titles import title_of
 
 Measure = Literal["test_scaled", "test"]
 
@@ -71,6 +72,11 @@ class CellStats:
     unfinished_elsewhere: int  # diverged or failed at the other rates
     reached: Share  # runs at this rate that scored the threshold or more; one that did not finish did not
     identity: Identity
+
+    @property
+    def title(self) -> str:
+        """What the model is called; its label where that holds a setting of the protocol (harness/tables/chosen.py)."""
+        return title_of(self.identity) if self.identity.model == self.model else self.model
 
     @property
     def n(self) -> int:

@@ -109,6 +109,10 @@ class Climb:
     steps: tuple[Step, ...]
 
     @property
+    def title(self) -> str:
+        return next((step.cell.stats.title for step in self.steps if step.cell), self.model)
+
+    @property
     def transition(self) -> str:
         """How its state moves; the same on every rung."""
         return next(

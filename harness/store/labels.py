@@ -89,8 +89,9 @@ class Identity:
     def task_parts(self) -> "Label":
         return _versioned(self.task_name, self._own("task"))
 
-    def model_parts(self) -> "Label":
-        return _versioned(self.model_name, self._own("model"))
+    def model_parts(self, *left_out: str) -> "Label":
+        own = self._own("model")
+        return _versioned(self.model_name, {name: own[name] for name in own if name not in left_out})
 
     def of_task(self) -> dict[str, Any]:
         """The task's own settings by their own names."""

@@ -14,6 +14,7 @@ from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cells import SOLVED, least_and_most, median_of
 from chomsky_ladder.harness.stats.view import FLOORS, LEVELS
 from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.store.titles import title_of
 
 Mark = Literal["", "agrees", "differs", "undecided", "floor"]  # of a published value (harness/stats/equivalence.py)
 SIGNS: dict[Mark, str] = {"agrees": "≈", "differs": "≠", "undecided": "?", "floor": "·"}
@@ -80,6 +81,7 @@ def accuracy_sheet(
     by_place = {(row["task"], row["model"]): row for _, row in table.iterrows()}
     raw = set(table.loc[table["n"].gt(0) & table["scaled"].ne(True), "task"])
     columns = [Column(task, level_of[task].replace("_", "-"), "raw" if task in raw else "") for task in tasks]
+    shown = shown_models(table)
     lines = []
     for model in sorted(table["model"].unique()):
         rows = {task: by_place.get((task, model)) for task in tasks}
@@ -88,7 +90,7 @@ def accuracy_sheet(
             entries.append(replace(show(task, model, row), bold=model in (bold or {}).get(task, ())))
         seconds = [row["seconds"] for row in rows.values() if row is not None and row["n"]]
         entries.append(Entry((f"{sum(seconds) / len(seconds):.1f}",)) if seconds else DASH)
-        lines.append(Line(model, tuple(entries)))
+        lines.append(Line(shown[model], tuple(entries)))
     for floor in FLOORS:
         entries = [Entry((_floor(table, task, floor),)) for task in tasks]
         lines.append(Line(floor_name(floor), (*entries, Entry(("",))), is_floor=True))
@@ -101,6 +103,13 @@ def accuracy_sheet(
         tuple(notes),
         warning_of(Identity.of(table.iloc[0]).protocol_name),
     )
+
+
+def shown_models(table: pd.DataFrame) -> dict[str, str]:
+    """The title of every model label of cells, or of records; beside a setting of the protocol the label itself."""
+    found = table.drop_duplicates("model").to_dict("records")
+    identities = {row["model"]: Identity.of(row) for row in found}
+    return {model: title_of(of) if of.model == model else model for model, of in identities.items()}
 
 
 def _lead(table: pd.DataFrame) -> str:

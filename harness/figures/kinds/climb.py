@@ -56,7 +56,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     ax.axis("off")
     for place, rung in enumerate(rungs):
         ax.text(place + 0.42, -0.25, rung, rotation=38, ha="left", va="bottom", size=SMALL, color=INK)
-    names, y, last = labels(models, width=26), 0.0, None
+    names, y, last = labels(models, width=26, titles=scene.titles), 0.0, None
     for model in models:
         if kind_of[model] != last:
             last = kind_of[model]

@@ -93,7 +93,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
             ax.set_ylabel("mean accuracy above the floor", labelpad=3)
         _points(ax, data[data[name] > 0].sort_values([name, "model"]), looked, name)
     models = sorted(data["model"])
-    names = labels(models, width=44)
+    names = labels(models, width=44, titles=scene.titles)
     marks: list[dict[str, Any]] = [looked[model]._asdict() | {"linestyle": ""} for model in models]
     keys = [Line2D([], [], **mark, markersize=5.5) for mark in marks]
     front = Line2D([], [], color=_FRONT, lw=1, marker="o", mfc="none", mec=INK, markersize=9)
@@ -102,7 +102,11 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     head(fig, "Accuracy against cost", scene)
     tasks = str(data["tasks"].iloc[0]).split("; ")
     names_out = [name for name in everyone if name not in models]
-    out = f" Without some of these tasks: {', '.join(labels(names_out, width=30).values())}." if names_out else ""
+    out = (
+        f" Without some of these tasks: {', '.join(labels(names_out, width=30, titles=scene.titles).values())}."
+        if names_out
+        else ""
+    )
     found = sorted({name for row in data["device"] for name in row.split("; ") if name})
     devices = ", ".join(labels(found, width=40).values()) or "unknown"
     lacking = {name: int((~(data[name] > 0)).sum()) for name in COSTS}

@@ -58,7 +58,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     step = tall + 0.25 + (0.036 * longest if is_turned else 0.1)
     fig = Figure(figsize=(WIDTH, step * len(parts)))
     places = {(row["model"] or row["floor"], row["task"]): row for row in data.to_dict("records")}
-    shown_models = labels(models, width=23, lines=2)
+    shown_models = labels(models, width=23, lines=2, titles=scene.titles)
     for i, part in enumerate(parts):
         ax = at(fig, _LEFT, i * step, WIDTH - _LEFT, tall)
         ax.set(xlim=(0, WIDTH - _LEFT), ylim=(tall, 0))  # inches

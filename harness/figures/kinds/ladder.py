@@ -92,7 +92,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     rows = {str(model): part.set_index("level") for model, part in data.groupby("model", sort=True)}
     order = sorted(rows, key=lambda model: (_height(rows[model]), _share(rows[model]), model))
     parts = in_rows(order, _ROW)
-    names = labels(order, width=20)
+    names = labels(order, width=20, titles=scene.titles)
     tall = (len(CLASSES) + _TOP) * _RUNG
     column = (WIDTH - _SIDE) / max(map(len, parts))
     longest = max(len(name) for name in names.values())
@@ -112,7 +112,11 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
             ax.text(middle + (0.05 if "rotation" in turned else 0), -0.14, names[model], va="top", **turned)
     tested = tested_lengths(scene.cells)
     lengths = f"lengths {tested[0]} to {tested[1]}" if tested else "the test lengths"
-    out = f" Without some of the tasks: {', '.join(labels(left_out, width=30).values())}." if left_out else ""
+    out = (
+        f" Without some of the tasks: {', '.join(labels(left_out, width=30, titles=scene.titles).values())}."
+        if left_out
+        else ""
+    )
     head(fig, "How far up the Chomsky hierarchy?", scene)
     caption(
         fig,

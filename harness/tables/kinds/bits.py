@@ -12,7 +12,7 @@ from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cells import SOLVED, cells
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
-from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, cell_text
+from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, cell_text, shown_models
 
 BITS = (0, 8, 4, 2)  # 0: the weights as they are
 
@@ -46,9 +46,10 @@ def bits(records: pd.DataFrame) -> Made:
 def _sheet(found: pd.DataFrame) -> Sheet:
     protocol, task = found["protocol"].iloc[0], found["task"].iloc[0]
     lines = []
+    shown = shown_models(found)
     for model, of_model in found.groupby("model", sort=True):
         entries = {cell["bits"]: Entry((cell_text(cell),)) for _, cell in of_model.iterrows()}
-        lines.append(Line(str(model), tuple(entries.get(bits, DASH) for bits in BITS)))
+        lines.append(Line(shown[str(model)], tuple(entries.get(bits, DASH) for bits in BITS)))
     lead = (
         "Scaled test accuracy of models trained and scored with weight matrices of so many bits: median over seeds, "
         f"[lowest, highest] where they differ, and k/n, how many of the n runs at that rate reached {SOLVED:g}."

@@ -42,7 +42,7 @@ def _rungs(found: list[Climb], label: str) -> Sheet:
     lines = []
     for one in found:
         entries = [Entry((step_text(step),), bold=step.holds) if step.n else DASH for step in one.steps]
-        lines.append(Line(one.model, (Entry((f"{one.held}/{one.run}",)), *entries)))
+        lines.append(Line(one.title, (Entry((f"{one.held}/{one.run}",)), *entries)))
     lead = (
         f"Seeds that hold a rung, of those run: scaled accuracy at lengths {where} of {SOLVED:g} or more, at the "
         "learning rate chosen on validation. Bold: most do. Theory: ✓ can, ✗ cannot, · open.",

@@ -13,7 +13,7 @@ from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.view import cells_of
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.kind import Kind, Made, register
-from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
+from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, shown_models
 
 
 def cost(records: pd.DataFrame) -> Made:
@@ -25,13 +25,15 @@ def cost(records: pd.DataFrame) -> Made:
     if not runs:
         return Made((), pd.DataFrame())
     first = Identity.of(records.iloc[0])
-    protocol = first.protocol
+    protocol, titles = str(records["protocol"].iloc[0]), shown_models(records)
     lines, rows = [], []
     for (model, device), own in sorted(runs.items()):
         tasks = {run["task"] for run in own}
         found = {name: [float(run[name]) for run in own if pd.notna(run.get(name))] for name, *_ in _COSTS}
         shown = [_SHOWN[how](found[name]) if found[name] else DASH for name, _, how in _COSTS]
-        lines.append(Line(model, (Entry((device,)), Entry((str(len(tasks)),)), Entry((str(len(own)),)), *shown)))
+        lines.append(
+            Line(titles[model], (Entry((device,)), Entry((str(len(tasks)),)), Entry((str(len(own)),)), *shown))
+        )
         row: dict[str, Any] = {"protocol": protocol, "model": model, "device": device}
         row |= {"tasks": len(tasks), "runs": len(own)}
         for name, _, how in _COSTS:

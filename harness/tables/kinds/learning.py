@@ -54,10 +54,11 @@ def _sheet(
 ) -> Sheet:
     seen, tasks = cells[0].stats, list(dict.fromkeys(cell.stats.task for cell in cells))
     level_of = {cell.stats.task: cell.stats.level for cell in cells}
+    titles = {cell.stats.model: cell.stats.title for cell in cells}
     lines = []
     for model in sorted({cell.stats.model for cell in cells}):
         entries = (_entry(found.get((task, model, threshold)), measure) for task in tasks)
-        lines.append(Line(model, tuple(entries)))
+        lines.append(Line(titles[model], tuple(entries)))
     lead = (
         f"{unit.capitalize()} to a validation accuracy of {threshold} %: the median over runs at each cell's rate, and "
         "how many of them got there. Never: half or more did not, by their last step."

@@ -66,7 +66,7 @@ def _sheet(cells_here: Sequence[view.Cell], texts: dict[tuple[str, str], str]) -
         scores = _scores(cell)
         entries = [range_entry(scores.get(place, [])) for place in places]
         entries[places.index(("all", _all(places)))] = Entry((texts[cell.stats.task, cell.stats.model],))
-        lines.append(Line(cell.stats.model, tuple(entries)))
+        lines.append(Line(cell.stats.title, tuple(entries)))
     for floor in view.FLOORS:
         scores = _floor_scores(cells_here, floor)
         lines.append(

@@ -35,7 +35,7 @@ def _names(cells: Sequence[Cell]) -> list[str]:
 
 def _sheet(cells: Sequence[Cell]) -> Sheet:
     seen, names = cells[0].stats, _names(cells)
-    lines = tuple(Line(cell.stats.model, tuple(range_entry(_values(cell, name)) for name in names)) for cell in cells)
+    lines = tuple(Line(cell.stats.title, tuple(range_entry(_values(cell, name)) for name in names)) for cell in cells)
     lead = (
         "Metrics of the test strings at the rate chosen on validation: median over seeds, [lowest, highest] where they "
         "differ."

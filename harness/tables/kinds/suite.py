@@ -71,18 +71,27 @@ def suite(records: pd.DataFrame) -> Made:
     }
     shares = {model: profile(models[model].scores, taus=TAUS, bootstrap=_PAIRS) for model in order}
     first = cells[0].stats
+    titles = {cell.stats.model: cell.stats.title for cell in found}
     said = f"Over {len(tasks)} tasks: {', '.join(tasks)}."
     left_out = sorted({cell.stats.model for cell in found} - set(order))
-    notes = (f"Without some of the tasks: {', '.join(left_out)}.",) if left_out else ()
+    notes = (f"Without some of the tasks: {', '.join(titles[model] for model in left_out)}.",) if left_out else ()
     notes += (
         (f"Left out, since a guess from length and position solves them: {', '.join(sorted(given))}.",) if given else ()
     )
     warning = warning_of(first.identity.protocol_name)
 
     def sheet(title: str, lead: str, columns: tuple[str, ...], lines: Mapping[str, list[str]], *more: str) -> Sheet:
-        made = tuple(Line(name, tuple(Entry((text,)) for text in texts)) for name, texts in lines.items())
+        made = tuple(Line(titles[name], tuple(Entry((text,)) for text in texts)) for name, texts in lines.items())
         whole_title = f"{first.protocol}: {title}" if title else first.protocol
-        return Sheet(whole_title, (lead, said), "model", tuple(map(Column, columns)), made, (*more, *notes), warning)
+        return Sheet(
+            whole_title,
+            (lead, said),
+            "model",
+            tuple(Column(titles.get(name, name)) for name in columns),
+            made,
+            (*more, *notes),
+            warning,
+        )
 
     beside = order[:MOST_BESIDE]
     sheets = (

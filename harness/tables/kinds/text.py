@@ -32,7 +32,8 @@ def text(records: pd.DataFrame) -> Made:
     lines = []
     for model in sorted({cell.stats.model for cell in cells}):
         own = [by_place.get((task, model)) for task in tasks]
-        lines.append(Line(model, (*map(_entry, own), _parameters(own))))
+        title = next(cell.stats.title for cell in own if cell is not None)
+        lines.append(Line(title, (*map(_entry, own), _parameters(own))))
     for name, value in BOUNDS.items() if "text" in tasks else ():
         entries = (Entry((f"{value:.2f}",)) if task == "text" else DASH for task in tasks)
         lines.append(Line(name, (*entries, Entry(("",))), is_floor=True))

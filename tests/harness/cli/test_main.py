@@ -124,7 +124,7 @@ def test_table(results: Path, capsys: Capture) -> None:
     again = ladder(capsys, "table", "--results", str(results))
     assert shown == again == (results / "tables" / "accuracy.md").read_text()
     assert "/2 |" in shown
-    assert "| lstm (d_model=8) |" in shown
+    assert "| LSTM (d_model=8) |" in shown
     assert "train.steps=12" in shown
     assert (results / "tables" / "accuracy.csv").read_text().count("\n") == 2
 

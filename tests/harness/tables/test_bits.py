@@ -44,7 +44,7 @@ def test_every_number_of_bits_stands_at_its_own_rate() -> None:
         "0.50 0/1",
         "1 diverged",
     ]
-    assert sheet.title == f"{PLAIN}: bits for parity" and line.name == "lstm"
+    assert sheet.title == f"{PLAIN}: bits for parity" and line.name == "LSTM"
     assert made.data["bits"].tolist() == [0, 2, 4] and made.data["lr"].tolist()[-1] == 1e-3
 
 

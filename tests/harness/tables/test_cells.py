@@ -82,18 +82,18 @@ def test_a_cell_sums_up_the_seeds_in_their_order() -> None:
     assert (row["median"], row["low"], row["high"], row["solved"], row["runs"]) == (0.2, 0.1, 0.3, 0, 3)
     assert row["seeds"] == "0.1000 0.2000 0.3000"
     assert (row["exact"], row["validation"], row["parameters"], row["seconds"]) == pytest.approx((0.7, 0.9, 1234, 4.0))
-    assert shown(*rows)["lstm"] == ["0.20 [0.10, 0.30] 0/3", "4.0"]
+    assert shown(*rows)["LSTM"] == ["0.20 [0.10, 0.30] 0/3", "4.0"]
 
 
 def test_one_seed_has_no_range() -> None:
-    assert shown(record(test_scaled=0.256))["lstm"] == ["0.26 0/1", "4.0"]
+    assert shown(record(test_scaled=0.256))["LSTM"] == ["0.26 0/1", "4.0"]
 
 
 def test_where_scaled_accuracy_is_undefined_the_raw_one_is_shown() -> None:
     assert cell(record(test=0.9, test_scaled=None))["mean"] == 0.9
     lines = shown(record(task="a", test=0.9, test_scaled=None), record(task="b", test=0.9, test_scaled=0.8))
     assert lines["model"] == ["a<br>regular, raw", "b<br>regular", "s a run"]
-    assert lines["lstm"] == ["0.90 1/1", "0.80 0/1", "4.0"]
+    assert lines["LSTM"] == ["0.90 1/1", "0.80 0/1", "4.0"]
     assert lines["*floor: content free*"] == ["0.60", "0.20", ""]  # the floors are raw too
     assert shown(record(status="failed"))["model"] == ["parity<br>regular", "s a run"]
 
@@ -104,7 +104,7 @@ def test_a_run_that_did_not_finish_is_counted_and_shown(fate: str) -> None:
     row = cell(*rows)
     assert (row["n"], row[fate], row["mean"]) == (2, 1, pytest.approx(0.6))
     assert row["diverged"] + row["failed"] == 1
-    assert shown(*rows)["lstm"] == [f"0.60 [0.50, 0.70] 0/3, 1 {fate}", "4.0"]
+    assert shown(*rows)["LSTM"] == [f"0.60 [0.50, 0.70] 0/3, 1 {fate}", "4.0"]
 
 
 def test_a_run_that_did_not_finish_counts_zero_in_the_selection() -> None:
@@ -124,15 +124,15 @@ def test_a_cell_of_which_nothing_finished_says_so() -> None:
     rows += [record(model="mamba", lr=1e-2, status="failed"), record(model="lstm")]
     row = cells(frame(*rows)).set_index("model").loc["mamba"]
     assert (row["n"], row["diverged"], row["failed"]) == (0, 2, 1)
-    assert shown(*rows)["mamba"] == ["2 diverged, 1 failed", "-"]
+    assert shown(*rows)["Mamba"] == ["2 diverged, 1 failed", "-"]
 
 
 @pytest.mark.parametrize("fate", ["diverged", "failed"])
 def test_a_table_of_which_nothing_finished_says_so(fate: str) -> None:
-    assert shown(record(status=fate))["lstm"] == [f"1 {fate}", "-"]
+    assert shown(record(status=fate))["LSTM"] == [f"1 {fate}", "-"]
     rows = [record(status=fate, lr=lr, seed=seed) for lr in (1e-2, 1e-3) for seed in (0, 1)]
     lines = shown(*rows, record(status=fate, task="reverse_string", level="context_free"))
-    assert lines["lstm"] == [f"4 {fate}", f"1 {fate}", "-"]
+    assert lines["LSTM"] == [f"4 {fate}", f"1 {fate}", "-"]
     assert lines["*floor: content free*"] == ["-", "-", ""]
     assert lines["model"] == ["parity<br>regular", "reverse_string<br>context-free", "s a run"]
 
@@ -151,7 +151,7 @@ def test_fates_are_counted_over_all_rates_of_the_cell() -> None:
     ]
     row = cell(*rows)
     assert (row["lr"], row["n"], row["diverged"], row["failed"], row["rates"]) == (1e-3, 2, 2, 1, 3)
-    assert shown(*rows)["lstm"] == ["0.50 0/2, 2 diverged, 1 failed", "4.0"]
+    assert shown(*rows)["LSTM"] == ["0.50 0/2, 2 diverged, 1 failed", "4.0"]
 
 
 @pytest.mark.parametrize("status", ["done", "diverged", "failed"])
@@ -179,9 +179,9 @@ def test_nothing_is_minus_nought(value: float) -> None:
     chance = FLOORS["s_rand"]
     floors = {"best_constant": chance + value / 2, "content_free": chance + value / 2}
     lines = shown(record(test_scaled=value, **floors))
-    assert lines["lstm"] == ["0.00 0/1", "4.0"]
+    assert lines["LSTM"] == ["0.00 0/1", "4.0"]
     assert lines["*floor: best constant*"] == lines["*floor: content free*"] == ["0.00", ""]
-    assert shown(record(test_scaled=-0.006))["lstm"] == ["-0.01 0/1", "4.0"]
+    assert shown(record(test_scaled=-0.006))["LSTM"] == ["-0.01 0/1", "4.0"]
 
 
 def test_a_missing_cell_is_a_dash() -> None:
@@ -189,8 +189,8 @@ def test_a_missing_cell_is_a_dash() -> None:
     assert shown(*rows) == {
         "model": ["even_pairs<br>regular", "parity<br>regular", "s a run"],
         "---": ["---:", "---:", "---:"],
-        "lstm": ["-", "0.80 0/1", "4.0"],
-        "transformer": ["1.00 1/1", "-", "4.0"],
+        "LSTM": ["-", "0.80 0/1", "4.0"],
+        "Transformer": ["1.00 1/1", "-", "4.0"],
         "*floor: best constant*": ["0.10", "0.10", ""],
         "*floor: content free*": ["0.20", "0.20", ""],
     }
@@ -221,7 +221,7 @@ def test_two_protocols_are_two_tables() -> None:
     assert titles == ["### grazzi", "### xlstm", "### xlstm (train.steps=7)"]
     parts = text.split("### ")[1:]
     assert ["0.10 0/1" in part for part in parts] == [True, False, False]
-    assert [part.count("| lstm |") for part in parts] == [1, 1, 1]
+    assert [part.count("| LSTM |") for part in parts] == [1, 1, 1]
 
 
 def test_rates_of_two_protocols_are_not_chosen_among() -> None:

@@ -158,12 +158,12 @@ def test_what_is_asked_for_is_shown_and_nothing_else(results: Path, capsys: pyte
     def heads(*words: str) -> tuple[list[str], list[str]]:
         text = printed(capsys, results, *words)
         titles = [line[4:] for line in text.splitlines() if line.startswith("### ")]
-        return titles, [line.split("|")[1].strip() for line in text.splitlines() if line.startswith(("| l", "| ma"))]
+        return titles, [line.split("|")[1].strip() for line in text.splitlines() if line.startswith(("| L", "| M"))]
 
-    assert heads() == (["quick", "xlstm"], ["mamba", "lstm", "mamba"])
-    assert heads("--protocol", "xlstm") == (["xlstm"], ["lstm", "mamba"])
-    assert heads("--models", "m*") == (["quick", "xlstm"], ["mamba", "mamba"])
-    assert heads("--tasks", "set", "--models", "lstm", "--protocol", "xl*") == (["xlstm"], ["lstm"])
+    assert heads() == (["quick", "xlstm"], ["Mamba", "LSTM", "Mamba"])
+    assert heads("--protocol", "xlstm") == (["xlstm"], ["LSTM", "Mamba"])
+    assert heads("--models", "m*") == (["quick", "xlstm"], ["Mamba", "Mamba"])
+    assert heads("--tasks", "set", "--models", "lstm", "--protocol", "xl*") == (["xlstm"], ["LSTM"])
     assert "parity" not in printed(capsys, results, "--tasks", "set")
 
 
@@ -177,7 +177,7 @@ def test_settings_of_the_protocol_stand_side_by_side_where_that_is_asked(
     text = printed(capsys, tmp_path, "--beside", "task.supervision", "train.steps")
     assert text.count("### ") == 1
     assert "| model | parity<br>regular | parity (supervision=dense)<br>regular | s a run |" in text
-    assert "| lstm | 0.10 0/1 | 0.20 0/1 | 4.0 |" in text and "| lstm (train.steps=9) | 0.30 0/1 | - | 4.0 |" in text
+    assert "| LSTM | 0.10 0/1 | 0.20 0/1 | 4.0 |" in text and "| lstm (train.steps=9) | 0.30 0/1 | - | 4.0 |" in text
 
 
 @pytest.mark.parametrize(

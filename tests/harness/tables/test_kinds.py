@@ -133,7 +133,7 @@ def test_state_tracking_counts_the_runs_that_solve() -> None:
     rows = [*seeds("lstm", (1.0, -0.2, 0.9)), record(seed=3, status="diverged"), record(task="dyck")]
     made = table(frame(*rows), "state_tracking")
     (sheet,) = made.sheets
-    assert shown(sheet)["lstm"] == ["0.90 [-0.20, 1.00] 2/4, 1 diverged", "4.0"]
+    assert shown(sheet)["LSTM"] == ["0.90 [-0.20, 1.00] 2/4, 1 diverged", "4.0"]
     assert made.data[["solved", "runs"]].to_numpy().tolist() == [[2, 4]]
     assert {cls.level for cls in TASKS if cls.tracks_state} == {"regular"}
     assert {cls.name for cls in TASKS if cls.tracks_state} == {n for n, trait in TRAITS.items() if trait != "hard"}
@@ -148,9 +148,9 @@ def test_lengths_by_hand() -> None:
     assert sheet.title == "xlstm: parity"
     assert shown(sheet) == {
         "model": ["3..40", "40..64", "65..96", "40..96", "512"],
-        "hyena": ["1.00", "0.80", "0.40", "0.80 0/1", "-"],
-        "lstm": ["1.00", "0.80", "0.40", "0.50 [0.40, 0.60] 0/2", "0.10 [0.00, 0.20]"],
-        "mamba": ["-", "-", "-", "1 failed", "-"],
+        "Hyena": ["1.00", "0.80", "0.40", "0.80 0/1", "-"],
+        "LSTM": ["1.00", "0.80", "0.40", "0.50 [0.40, 0.60] 0/2", "0.10 [0.00, 0.20]"],
+        "Mamba": ["-", "-", "-", "1 failed", "-"],
         "floor: best constant": ["-", "-", "-", "0.10", "-"],
         "floor: content free": ["-", "0.10", "0.00", "0.20", "-"],
     }
@@ -164,7 +164,7 @@ def test_lengths_by_hand() -> None:
 
 def test_lengths_of_a_task_with_several_answers_are_raw() -> None:
     (sheet,) = sheets_of([record(test_scaled=None, test=0.8, **CURVE)], "lengths")
-    assert shown(sheet)["lstm"] == ["1.00", "0.90", "0.70", "0.80 0/1", "0.60"]
+    assert shown(sheet)["LSTM"] == ["1.00", "0.90", "0.70", "0.80 0/1", "0.60"]
     assert sheet.lead[0].startswith("Accuracy (raw)")
 
 
@@ -192,9 +192,9 @@ def test_cost_by_hand() -> None:
     made = table(frame(*rows), "cost")
     (sheet,) = made.sheets
     assert [(line.name, *("|".join(entry.lines) for entry in line.entries)) for line in sheet.lines] == [
-        ("hyena", "unknown", "1", "1", "7", "-", "-", "-", "-", "3.0", "1.0"),
-        ("lstm", "one", "2", "2", "1,234,000..1,234,567", "512", "-", "3,000.0", "-", "3.0", "0.5"),
-        ("lstm", "two", "1", "1", "1,234,567", "512", "-", "-", "-", "9.0", "1.0"),
+        ("Hyena", "unknown", "1", "1", "7", "-", "-", "-", "-", "3.0", "1.0"),
+        ("LSTM", "one", "2", "2", "1,234,000..1,234,567", "512", "-", "3,000.0", "-", "3.0", "0.5"),
+        ("LSTM", "two", "1", "1", "1,234,567", "512", "-", "-", "-", "9.0", "1.0"),
     ]
     assert "\nxlstm,lstm,one,2,2,1234000,1234567,512,512,,,3000,,3,0.5\n" in text(made, "csv")
     assert text(made, "csv").splitlines()[1] == "xlstm,hyena,unknown,1,1,7,7,,,,,,,3,1"
@@ -220,7 +220,7 @@ def test_a_kind_that_needs_a_finished_run_is_refused_without(kind: str) -> None:
 
 def test_of_which_nothing_finished_the_accuracy_says_so() -> None:
     (sheet,) = sheets_of([record(status="failed")], "accuracy")
-    assert shown(sheet)["lstm"] == ["1 failed", "-"]
+    assert shown(sheet)["LSTM"] == ["1 failed", "-"]
     assert sheet.notes == ("Nothing may be bold: no run has a result (parity).",)
 
 
@@ -234,21 +234,21 @@ def test_ours_beside_the_papers() -> None:
     (sheet,) = made.sheets
     lines = shown(sheet)
     assert lines["model"] == ["bucket_sort", "dyck", "parity", "s a run"]
-    assert lines["lstm"][:3] == [
+    assert lines["LSTM"][:3] == [
         "0.94 1/1|paper 0.94 ± 0.01|mean +0.00",
         "0.99 2/2|paper -",
         "0.99 [0.97, 1.00] 3/3|paper 1.00 ± 0.00|mean -0.01",
     ]
-    assert lines["mamba"][:3] == [
+    assert lines["Mamba"][:3] == [
         "-|paper 0.69 ± 0.00",
         "-|paper -",
         "0.55 [0.50, 0.60] 0/2|paper 0.13 ± 0.02|mean +0.42",
     ]
-    assert lines["hyena"][2] == "1 failed|paper 0.04 ± 0.00"
+    assert lines["Hyena"][2] == "1 failed|paper 0.04 ± 0.00"
     assert lines["mine"][2] == "0.55 [0.50, 0.60] 0/2|paper -"
     marks = {line.name: [entry.mark for entry in line.entries[:3]] for line in sheet.lines}
-    assert marks["lstm"] == ["undecided", "", "agrees"] and marks["mamba"] == ["", "", "undecided"]
-    assert marks["transformer"][2] == "floor"
+    assert marks["LSTM"] == ["undecided", "", "agrees"] and marks["Mamba"] == ["", "", "undecided"]
+    assert marks["Transformer"][2] == "floor"
     assert "steps 100 to 300 (100,000), batch 256 (256), seeds 1 to 3 (2), rates 1 (3)" in sheet.lead[2]
     assert "width 128 (not published), blocks 2 (2), parameters 1,234 (not published)" in sheet.lead[2]
     assert "arXiv:2405.04517" in sheet.lead[1]
@@ -271,7 +271,7 @@ def test_a_paper_of_raw_accuracies_and_best_seeds_is_met_in_its_own_measure() ->
     rows = seeds("rnn", (0.1, 0.0), protocol="deepmind", task="duplicate_string")
     rows = [row | {"settings": '{"protocol.version":2}', **names_of(row)} for row in rows]
     (sheet,) = sheets_of(rows, "accuracy", against="deltaformer")
-    assert shown(sheet)["rnn"][0] == "0.53 [0.50, 0.55] 0/2|paper 0.50|best +0.05"  # chance is .5
+    assert shown(sheet)["RNN"][0] == "0.53 [0.50, 0.55] 0/2|paper 0.50|best +0.05"  # chance is .5
     assert "raw on both sides" in sheet.lead[1] and "of the best over seeds" in sheet.lead[1]
     old = [record(protocol="deepmind", model="rnn")]
     with pytest.raises(
@@ -295,7 +295,7 @@ def test_the_hard_tables_values_without_a_spread_are_compared() -> None:
     rows = seeds("lstm_block", (0.50, 0.51, 0.52), task="set") + seeds("xlstm", (0.24, 0.26, 0.25), task="set")
     (sheet,) = sheets_of(rows, "hard", against="xlstm")
     assert [line.entries[0].mark for line in sheet.lines[:2]] == ["differs", "differs"]
-    assert shown(sheet)["lstm_block"][0] == "0.51 [0.50, 0.52] 0/3|paper 0.18|mean +0.33"
+    assert shown(sheet)["LSTM (Block)"][0] == "0.51 [0.50, 0.52] 0/3|paper 0.18|mean +0.33"
     assert sheet.notes[0].endswith("tasks odds_first, repetition, reverse_string, stack_manipulation.")
 
 
@@ -313,7 +313,7 @@ def test_the_budget_is_of_the_label_where_that_says_so() -> None:
 
 def test_raw_accuracy_is_not_compared() -> None:
     (sheet,) = sheets_of([record(test_scaled=None)], "accuracy", against="xlstm")
-    assert shown(sheet)["lstm"][0] == "0.90 1/1|paper 1.00 ± 0.00"
+    assert shown(sheet)["LSTM"][0] == "0.90 1/1|paper 1.00 ± 0.00"
     assert sheet.lines[0].entries[0].mark == ""
 
 

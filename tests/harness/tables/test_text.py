@@ -34,16 +34,16 @@ def test_a_table_by_hand() -> None:
     rows += [record(task=WORDS, level="none", model="transformer", status="failed")]
     assert shown(rows) == {
         "model": [BYTES, WORDS, "parameters"],
-        "lstm": ["2.00 (1, 1 diverged)|1.000 bits per byte", "-", "999"],
-        "mamba": ["6.00 ± 2.83 (2)|2.500 bits per byte", "16.00 (1)|4.000 bits a token", "1,234"],
-        "transformer": ["-", "1 failed", "-"],
+        "LSTM": ["2.00 (1, 1 diverged)|1.000 bits per byte", "-", "999"],
+        "Mamba": ["6.00 ± 2.83 (2)|2.500 bits per byte", "16.00 (1)|4.000 bits a token", "1,234"],
+        "Transformer": ["-", "1 failed", "-"],
     }
 
 
 def test_the_chain_has_its_bounds_beside_it() -> None:
     assert list(BOUNDS.values()) == pytest.approx([math.exp(ENTROPY_RATE), math.exp(UNIGRAM_ENTROPY)], rel=1e-12)
     found = shown(of("lstm", (2.5,), "text") + of("lstm", (9.0,)))
-    assert found["lstm"][0] == "2.50 (1)|1.322 bits a letter"
+    assert found["LSTM"][0] == "2.50 (1)|1.322 bits a letter"
     assert found["bound: entropy rate"] == ["2.38", "-", ""]
     assert found["floor: letters' frequencies"] == ["3.36", "-", ""]
     assert "bound: entropy rate" not in shown(of("lstm", (9.0,)))
@@ -59,7 +59,7 @@ def test_the_numbers_are_unrounded() -> None:
 
 def test_the_rate_is_chosen_on_validation_and_never_on_perplexity() -> None:
     rows = of("lstm", (2.0,), lr=1e-2, validation=0.5) + of("lstm", (3.0,), lr=1e-3, validation=0.6)
-    assert shown(rows)["lstm"][0].startswith("3.00 (1)")
+    assert shown(rows)["LSTM"][0].startswith("3.00 (1)")
 
 
 def test_there_is_none_without_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

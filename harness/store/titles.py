@@ -1,0 +1,55 @@
+"""The names by which tables and figures show models: xLSTM[0:1], DeltaNet [-1,1], LSTM (d_model=32).
+
+    model_name  settings                                     label                              title
+    xlstm       {"model.ratio":"0:1"}                        xlstm (ratio=0:1)                  xLSTM[0:1]
+    delta_net   {"model.eigenvalues":"signed"}               delta_net (eigenvalues=signed)     DeltaNet [-1,1]
+
+A title is written in the model's own file (`ModelConfig.title`). titles.json beside this one, which scripts/golden.py
+writes, holds those of the harness' models with the usual values of the settings in them, since nothing here needs
+torch; a model that is not among them is shown by its label. Data and commands have labels, which tell everything.
+"""
+
+import json
+import string
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from chomsky_ladder.harness.store.labels import Identity
+
+FILE = Path(__file__).with_name("titles.json")
+
+SHOWN = {"eigenvalues": {"positive": "", "signed": " [-1,1]"}}  # settings that no paper writes out
+
+
+def title_of(identity: Identity) -> str:
+    """Of a record's model; settings that its title does not hold stand behind it, as in a label."""
+    known = _titles().get(identity.model_name)
+    if known is None:
+        return identity.model
+    own = dict(known["usual"]) | identity.of_model()
+    title = known["title"].format(**{name: SHOWN.get(name, {}).get(own[name], own[name]) for name in known["usual"]})
+    rest = identity.model_parts(*known["usual"]).changes
+    version = own.get("version", 1)
+    title += "" if version == 1 else f" v{version}"
+    return f"{title} ({rest})" if rest else title
+
+
+def settings_of(title: str) -> list[str]:
+    """The settings that a title names."""
+    return [name for _, name, *_ in string.Formatter().parse(title) if name]
+
+
+def content_of(models: dict[str, Any]) -> bytes:
+    """The file, of models by name: classes with a `title`, or "" for those without."""
+    found = {
+        name: {"title": cls.title, "usual": {setting: getattr(cls(), setting) for setting in settings_of(cls.title)}}
+        for name, cls in sorted(models.items())
+        if cls.title
+    }
+    return (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+@cache
+def _titles() -> dict[str, Any]:
+    return json.loads(FILE.read_text("utf-8"))
