@@ -6,7 +6,7 @@ Choices a paper leaves open are ours, and `source` says which. A preset sets onl
 import json
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 SIZED_AT = 16
 """Tokens of the vocabulary at which `Protocol.params` are counted, so that a model is one config on every task."""
@@ -26,9 +26,32 @@ class Rung:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Case:
+    """What a protocol does otherwise: with some models, on some tasks; those not named are all of them."""
+
+    models: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    where: dict[str, Any] = field(default_factory=dict)
+    """Settings the model must have: of xLSTM, say, a ratio of 1:0."""
+    train: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+
+    def is_of(self, task: str, model: str) -> bool:
+        return task in (self.tasks or (task,)) and model in (self.models or (model,))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Protocol:
     source: str
-    """Where it comes from, and what is ours in it."""
+    """Where it comes from, what is ours in it, and what is not as it is there."""
+    version: int = 1
+    """Raised whenever its runs would be others; results of two versions never share a table."""
+    reports: Literal["mean", "median", "best"] = "mean"
+    """What a published cell is of its seeds."""
+    measure: Literal["scaled", "raw"] = "scaled"
+    """Whether a published cell is accuracy above chance, or plain accuracy."""
+    solved: float = 0.9
+    """From where, in that measure, a run counts as solved."""
     rates: tuple[float, ...]
     """The learning rates it chooses from."""
     seeds: int
@@ -47,12 +70,33 @@ class Protocol:
     """Settings of every task that has them and admits the value."""
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """One task's own; `model` among them holds what it changes there."""
+    cases: tuple[Case, ...] = ()
+    """What some models, or some models on some tasks, do otherwise; of two the later one decides."""
     versions: dict[str, int] = field(default_factory=dict)
     """Of a frozen suite: the versions of its tasks; another one is refused."""
     strings: dict[str, str] = field(default_factory=dict)
     """Of a frozen suite: a hash of each task's first test strings (harness/train/suite.py)."""
     rungs: tuple[Rung, ...] = ()
     """Of a climb: its tasks from the lowest to the highest."""
+
+    def train_of(self, task: str, model: str) -> dict[str, Any]:
+        """What it says of training a model on a task; `case_of` has what depends on the model's settings."""
+        return self.train | self._otherwise("train", task, model)
+
+    def model_of(self, task: str, model: str) -> dict[str, Any]:
+        """What it says of a model on a task."""
+        of_task = self.tasks.get(task, {}).get("model", {})
+        return {**self.model, **self.models.get(model, {}), **of_task, **self._otherwise("model", task, model)}
+
+    def case_of(self, task: str, model: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """What it says of training a model that has these settings, beyond `train_of`."""
+        cases = [case for case in self.cases if case.where and case.is_of(task, model)]
+        held = [case.train for case in cases if case.where.items() <= settings.items()]
+        return {name: value for train in held for name, value in train.items()}
+
+    def _otherwise(self, part: Literal["train", "model"], task: str, model: str) -> dict[str, Any]:
+        own = [getattr(case, part) for case in self.cases if not case.where and case.is_of(task, model)]
+        return {name: value for settings in own for name, value in settings.items()}
 
 
 _XLSTM = {"batch": 256, "betas": [0.9, 0.99], "weight_decay": 0.1, "warmup": 0.1, "lr_final": 1e-5, "precision": "bf16"}
