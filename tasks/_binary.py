@@ -72,6 +72,7 @@ class Operation(Transduction):
     """Two numbers of at least one bit, neither of them 0, with an operator between them, and what they make."""
 
     operator: ClassVar[str]
+    blank_answer: ClassVar[int] = ZERO
 
     query: Literal["none", "token"] = "token"
     """What stands between the string and the first answer: nothing, or one blank token."""

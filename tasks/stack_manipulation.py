@@ -27,6 +27,7 @@ POP, STACK = 2, 3  # then the stack symbols, then their pushes
 class StackManipulation(MarkedTransduction):
     name, version, level = "stack_manipulation", 1, "context_free"
     hard = True
+    blank_answer = STACK
 
     num_symbols: int = 4
     """How many symbols a stack is made of."""
