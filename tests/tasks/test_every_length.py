@@ -36,7 +36,8 @@ SHORT: dict[str, dict[str, str]] = {  # every string of each length and its answ
 
 
 def task_of(name: str, **settings: Any) -> Any:
-    return find_task(name)(count="input", query="token", **DEEPMIND[name], **settings)
+    cls: Any = find_task(name)
+    return cls(count="input", query="token", **DEEPMIND[name], **settings)
 
 
 def strings(task: Any, length: int, *, rows: int) -> Counter[tuple[str, str]]:
