@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from chomsky_ladder.harness.config.parts import default_settings, plain, replaced
-from chomsky_ladder.harness.config.presets import PROTOCOLS, SIZED_AT, Protocol
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.protocol import SIZED_AT, Protocol
 from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.config.sizing import sized
@@ -40,7 +41,8 @@ def _preset(task_cls: type[Task], model_cls: type[ModelConfig], protocol: str) -
     _refuse_other_version(preset, task_cls, protocol)
     of_task, of_model = preset.tasks.get(task_cls.name, {}), preset.model_of(task_cls.name, model_cls.name)
     task = _applied_to_task(task_cls(), preset.task | {k: v for k, v in of_task.items() if k != "model"})
-    train, score = {"lr": preset.rates[0], **preset.train_of(task_cls.name, model_cls.name)}, preset.eval
+    train = {"lr": preset.rates[0], **preset.train_of(task_cls.name, model_cls.name)}
+    score = preset.eval_of(task_cls.name, model_cls.name)
     if stages := train.get("curriculum"):  # those too short for any string of the task are left out
         shortest = train.get("lengths", plain(Train())["lengths"])[0]
         train["curriculum"] = [stage for stage in stages if task.legal_lengths(shortest, stage)]

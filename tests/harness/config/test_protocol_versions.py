@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chomsky_ladder.harness.cli.arguments import parse_run
-from chomsky_ladder.harness.config.presets import Case, Protocol
+from chomsky_ladder.harness.config.protocol import Case, Protocol
 from chomsky_ladder.harness.config.protocols import PROTOCOLS, columns_of, identity_of, preset_run, with_model
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.labels import Identity, reproduce
