@@ -1,6 +1,9 @@
 """Embedding, blocks, final norm and head: owned once for all architectures, so that they differ in their blocks alone.
 
-    logits = head(norm(block_n(.. block_1(embedding(tokens)))))
+    logits = head(norm(block_n(.. block_1(embedding(tokens)))))        with `before_head=relu` head(relu(norm(..)))
+
+The embedding starts from N(0, 1) and the head from N(0, 1/D); with `ends_init=small` both from N(0, 2/(5 D)) (Nguyen
+and Salazar 2019, 1910.05895), as the xLSTM authors' package starts them.
 
 `ctx.taps` and `ctx.edits` read and replace the stream at any layer, in `forward` and in `step`, for every model alike.
 """
@@ -21,6 +24,10 @@ class Stack(Protocol):
     def d_model(self) -> int: ...
     @property
     def final_norm(self) -> Norm: ...
+    @property
+    def before_head(self) -> Literal["none", "relu"]: ...
+    @property
+    def ends_init(self) -> Literal["unit", "small"]: ...
     def blocks(self) -> Sequence[Block]: ...
     def common_module(self) -> nn.Module | None: ...
 
@@ -52,6 +59,9 @@ class Backbone(Model):
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)
         # Logits of unit order at the start whatever the width, so that the first loss is near log(V).
         nn.init.normal_(self.head.weight, std=config.d_model**-0.5)
+        if config.ends_init == "small":
+            for module in (self.embedding, self.head):
+                nn.init.normal_(module.weight, std=(2 / (5 * config.d_model)) ** 0.5)
 
     @property
     def num_layers(self) -> int:
@@ -90,7 +100,8 @@ class Backbone(Model):
     def _logits(self, x: Tensor) -> Tensor:
         """In the weights' own precision: in bf16 the largest logits would tie, and a tie goes to the lowest token."""
         with torch.autocast(x.device.type, enabled=False):
-            return self.head(self.norm(x.to(self.head.weight.dtype)))
+            x = self.norm(x.to(self.head.weight.dtype))
+            return self.head(torch.relu(x) if self.config.before_head == "relu" else x)
 
 
 def count_parameters(model: nn.Module) -> int:

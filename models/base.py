@@ -64,6 +64,11 @@ class ModelConfig(ABC):
     """The norm between the last block and the head."""
     dropout: float = 0.0
     """Share of each block's output that is dropped in training."""
+    before_head: Literal["none", "relu"] = "none"
+    """What stands between the final norm and the head."""
+    ends_init: Literal["unit", "small"] = "unit"
+    """Deviations at the start of embedding and head: 1 and 1/sqrt(d_model), or of both the smaller sqrt(2/(5 d_model)).
+    """
 
     def __post_init__(self) -> None:
         require(self.d_model >= 1, f"{self.name}: d_model must be at least 1, not {self.d_model}")

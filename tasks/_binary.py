@@ -2,6 +2,9 @@
 
     1 1 + 1 . . . . .  ->  0 0 1 END 0        3 + 1 = 4, least bits first
 
+Deletang et al. 2022 (2207.02098) have strings too short for two numbers as well (`every_length`): one number alone, not
+all of its bits 1.
+
 Arithmetic is on limbs of 22 bits, the least first, [B, K]: columns of sums and products stay far below 2**63, and what
 carries at the end ripples through runs of full limbs, which a running maximum finds without a loop over them.
 """
@@ -21,6 +24,7 @@ ZERO, ONE, OPERATOR, END = 1, 2, 3, 4
 
 LIMB = 22
 _FULL = (1 << LIMB) - 1
+SHORTEST = 3  # symbols of an operation
 _REDRAWN = 24  # bits of what stands in for a zero: beyond them no number is off its share by more than 2**-24
 
 
@@ -72,15 +76,22 @@ class Operation(Transduction):
     """Two numbers of at least one bit, neither of them 0, with an operator between them, and what they make."""
 
     operator: ClassVar[str]
+    blank_answer: ClassVar[int] = ZERO
 
     query: Literal["none", "token"] = "token"
     """What stands between the string and the first answer: nothing, or one blank token."""
     padding: Literal["zeros", "none"] = "zeros"
     """What the slots behind END hold: "0", or nothing, unscored."""
+    every_length: bool = False
+    """Whether one or two bits without an operator are strings too."""
 
     @abstractmethod
     def columns(self, a_BK: Tensor, b_BK: Tensor) -> Tensor:
         """The columns, not yet carried, of what two numbers of K limbs make, [B, K]."""
+
+    @abstractmethod
+    def alone(self, number_BK: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
+        """What one number of `size_B` bits makes without an operator, and how many digits it has at least, [B]."""
 
     @property
     def vocab(self) -> tuple[str, ...]:
@@ -91,15 +102,21 @@ class Operation(Transduction):
         return ZERO, ONE, END
 
     def legal_size(self, size: int) -> bool:
-        return size >= 3
+        return size >= (1 if self.every_length else SHORTEST)
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         position_L = torch.arange(columns, device=size_B.device)
-        split_B = draw.integers(size_B - 2) + 1
+        long_B = size_B.clamp(min=SHORTEST)
+        split_B = draw.integers(long_B - 2) + 1
         behind_BL = position_L - split_B[:, None]
         a_BL = nonzero_bits(draw, split_B, columns)
-        b_BL = nonzero_bits(draw, size_B - 1 - split_B, columns).gather(1, (behind_BL - 1).clamp(min=0))
-        return torch.where(behind_BL == 0, OPERATOR, torch.where(behind_BL < 0, a_BL, b_BL) + ZERO)
+        b_BL = nonzero_bits(draw, long_B - 1 - split_B, columns).gather(1, (behind_BL - 1).clamp(min=0))
+        x_BL = torch.where(behind_BL == 0, OPERATOR, torch.where(behind_BL < 0, a_BL, b_BL) + ZERO)
+        if not self.every_length:
+            return x_BL
+        number_B1 = draw.child("alone").integers((1 << size_B.clamp(max=SHORTEST - 1)) - 1)[:, None]
+        alone_BL = ((number_B1 >> position_L.clamp(max=SHORTEST)) & 1) + ZERO
+        return torch.where(size_B[:, None] < SHORTEST, alone_BL, x_BL)
 
     def transduce(self, x_BL: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
         columns = x_BL.shape[1]
@@ -112,7 +129,14 @@ class Operation(Transduction):
         b_BL = (x_BL.gather(1, place_BL.clamp(max=columns - 1)) == ONE) & (place_BL < size_B[:, None])
         a_BK = limbs((x_BL == ONE) & (position_L < split_B1), num=num)
         result_BK = carried(self.columns(a_BK, limbs(b_BL, num=num)))
+        if self.every_length:
+            number_BK = limbs((x_BL == ONE) & (position_L < size_B[:, None]), num=num)
+            alone_BK, digits_B = self.alone(number_BK, size_B)
+            is_alone_B1 = size_B[:, None] < SHORTEST
+            result_BK = torch.where(is_alone_B1, alone_BK, result_BK)
         bits_BM = bits(result_BK, position_M.expand(len(x_BL), -1))
         num_B1 = ((position_M + 1) * bits_BM).amax(1, keepdim=True)
+        if self.every_length:
+            num_B1 = torch.where(is_alone_B1, num_B1.maximum(digits_B[:, None]), num_B1)
         answers_BM = torch.where(position_M == num_B1, END, bits_BM + ZERO)
         return answers_BM, self.slots(size_B) if self.padding == "zeros" else num_B1[:, 0] + 1

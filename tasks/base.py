@@ -78,6 +78,8 @@ class Task(ABC):
     """What is trained on: the answers, or ("dense") targets on the way too; what is scored is always final."""
     rules: ClassVar[Literal["", "othello"]] = ""
     """The game whose board it is, where the harness knows its rules and can edit it (harness/inside/cases.py)."""
+    blank_answer: ClassVar[int] = PAD
+    """What an answer slot behind the last answer holds, for training that asks for every slot; nobody scores it."""
     own_lengths: ClassVar[tuple[int, int] | None] = None
     """The lengths of a task to which no protocol's apply (a game's): trained and scored on, whatever the preset."""
     outside_identity: ClassVar[tuple[str, ...]] = ()

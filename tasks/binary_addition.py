@@ -3,15 +3,19 @@
     1 1 + 1 0 1 . . . . . . .  ->  0 0 0 1 END 0 0        3 + 5 = 8
 
 Context-sensitive as a function. Where the operator stands is uniform, and each number is uniform among those of its
-length in bits, leading zeros and all, but never 0. Deletang et al. 2022 (2207.02098).
+length in bits, leading zeros and all, but never 0. Deletang et al. 2022 (2207.02098), who have a number of one or two
+bits alone too (`every_length`), which is its own sum:
+
+    0 1  ->  0 1 END        0 0  ->  0 END
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from chomsky_ladder.tasks._binary import END, ONE, ZERO, Operation
+from chomsky_ladder.tasks._binary import END, ONE, SHORTEST, ZERO, Operation
 from chomsky_ladder.tasks.base import register
 from chomsky_ladder.tasks.layout import Size
 
@@ -31,9 +35,14 @@ class BinaryAddition(Operation):
     def columns(self, a_BK: Tensor, b_BK: Tensor) -> Tensor:
         return a_BK + b_BK
 
+    def alone(self, number_BK: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
+        return number_BK, torch.ones_like(size_B)
+
     def answer_law(self, length: int) -> np.ndarray:
         """Shares of all pairs of numbers, less those with a 0, for each place of the operator and each slot."""
         size = self.size(length)
+        if size < SHORTEST:
+            return self._law_alone(size)
         first = np.arange(1, size - 1)[:, None]
         low, high = np.minimum(first, size - 1 - first), np.maximum(first, size - 1 - first)  # bits of the two numbers
         slot = np.arange(self.slots(size))
@@ -52,6 +61,16 @@ class BinaryAddition(Operation):
         law[:, END] = np.diff(below, prepend=0)
         law[:, ZERO] = 1 - one - (law[:, END] if self.padding == "zeros" else below)
         return law.clip(0, 1)
+
+    def _law_alone(self, size: int) -> np.ndarray:
+        """Of the numbers of so many bits, not all of them 1, each with equal chance."""
+        law, count = np.zeros((self.slots(size), len(self.vocab))), 2**size - 1
+        for number in range(count):
+            digits = [ONE if bit == "1" else ZERO for bit in reversed(f"{number:b}")]
+            padding = [ZERO] * (self.slots(size) - len(digits) - 1) if self.padding == "zeros" else []
+            for slot, token in enumerate([*digits, END, *padding]):
+                law[slot, token] += 1 / count
+        return law
 
 
 def _power(exponent: np.ndarray) -> np.ndarray:

@@ -3,11 +3,15 @@
     1 1 * 1 0 1 . . . . . .  ->  1 1 1 1 END 0        3 * 5 = 15
 
 Context-sensitive as a function. Where the operator stands is uniform, and each number is uniform among those of its
-length in bits, leading zeros and all, but never 0. Deletang et al. 2022 (2207.02098).
+length in bits, leading zeros and all, but never 0. Deletang et al. 2022 (2207.02098), who have one or two bits alone
+too (`every_length`), and 0 for the product of the two, nothing for that of one:
+
+    0 1  ->  0 END        0  ->  END
 """
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from chomsky_ladder.tasks._binary import Operation, products
@@ -22,3 +26,6 @@ class BinaryMultiplication(Operation):
 
     def columns(self, a_BK: Tensor, b_BK: Tensor) -> Tensor:
         return products(a_BK, b_BK, num=a_BK.shape[1])
+
+    def alone(self, number_BK: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(number_BK), size_B - 1

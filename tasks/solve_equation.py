@@ -7,7 +7,8 @@ x stands for one digit, so the equation is affine in x, and it has one root iff 
 a unit. x takes the place of one of the digits for which that holds, each with equal chance, and its own value is drawn
 afresh: the answer is uniform and independent of the rest. In the few expressions without such a digit (2% at
 lengths 3..40, 5% at 40..256) x is any digit, and each '*' that would cancel it becomes '+'. Deletang et al. 2022
-(2207.02098) leave '*' out for the same reason (`operators="+-"`); Beck et al. 2024 (2405.04517) keep it.
+(2207.02098) leave '*' out for the same reason (`operators="+-"`); Beck et al. 2024 (2405.04517) keep it. The
+former have 0 and 0 0 for strings too short for an equation, with the answer 0 (`every_length`).
 """
 
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from chomsky_ladder.tasks.base import register
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import ACT
 
+SHORTEST = 3  # symbols of an equation
 X, DIGIT = 8, 9  # the tokens: PAD, ACT, the codes of an expression one higher, x, the digits
 
 
@@ -36,6 +38,8 @@ class SolveEquation(Arithmetic):
 
     query: Literal["none", "token", "act"] = "act"
     """What stands between the equation and the answer: nothing, one blank token, or ACT."""
+    every_length: bool = False
+    """Whether one and two zeros are strings too."""
 
     @property
     def closing(self) -> tuple[int, ...]:
@@ -50,12 +54,20 @@ class SolveEquation(Arithmetic):
         return tuple(range(DIGIT, DIGIT + self.modulus))
 
     def legal_size(self, size: int) -> bool:
-        return size >= 3
+        return size >= (1 if self.every_length else SHORTEST)
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         return self.examples(draw, size_B, columns)[0]
 
     def examples(self, draw: Draw, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+        if not self.every_length:
+            return self._equations(draw, size_B, columns)
+        x_BL, answer_B = self._equations(draw, size_B.clamp(min=SHORTEST), max(columns, SHORTEST))
+        is_short_B = size_B < SHORTEST
+        x_BL = torch.where(is_short_B[:, None], DIGIT, x_BL[:, :columns])
+        return x_BL, torch.where(is_short_B, DIGIT, answer_B)
+
+    def _equations(self, draw: Draw, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
         column_L, end_B1 = torch.arange(columns, device=size_B.device), size_B[:, None] - 2
         trees = draw_trees(draw, size_B - 2, columns, modulus=self.modulus, num_operators=len(self.operators))
         left_BL, right_BL = parts(trees, evaluate(trees, modulus=self.modulus))
@@ -98,7 +110,10 @@ class SolveEquation(Arithmetic):
         return value_B1
 
     def answer_law(self, length: int) -> np.ndarray:
-        return self.uniform_law()
+        law = self.uniform_law()
+        if self.size(length) < SHORTEST:
+            law[0] = np.arange(len(self.vocab)) == DIGIT
+        return law
 
 
 def _covers(trees: Trees, cancels_left_BL: Tensor, cancels_right_BL: Tensor) -> Tensor:

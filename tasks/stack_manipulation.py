@@ -5,7 +5,8 @@
 Deterministic context-free. The string is an initial stack of U{1..n-1} symbols, then operations, pushes and pops as
 `push : pop`. A stack that would end empty (its last operation is then a pop) has that pop replaced by a push, so that
 every string has an answer; with a terminator (`end="token"`) an empty stack is answered by END alone. Deletang et al.
-2022 (2207.02098) use bits, top to bottom, with a terminator; Beck et al. 2024 (2405.04517) four symbols as here.
+2022 (2207.02098) use bits, top to bottom, with a terminator, and have a stack of one symbol without any operation as
+the string of length 1 (`every_length`); Beck et al. 2024 (2405.04517) four symbols as here.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ POP, STACK = 2, 3  # then the stack symbols, then their pushes
 class StackManipulation(MarkedTransduction):
     name, version, level = "stack_manipulation", 1, "context_free"
     hard = True
+    blank_answer = STACK
 
     num_symbols: int = 4
     """How many symbols a stack is made of."""
@@ -38,11 +40,15 @@ class StackManipulation(MarkedTransduction):
     """The order of the answers."""
     end: Literal["none", "token"] = "none"
     """What follows the last answer: nothing, or the answer END; the stack may then end empty."""
+    every_length: bool = False
+    """Whether a stack of one symbol without an operation is a string too."""
 
     def __post_init__(self) -> None:
         bounded(self, "num_symbols", 2, 2000)
         if not (0 <= self.push <= 1000 and 0 <= self.pop <= 1000 and self.push + self.pop > 0):
             raise ValueError(f"stack_manipulation: push:pop must be weights in 0..1000, not {self.push}:{self.pop}")
+        if self.every_length and self.decode == "teacher":
+            raise ValueError("stack_manipulation: every_length has a stack that its answer, fed back, would look like")
 
     @property
     def vocab(self) -> tuple[str, ...]:
@@ -71,11 +77,11 @@ class StackManipulation(MarkedTransduction):
         return super().size_of_total(total - int(self.end == "token"))
 
     def legal_size(self, size: int) -> bool:
-        return size >= 2
+        return size >= (1 if self.every_length else 2)
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         position_L = torch.arange(columns, device=size_B.device)
-        initial_B = draw.integers(size_B - 1) + 1
+        initial_B = draw.integers((size_B - 1).clamp(min=1)) + 1
         symbol_BL = draw.integers(self.num_symbols, (columns,)) + STACK
         pops_BL = (draw.categorical((self.push, self.pop), (columns,)) == 1) & (position_L >= initial_B[:, None])
         if self.end == "none":
@@ -109,7 +115,7 @@ class StackManipulation(MarkedTransduction):
         width = tokens_BL.shape[1]
         is_stack_BL = (tokens_BL >= STACK) & (tokens_BL < STACK + self.num_symbols)
         operates_BL = (tokens_BL >= POP) & (tokens_BL < self._end) & ~is_stack_BL
-        # Every string has an operation, so a stack symbol behind one is an answer fed in, which changes nothing.
+        # Where answers are fed in, every string has an operation: a stack symbol behind one changes nothing.
         pushes_BL = (operates_BL & (tokens_BL != POP)) | (is_stack_BL & (operates_BL.cumsum(1) == 0))
         total_BL = (pushes_BL.to(torch.int64) - (tokens_BL == POP).to(torch.int64)).cumsum(1)
         depth_BL = total_BL - total_BL.cummin(1).values.clamp(max=0)
@@ -128,8 +134,8 @@ class StackManipulation(MarkedTransduction):
         for position in range(1, size):  # the initial stack has 1..size-1 symbols, each with equal chance
             depth = _walk(depth, push=push, pop=pop)
             depth[position] += 1 / (size - 1)
-        after = _walk(depth, push=push, pop=pop)
-        if self.end == "none":
+        after = _walk(depth, push=push, pop=pop) if size > 1 else np.array([0.0, 1.0])
+        if self.end == "none" and size > 1:
             after[0] = 0
             after[1:3] += pop * depth[:2]  # a last pop that would end empty, from depth 0 or 1, is a push instead
         share = after[::-1].cumsum()[::-1][1:] / self.num_symbols

@@ -7,7 +7,8 @@ from typing import Any
 
 from chomsky_ladder.harness.cli.options import parse, take
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import WIDTHS, find_protocol, matched, preset_run
+from chomsky_ladder.harness.config.parts import replaced
+from chomsky_ladder.harness.config.protocols import WIDTHS, case_of, find_protocol, matched, preset_run
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.config.sizing import parse_count, report, sized
 from chomsky_ladder.models.base import ModelConfig
@@ -42,12 +43,19 @@ def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Ru
         model=sized_as_asked(
             at_size_of(preset.protocol, options.model, rest), sizes, rest, vocab=len(options.task.vocab)
         ),
-        train=options.train,
+        train=trained_as_said(preset, options.train, options.model, rest),
         eval=options.eval,
         seed=options.seed,
         protocol=preset.protocol,
     )
     return run, options.exec
+
+
+def trained_as_said(preset: Run, train: Train, model: ModelConfig, words: Sequence[str]) -> Train:
+    """What its protocol says of training a model of these settings, but for what the line says itself."""
+    said = {word.split("=")[0].replace("-", "_") for word in words}
+    own = {name: value for name, value in case_of(preset, model).items() if f"__train.{name}" not in said}
+    return replaced(train, own, where="train")
 
 
 def sized_as_asked(model: ModelConfig, sizes: list[str], words: Sequence[str], *, vocab: int) -> ModelConfig:

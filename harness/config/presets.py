@@ -1,59 +1,15 @@
 """The published protocols as data: what each preset changes of a run's defaults.
 
-Choices a paper leaves open are ours, and `source` says which. A preset sets only what a task or a model has.
+Choices a paper leaves open are ours, and `source` (harness/config/sources.py) says which. A preset sets only what a
+task or a model has.
 """
 
 import json
-from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-SIZED_AT = 16
-"""Tokens of the vocabulary at which `Protocol.params` are counted, so that a model is one config on every task."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rung:
-    """One task of a climb (harness/climb), with the settings that set it apart from the protocol's own of that task."""
-
-    name: str
-    asks: str
-    """What a model has to do, in two or three words."""
-    task: str
-    settings: dict[str, Any] = field(default_factory=dict)
-    strings: str
-    """A hash of its first test strings (harness/train/suite.py)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Protocol:
-    source: str
-    """Where it comes from, and what is ours in it."""
-    rates: tuple[float, ...]
-    """The learning rates it chooses from."""
-    seeds: int
-    remark: str = ""
-    """What nobody may overlook in its results."""
-    table: tuple[str, ...]
-    """The tasks of its published table."""
-    train: dict[str, Any] = field(default_factory=dict)
-    eval: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)
-    """Settings of every model that has them; one model's own go under its name in `models`."""
-    params: int = 0
-    """The active parameters that every model's widths bring it nearest to, counted at SIZED_AT; 0: widths as set."""
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    task: dict[str, Any] = field(default_factory=dict)
-    """Settings of every task that has them and admits the value."""
-    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """One task's own; `model` among them holds what it changes there."""
-    versions: dict[str, int] = field(default_factory=dict)
-    """Of a frozen suite: the versions of its tasks; another one is refused."""
-    strings: dict[str, str] = field(default_factory=dict)
-    """Of a frozen suite: a hash of each task's first test strings (harness/train/suite.py)."""
-    rungs: tuple[Rung, ...] = ()
-    """Of a climb: its tasks from the lowest to the highest."""
-
+from chomsky_ladder.harness.config.protocol import Case, Protocol, Rung
+from chomsky_ladder.harness.config.sources import SOURCES
 
 _XLSTM = {"batch": 256, "betas": [0.9, 0.99], "weight_decay": 0.1, "warmup": 0.1, "lr_final": 1e-5, "precision": "bf16"}
 _REGULAR = ("parity", "even_pairs", "cycle_nav", "mod_arithmetic")
@@ -63,10 +19,15 @@ _FIFTEEN = (
     *("reverse_string", "stack_manipulation", "set", "majority", "majority_count"),
 )
 _SIZE = {"d_model": 128, "num_blocks": 2, "num_heads": 4}
+_ENCODER = {"num_blocks": 5, "d_model": 64, "num_heads": 8}
+_POST_NORM = {"norm": "layer", "norm_place": "post", "final_norm": "none"}
+_VASWANI = {**_POST_NORM, "positions": "sinusoidal", "feed_forward": "relu"}
+_MODULAR = ("mod_arithmetic", "mod_arithmetic_brackets")
+_THREE_BLOCKS = {name: {"model": {"num_blocks": 3}} for name in _MODULAR}
 
 PROTOCOLS: dict[str, Protocol] = {
     "xlstm": Protocol(
-        source="Beck et al. 2024 (2405.04517), B.1.1; width 128, 4 heads, clipping at 1.0 and 3 seeds (paper: 2) ours",
+        source=SOURCES["xlstm"],
         rates=(1e-2, 1e-3, 1e-4),
         seeds=3,
         table=_FIFTEEN,
@@ -74,7 +35,7 @@ PROTOCOLS: dict[str, Protocol] = {
         model=_SIZE,
     ),
     "xlstm_20k": Protocol(
-        source="the xlstm protocol cut to 20,000 steps",
+        source=SOURCES["xlstm_20k"],
         rates=(1e-2, 1e-3, 1e-4),
         seeds=3,
         table=_FIFTEEN,
@@ -82,30 +43,39 @@ PROTOCOLS: dict[str, Protocol] = {
         model=_SIZE,
     ),
     "xlstm_code": Protocol(
-        source="the configuration in the xLSTM authors' public code; raw accuracy there",
+        source=SOURCES["xlstm_code"],
+        version=2,
+        measure="raw",
         rates=(1e-3,),
         seeds=1,
-        table=_FIFTEEN,
+        table=_REGULAR,
         train={**_XLSTM, "steps": 20_000, "betas": [0.9, 0.999], "lr_final": 1e-6, "clip": 0.0},
-        model={"d_model": 64, "num_blocks": 2, "num_heads": 1},
+        model={"d_model": 64, "num_blocks": 2, "num_heads": 1, "ends_init": "small"},
+        models={"xlstm": {"conv": "causal4", "recurrent_init": "zeros"}},
+        cases=(Case(tasks=("mod_arithmetic",), eval={"lengths": [39, 256]}),),
     ),
     "grazzi": Protocol(
-        source="Grazzi et al. 2024 (2411.12537), who report the best seed and choose the rate by the median; betas and "
-        "warm-up, which are not published, as in xlstm",
+        source=SOURCES["grazzi"],
+        version=2,
+        reports="best",
         rates=(1e-2, 1e-3, 5e-4, 1e-4),
         seeds=3,
-        table=("parity", "mod_arithmetic", "mod_arithmetic_brackets"),
-        train={**_XLSTM, "steps": 100_000, "batch": 1024, "lr_final": 1e-6, "precision": "fp32"},
+        table=("parity", *_MODULAR),
+        train={**_XLSTM, "steps": 100_000, "batch": 1024, "lr_final": 1e-6, "clip": 0.0, "precision": "fp32"},
         model=_SIZE,
-        models={"xlstm": {"d_model": 64, "num_heads": 1}},
-        tasks={
-            "mod_arithmetic": {"model": {"num_blocks": 3}},
-            "mod_arithmetic_brackets": {"model": {"num_blocks": 3}},
-        },
+        tasks=_THREE_BLOCKS,
+        cases=(
+            Case(models=("transformer", "mamba", "delta_net"), tasks=_MODULAR, train={"clip": 1.0}),
+            Case(models=("xlstm",), tasks=_MODULAR, model={"d_model": 64, "num_heads": 1}),
+            Case(models=("xlstm",), where={"ratio": "1:0"}, train={"batch": 512}),
+        ),
     ),
     "deepmind": Protocol(
-        source="Deletang et al. 2022 (2207.02098): Adam, one length a batch, mean over lengths, solved from .90, the "
-        "best of 10 seeds reported; a causal transformer, which they have not, takes their encoder's size here",
+        source=SOURCES["deepmind"],
+        version=2,
+        reports="best",
+        measure="raw",
+        solved=0.9,
         rates=(1e-4, 3e-4, 5e-4),
         seeds=10,
         table=(
@@ -123,16 +93,29 @@ PROTOCOLS: dict[str, Protocol] = {
             "weight_decay": 0.0,
             "warmup": 0.0,
             "schedule": "constant",
+            "clip": 1.0,
+            "loss_over": "slots",
         },
-        eval={"lengths": [41, 500], "score": "lengths", "bins": [41, 100, 200, 300, 400, 500], "extrapolate": []},
+        eval={
+            "lengths": [41, 500],
+            "test": 512 * 460,
+            "lengths_by": "turn",
+            "score": "lengths",
+            "bins": [41, 100, 200, 300, 400, 500],
+            "extrapolate": [],
+        },
         model={"num_blocks": 1, "d_model": 256},
         models={
-            "encoder": {"num_blocks": 5, "d_model": 64, "num_heads": 8, "dropout": 0.1},
-            "transformer": {"num_blocks": 5, "d_model": 64, "num_heads": 8},
+            "rnn": {"activation": "relu", "before_head": "relu"},
+            "lstm": {"forget_bias": 1.0, "before_head": "relu"},
+            "gru": {"before_head": "relu"},
+            "stack_rnn": {"before_head": "relu"},
+            "tape_rnn": {"tape_cells": 40, "jump": "input", "before_head": "relu"},
+            "encoder": {**_ENCODER, **_VASWANI, "dropout": 0.1},
+            "transformer": _ENCODER,
         },
-        task={"count": "input", "query": "token"},
+        task={"count": "input", "query": "token", "every_length": True},
         tasks={
-            "mod_arithmetic_brackets": {"operators": "+-"},
             "solve_equation": {"operators": "+-"},
             "bucket_sort": {"num_symbols": 5},
             "reverse_string": {"num_symbols": 2},
@@ -144,34 +127,41 @@ PROTOCOLS: dict[str, Protocol] = {
         },
     ),
     "slice": Protocol(
-        source="Walker et al. 2025 (2505.17761): dense supervision, raw accuracy, width 128 or 512; betas, warm-up, "
-        "final rate and clipping, which are not published, as in xlstm",
+        source=SOURCES["slice"],
+        version=2,
+        measure="raw",
         rates=(2e-3, 1e-3, 5e-4, 1e-4, 1e-5),
         seeds=5,
         table=_REGULAR,
-        train={**_XLSTM, "steps": 100_000, "precision": "fp32"},
+        train={
+            **_XLSTM,
+            "steps": 100_000,
+            "betas": [0.9, 0.999],
+            "weight_decay": 0.01,
+            "decayed": "all_but_embedding",
+            "clip": 0.0,
+            "precision": "fp32",
+            "stop_after": 1,
+            "stop_above": 0.9995,
+        },
+        eval={"validation": 8192, "every": 5000},
         model={"d_model": 128, "num_blocks": 2, "num_heads": 4, "dropout": 0.01},
-        task={"supervision": "dense"},
+        models={"slice": {"block_size": 4, "mixer": "tanh", "input_at": "first", "norm_penalty": 0.001}},
     ),
     "mamba3": Protocol(
-        source="2603.15569: longest lengths 40 to 160 in stages of 10,000 steps, tested at 256 (here 255..256, since "
-        "not every task has both); the four stages, betas, warm-up and final rate, which are not published, ours, as "
-        "is one width where the paper takes the better of 32 and 64",
+        source=SOURCES["mamba3"],
+        version=2,
+        reports="best",
         rates=(1e-4, 1.9e-4, 3.7e-4, 7.2e-4, 1.4e-3, 2.7e-3, 5.2e-3, 1e-2),
         seeds=3,
-        table=("parity", "mod_arithmetic", "mod_arithmetic_brackets"),
+        table=("parity", *_MODULAR),
         train={**_XLSTM, "steps": 40_000, "curriculum": [40, 80, 120, 160], "precision": "fp32"},
         eval={"lengths": [255, 256], "bins": [255, 256], "extrapolate": [512, 1024]},
-        model={"d_model": 128, "num_blocks": 1, "num_heads": 4},
-        tasks={
-            "mod_arithmetic": {"model": {"num_blocks": 3}},
-            "mod_arithmetic_brackets": {"model": {"num_blocks": 3}},
-        },
+        model={"d_model": 64, "num_blocks": 1, "num_heads": 4, "d_state": 64},
+        tasks=_THREE_BLOCKS,
     ),
     "xlstm_cpu": Protocol(
-        source="the xlstm lengths, tasks and selection at what two CPU cores carry in an evening: 1,000 steps of 32 "
-        "strings, half the width, two rates, 1,024 test strings, a stop when validation stays perfect; a forget bias "
-        "of 1 for the LSTMs",
+        source=SOURCES["xlstm_cpu"],
         rates=(1e-2, 1e-3),
         seeds=3,
         table=(*_REGULAR, "bucket_sort", "majority"),
@@ -180,7 +170,7 @@ PROTOCOLS: dict[str, Protocol] = {
         model={"d_model": 64, "num_blocks": 2, "num_heads": 4, "forget_bias": 1.0},
     ),
     "quick": Protocol(
-        source="a smoke run of minutes on a CPU, not a result: the xlstm lengths and scores at a tiny budget",
+        source=SOURCES["quick"],
         remark="a smoke run, not a result",
         rates=(1e-2,),
         seeds=3,

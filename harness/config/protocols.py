@@ -5,12 +5,14 @@ from the preset (the learning rate and the seed, which every protocol sweeps, ap
 that what people read.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from chomsky_ladder.harness.config.parts import default_settings, plain, replaced
-from chomsky_ladder.harness.config.presets import PROTOCOLS, SIZED_AT, Protocol
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.protocol import SIZED_AT, Protocol
 from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.config.sizing import sized
@@ -37,10 +39,10 @@ def preset_run(task: str, model: str, *, protocol: str = "xlstm_20k", seed: int 
 def _preset(task_cls: type[Task], model_cls: type[ModelConfig], protocol: str) -> Run:
     preset = find_protocol(protocol)
     _refuse_other_version(preset, task_cls, protocol)
-    of_task = preset.tasks.get(task_cls.name, {})
-    of_model = {**preset.model, **preset.models.get(model_cls.name, {}), **of_task.get("model", {})}
+    of_task, of_model = preset.tasks.get(task_cls.name, {}), preset.model_of(task_cls.name, model_cls.name)
     task = _applied_to_task(task_cls(), preset.task | {k: v for k, v in of_task.items() if k != "model"})
-    train, score = {"lr": preset.rates[0], **preset.train}, preset.eval
+    train = {"lr": preset.rates[0], **preset.train_of(task_cls.name, model_cls.name)}
+    score = preset.eval_of(task_cls.name, model_cls.name)
     if stages := train.get("curriculum"):  # those too short for any string of the task are left out
         shortest = train.get("lengths", plain(Train())["lengths"])[0]
         train["curriculum"] = [stage for stage in stages if task.legal_lengths(shortest, stage)]
@@ -99,14 +101,28 @@ def grid(task: str, model: str, *, protocol: str = "xlstm_20k") -> list[Run]:
     ]
 
 
+def with_model(run: Run, changes: Mapping[str, Any]) -> Run:
+    """The run with settings of its model changed, and trained as its protocol trains a model that has them."""
+    usual, model = plain(_preset(type(run.task), type(run.model), run.protocol).train), run.model
+    changed = replaced(model, dict(changes), where="model")
+    train = {name: usual[name] for name in case_of(run, model)} | case_of(run, changed)
+    return replace(run, model=changed, train=replaced(run.train, train, where="train"))
+
+
+def case_of(run: Run, model: ModelConfig) -> dict[str, Any]:
+    """What a run's protocol says of training a model that has these settings in particular."""
+    return find_protocol(run.protocol).case_of(run.task.name, model.name, plain(model))
+
+
 def identity_of(run: Run) -> Identity:
     """The names of a run's parts, and what differs from its protocol's preset in any of them."""
-    preset = _preset(type(run.task), type(run.model), run.protocol)
+    preset, version = _preset(type(run.task), type(run.model), run.protocol), find_protocol(run.protocol).version
     model = plain(preset.model)
     if PROTOCOLS[run.protocol].params:  # the widths that go with its other settings are no choice of the run's
         at_size = plain(matched(run.model, PROTOCOLS[run.protocol]))
         model |= {name: at_size[name] for name in WIDTHS if name in at_size}
-    settings = _changes("train", plain(preset.train), run.train, ignore=("lr",))
+    settings: dict[str, Any] = {"protocol.version": version} if version != 1 else {}
+    settings |= _changes("train", plain(preset.train) | case_of(run, run.model), run.train, ignore=("lr",))
     settings |= _changes("eval", plain(preset.eval), run.eval, ignore=("file", "file_sha256"))
     settings |= {"eval.file_sha256": run.eval.file_sha256} if run.eval.file_sha256 else {}
     settings |= _version("task", run.task) | _changes("task", plain(preset.task), run.task, run.task.outside_identity)

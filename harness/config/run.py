@@ -51,15 +51,21 @@ class Train:
     eps: float = 1e-8
     """AdamW's floor under the root of the second moment."""
     weight_decay: float = 0.1
-    """AdamW's decay, of matrices only."""
+    """AdamW's decay, of what `decayed` says."""
+    decayed: Literal["matrices", "all_but_embedding"] = "matrices"
+    """What is decayed: matrices, but for embeddings and those a model declares, or all but embeddings."""
     clip: float = 1.0
     """Largest norm of the whole gradient; 0 for no clipping."""
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"
     """bf16 is autocast over fp32 weights."""
+    loss_over: Literal["answers", "slots"] = "answers"
+    """Which outputs are trained: answers, or every answer slot, with what the task fills those behind the last."""
     qat: Literal[0, 2, 4, 8] = 0
     """Bits that weight matrices are rounded to wherever they are read, in training and scoring; 0 for no rounding."""
     stop_after: int = 0
     """Stop after this many perfect validations in a row; 0 for never."""
+    stop_above: float = 1.0
+    """The validation accuracy above which one counts as perfect; 1 for no error at all."""
     base: str = ""
     """Id of a finished run whose weights are frozen and adapted by low-rank factors (harness/train/adapt.py)."""
     lora_rank: int = 0
@@ -87,6 +93,7 @@ class Train:
         require(self.lora_rank >= 0, f"train.lora_rank must not be negative: {self.lora_rank}")
         require(bool(self.base) == (self.lora_rank > 0), "train.base and train.lora_rank need each other")
         require(not (self.base and self.qat), "train.qat rounds no adapted weights; its base run may have it")
+        require(0 < self.stop_above <= 1, f"train.stop_above must lie in (0, 1], not {self.stop_above}")
         falls = self.schedule == "constant" or self.lr_final <= self.lr
         require(falls, f"train.lr_final={self.lr_final} lies above train.lr={self.lr}")
 
@@ -109,6 +116,8 @@ class Eval:
     """Test strings, scored once, after the last step."""
     validation: int = 2048
     """Validation strings: of the test's lengths, and as many of the training lengths."""
+    lengths_by: Literal["draw", "turn"] = "draw"
+    """Whether a scored string's length is drawn, or the legal ones take turns, so that each has as many strings."""
     every: int = 1000
     """Steps between validations; 0 for the last step only."""
     bins: tuple[int, ...] = (40, 64, 96, 128, 160, 192, 224, 256)

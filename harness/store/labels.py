@@ -6,8 +6,9 @@
     xlstm_cpu (train.qat=4)      word_problem (group=S3)      lstm (d_model=32)
 
 `settings` is what differs from the protocol's preset, by dotted names: numbers, texts, truths and lists keep their
-type. A task or model of a version after the first has it there too (`"model.version":2`), since results of two versions
-never share a row. How a task is laid out belongs to the protocol's label, a headline axis: two never share a table.
+type. A task, model or protocol of a version after the first has it there too (`"model.version":2`), since results of
+two versions never share a row, nor those of two versions of a protocol a table. How a task is laid out belongs to the
+protocol's label, a headline axis: two never share a table.
 Nothing here needs torch.
 """
 
@@ -73,7 +74,9 @@ class Identity:
     def protocol_parts(self, *left_out: str) -> "Label":
         """But for some settings: of what is one thing where they are not looked at."""
         changes = {name: value for name, value in self.settings.items() if _is_of_protocol(name)}
-        return _label(self.protocol_name, {name: changes[name] for name in changes if name not in left_out})
+        version = changes.pop("protocol.version", 1)
+        kept = {name: changes[name] for name in changes if name not in left_out}
+        return _versioned(self.protocol_name, {"version": version, **kept})
 
     def beside(self, settings: Sequence[str]) -> dict[str, str]:
         """Its labels where these settings of the protocol's label are the task's, or the model's if not of a task."""
@@ -126,7 +129,7 @@ def _label(name: str, changes: Settings) -> Label:
 
 
 def _is_of_protocol(name: str) -> bool:
-    return name.startswith(("train.", "eval.")) or name in LAYOUT
+    return name.startswith(("protocol.", "train.", "eval.")) or name in LAYOUT
 
 
 def _change(name: str, value: Any) -> str:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from chomsky_ladder.harness.config.parts import replaced
-from chomsky_ladder.harness.config.protocols import grid
+from chomsky_ladder.harness.config.protocols import grid, with_model
 from chomsky_ladder.harness.config.run import Run
 
 Budget = Literal["smoke", "cpu", "full"]
@@ -58,10 +58,10 @@ def _named(part: Model | str) -> Model:
 def _changed(
     run: Run, task: Mapping[str, Any], model: Mapping[str, Any], train: Mapping[str, Any], score: Mapping[str, Any]
 ) -> Run:
+    run = with_model(run, model)
     return replace(
         run,
         task=replaced(run.task, dict(task), where="task"),
-        model=replaced(run.model, dict(model), where="model"),
         train=replaced(run.train, dict(train), where="train"),
         eval=replaced(run.eval, dict(score), where="eval"),
     )

@@ -7,6 +7,7 @@ same in any batch, evaluation sorts its rows by length and pads each batch to it
 
 import statistics
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -46,6 +47,8 @@ class TrainingStream:
             keys = Draw(seed=self._seed, split="train/step", rows_B=torch.zeros_like(self._rows_X) + step)
         lengths_X = legal[keys.child("lengths").integers(len(legal))]
         batch = self.run.task.sample(draw, lengths_X, width)
+        if train.loss_over == "slots":
+            batch = with_all_slots(batch, blank=self.run.task.blank_answer)
         if self.count == 1:
             return batch
         return Batch(*(x.unflatten(0, (self.count, train.batch)) for x in batch))
@@ -54,6 +57,14 @@ class TrainingStream:
         """The stream of a step's dropout masks, of the one run there is or of a seed."""
         seed = self.run.seed if seed is None else seed
         return Draw(seed=seed, split="dropout", rows_B=self._rows_B + step * self.run.train.batch)
+
+
+def with_all_slots(batch: Batch, *, blank: int) -> Batch:
+    """The strings with every answer slot to be trained: those behind the last answer ask for the blank one."""
+    position_L = torch.arange(batch.tokens_BL.shape[1], device=batch.tokens_BL.device)
+    slot_BL = (position_L >= batch.prompt_B[:, None] - 1) & (position_L < batch.length_B[:, None])
+    targets_BL = torch.where(slot_BL & ~batch.scored_BL, blank, batch.targets_BL)
+    return batch._replace(targets_BL=targets_BL, scored_BL=batch.scored_BL | slot_BL)
 
 
 def tokens_per_step(run: Run) -> float:
@@ -66,17 +77,29 @@ def tokens_per_step(run: Run) -> float:
     return train.batch * statistics.fmean(filled)
 
 
-def evaluation_lengths(task: Task, legal: Sequence[int], *, count: int, seed: int, split: str) -> Tensor:
+def evaluation_lengths(
+    task: Task, legal: Sequence[int], *, count: int, seed: int, split: str, by: Literal["draw", "turn"] = "draw"
+) -> Tensor:
     """The length of each row of an evaluation split."""
+    if by == "turn":
+        return torch.tensor(legal)[torch.arange(count) % len(legal)]
     draw = Draw(seed=seed, split=split, rows_B=torch.arange(count))
     return torch.tensor(legal)[draw.child("lengths").integers(len(legal))]
 
 
 def evaluation_batches(
-    task: Task, legal: Sequence[int], *, count: int, seed: int, split: str, batch: int, device: torch.device
+    task: Task,
+    legal: Sequence[int],
+    *,
+    count: int,
+    seed: int,
+    split: str,
+    batch: int,
+    device: torch.device,
+    by: Literal["draw", "turn"] = "draw",
 ) -> Iterator[tuple[Batch, Tensor, Tensor]]:
     """All rows of an evaluation split in order of length: each batch with its rows and their lengths."""
-    lengths = evaluation_lengths(task, legal, count=count, seed=seed, split=split)
+    lengths = evaluation_lengths(task, legal, count=count, seed=seed, split=split, by=by)
     order = torch.argsort(lengths, stable=True)
     for rows_B in order.split(batch):
         lengths_B = lengths[rows_B]

@@ -151,10 +151,18 @@ class Evaluator:
 
     def answers(self, split: str, legal: Sequence[int], count: int) -> Iterator[Answers]:
         """The model's answers to a split, batch by batch in order of length."""
-        seed, size = self.run.eval.seed, self.run.eval.batch
-        return self._answers(
-            evaluation_batches(self.task, legal, count=count, seed=seed, split=split, batch=size, device=self.device)
+        settings = self.run.eval
+        batches = evaluation_batches(
+            self.task,
+            legal,
+            count=count,
+            seed=settings.seed,
+            split=split,
+            batch=settings.batch,
+            device=self.device,
+            by=settings.lengths_by,
         )
+        return self._answers(batches)
 
     @torch.no_grad()
     def _answers(self, batches: Iterator[tuple[Batch, Tensor, Tensor]]) -> Iterator[Answers]:

@@ -95,9 +95,10 @@ class Member:
         start = time.monotonic()
         score = self.evaluator.validation()
         self.validating += time.monotonic() - start
-        self.counters.perfect = self.counters.perfect + 1 if score.is_perfect() else 0
         accuracy = score.accuracy(score=self.run.eval.score)
         assert accuracy is not None
+        is_perfect = score.is_perfect() or accuracy > self.run.train.stop_above
+        self.counters.perfect = self.counters.perfect + 1 if is_perfect else 0
         self.folder.log(step=self.counters.step, validation=accuracy, exact=score.exact_share())
         return accuracy
 

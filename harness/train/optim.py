@@ -5,12 +5,13 @@
 
 Each of R replicas has its own rates, decay and constants, and nothing here reads a value on the host. What is decayed
 and at what rate is declared by the modules (`no_decay`, `rate_multipliers`), never by model names: matrices are
-decayed; vectors, embeddings, norms and what a module names are not. Loshchilov and Hutter 2017 (1711.05101).
+decayed; vectors, embeddings, norms and what a module names are not. (`train.decayed` may ask for all but embeddings
+instead, as some public code decays.) Loshchilov and Hutter 2017 (1711.05101).
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +98,9 @@ class _Scalars(NamedTuple):
     shrink_R1: Tensor
 
 
-def declared(model: nn.Module) -> Iterator[tuple[nn.Parameter, bool, float]]:
+def declared(
+    model: nn.Module, *, decayed: Literal["matrices", "all_but_embedding"] = "matrices"
+) -> Iterator[tuple[nn.Parameter, bool, float]]:
     """Every parameter once, in the order of `parameters()`, whether it is decayed and the factor on its rate."""
     seen: set[nn.Parameter] = set()
     for module in model.modules():
@@ -109,5 +112,5 @@ def declared(model: nn.Module) -> Iterator[tuple[nn.Parameter, bool, float]]:
         for name, parameter in own.items():
             if parameter not in seen:
                 seen.add(parameter)
-                decays = parameter.ndim >= 2 and name not in no_decay and not isinstance(module, nn.Embedding)
-                yield parameter, decays, multipliers.get(name, 1.0)
+                may_decay = decayed != "matrices" or (parameter.ndim >= 2 and name not in no_decay)
+                yield parameter, may_decay and not isinstance(module, nn.Embedding), multipliers.get(name, 1.0)

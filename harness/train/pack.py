@@ -31,7 +31,7 @@ _ALIGNED = 64  # weights of each tensor start at multiples of it: a kernel that 
 def pack_key(run: Run) -> Run:
     """What the runs of one pack have in common: all but the seed and the scalars of the optimiser."""
     scalars = {"lr": 1.0, "lr_final": 0.0, "warmup": 0.0, "schedule": "cosine", "weight_decay": 0.0}
-    scalars |= {"betas": (0.0, 0.0), "eps": 1.0, "clip": 0.0, "stop_after": 0}
+    scalars |= {"betas": (0.0, 0.0), "eps": 1.0, "clip": 0.0, "stop_after": 0, "stop_above": 1.0}
     return replace(run, seed=0, train=replace(run.train, **scalars))
 
 
@@ -71,7 +71,8 @@ class Pack:
         self.settle()
         self._leaves = self._make_leaves()
         decayed_P, multiplier_P = torch.zeros_like(self.weight_RP[0]), torch.ones_like(self.weight_RP[0])
-        for span, (parameter, decays, multiplier) in zip(self._spans, declared(self.models[0]), strict=True):
+        listed = declared(self.models[0], decayed=self.run.train.decayed)
+        for span, (parameter, decays, multiplier) in zip(self._spans, listed, strict=True):
             decayed_P[span], multiplier_P[span] = float(decays), multiplier * parameter.requires_grad
         self.optimizer = AdamW(self.weight_RP, decayed_P, multiplier_P, [run.train for run in runs])
         self.step_number = torch.zeros((), dtype=torch.int64, device=device)

@@ -1,10 +1,14 @@
 """SLiCE against a loop with whole transition matrices, its forms against each other, and what its blocks can hold."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.slice import SLiCEBlock, SLiCEConfig, by_halves, in_turn
 from support.machine_oracles import Weights, assert_equal_to, linear, sigmoid
@@ -17,14 +21,17 @@ LENGTHS = (1, 2, 3, 4, 5, 7, 8, 17, 33, 64, 65)
 def naive(p: Weights, x_LD: np.ndarray, *, config: SLiCEConfig) -> np.ndarray:
     """The whole [D, D] transition of each token, put together block by block."""
     width, size, outputs = config.d_model, config.block_size, []
-    h = p["recurrence.start_HK"].flatten()
-    for x in x_LD:
+    at_first = config.input_at == "first"
+    h = np.zeros(width) if at_first else p["recurrence.start_HK"].flatten()
+    for t, x in enumerate(x_LD):
         transition = np.eye(width)
         blocks = linear(p, "recurrence.transition", x).reshape(-1, size, size) / 40
         for k, block in enumerate(blocks):
             place = slice(k * size, (k + 1) * size)
             transition[place, place] += block
-        h = transition @ h + linear(p, "recurrence.input", x)
+        h = linear(p, "recurrence.input", x) if at_first and t == 0 else transition @ h
+        if not at_first:
+            h = h + linear(p, "recurrence.input", x)
         z = x + h
         mixed = linear(p, "mixer", z)
         z = z + (mixed[:width] * sigmoid(mixed[width:]) if config.mixer == "glu" else np.tanh(mixed))
@@ -38,6 +45,48 @@ def naive(p: Weights, x_LD: np.ndarray, *, config: SLiCEConfig) -> np.ndarray:
 def test_outputs_and_gradients_are_those_of_the_equations(size: int, mixer: str, length: int) -> None:
     config = SLiCEConfig(d_model=6, block_size=size, mixer=mixer)
     assert_equal_to(lambda p, x: naive(p, x, config=config), SLiCEBlock(config).double(), length=length)
+
+
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_without_an_input_it_is_the_authors_recurrence(length: int) -> None:
+    config = SLiCEConfig(d_model=6, block_size=3, mixer="tanh", input_at="first")
+    assert_equal_to(lambda p, x: naive(p, x, config=config), SLiCEBlock(config).double(), length=length)
+
+
+@pytest.mark.parametrize("settings", [{"input_at": "first"}, {"input_at": "first", "block_size": 1, "mixer": "tanh"}])
+def test_without_an_input_it_conforms(settings: dict[str, Any]) -> None:
+    config = replace(SLiCEConfig.tiny(), norm_penalty=0.001, **settings)
+    assert [outcome for outcome in check(config) if outcome.verdict == "FAIL"] == []
+
+
+def test_it_starts_from_the_first_token_as_theirs_does() -> None:
+    """h_1 = W x_1 + b with weights and bias of standard deviation 0.5, and no parameter for a start."""
+    recurrence = SLiCEBlock(SLiCEConfig(d_model=256, input_at="first")).recurrence
+    assert "start_HK" not in dict(recurrence.named_parameters())
+    for parameter in recurrence.input.parameters():
+        assert abs(parameter.std().item() - 0.5) < 5 * 0.5 / (2 * parameter.numel()) ** 0.5
+    assert abs(torch.cat([p.flatten() for p in recurrence.transition.parameters()]).std().item() - 0.25) < 0.002
+
+
+def test_the_penalty_is_the_norm_of_each_blocks_transition() -> None:
+    """As the authors add it up, matrix and column of time together."""
+    config = SLiCEConfig(d_model=8, norm_penalty=0.25)
+    model, ctx = config.build(5).double(), Context()
+    model(torch.randint(1, 5, (3, 7)), ctx)
+    theirs = [
+        torch.cat([b.recurrence.transition.weight, b.recurrence.transition.bias[:, None]], 1) for b in model.blocks
+    ]
+    expected = 0.25 * sum(torch.sum(vf_A**2) ** 0.5 for vf_A in theirs)
+    assert ctx.losses.keys() == {"norm_penalty"}
+    torch.testing.assert_close(sum(ctx.losses["norm_penalty"]), expected)
+    free = Context()
+    replace(config, norm_penalty=0.0).build(5)(torch.randint(1, 5, (3, 7)), free)
+    assert free.losses == {}
+
+
+def test_a_negative_penalty_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"slice: norm_penalty must not be negative: -1\.0"):
+        SLiCEConfig(norm_penalty=-1.0)
 
 
 def transitions(length: int) -> tuple[Tensor, Tensor, Tensor]:

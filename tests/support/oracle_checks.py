@@ -70,6 +70,8 @@ def legal_size(task: Task, size: int) -> bool:
     match task.name:
         case "mod_arithmetic":
             return size % 2 == 1
+        case _ if getattr(task, "every_length", False):
+            return size >= 1
         case "stack_manipulation" | "needle":
             return size >= 2
         case "missing_duplicate":

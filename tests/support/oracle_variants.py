@@ -15,6 +15,7 @@ QUERIES = st.sampled_from(["none", "token"])
 MARKS = st.sampled_from(["none", "token", "act"])
 SUPERVISIONS = st.sampled_from(["final", "dense"])
 DECODES = st.sampled_from(["parallel", "teacher"])
+EVERY = st.booleans()
 FINAL = st.just("final")
 SYMBOLS = st.integers(2, 6) | st.integers(2, 300)
 MODULI = st.integers(2, 12) | st.integers(2, 50)
@@ -77,11 +78,14 @@ VARIANTS: dict[str, Fields] = {
         pop=st.integers(1, 5),
         reads=st.sampled_from(["bottom_up", "top_down"]),
         end=st.sampled_from(["none", "token"]),
-    ),
+        every_length=EVERY,
+    ).filter(lambda fields: not fields["every_length"] or fields["decode"] == "parallel"),
     "odds_first": marked(num_symbols=SYMBOLS, first=st.sampled_from(["odd", "even"])),
     "repetition": marked(num_symbols=SYMBOLS, copies=st.integers(1, 8)),
     "duplicate_string": marked(num_symbols=SYMBOLS, copies=st.integers(1, 8)),
-    "missing_duplicate": classified(num_symbols=SYMBOLS, hole=st.sampled_from(["second", "either"])),
+    "missing_duplicate": classified(
+        num_symbols=SYMBOLS, hole=st.sampled_from(["second", "either"]), every_length=EVERY
+    ),
     "set": marked(num_symbols=SYMBOLS),
     "majority": classified(
         supervision=SUPERVISIONS,
@@ -89,8 +93,8 @@ VARIANTS: dict[str, Fields] = {
         tie=st.sampled_from(["smallest", "unique"]),
     ),
     "majority_count": classified(supervision=SUPERVISIONS, num_symbols=st.integers(2, 6) | st.integers(2, 100)),
-    "binary_addition": transduced(padding=st.sampled_from(["zeros", "none"])),
-    "binary_multiplication": transduced(padding=st.sampled_from(["zeros", "none"])),
+    "binary_addition": transduced(padding=st.sampled_from(["zeros", "none"]), every_length=EVERY),
+    "binary_multiplication": transduced(padding=st.sampled_from(["zeros", "none"]), every_length=EVERY),
     "compute_sqrt": transduced(),
     "word_problem": classified(supervision=SUPERVISIONS, group=GROUPS, inputs=st.sampled_from(["all", "generators"])),
     "regular": classified(
@@ -133,8 +137,8 @@ VARIANTS: dict[str, Fields] = {
     "mod_arithmetic_brackets": classified(
         query=QUERIES | st.just("equals"), modulus=MODULI, operators=st.sampled_from(["+-*", "+-"])
     ),
-    "solve_equation": classified(query=MARKS, modulus=MODULI, operators=st.just("+-"))
-    | classified(query=MARKS, modulus=PRIMES, operators=st.just("+-*")),
+    "solve_equation": classified(query=MARKS, modulus=MODULI, operators=st.just("+-"), every_length=EVERY)
+    | classified(query=MARKS, modulus=PRIMES, operators=st.just("+-*"), every_length=EVERY),
 }
 """The fields of a task, by its name."""
 
@@ -187,6 +191,7 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("repetition", {}, "PAD ACT 0 1 2 3 4 5 6 7 8 9"),
     ("duplicate_string", {}, "PAD ACT 0 1"),
     ("missing_duplicate", {}, "PAD MIS 0 1 2 3 4 5 6 7 8"),
+    ("missing_duplicate", {"num_symbols": 2, "every_length": True}, "PAD MIS 0 1 EMPTY"),
     ("set", {"num_symbols": 4}, "PAD ACT 0 1 2 3"),
     ("majority", {"num_symbols": 4}, "PAD 1 2 3 4"),
     ("majority_count", {"num_symbols": 4}, "PAD 1 2 3 4"),

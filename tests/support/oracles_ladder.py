@@ -121,9 +121,11 @@ def reverse_string(prompt: Sequence[str]) -> list[str]:
     return word(prompt)[::-1]
 
 
-def stack_language(string: Sequence[str], *, num_symbols: int, **_: object) -> bool:
-    """An initial stack, then operations."""
+def stack_language(string: Sequence[str], *, num_symbols: int, every_length: bool = False, **_: object) -> bool:
+    """An initial stack, then operations; or, of every length, one symbol."""
     symbol = f"({'|'.join(numerals(num_symbols, start=1))})"
+    if every_length and len(string) == 1:
+        return bool(re.fullmatch(f"ST{symbol}", string[0]))
     return bool(re.fullmatch(f"(ST{symbol} )+((POP|PS{symbol}) )+", " ".join(string) + " "))
 
 

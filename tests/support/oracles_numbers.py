@@ -9,11 +9,18 @@ from support.oracles_ladder import numerals, word
 NUMBER = "[01]*1[01]*"
 
 
-def sum_language(string: Sequence[str], **_: object) -> bool:
+SHORT = ("0", "00", "10", "01")  # of every length: the numbers of one and two bits but the largest, lowest bit first
+
+
+def sum_language(string: Sequence[str], *, every_length: bool = False, **_: object) -> bool:
+    if every_length and len(string) < 3:
+        return "".join(string) in SHORT
     return bool(re.fullmatch(rf"{NUMBER}\+{NUMBER}", "".join(string)))
 
 
-def product_language(string: Sequence[str], **_: object) -> bool:
+def product_language(string: Sequence[str], *, every_length: bool = False, **_: object) -> bool:
+    if every_length and len(string) < 3:
+        return "".join(string) in SHORT
     return bool(re.fullmatch(rf"{NUMBER}\*{NUMBER}", "".join(string)))
 
 
@@ -34,11 +41,16 @@ def written(number: int, *, slots: int, padding: str) -> list[str]:
 
 
 def binary_addition(prompt: Sequence[str], *, padding: str = "zeros") -> list[str]:
+    if len(word(prompt)) < 3:
+        number = {"0": 0, "00": 0, "10": 1, "01": 2}["".join(word(prompt))]
+        return written(number, slots=len(word(prompt)) + 1, padding=padding)
     a, b = operands(prompt, "+")
     return written(a + b, slots=len(word(prompt)) + 1, padding=padding)
 
 
 def binary_multiplication(prompt: Sequence[str], *, padding: str = "zeros") -> list[str]:
+    if len(word(prompt)) < 3:  # END stands in the last slot
+        return ["END"] if len(word(prompt)) == 1 else ["0", "END"]
     a, b = operands(prompt, "*")
     return written(a * b, slots=len(word(prompt)), padding=padding)
 
@@ -96,8 +108,12 @@ def mod_arithmetic_brackets(prompt: Sequence[str], *, modulus: int = 5) -> list[
     return [str(evaluate(word(prompt)) % modulus)]
 
 
-def equation_language(string: Sequence[str], *, modulus: int, operators: str, **_: object) -> bool:
-    """An expression with one digit unknown, '=' and a digit."""
+def equation_language(
+    string: Sequence[str], *, modulus: int, operators: str, every_length: bool = False, **_: object
+) -> bool:
+    """An expression with one digit unknown, '=' and a digit; of every length, one and two zeros too."""
+    if every_length and len(string) < 3:
+        return set(string) == {"0"}
     *expression, equals, result = string
     known = [symbol.replace("x", "0") for symbol in expression]
     return (
@@ -109,8 +125,11 @@ def equation_language(string: Sequence[str], *, modulus: int, operators: str, **
 
 
 def solve_equation(prompt: Sequence[str], *, modulus: int = 5) -> list[str]:
-    """Every digit that solves the equation."""
-    *expression, _, result = [symbol for symbol in prompt if symbol not in ("PAD", "ACT")]
+    """Every digit that solves the equation; 0 where there is none."""
+    string = [symbol for symbol in prompt if symbol not in ("PAD", "ACT")]
+    if set(string) == {"0"}:
+        return ["0"]
+    *expression, _, result = string
     i = expression.index("x")
     tried = {digit: evaluate([*expression[:i], digit, *expression[i + 1 :]]) for digit in numerals(modulus)}
     return [digit for digit, found in tried.items() if found % modulus == int(result)]

@@ -24,8 +24,16 @@ def duplicate_string(prompt: Sequence[str], *, copies: int = 2) -> list[str]:
     return repetition(prompt, copies=copies)
 
 
-def missing_duplicate_language(string: Sequence[str], *, num_symbols: int, hole: str, **_: object) -> bool:
-    """A string twice, but for the one symbol that is missing."""
+def missing_duplicate_language(
+    string: Sequence[str], *, num_symbols: int, hole: str, every_length: bool = False, **_: object
+) -> bool:
+    """A string twice, but for the one symbol that is missing; of odd length with EMPTY behind it, or the symbol 1."""
+    if every_length and len(string) % 2:
+        if len(string) == 1:
+            return list(string) == ["1"]
+        *string, last = string
+        if last != "EMPTY":
+            return False
     half, missing = len(string) // 2, [i for i, symbol in enumerate(string) if symbol == "MIS"]
     return (
         len(string) == 2 * half
@@ -38,7 +46,9 @@ def missing_duplicate_language(string: Sequence[str], *, num_symbols: int, hole:
 
 def missing_duplicate(prompt: Sequence[str]) -> list[str]:
     """What stands where the missing symbol stands, in the other copy."""
-    string = word(prompt)
+    string = [symbol for symbol in word(prompt) if symbol != "EMPTY"]
+    if string == ["1"]:
+        return string
     half = len(string) // 2
     return [string[(string.index("MIS") + half) % (2 * half)]]
 

@@ -14,7 +14,8 @@ import pytest
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.climb.rows import ROWS
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
-from chomsky_ladder.harness.config.presets import PROTOCOLS, SIZED_AT
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.protocol import SIZED_AT
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.config.sizing import active_parameters

@@ -182,9 +182,10 @@ def test_one_identity_is_pinned() -> None:
     assert run.run_id == "parity-lstm-s3-1b571ff40f"
     left_out = {  # the defaults, which config.json holds all the same
         "task": set(),
-        "model": set(),
-        "train": {"lr_final", "eps", "weight_decay", "qat", "base", "lora_rank", "lora_layers", "lora_ends"},
-        "eval": {"file", "file_sha256"},
+        "model": {"before_head", "ends_init"},
+        "train": {"lr_final", "eps", "weight_decay", "decayed", "loss_over", "qat", "stop_above"}
+        | {"base", "lora_rank", "lora_layers", "lora_ends"},
+        "eval": {"lengths_by", "file", "file_sha256"},
     }
     for where, names in left_out.items():
         assert set(run.plain()[where]) - set(run.identity()[where]) == names

@@ -23,6 +23,7 @@ from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Classification
 
 torch.set_num_threads(1)
+LABEL = {name: name if protocol.version == 1 else f"{name} v{protocol.version}" for name, protocol in PROTOCOLS.items()}
 PAIRS = [*((task, "lstm") for task in all_tasks()), *(("mod_arithmetic", model) for model in all_models())]
 
 
@@ -32,7 +33,7 @@ def test_a_preset_reaches_every_task_and_model(protocol: str) -> None:
     for task, model in PAIRS:
         run = preset_run(task, model, protocol=protocol, seed=7)
         assert (run.task.name, run.model.name, run.protocol, run.seed) == (task, model, protocol, 7)
-        of_model = preset.model | preset.models.get(model, {}) | preset.tasks.get(task, {}).get("model", {})
+        of_model = preset.model_of(task, model)
         dropped = {name for name, value in of_model.items() if plain(run.model).get(name, value) != value}
         assert not dropped, f"{protocol} cannot set {dropped} of {model} on {task}"
         of_task = {name: value for name, value in preset.tasks.get(task, {}).items() if name != "model"}
@@ -41,7 +42,8 @@ def test_a_preset_reaches_every_task_and_model(protocol: str) -> None:
         stages = [most for most in preset.train.get("curriculum", []) if run.task.legal_lengths(3, most)]
         assert own or list(run.train.curriculum) == stages
         own |= {"curriculum"}
-        train, score = ({k: v for k, v in part.items() if k not in own} for part in (preset.train, preset.eval))
+        parts = preset.train_of(task, model), preset.eval_of(task, model)
+        train, score = ({k: v for k, v in part.items() if k not in own} for part in parts)
         assert plain(run.train) | {**train, "lr": preset.rates[0]} == plain(run.train)
         assert plain(run.eval) | score == plain(run.eval)
 
@@ -70,9 +72,11 @@ class WholeOnly(Classification):
         return x_BL[:, 0]
 
 
-def test_a_preset_leaves_a_task_what_it_does_not_admit() -> None:
+def test_a_preset_leaves_a_task_what_it_does_not_admit(monkeypatch: pytest.MonkeyPatch) -> None:
     TASKS.append(WholeOnly)
-    assert preset_run("whole_only", "lstm", protocol="slice").task == WholeOnly()
+    monkeypatch.setitem(PROTOCOLS, "every_prefix", replace(PROTOCOLS["xlstm"], task={"supervision": "dense"}))
+    assert preset_run("parity", "lstm", protocol="every_prefix").task.supervision == "dense"
+    assert preset_run("whole_only", "lstm", protocol="every_prefix").task == WholeOnly()
     assert preset_run("whole_only", "lstm", protocol="deepmind").task == WholeOnly(count="input", query="token")
 
 
@@ -100,10 +104,10 @@ def test_a_preset_obeys_a_tasks_own_lengths(protocol: str) -> None:
     for where, names in free.items():  # the rest is the protocol's
         one, two = plain(getattr(run, where)), plain(getattr(other, where))
         assert {name for name in one if one[name] != two[name]} <= set(names)
-    assert tuple(identity_of(run).labels().values()) == (protocol, "of_its_own", "lstm")
+    assert tuple(identity_of(run).labels().values()) == (LABEL[protocol], "of_its_own", "lstm")
     assert all(cell.train.lengths == (7, 23) for cell in grid("of_its_own", "lstm", protocol=protocol))
     longer = replace(run, eval=replace(run.eval, lengths=(7, 24)))
-    assert identity_of(longer).protocol == f"{protocol} (eval.lengths=7..24)"
+    assert identity_of(longer).protocol == f"{LABEL[protocol]} (eval.lengths=7..24)"
 
 
 def test_a_task_may_have_one_length_of_its_own() -> None:
@@ -124,7 +128,7 @@ def test_a_grid_is_every_rate_with_every_seed(protocol: str) -> None:
     assert cell[0] == base
     for run in cell:
         assert replace(run, seed=0, train=replace(run.train, lr=base.train.lr)) == base
-        assert tuple(identity_of(run).labels().values()) == (protocol, "parity", "lstm")
+        assert tuple(identity_of(run).labels().values()) == (LABEL[protocol], "parity", "lstm")
 
 
 def test_a_grid_is_of_the_usual_protocol_and_refuses_an_unknown_one() -> None:
@@ -170,14 +174,14 @@ def test_an_unknown_protocol_is_refused() -> None:
 def test_a_preset_is_labelled_with_its_name_alone(protocol: str) -> None:
     for task, model in PAIRS:
         run = preset_run(task, model, protocol=protocol)
-        assert tuple(identity_of(run).labels().values()) == (protocol, task, model)
+        assert tuple(identity_of(run).labels().values()) == (LABEL[protocol], task, model)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_rate_and_the_seed_are_in_no_label(protocol: str) -> None:
     run = preset_run("parity", "lstm", protocol=protocol)
     run = replace(run, seed=5, train=replace(run.train, lr=0.5))
-    assert tuple(identity_of(run).labels().values()) == (protocol, "parity", "lstm")
+    assert tuple(identity_of(run).labels().values()) == (LABEL[protocol], "parity", "lstm")
 
 
 OTHER: dict[str, dict[str, tuple[Any, str]]] = {
@@ -193,10 +197,13 @@ OTHER: dict[str, dict[str, tuple[Any, str]]] = {
         "betas": ((0.5, 0.75), "0.5..0.75"),
         "eps": (0.125, "0.125"),
         "weight_decay": (0.5, "0.5"),
+        "decayed": ("all_but_embedding", "all_but_embedding"),
         "clip": (2.0, "2.0"),
         "precision": ("fp64", "fp64"),
         "qat": (4, "4"),
         "stop_after": (3, "3"),
+        "stop_above": (0.5, "0.5"),
+        "loss_over": ("slots", "slots"),
         "lora_layers": ("blocks.*", "blocks.*"),
         "lora_ends": ("keep", "keep"),
     },
@@ -206,6 +213,7 @@ OTHER: dict[str, dict[str, tuple[Any, str]]] = {
         "test": (9, "9"),
         "validation": (9, "9"),
         "every": (9, "9"),
+        "lengths_by": ("turn", "turn"),
         "bins": ((40, 64), "40..64"),
         "extrapolate": ((300,), "300"),
         "extrapolation": (9, "9"),
@@ -239,7 +247,7 @@ def test_several_deviations_are_all_named() -> None:
         eval=replace(run.eval, test=9),
     )
     assert identity_of(run).protocol == (
-        "grazzi (train.steps=7, train.clip=0.5, eval.test=9, "
+        "grazzi v2 (train.steps=7, train.clip=0.5, eval.test=9, "
         "task.count=input, task.query=token, task.supervision=dense)"
     )
     assert identity_of(run).task == "mod_arithmetic (modulus=7, operators=+-)"
@@ -266,8 +274,8 @@ def test_a_layout_is_a_protocol_of_its_own(task: str, name: str, value: str) -> 
 def test_a_deviation_is_from_the_runs_own_preset() -> None:
     run = preset_run("parity", "lstm", protocol="slice")
     assert (
-        identity_of(replace(run, task=replace(run.task, supervision="final"))).protocol
-        == "slice (task.supervision=final)"
+        identity_of(replace(run, task=replace(run.task, supervision="dense"))).protocol
+        == "slice v2 (task.supervision=dense)"
     )
     assert identity_of(replace(preset_run("parity", "lstm"), protocol="xlstm")).protocol == "xlstm (train.steps=20000)"
     assert identity_of(replace(preset_run("mod_arithmetic", "lstm"), protocol="grazzi")).model == "lstm (num_blocks=2)"

@@ -49,7 +49,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "train.batch": 1024,
         "train.weight_decay": 0.1,
         "train.lr_final": 1e-6,
-        "train.clip": 1.0,
+        "train.clip": 0.0,
         "model.dropout": 0.0,
     },
     "deepmind": {
@@ -69,7 +69,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "train.steps": 100_000,
         "train.batch": 256,
         "model.dropout": 0.01,
-        "task.supervision": "dense",
+        "task.supervision": "final",
     },
     "mamba3": {"train.steps": 40_000, "train.curriculum": (40, 80, 120, 160)},
 }
@@ -116,7 +116,7 @@ SIZES = [  # blocks, width, heads
     ("protocol", "setting"), [(protocol, setting) for protocol in PUBLISHED for setting in PUBLISHED[protocol]]
 )
 def test_a_preset_holds_what_the_table_says(protocol: str, setting: str) -> None:
-    for task in ("parity", "mod_arithmetic"):
+    for task in ("parity", "mod_arithmetic")[: 1 if setting == "eval.lengths" else 2]:
         run = preset_run(task, "lstm", protocol=protocol)
         assert attrgetter(setting)(run) == PUBLISHED[protocol][setting]
 
@@ -144,7 +144,7 @@ def test_the_published_sweeps() -> None:
         assert train.warmup * train.steps == steps
 
 
-@pytest.mark.parametrize("protocol", sorted(set(PUBLISHED) - {"deepmind", "slice"}))
+@pytest.mark.parametrize("protocol", sorted(set(PUBLISHED) - {"deepmind"}))
 def test_supervision_and_decoding_are_final_and_parallel(protocol: str) -> None:
     assert preset_run("parity", "lstm", protocol=protocol).task.supervision == "final"
     assert preset_run("reverse_string", "lstm", protocol=protocol).task.decode == "parallel"
@@ -170,12 +170,14 @@ def test_the_layout_of_deepmind() -> None:
     stack = preset_run("stack_manipulation", "lstm", protocol="deepmind").task
     assert (stack.reads, stack.end, stack.push, stack.pop) == ("top_down", "token", 2, 1)  # POP, PUSH 0, PUSH 1
     assert preset_run("odds_first", "lstm", protocol="deepmind").task.first == "even"  # so their code, not their text
-    for task in ("mod_arithmetic_brackets", "solve_equation"):
-        assert preset_run(task, "lstm", protocol="deepmind").task.operators == "+-"
+    for task, operators in (("mod_arithmetic_brackets", "+-*"), ("solve_equation", "+-")):
+        assert preset_run(task, "lstm", protocol="deepmind").task.operators == operators
 
 
 def test_the_widths_of_grazzi() -> None:
-    sizes = {name: preset_run("parity", name, protocol="grazzi").model for name in ("xlstm", "transformer", "mamba")}
+    names = ("xlstm", "transformer", "mamba")
+    assert preset_run("parity", "xlstm", protocol="grazzi").model.d_model == 128
+    sizes = {name: preset_run("mod_arithmetic", name, protocol="grazzi").model for name in names}
     assert (sizes["xlstm"].d_model, sizes["xlstm"].num_heads) == (64, 1)
     assert (sizes["transformer"].d_model, sizes["transformer"].num_heads) == (128, 4)
     assert sizes["mamba"].d_model == 128

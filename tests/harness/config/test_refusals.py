@@ -168,6 +168,7 @@ IMPOSSIBLE: list[tuple[type, dict[str, Any]]] = [
     *((Train, {"weight_decay": bad}) for bad in (-0.1, INF, NAN)),
     *((Train, {"clip": bad}) for bad in (-1.0, INF, NAN)),
     (Train, {"stop_after": -1}),
+    *((Train, {"stop_above": bad}) for bad in (0.0, 1.1, NAN)),
     (Train, {"base": "parity-lstm-s0"}),
     *((Train, {"lora_rank": bad}) for bad in (-1, 2)),
     (Train, {"qat": 4, "base": "parity-lstm-s0", "lora_rank": 2}),
@@ -296,7 +297,7 @@ def test_strings_longer_than_the_model_takes_are_refused_at_once() -> None:
 
 def test_every_refusal_of_train_and_eval_is_tried() -> None:
     tried = {name for _, settings in IMPOSSIBLE for name in settings}
-    free = {"lengths_per", "schedule", "precision", "score"}  # their types say it all
+    free = {"lengths_per", "lengths_by", "schedule", "decayed", "loss_over", "precision", "score"}  # types say it all
     free |= {"file", "file_sha256"}  # tests/harness/config/test_frozen.py
     free |= {"lora_layers", "lora_ends"}  # tests/harness/train/test_adapt.py
     assert tried | free >= set(chain.from_iterable([f.name for f in fields(cls)] for cls in (Train, Eval)))

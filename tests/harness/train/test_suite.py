@@ -20,8 +20,9 @@ SUITES = {  # these never change
     "climb-v1": "0533b75c7addb425ce24bc44047da313a6c5668b130c3cf0a1ed5377009513cc",
     "ladder-v1": "ba371c41feadbf602b6a63e754a80a4814e3af555db7d6cdd3a01189fa716789",
 }
-# Settings of training that came later; off by default, which is what the suites were frozen with.
-LATER_OFF = {"qat", "base", "lora_rank", "lora_layers", "lora_ends"}
+# Settings of training, scoring and tasks that came later; off by default, which is what the suites were frozen with.
+LATER_OFF = {"qat", "base", "lora_rank", "lora_layers", "lora_ends", "decayed", "loss_over", "stop_above"}
+LATER_OFF |= {"lengths_by", "every_length"}
 
 
 def test_no_suite_was_touched() -> None:
@@ -33,11 +34,12 @@ def test_no_suite_was_touched() -> None:
 def test_a_suite_leaves_nothing_to_a_default(name: str) -> None:
     frozen, run = PROTOCOLS[name], preset_run("parity", "lstm", protocol=name)
     assert set(plain(run.train)) - LATER_OFF == set(frozen.train) - LATER_OFF
-    assert set(plain(run.eval)) == set(frozen.eval) | {"file", "file_sha256"}
+    assert set(plain(run.eval)) - LATER_OFF == (set(frozen.eval) | {"file", "file_sha256"}) - LATER_OFF
     assert set(frozen.table) == set(frozen.tasks) == set(frozen.versions)
     assert set(frozen.table) == (set(frozen.strings) or {rung.task for rung in frozen.rungs})
     for task in frozen.table:
-        assert plain(preset_run(task, "lstm", protocol=name).task) == frozen.tasks[task]
+        of_task = plain(preset_run(task, "lstm", protocol=name).task)
+        assert of_task == frozen.tasks[task] | {name: False for name in of_task if name == "every_length"}
 
 
 @pytest.mark.parametrize(
@@ -95,5 +97,7 @@ def test_a_suite_is_frozen_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert freeze.main([]) == 2 and freeze.main(["../x"]) == 2
     file = json.loads((ROOT / "harness/config/suites/ladder-v1.json").read_text())
     today = json.loads(json.dumps(freeze.languages()))
-    today["train"] = {name: value for name, value in today["train"].items() if name not in LATER_OFF}
+    for part in (today["train"], today["eval"], *today["tasks"].values()):
+        for name in LATER_OFF & set(part):
+            del part[name]
     assert {name for name in file if file[name] != today[name]} == set()

@@ -1,0 +1,67 @@
+"""What each preset is of, and every point in which it is not as there: what `ladder list --json` and the page say.
+
+A preset (harness/config/presets.py) is like for like, or its source says where it is not; tests hold the settings to
+the papers and their public code (tests/harness/config/test_presets_sources.py).
+"""
+
+_TEXTS = {
+    "xlstm": """
+        Beck et al. 2024 (2405.04517), B.1.1; width 128, 4 heads, clipping at 1.0 and 3 seeds (paper: 2) ours
+    """,
+    "xlstm_20k": "the xlstm protocol cut to 20,000 steps",
+    "xlstm_code": """
+        the configuration in the xLSTM authors' public code (NX-AI/xlstm, experiments/parity_xlstm11.yaml), whose
+        models are xlstm at the ratios 0:1, 1:0 and 1:1 and whose tasks are four: raw accuracy, one seed, an sLSTM
+        with a convolution of 4 and recurrent weights from 0, embedding and head from N(0, 2/(5 D)), modular
+        arithmetic scored from length 39 (which is in the accuracy and in no bin). Not as there: LayerNorms have a
+        bias; the score is of test strings at the last step, where they print that of 8,192 validation strings every
+        200 steps. Every other model at this size is ours
+    """,
+    "grazzi": """
+        Grazzi et al. 2024 (2411.12537): what their paper says, not their public code, which has 20,000 steps for
+        parity and no decay for Mamba and DeltaNet there. The best of 3 seeds is reported; clipping at 1.0 for
+        Transformer, Mamba and DeltaNet on modular arithmetic alone, width 64 with 1 head for xLSTM there alone, a
+        batch of 512 for the mLSTM (xlstm with a ratio of 1:0). Not as there: validation chooses the rate, where they
+        take the best median; betas and precision, which are not published, are ours; models they do not have are
+        trained like the others, without clipping
+    """,
+    "deepmind": """
+        Deletang et al. 2022 (2207.02098) and their public code: Adam, one length a batch, strings of every length
+        from 1, a loss over all answer slots with zeros behind the terminator, which accuracy leaves out, 512 test
+        strings a length, the mean over lengths, solved from .90, the best of 10 seeds reported; '*' in brackets and
+        not in equations; ReLU in their RNNs and between h and the head, 1 added to the LSTM's forget gate, a tape of
+        40 cells that jumps by the input's length, and the encoder of Vaswani et al. Not as there: weights start as
+        torch's do, not as Haiku's, and the encoder's embedding from a deviation of 1, not 0.16; RNNs have an
+        embedding, where theirs read one-hot symbols; logits range over all symbols and have no bias; sinusoids count
+        from the first symbol, theirs from the last; the embedding is not dropped; the unknown of an equation takes
+        the place of any digit with equal chance, and its value is drawn anew; a stack has 512 cells, where the 30 of
+        their code's default could not hold the longest strings; validation chooses the rate, where they take the best
+        over rates and seeds. A GRU, and a causal transformer of their encoder's size alone, which they have not, are
+        ours
+    """,
+    "slice": """
+        Walker et al. 2025 (2505.17761) as in their public code (structured-linear-cdes), which is the protocol of
+        PD-SSM's Table 2 too: the last position alone is supervised and scored, raw accuracy, mean of 5 seeds, AdamW
+        with a decay of .01 on all but the embedding, no clipping, a stop at the first validation above .9995; their
+        own layer without an input B(x), with h_1 = W x_1 + b, a norm penalty of .001 and, by the configuration of its
+        block-diagonal form, tanh. Not as there: they report a run's best validation accuracy, here it is the test
+        accuracy at its last step; their configurations have one rate a model, 2e-3 for their own, here validation
+        chooses of five, which are ours; the width is 128, where they have 128 or 512; the matrices of their layer
+        start normal, here uniform with the same deviation; their head has a bias; other models are this repository's,
+        where theirs share a frame with GLU
+    """,
+    "mamba3": """
+        Lahoti et al. 2026 (2603.15569): longest lengths 40 to 160 in stages of 10,000 steps, 1 layer for parity and 3
+        for modular arithmetic, a state of 64, eight log-spaced rates, tested at 256. Not as there: the width is 64,
+        where they take the better of 32 and 64; tested at 255..256, since not every task has both; the four stages,
+        betas, decay, clipping, warm-up, final rate, 4 heads and 3 seeds, which are not published, are ours. Their
+        table has one number a cell and no spread, which is taken for the best
+    """,
+    "xlstm_cpu": """
+        the xlstm lengths, tasks and selection at what two CPU cores carry in an evening: 1,000 steps of 32 strings,
+        half the width, two rates, 1,024 test strings, a stop when validation stays perfect; a forget bias of 1 for
+        the LSTMs
+    """,
+    "quick": "a smoke run of minutes on a CPU, not a result: the xlstm lengths and scores at a tiny budget",
+}
+SOURCES = {name: " ".join(text.split()) for name, text in _TEXTS.items()}
