@@ -98,7 +98,7 @@ def style() -> AbstractContextManager[None]:
 def labels(
     names: Iterable[str], *, width: int, lines: int = 1, titles: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """What stands for each name in a picture: its title in glyphs there are, of at most so many lines; all different."""
+    """What stands for each name in a picture: a title in glyphs there are, of so many lines at most; all different."""
     font = get_font(findfont(FontProperties(family=STYLE["font.family"])))
     found: dict[str, str] = {}
     for name in sorted(set(names)):

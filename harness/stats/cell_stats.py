@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from chomsky_ladder.harness.stats.cells import SOLVED, least_and_most, median_of, placed, tabled
+from chomsky_ladder.harness.stats.cells import has_solved, least_and_most, median_of, placed, tabled
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 
@@ -107,8 +107,11 @@ class CellStats:
         return self.scores + (0.0,) * (self.diverged + self.failed)
 
 
-def cell_stats(records: pd.DataFrame, *, threshold: float = SOLVED, confidence: float = 0.95) -> list[CellStats]:
-    """The statistics of every cell of the records, in the tables' order and at the tables' rates."""
+def cell_stats(records: pd.DataFrame, *, threshold: float | None = None, confidence: float = 0.95) -> list[CellStats]:
+    """The statistics of every cell of the records, in the tables' order and at the tables' rates.
+
+    `reached` counts the runs that score `threshold`, or that have the task as their protocol has it.
+    """
     runs, found = placed(records), []  # many times as quick as a frame of each cell
     for row in tabled(runs).to_dict("records"):
         cell = runs[row["protocol"], row["task"], row["model"]]
@@ -131,11 +134,17 @@ def cell_stats(records: pd.DataFrame, *, threshold: float = SOLVED, confidence: 
                 diverged=sum(run["status"] == "diverged" for run in chosen),
                 failed=sum(run["status"] == "failed" for run in chosen),
                 unfinished_elsewhere=sum(run["lr"] != rate and run["status"] != "done" for run in cell),
-                reached=wilson(sum(score >= threshold for score in scores), len(chosen), confidence=confidence),
+                reached=wilson(_hits(finished, scores, threshold), len(chosen), confidence=confidence),
                 identity=Identity.of(row),
             )
         )
     return found
+
+
+def _hits(finished: Sequence[Mapping[str, Any]], scores: Sequence[float], threshold: float | None) -> int:
+    if threshold is None:
+        return sum(has_solved(dict(run)) for run in finished)
+    return sum(score >= threshold for score in scores)
 
 
 def _floor(row: Mapping[str, Any]) -> float | None:

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import Identity
 
-SOLVED = 0.9  # a run that scores so much has the task
+SOLVED = 0.9  # a run that scores so much has the task, unless its protocol says otherwise
 FRESH = 1000  # the first of the seeds that choose nothing (harness/sweep/report_seeds.py)
 
 Row = dict[str, Any]  # a record's, in a frame
@@ -100,7 +101,7 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
                 "median": median_of(shown),
                 "low": low,
                 "high": high,
-                "solved": sum(value >= SOLVED for value in shown),
+                "solved": sum(has_solved(row) for row in finished),
                 "runs": sum(row["lr"] == rate for row in cell),  # that did not finish, too
                 "seeds": " ".join(f"{value:.4f}" for value in shown),
                 "exact": _mean([row["test_exact"] for row in finished]),
@@ -118,6 +119,13 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
     columns = dict.fromkeys([*measured, *certain, *IDENTITY])
     whole = {name: "Int64" for name in ("parameters", "solved", "runs") if name in columns}
     return pd.DataFrame(rows).reindex(columns=list(columns)).astype(whole)
+
+
+def has_solved(row: Row) -> bool:
+    """Whether a finished run has the task, by what its protocol calls solved; raw where nothing is scaled."""
+    protocol = PROTOCOLS.get(Identity.of(row).protocol_name)
+    is_raw = pd.isna(row["test_scaled"]) or (protocol is not None and protocol.measure == "raw")
+    return bool(row["test" if is_raw else "test_scaled"] >= (protocol.solved if protocol else SOLVED))
 
 
 def best_rate(cell: Iterable[Row], column: str) -> float | None:

@@ -19,7 +19,16 @@ from chomsky_ladder.harness.stats.cell_stats import CellStats
 from chomsky_ladder.harness.stats.equivalence import WITHIN, Agreement, equivalence, reported
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
 from chomsky_ladder.harness.tables.published import Published, Value
-from chomsky_ladder.harness.tables.sheets import Cell, Entry, Sheet, accuracy_sheet, cell_text, spread_text
+from chomsky_ladder.harness.tables.sheets import (
+    Cell,
+    Entry,
+    Sheet,
+    accuracy_sheet,
+    cell_text,
+    in_measure,
+    spread_text,
+    unscaled,
+)
 
 _LEAST = {"mean": "the 95 % interval of our mean", "median": "the range of our seeds", "best": "our best seed"}
 
@@ -70,7 +79,7 @@ def against_sheet(
 
     def shown(task: str, model: str, row: Cell) -> Entry:
         value = paper.of(task, model)
-        ours = "-" if row is None else cell_text(_converted(row, paper))
+        ours = "-" if row is None else cell_text(in_measure(row, paper.measure))
         if value is None:
             return Entry((ours, "paper -"))
         theirs = f"paper {spread_text(value.value, value.spread)}"
@@ -127,14 +136,7 @@ def against_data(table: pd.DataFrame, stats: Sequence[CellStats], paper: Publish
 
 
 def _in_measure(score: float, row: Mapping[str, Any], paper: Published) -> float:
-    """A scaled accuracy as the paper measures: raw is chance and what is above it."""
-    return score if paper.measure == "scaled" else row["s_rand"] + (1 - row["s_rand"]) * score
-
-
-def _converted(row: pd.Series, paper: Published) -> pd.Series:
-    if paper.measure == "scaled" or not row["n"] or row["scaled"] is not True:
-        return row
-    return pd.Series({**row, **{name: _in_measure(row[name], row, paper) for name in ("median", "low", "high")}})
+    return score if paper.measure == "scaled" else unscaled(score, row["s_rand"])
 
 
 def _signed(value: float) -> str:
@@ -174,17 +176,15 @@ def _budgets(table: pd.DataFrame, records: pd.DataFrame, paper: Published) -> st
 
 def _batch(identity: Identity) -> int | None:
     preset = PROTOCOLS.get(identity.protocol_name)
-    return identity.settings.get("train.batch", preset.train["batch"] if preset else None)
+    usual = preset.train_of(identity.task_name, identity.model_name)["batch"] if preset else None
+    return identity.settings.get("train.batch", usual)
 
 
 def _size(identity: Identity, setting: str) -> int | None:
     """Of a model, by the protocol's preset and by what differs from it."""
-    preset, settings = PROTOCOLS.get(identity.protocol_name), {}
-    if preset is not None:
-        of_model = preset.models.get(identity.model_name, {})
-        of_task = preset.tasks.get(identity.task_name, {})
-        settings = {**preset.model, **of_model, **of_task.get("model", {})}
-    return identity.of_model().get(setting, settings.get(setting))
+    preset = PROTOCOLS.get(identity.protocol_name)
+    usual = preset.model_of(identity.task_name, identity.model_name) if preset else {}
+    return identity.of_model().get(setting, usual.get(setting))
 
 
 def _shown(values: Collection[float]) -> str:

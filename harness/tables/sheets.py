@@ -6,16 +6,17 @@ order, the floors below. formats.py writes a sheet as markdown or HTML, latex.py
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
-from chomsky_ladder.harness.config.presets import warning_of
+from chomsky_ladder.harness.config.presets import PROTOCOLS, warning_of
 from chomsky_ladder.harness.stats.cells import SOLVED, least_and_most, median_of
 from chomsky_ladder.harness.stats.view import FLOORS, LEVELS
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 
+Measure = Literal["scaled", "raw"]
 Mark = Literal["", "agrees", "differs", "undecided", "floor"]  # of a published value (harness/stats/equivalence.py)
 SIGNS: dict[Mark, str] = {"agrees": "≈", "differs": "≠", "undecided": "?", "floor": "·"}
 
@@ -62,7 +63,7 @@ Shown = Callable[[str, str, Cell], Entry]  # of a task and a model
 
 def plain_entry(task: str, model: str, row: Cell) -> Entry:
     """Median and range of the seeds, how many of the runs solved the task, and how many did not finish."""
-    return DASH if row is None else Entry((cell_text(row),))
+    return DASH if row is None else Entry((cell_text(in_measure(row, measure_of(row))),))
 
 
 def accuracy_sheet(
@@ -117,14 +118,35 @@ def _lead(table: pd.DataFrame) -> str:
     fresh = table.loc[table["n"].gt(0), "fresh"]
     if len(fresh) and fresh.eq(True).all():
         rates = "; fresh ones, the learning rate of each cell having been chosen on the validation of others"
+    protocol = PROTOCOLS.get(Identity.of(table.iloc[0]).protocol_name)
+    is_raw, solved = (protocol.measure == "raw", protocol.solved) if protocol else (False, SOLVED)
+    kind = "Test accuracy, raw as in the paper" if is_raw else "Scaled test accuracy (0 is chance, 1 perfect)"
+    reports = f" The paper's cells are the {protocol.reports} seed." if protocol and protocol.reports == "best" else ""
     return (
-        "Scaled test accuracy (0 is chance, 1 perfect): median over seeds, [lowest, highest] where they differ, and "
-        f"k/n, how many of the n runs reached {SOLVED:g}{rates}."
+        f"{kind}: median over seeds, [lowest, highest] where they differ, and k/n, how many of the n runs reached "
+        f"{solved:g}{rates}.{reports}"
     )
 
 
 def floor_name(floor: str) -> str:
     return f"floor: {floor.replace('_', ' ')}"
+
+
+def measure_of(row: Mapping[str, Any] | pd.Series) -> Measure:
+    """How its protocol's paper measures, where that is known here."""
+    protocol = PROTOCOLS.get(Identity.of(dict(row)).protocol_name)
+    return protocol.measure if protocol else "scaled"
+
+
+def in_measure(row: pd.Series, measure: Measure) -> pd.Series:
+    """A cell whose scaled accuracies are what a paper shows: raw ones are chance and what is above it."""
+    if measure == "scaled" or not row["n"] or not row["scaled"]:
+        return row
+    return pd.Series({**row, **{name: unscaled(row[name], row["s_rand"]) for name in ("median", "low", "high")}})
+
+
+def unscaled(scaled: float, chance: float) -> float:
+    return chance + (1 - chance) * scaled
 
 
 def cell_text(row: pd.Series) -> str:
@@ -161,7 +183,7 @@ def _floor(table: pd.DataFrame, task: str, floor: str) -> str:
     rows = table[(table["task"] == task) & table["n"].gt(0)]
     if rows.empty:
         return "-"
-    if not rows["scaled"].iloc[0]:
+    if not rows["scaled"].iloc[0] or measure_of(rows.iloc[0]) == "raw":
         return two_digits(rows[floor].iloc[0])
     chance = rows["s_rand"].iloc[0]
     return two_digits((rows[floor].iloc[0] - chance) / (1 - chance))

@@ -78,7 +78,7 @@ def test_reading_commands_read_it_and_leave_it_as_it_was(published: Path, tmp_pa
     assert main(["figures", "--results", "published", "--out", str(tmp_path / "drawn")]) == 0
     assert main(["page", "--results", "published", "--out", str(tmp_path / "page.html")]) == 0
     assert main(["merge", "results", "--dry-run"]) == 0
-    assert "| lstm |" in capsys.readouterr().out and state(published) == before
+    assert "| LSTM |" in capsys.readouterr().out and state(published) == before
     with publishing():
         collect(published)
     assert state(published) != before

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from chomsky_ladder.harness.stats.cell_stats import cell_stats
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.store.record import collect, stored
 from chomsky_ladder.harness.tables.write import markdown
@@ -249,3 +250,18 @@ def test_floors_are_scaled_like_the_cells() -> None:
     assert lines["*floor: content free*"] == ["0.50", "-", "-0.50", ""]
     table = cells(frame(*rows)).set_index("task")
     assert table.loc["a", ["s_rand", "best_constant", "content_free"]].tolist() == [0.2, 0.28, 0.6]
+
+
+def test_a_protocol_says_how_its_paper_measures_and_what_is_solved() -> None:
+    near = {"test": 0.92, "test_scaled": 0.84}
+    assert shown(record(**near))["LSTM"] == ["0.84 0/1", "4.0"]
+    rows = [record(protocol="deepmind", seed=0, **near), record(protocol="deepmind", seed=1, test=0.8, test_scaled=0.6)]
+    lines = shown(*rows)
+    assert lines["LSTM"] == ["0.86 [0.80, 0.92] 1/2", "4.0"]
+    assert lines["*floor: content free*"] == ["0.60", ""]
+    text = markdown(cells(frame(*rows)))
+    assert "raw as in the paper" in text and "The paper's cells are the best seed." in text
+    assert "best seed" not in markdown(cells(frame(record())))
+    (stats,) = cell_stats(frame(*rows))
+    assert (stats.reached.hits, stats.reached.n) == (1, 2)
+    assert [cell_stats(frame(*rows), threshold=0.7)[0].reached.hits] == [1]

@@ -159,3 +159,18 @@ def test_a_file_that_is_none_is_one_line(text: str, says: str, tmp_path: Path) -
         of_file(path)
     with pytest.raises(ValueError, match="there is no file"):
         of_file(tmp_path / "gone.csv")
+
+
+@pytest.mark.parametrize(
+    ("paper", "protocol"), [("grazzi", "grazzi"), ("mamba3", "mamba3"), ("pdssm", "slice"), ("deltaformer", "deepmind")]
+)
+def test_a_paper_is_read_as_its_own_protocol_reports(paper: str, protocol: str) -> None:
+    found, preset = published(paper), PROTOCOLS[protocol]
+    assert (found.measure, found.reports) == (preset.measure, preset.reports)
+    assert found.family[protocol] == preset.version
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_the_versions_of_a_family_are_the_presets(paper: str) -> None:
+    family = published(paper).family
+    assert family == {name: PROTOCOLS[name].version for name in family}
