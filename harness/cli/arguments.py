@@ -5,19 +5,25 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from chomsky_ladder.harness.cli.options import parse, take
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.protocols import WIDTHS, case_of, find_protocol, matched, preset_run
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.config.sizing import parse_count, report, sized
+from chomsky_ladder.harness.train.machine import find_device
+from chomsky_ladder.harness.train.progress import SLOW_ON_A_CPU
 from chomsky_ladder.models.base import ModelConfig
+
+CARRIED = {"cpu": "xlstm_cpu", "cuda": "xlstm_20k"}  # the protocol of a line without one, by the kind of device
 
 
 def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Run, Exec]:
     """TASK MODEL [--protocol NAME] [options of the concrete tree]."""
     rest = list(arguments)
-    protocols = take(rest, "--protocol") or ["xlstm_20k"]
+    protocols = take(rest, "--protocol") or [CARRIED[device_of(rest).type]]
     sizes = take(rest, "--model.params")
     names = [word for word in rest[:2] if not word.startswith("-")]
     if len(names) < 2:
@@ -56,6 +62,24 @@ def trained_as_said(preset: Run, train: Train, model: ModelConfig, words: Sequen
     said = {word.split("=")[0].replace("-", "_") for word in words}
     own = {name: value for name, value in case_of(preset, model).items() if f"__train.{name}" not in said}
     return replaced(train, own, where="train")
+
+
+def device_of(words: Sequence[str]) -> torch.device:
+    """The device a line asks for."""
+    return find_device(["auto", *take(list(words), "--exec.device")][-1])
+
+
+def advice(words: Sequence[str], run: Run, settings: Exec) -> list[str]:
+    """What to tell a person before a run begins: choices that the line left to us, and what they cost here."""
+    on_cpu, said = find_device(settings.device).type == "cpu", []
+    given = {word.split("=")[0] for word in words}
+    if "--protocol" not in given:
+        larger = "--protocol xlstm_20k, 20,000 steps of 256 strings, takes hours here"
+        other = larger if on_cpu else "--protocol NAME for another"
+        said.append(f"protocol {run.protocol}, which {'a CPU' if on_cpu else 'this device'} carries; {other}")
+    if on_cpu and run.train.precision == "bf16" and "--train.precision" not in given:
+        said.append(SLOW_ON_A_CPU)
+    return said
 
 
 def sized_as_asked(model: ModelConfig, sizes: list[str], words: Sequence[str], *, vocab: int) -> ModelConfig:

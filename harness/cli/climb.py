@@ -125,7 +125,7 @@ def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:
     several = f", {duration(seconds / cores)} on {cores} cores (--engine ray)" if cores > 1 else ""
     print(
         f"{label}: {left} of {len(runs)} runs to do, at most {duration(seconds)} one after the other{several}; a run "
-        "stops early once validation stays perfect",
+        "stops early once validation stays perfect. Ctrl-C stops it behind a checkpoint, and the same command goes on",
         file=sys.stderr,
     )
 

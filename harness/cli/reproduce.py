@@ -69,6 +69,7 @@ def _carried_out(source: Path, record: Any, options: ReproduceOptions) -> int:
     from chomsky_ladder.harness.train.distributed import launched
     from chomsky_ladder.harness.train.loop import RunFailed
     from chomsky_ladder.harness.train.machine import find_device
+    from chomsky_ladder.harness.train.progress import GOES_ON
 
     if launched() > 1:
         raise ValueError("torchrun is for `ladder run`: a run is reproduced by one process")
@@ -80,9 +81,10 @@ def _carried_out(source: Path, record: Any, options: ReproduceOptions) -> int:
         lines += [f"pinned to {' '.join(reproducing.kernels_of(record)) or 'plain torch'}"]
         print("\n".join(lines), file=sys.stderr)
     with nullcontext(options.keep) if options.keep else TemporaryDirectory(prefix="ladder-reproduce-") as place:
+        stopping = GOES_ON if options.keep else "what is stopped is lost, unless --keep FOLDER says where it is kept"
         settings = reproducing.settings_of(record, source, results=Path(place), device=options.device)
         try:
-            found = reproducing.again(record, run, source, settings, quiet=options.quiet)
+            found = reproducing.again(record, run, source, settings, quiet=options.quiet, stopping=stopping)
         except Busy as busy:
             raise ValueError(str(busy)) from None
         except RunFailed as failed:

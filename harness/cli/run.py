@@ -3,10 +3,11 @@
 import sys
 
 from chomsky_ladder.harness.cli import describe
-from chomsky_ladder.harness.cli.arguments import parse_run
+from chomsky_ladder.harness.cli.arguments import advice, parse_run
 from chomsky_ladder.harness.cli.options import take_flag
 from chomsky_ladder.harness.cli.say import print_json
 from chomsky_ladder.harness.store.folder import Busy
+from chomsky_ladder.harness.store.places import refuse_unwritable
 from chomsky_ladder.harness.train.distributed import PeerLost, launched_rank
 from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.harness.train.machine import find_device
@@ -17,6 +18,10 @@ def run(words: list[str]) -> int:
     as_json, quiet = take_flag(words, "--json"), take_flag(words, "--quiet")
     cell, settings = parse_run(words)
     demand(settings.backend, model=cell.model.name, device=find_device(settings.device))
+    if launched_rank() == 0 and not quiet:
+        refuse_unwritable(settings.results)  # before anything is said
+        for line in advice(words, cell, settings):
+            print(line, file=sys.stderr)
     try:
         result = execute(cell, settings, quiet=quiet)
     except Busy as busy:

@@ -22,8 +22,10 @@ from typing import Self, TextIO
 
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.sweep.engines.base import Fate, Job
+from chomsky_ladder.harness.train.progress import LONG
 
 _TERMINAL_EVERY, _LOG_EVERY = 0.5, 30.0
+_TOLD_AFTER = 20.0  # seconds whose pace an expectation goes by
 _LOGGED = 8  # packs under way that a log file has a line each of
 _TAIL = 8192  # bytes of metrics.jsonl: more than what a validation and its neighbours take
 _REMEMBERED = 20  # changes of the step that the rate is over
@@ -41,6 +43,7 @@ class Live:
         expected: Mapping[str, float],
         stream: TextIO | None = None,
         quiet: bool = False,
+        stopping: str = "",
     ) -> None:
         self._stream, self._quiet = stream or sys.stderr, quiet
         self._terminal = self._stream.isatty()
@@ -53,6 +56,8 @@ class Live:
         self._lock, self._over = threading.RLock(), threading.Event()
         self._thread = threading.Thread(target=self._keep_showing, daemon=True)
         self._start = time.monotonic()
+        is_planned = all(run.run_id in expected for job in jobs for run in job.runs)  # then that was told before
+        self._stopping, self._told = stopping, is_planned or not stopping
 
     def __enter__(self) -> Self:
         if not self._quiet:
@@ -113,6 +118,7 @@ class Live:
             shown = rows[: max(1, lines - 2)]
             for row in shown:
                 row.look(now)
+            self._tell(now)
             frame = [self._overall(now, columns), *(row.line(now, columns) for row in shown)]
             if len(rows) > len(shown):
                 frame.append(f"and {len(rows) - len(shown)} more")
@@ -121,15 +127,28 @@ class Live:
             else:
                 self.say("\n".join(frame))
 
-    def _overall(self, now: float, columns: int) -> str:
+    def _seconds_left(self, now: float) -> float | None:
+        """At the pace so far."""
         under_way = [(self._weights[number] / row.total, row) for number, row in self._rows.items()]
         left = self._left - sum(weight * row.step for weight, row in under_way)
         passed = self._passed + sum(weight * (row.step - (row.start or 0)) for weight, row in under_way)
-        spent = now - self._start
+        return (now - self._start) * left / passed if passed > 0 else None
+
+    def _tell(self, now: float) -> None:
+        """Once, in a line that stays: what to expect, if it is long, and how to stop it."""
+        left = self._seconds_left(now)
+        if self._told or left is None or now - self._start < _TOLD_AFTER:
+            return
+        self._told = True
+        if left >= LONG:
+            self.say(f"expected: about {duration(left)} more, at the pace of the first steps; {self._stopping}")
+
+    def _overall(self, now: float, columns: int) -> str:
+        left = self._seconds_left(now)
         words = [f"{self._done}/{self._runs} runs"]
         words += [f"{self._failed} failed"] if self._failed else []
         words += [f"{len(self._rows)} packs under way"] if not self._terminal else []
-        words += [f"{duration(spent * left / passed)} left"] if passed > 0 else []
+        words += [f"{duration(left)} left"] if left is not None else []
         text = "  ".join(words)
         if not self._terminal:
             return text

@@ -26,6 +26,7 @@ from chomsky_ladder.harness.sweep.live import Live, duration
 from chomsky_ladder.harness.sweep.plan import LARGEST_PACK, pack_size, packs
 from chomsky_ladder.harness.train.distributed import launched
 from chomsky_ladder.harness.train.machine import find_device
+from chomsky_ladder.harness.train.progress import LONG, SLOW_ON_A_CPU
 from chomsky_ladder.harness.train.steps import capturable
 from chomsky_ladder.models.kernels.choose import demand
 
@@ -96,11 +97,13 @@ def carry_out(
     if jobs:
         with chosen.open(settings, options) as crew:
             if not quiet:
-                print(_expectation(todo, settings.results, crew.workers), file=sys.stderr)
-            _train(jobs, crew, settings.results, report, quiet=quiet)
+                said = [_expectation(todo, settings.results, crew.workers, again)]
+                said += [SLOW_ON_A_CPU] if chosen.is_here(options) and _is_slow(todo, settings) else []
+                print("\n".join(said), file=sys.stderr)
+            _train(jobs, crew, settings.results, report, quiet=quiet, again=again)
             held = [run for run in todo if run.run_id in report.of("held")]
             if held:  # its holder may be done by now, or dead
-                _train(_jobs(held, size), crew, settings.results, report, quiet=quiet)
+                _train(_jobs(held, size), crew, settings.results, report, quiet=quiet, again=again)
     report.done = len(runs) - len(_without_result(todo, settings.results))
     report.seconds = time.monotonic() - start
     if jobs and not quiet:
@@ -153,11 +156,11 @@ def _jobs(runs: Sequence[Run], size: PackSize) -> list[Job]:
     return [Job(number, tuple(group)) for number, group in enumerate(packs(runs, size=size), start=1)]
 
 
-def _train(jobs: Sequence[Job], crew: Crew, results: Path, report: Report, *, quiet: bool) -> None:
+def _train(jobs: Sequence[Job], crew: Crew, results: Path, report: Report, *, quiet: bool, again: str) -> None:
     """Let the engine train the packs, and show it."""
     expected = _expected(results)
     with (
-        Live(jobs, results, runs=report.runs, expected=expected, quiet=quiet) as live,
+        Live(jobs, results, runs=report.runs, expected=expected, quiet=quiet, stopping=_stopping(again)) as live,
         closing(crew.events(jobs)) as events,
     ):
         for event in events:
@@ -184,13 +187,23 @@ def _expected(results: Path) -> dict[str, float]:
     return json.loads(file.read_text()) if file.exists() else {}
 
 
-def _expectation(todo: Sequence[Run], results: Path, workers: int) -> str:
+def _stopping(again: str) -> str:
+    """How what takes long is stopped without a loss."""
+    return f"Ctrl-C stops it behind its checkpoints; to go on: {again}"
+
+
+def _is_slow(todo: Sequence[Run], settings: Exec) -> bool:
+    return find_device(settings.device).type == "cpu" and any(run.train.precision == "bf16" for run in todo)
+
+
+def _expectation(todo: Sequence[Run], results: Path, workers: int, again: str) -> str:
     known = _expected(results)
     seconds = [known[run.run_id] for run in todo if run.run_id in known]
     at_once = f" on {workers} workers" if workers > 1 else ""
     if len(seconds) == len(todo):
-        return f"expected: about {duration(sum(seconds) / workers)}{at_once}"
-    return f"the time it will take{at_once} is not known: `ladder plan SCRIPT` measures it"
+        stopping = f"; {_stopping(again)}" if sum(seconds) / workers >= LONG else ""
+        return f"expected: about {duration(sum(seconds) / workers)}{at_once}{stopping}"
+    return f"the time it will take{at_once} is not known: the first steps will tell, `ladder plan SCRIPT` measures it"
 
 
 def _summary(report: Report, again: str) -> Iterator[str]:

@@ -11,8 +11,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -35,7 +36,7 @@ from chomsky_ladder.harness.train.distributed import (
 )
 from chomsky_ladder.harness.train.machine import find_device, numerics, pinned, provenance
 from chomsky_ladder.harness.train.member import Member
-from chomsky_ladder.harness.train.progress import Progress
+from chomsky_ladder.harness.train.progress import GOES_ON, Progress
 from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
 from chomsky_ladder.harness.train.steps import capturable, stepper
 from chomsky_ladder.models.kernels.choose import demand
@@ -46,19 +47,25 @@ class RunFailed(Exception):
 
 
 Outcome = dict[str, Any] | Busy | RunFailed
+Shown = Callable[[int], Progress]
 
 
-def execute(run: Run, settings: Exec, *, quiet: bool = False, label: str = "") -> dict[str, Any]:
+def execute(
+    run: Run, settings: Exec, *, quiet: bool = False, label: str = "", stopping: str = GOES_ON
+) -> dict[str, Any]:
     """Train and score a run, or go on with it; the result of one that is done is returned as it stands."""
     with joined(run, settings) as settings:
         quiet |= not is_first()
-        (outcome,) = execute_together([run], settings, quiet=quiet, label=label or run.run_id)
+        shown = {"quiet": quiet, "label": label or run.run_id, "stopping": stopping}
+        (outcome,) = execute_together([run], settings, **shown)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
 
-def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False, label: str = "pack") -> list[Outcome]:
+def execute_together(
+    runs: Sequence[Run], settings: Exec, *, quiet: bool = False, label: str = "pack", stopping: str = GOES_ON
+) -> list[Outcome]:
     """`execute` of runs that make a pack (harness/train/pack.py), trained as one: what became of each.
 
     A pack that breaks is tried again in halves, so that what is wrong with one run is that run's alone.
@@ -93,7 +100,8 @@ def execute_together(runs: Sequence[Run], settings: Exec, *, quiet: bool = False
         tracked = mirrored(copied, settings.results, mode=settings.wandb, group=settings.wandb_group)
         with pinned(settings.threads), listening() as asked, tracked:
             asked = agreed(asked)
-            outcomes |= _trained(members, settings, device, asked, quiet=quiet, label=label)
+            shown = partial(Progress, label, quiet=quiet, stopping=stopping)
+            outcomes |= _trained(members, settings, device, asked, shown=shown, label=label)
     return [outcomes[run.run_id] for run in runs]
 
 
@@ -127,7 +135,7 @@ def _step_of(content: dict[str, Any] | None) -> int:
 
 
 def _trained(
-    members: Sequence[Member], settings: Exec, device: torch.device, asked: Asked, *, quiet: bool, label: str
+    members: Sequence[Member], settings: Exec, device: torch.device, asked: Asked, *, shown: Shown, label: str
 ) -> dict[str, Outcome]:
     """What became of each member of a pack, by its id."""
     outcomes: dict[str, Outcome] = {}
@@ -136,7 +144,7 @@ def _trained(
         group = waiting.pop(0)
         parts = 1
         try:
-            Loop(group, settings, device, asked).go(Progress(label, group[0].run.train.steps, quiet=quiet))
+            Loop(group, settings, device, asked).go(shown(group[0].run.train.steps))
         except Exception as error:
             if len(group) == 1:
                 (member,) = group

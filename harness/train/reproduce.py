@@ -110,7 +110,9 @@ def only_kernels(names: Collection[str]) -> Iterator[None]:
         KERNELS[:] = before
 
 
-def again(record: Record, run: Run, source: Path, settings: Exec, *, quiet: bool = False) -> Comparison:
+def again(
+    record: Record, run: Run, source: Path, settings: Exec, *, quiet: bool = False, stopping: str = ""
+) -> Comparison:
     """Train and score the run in the folder of `settings`; `source` is the results folder of the record."""
     then = validations(source, run.run_id)
     if run.train.base:  # whose weights it adapts: they are only read
@@ -120,7 +122,7 @@ def again(record: Record, run: Run, source: Path, settings: Exec, *, quiet: bool
         if not place.exists():
             place.symlink_to(base.resolve())
     with only_kernels({*kernels_of(record), settings.backend}):
-        result = execute(run, settings, quiet=quiet)
+        result = execute(run, settings, quiet=quiet, stopping=stopping)
     now = Record.of(RunFolder(settings.results, run.run_id))
     assert now is not None, "a run that was executed has a result"
     now.fingerprint = fingerprint({**result["numerics"], "kernels": _able()})  # as without the pinning

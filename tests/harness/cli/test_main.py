@@ -242,6 +242,32 @@ def test_a_results_folder_that_is_a_file(tmp_path: Path, capsys: Capture) -> Non
     assert "cannot write results to" in mistake(capsys, "run", "parity", "lstm", *SMALL, "--exec.results", str(place))
 
 
+def test_a_run_without_a_protocol_has_the_one_that_a_cpu_carries(tmp_path: Path, capsys: Capture) -> None:
+    words = ["run", "parity", "lstm", *SMALL, "--exec.results", str(tmp_path)]
+    assert cli.main([*words, "--exec.device", "cpu", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["protocol_name"] == "xlstm_cpu"
+    told = (
+        "protocol xlstm_cpu, which a CPU carries; --protocol xlstm_20k, 20,000 steps of 256 strings, takes hours here"
+    )
+    assert said.err.splitlines()[0] == told
+    for quiet in (["--quiet"], ["--protocol", "quick"]):
+        assert cli.main([*words, *quiet]) == 0
+        assert "which a CPU carries" not in capsys.readouterr().err
+
+
+def test_bf16_on_a_cpu_is_advised_against_where_nobody_chose_it(tmp_path: Path, capsys: Capture) -> None:
+    small = [word for word in SMALL if word not in ("--train.precision", "fp32")]
+    words = ["run", "parity", "lstm", *small, "--exec.results", str(tmp_path), "--exec.device", "cpu", "--protocol"]
+    for rest, is_told in (
+        (["xlstm_20k"], True),
+        (["xlstm_20k", "--train.precision", "bf16"], False),
+        (["quick"], False),
+    ):
+        assert cli.main([*words, *rest]) == 0
+        assert ("--train.precision fp32 is faster, and another run" in capsys.readouterr().err) == is_told
+
+
 def test_two_plugins_of_one_name(tmp_path: Path, capsys: Capture) -> None:
     text = Path(all_models()["lstm"][0].__module__.replace(".", "/") + ".py")
     source = (Path(__file__).parents[3] / text).read_text()

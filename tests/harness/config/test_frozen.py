@@ -131,7 +131,18 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     header = json.loads(capsys.readouterr().out)
     assert header == json.loads(out.read_text().splitlines()[0])
     assert len(out.read_text().splitlines()) == 41
-    words = ["--eval.file", str(out), "--train.steps", "2", "--train.batch", "4", "--eval.validation", "8"]
+    words = [
+        "--protocol",
+        "xlstm_20k",
+        "--eval.file",
+        str(out),
+        "--train.steps",
+        "2",
+        "--train.batch",
+        "4",
+        "--eval.validation",
+        "8",
+    ]
     small = ["--model.d-model", "8", "--eval.every", "0", "--eval.extrapolate", "30", "--eval.extrapolation", "4"]
     results = ["--exec.results", str(tmp_path), "--exec.device", "cpu", "--quiet", "--json"]
     assert main(["run", "parity", "lstm", *words, *small, *results]) == 0

@@ -233,6 +233,29 @@ def test_expected_seconds_weigh_the_time_left(tmp_path: Path, clock: Clock) -> N
     assert "3m00s left" in stream.screen[0]  # 10 s took 20, so 90 will take 180
 
 
+def test_what_takes_long_says_so_once(tmp_path: Path, clock: Clock) -> None:
+    jobs = [job(1), job(2)]
+    for passed, says in ((20, ["expected: about 33m00s more, at the pace of the first steps; stop so"]), (200, [])):
+        stream, results = io.StringIO(), tmp_path / str(passed)
+        shown = Live(jobs, results, runs=2, expected={}, stream=stream, stopping="stop so")
+        shown.started(jobs[0])
+        shown.show()  # nothing is known yet
+        clock.now += 10
+        shown.show()  # nor is it by then
+        log(results, jobs[0], {"step": passed, "loss": 0.7})
+        clock.now += 9
+        shown.show()  # too early to say
+        for _ in range(2):
+            clock.now += 1
+            shown.show()
+        assert [line for line in stream.getvalue().splitlines() if "expected" in line] == says
+    stream, known = io.StringIO(), {each.runs[0].run_id: 9000.0 for each in jobs}
+    shown = Live(jobs, tmp_path / "20", runs=2, expected=known, stream=stream, stopping="stop so")
+    clock.now += 60
+    shown.show()
+    assert "expected" not in stream.getvalue(), "the plan has said it"
+
+
 def test_a_log_file_has_plain_lines(tmp_path: Path, clock: Clock) -> None:
     jobs, stream = [job(1), job(2, count=3), job(3)], io.StringIO()
     shown = display(jobs, tmp_path, stream)

@@ -62,7 +62,8 @@ def test_the_plan_comes_first(tmp_path: Path, monkeypatch: Patch, capsys: Captur
     sweep(runs, settings)
     said = lines(capsys)
     assert said[0] == "4 runs: 1 done, 3 to do: 1 to resume, 2 to start"
-    assert said[1] == "the time it will take is not known: `ladder plan SCRIPT` measures it"
+    unknown = "the time it will take is not known: the first steps will tell, `ladder plan SCRIPT` measures it"
+    assert said[1] == unknown
     assert [line.split("  ")[0] for line in said[2:5]] == [f"[{i}/3] {runs[i].run_id}" for i in (1, 2, 3)]
     assert said[5].startswith("4 runs: 4 done; this took ") and len(said) == 6
     sweep(runs, settings)
@@ -73,7 +74,14 @@ def test_the_expected_time_is_that_of_the_plan(tmp_path: Path, capsys: Capture) 
     runs, settings = [cell(seed=seed) for seed in range(2)], settings_at(tmp_path)
     (tmp_path / "plan.json").write_text(json.dumps({runs[0].run_id: 4000.0, runs[1].run_id: 200.0, "another": 9.0}))
     sweep(runs, settings)
-    assert lines(capsys)[1] == "expected: about 1h10m"
+    stopping = "; Ctrl-C stops it behind its checkpoints; to go on: start the same sweep again"
+    assert lines(capsys)[1] == f"expected: about 1h10m{stopping}"
+
+
+def test_a_sweep_in_bf16_on_a_cpu_is_told_what_it_costs(tmp_path: Path, capsys: Capture) -> None:
+    run, settings = cell(seed=0), settings_at(tmp_path)
+    sweep([replace(run, train=replace(run.train, precision="bf16"))], replace(settings, device="cpu"))
+    assert lines(capsys)[2].endswith("--train.precision fp32 is faster, and another run")
 
 
 def test_what_fails_stops_no_other_and_is_said_at_the_end(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:

@@ -95,6 +95,35 @@ def test_a_short_run_leaves_one_line_in_a_log_file(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
+def test_what_takes_long_says_so_once_the_first_steps_tell(terminal: bool, clock: Clock) -> None:
+    stream = Stream(terminal=terminal)
+    shown = Progress("a-run", 2000, stream=stream)
+    shown.update(1)
+    clock.now += 9.0
+    shown.update(9)
+    assert "expected" not in stream.getvalue()  # too early to say
+    clock.now += 1.0
+    shown.update(11)
+    told = "expected: about 33m09s to the last step; Ctrl-C stops it behind a checkpoint, and the same command goes on"
+    assert [line for line in stream.screen if "expected" in line] == [f"{told} from there"]  # and it stays
+    clock.now += 100.0
+    shown.update(20)
+    shown.close("done")
+    assert sum("expected" in line for line in stream.screen) == 1 and stream.screen[-2:] == ["a-run  done", ""]
+
+
+def test_what_does_not_take_long_does_not(clock: Clock) -> None:
+    for steps, stopping in ((500, "stop so"), (2000, "")):
+        stream = Stream(terminal=False)
+        run_to_the_end(
+            Progress("a-run", steps, stream=stream, stopping=stopping), clock, steps=steps, seconds_a_step=1.0
+        )
+        assert [line for line in stream.screen if "expected" in line] == (
+            [] if stopping else ["expected: about 33m10s to the last step"]
+        )
+
+
+@pytest.mark.parametrize("terminal", [True, False])
 def test_quiet_is_silent(terminal: bool, clock: Clock) -> None:
     stream = Stream(terminal=terminal)
     run_to_the_end(Progress("a-run", 9, stream=stream, quiet=True), clock, steps=9, seconds_a_step=60.0)
