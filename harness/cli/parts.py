@@ -7,6 +7,7 @@ from pathlib import Path
 from chomsky_ladder.harness.cli import describe
 from chomsky_ladder.harness.cli.arguments import sized_as_asked
 from chomsky_ladder.harness.cli.options import name_first, parse, take
+from chomsky_ladder.harness.cli.protocols import describe_protocol
 from chomsky_ladder.harness.cli.say import columns, print_json
 from chomsky_ladder.harness.config.registry import find_part, find_task
 from chomsky_ladder.harness.conform import suite as conformance
@@ -17,14 +18,19 @@ from chomsky_ladder.tasks.base import Task
 
 @dataclass
 class DescribeOptions:
-    """A task with a worked example and its floors, or a model with its size; and every setting."""
+    """A task with a worked example and its floors, or a model with its size; and every setting.
+
+    With --protocol NAME in place of a name: where a protocol comes from, how its paper reports, and what it sets.
+    """
 
     json: bool = False
     """Print JSON."""
 
 
 def describe_part(words: list[str]) -> int:
-    name = name_first(words, "ladder describe needs the NAME of a task or model")
+    if protocols := take(words, "--protocol"):
+        return describe_protocol(protocols[-1], words, DescribeOptions)
+    name = name_first(words, "ladder describe needs the NAME of a task or model, or --protocol NAME")
     kind, cls = find_part(name)
     sizes = take(words, "--model.params") if kind == "model" else []
     options = parse(with_part(DescribeOptions, kind, cls()), words, prog=f"ladder describe {name}")

@@ -137,7 +137,7 @@ def _table(number: int, sheet: Sheet, start: int) -> str:
     for row, model in enumerate(sheet.models):
         cells = [place.get((model, task)) for task in sheet.tasks]
         values = [_UNMEASURED if i is None else _cell(sheet.cells[i], start + i) for i in cells]
-        body.append(line(_named(named["model", model]), values, f' data-row="{row}"'))
+        body.append(line(_titled(sheet, model), values, f' data-row="{row}"'))
     firsts = one_a_task(sheet.cells)
     means = {(cell.stats.task, floor): cell.scaled(cell.runs[0][floor]) for cell in firsts for floor in FLOORS}
     floors = []
@@ -215,6 +215,12 @@ def _box(level: str) -> str:
         f'<label class="{level_class(level)}"><input type="checkbox" value="{escape(level)}" checked>'
         f'<span class="badge">{escape(class_name(level))}</span></label>\n'
     )
+
+
+def _titled(sheet: Sheet, model: str) -> str:
+    """A model by its title, with its label for who points at it."""
+    title = next(cell.stats.title for cell in sheet.cells if cell.stats.model == model)
+    return f'<bdi title="{escape(model)}">{escape(title).replace("_", "_<wbr>")}</bdi>'
 
 
 def _named(label: Label) -> str:

@@ -89,8 +89,8 @@ def test_a_table_says_what_the_records_say() -> None:
     bands, tasks, *rows = found.tables[0]
     assert bands == ["Model", "regular", "context-sensitive"] and tasks == ["parity", "bucket_sort"]
     assert rows == [
-        ["lstm", "0.55 [0.50, 0.60] 0/2", "–not measured"],
-        ["mamba", "0.00 0/2, 1 diverged", "none of 1 finished"],
+        ["LSTM", "0.55 [0.50, 0.60] 0/2", "–not measured"],
+        ["Mamba", "0.00 0/2, 1 diverged", "none of 1 finished"],
         ["floor: best constant", "0.10", "–not measured"],
         ["floor: content free", "0.20", "–not measured"],
     ]
@@ -111,7 +111,7 @@ def lstm_runs(rate: float) -> list[str]:
 def test_protocols_have_tables_of_their_own_and_raw_accuracy_is_called_raw() -> None:
     records = frame(record(), record(protocol="slice (train.steps=9)", test_scaled=None, test=0.25))
     found = Page(page(records))
-    assert [table[2] for table in found.tables] == [["lstm", "0.25 0/1"], ["lstm", "0.80 0/1"]]
+    assert [table[2] for table in found.tables] == [["LSTM", "0.25 0/1"], ["LSTM", "0.80 0/1"]]
     assert [table[1] for table in found.tables] == [["parityraw"], ["parity"]]
     assert found.data["cells"][0]["chance"] == 0.0
     assert [own["label"] for own in found.data["protocols"]] == ["slice (train.steps=9)", "xlstm"]
