@@ -29,9 +29,22 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+_thaw, _thawed = gc.unfreeze, []
+
+
+def _noted() -> None:
+    """A measurement of speed thaws all; counting what is frozen, to see whether one did, would take .1 s a test."""
+    _thaw()
+    _thawed.append(True)
+
+
+gc.unfreeze = _noted
+
+
 def pytest_runtest_setup() -> None:
     """What is imported and collected stays: a look through it takes .3 s, and some packages look often."""
-    if not gc.get_freeze_count():  # a measurement of speed thaws all
+    if _thawed:
+        _thawed.clear()
         gc.freeze()
 
 
