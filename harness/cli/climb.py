@@ -19,8 +19,9 @@ CLIMB = "climb-v1"
 class ClimbOptions:
     """Train and score a model on every rung of a climb, at every rate with every seed, and write its report card.
 
-    What is done is not done again, and what was stopped goes on. The card is printed and written to
-    RESULTS/climb/MODEL/ as Markdown, HTML, PNG and JSON. --all climbs with every model of the reference table in turn.
+    What is done is not done again, here or in the published records, and what was stopped goes on. The card is printed
+    and written to RESULTS/climb/MODEL/ as Markdown, HTML, PNG and JSON. --all climbs with every model of the reference
+    table in turn.
     """
 
     exec: Exec = field(default_factory=Exec)
@@ -32,6 +33,8 @@ class ClimbOptions:
     """Reference rows that stand beside the model, by name or label; its two nearest unless said otherwise."""
     reference: Path | None = None
     """records.csv with the reference rows; that of the results folder and the published one unless said otherwise."""
+    again: bool = False
+    """Train also what is on record elsewhere: published runs count as done unless this is said."""
     engine: str = "serial"
     """serial, ray (as many packs at once as a machine or a cluster takes) or a plugin's; `--engine ray --help`."""
     plan: bool = False
@@ -101,6 +104,8 @@ def _climb(model: Any, options: Any, engine: Any) -> int:
     settings = replace(options.exec, wandb_group=options.exec.wandb_group or f"climb {label}")
     code = 0
     if not options.card:
+        if not options.again:
+            runs = _not_recorded(label, runs, records, settings.results)
         todo = left_of(runs, settings.results)
         if todo and not (options.quiet and not options.plan):
             _say_plan(label, runs, settings)
@@ -110,6 +115,17 @@ def _climb(model: Any, options: Any, engine: Any) -> int:
         code = 0 if report.complete else 1
         records, reference = _reference(options)
     return max(code, _show(label, model, records, reference, options))
+
+
+def _not_recorded(label: str, runs: list[Any], records: Any, results: Path) -> list[Any]:
+    """The runs without those that are on record elsewhere, which is said."""
+    from chomsky_ladder.harness.sweep.sweep import left_of
+
+    done = set(records.loc[records["status"] == "done", "run_id"]) if len(records) else set()
+    elsewhere = {run.run_id for run in left_of(runs, results)} & done
+    if elsewhere:
+        print(f"{label}: {len(elsewhere)} of {len(runs)} runs are on record; --again trains them here", file=sys.stderr)
+    return [run for run in runs if run.run_id not in elsewhere]
 
 
 def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:

@@ -108,6 +108,20 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     assert main([*command, "--plugin", str(plugin), "--exec.results", str(tmp_path / "again"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run_id"] == run_id
 
+    on_record = [
+        *words[:6],
+        "--reference",
+        str(tmp_path / "records.csv"),
+        "--exec.results",
+        str(tmp_path / "elsewhere"),
+    ]
+    assert main([*on_record, "--json"]) == 0
+    said = capsys.readouterr()
+    assert "plain_mean: 4 of 4 runs are on record; --again trains them here" in said.err
+    assert json.loads(said.out)["rows"] == card["rows"] and not list(tmp_path.glob("elsewhere/runs/*"))
+    assert main([*on_record, "--again", "--plan"]) == 0
+    assert "4 of 4 runs to do, at most " in capsys.readouterr().err
+
 
 def _no_records(folder: Path) -> Path:
     path = folder / "none.csv"
