@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from chomsky_ladder.harness.tables.published import Published
+    from chomsky_ladder.harness.tables.write import Format
 
-_KINDS = {".txt": "text", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".html": "html"}
+_KINDS: dict[str, "Format"] = {".txt": "text", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".html": "html"}
 
 
 @dataclass

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from chomsky_ladder.harness.stats.cells import has_solved, least_and_most, median_of, placed, tabled
+from chomsky_ladder.harness.stats.cells import has_solved, median_of, placed, tabled
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 
@@ -88,8 +88,9 @@ class CellStats:
         return median_of(self.scores)
 
     @property
-    def range(self) -> tuple[float | None, float | None]:
-        return least_and_most(self.scores)
+    def range(self) -> tuple[float, float]:
+        """The least and the greatest score; of a cell in which a seed finished."""
+        return min(self.scores), max(self.scores)
 
     @property
     def best_seed(self) -> int | None:

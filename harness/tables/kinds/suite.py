@@ -127,9 +127,9 @@ def suite(records: pd.DataFrame) -> Made:
     )
     rows = [_row(models[m], first, name, getattr(overall[m], name)) for m in order for name in MEASURES]
     for m in order:
-        own, n = shares[m], len(TAUS)
-        bands = zip(TAUS, own.share, own.low or (None,) * n, own.high or (None,) * n, strict=True)
-        rows += [_row(models[m], first, "profile", Estimate(*band), tau=tau) for tau, *band in bands]
+        own, nothing = shares[m], (None,) * len(TAUS)
+        for tau, share, low, high in zip(TAUS, own.share, own.low or nothing, own.high or nothing, strict=True):
+            rows.append(_row(models[m], first, "profile", Estimate(share, low, high), tau=tau))
     rows += [_row(models[a], first, "improvement", estimate, over=b) for (a, b), estimate in over.items()]
     return Made(sheets, pd.DataFrame(rows, columns=list(_COLUMNS)))
 
