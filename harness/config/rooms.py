@@ -23,6 +23,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from chomsky_ladder.harness.config.origin import origin
+
 _problems: list[str] = []
 
 
@@ -147,6 +149,8 @@ def _import(run: Callable[[], object]) -> str:
         for entries, before in registered:
             for entry in entries[len(before) :]:
                 _usable(entry)
+                if isinstance(entry, type):
+                    origin(entry)  # hashed as it is imported: its file may be edited while this process runs
     except (Exception, SystemExit) as error:  # a plugin may break in any way, and must not take the others with it
         for entries, before in registered:
             entries[:] = before
