@@ -4,6 +4,9 @@ An installed package announces its modules by the entry points `ladder.tasks`, `
 `load_plugin` takes a module's name or a file's path, and such a module may bring things of every kind.
 """
 
+import sys
+from collections.abc import Collection, Iterator
+
 from chomsky_ladder.harness.config import rooms
 from chomsky_ladder.harness.config.rooms import did_you_mean, open_room
 from chomsky_ladder.models.base import MODELS, ModelConfig
@@ -28,13 +31,29 @@ def load_plugin(path_or_module: str) -> None:
 
 
 def find_task(name: str) -> type[Task]:
-    discover()
+    _refuse_unregistered(name, all_tasks(), Task)
     return _TASKS.find(name)
 
 
 def find_model(name: str) -> type[ModelConfig]:
-    discover()
+    _refuse_unregistered(name, all_models(), ModelConfig)
     return _MODELS.find(name)
+
+
+def _refuse_unregistered(name: str, known: Collection[str], base: type) -> None:
+    """Say so where a class has the name that is asked for, and nothing registers it."""
+    if name in known:
+        return
+    for cls in _below(base):
+        stands = getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls  # its module has imported
+        if stands and vars(cls).get("name") == name:
+            raise ValueError(f"{cls.__name__} is called {name!r} but not registered: put @register on it")
+
+
+def _below(cls: type) -> Iterator[type]:
+    for inner in cls.__subclasses__():
+        yield inner
+        yield from _below(inner)
 
 
 def find_part(name: str) -> tuple[str, type[Task] | type[ModelConfig]]:
@@ -43,6 +62,8 @@ def find_part(name: str) -> tuple[str, type[Task] | type[ModelConfig]]:
         return "task", find_task(name)
     if name in all_models():
         return "model", find_model(name)
+    for base in (Task, ModelConfig):
+        _refuse_unregistered(name, (), base)
     known = [*all_tasks(), *all_models()]
     hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}"
     raise ValueError(f"unknown task or model {name!r}{hint}")

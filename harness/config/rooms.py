@@ -23,6 +23,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from chomsky_ladder.harness.config.origin import is_ours, origin
+
 _problems: list[str] = []
 
 
@@ -51,8 +53,9 @@ class Room:
         return sorted(self.by_name())
 
     def all(self) -> list[Any]:
-        """Everything whose name nothing else claims, by name."""
-        return [claims[0] for _, claims in sorted(self.by_name().items()) if len(claims) == 1]
+        """Everything whose name nothing else claims, or that is ours, by name."""
+        settled = (_settled(claims) for _, claims in sorted(self.by_name().items()))
+        return [entry for entry in settled if entry is not None]
 
     def by_name(self) -> dict[str, list[Any]]:
         """name -> what claims it; one, unless there is a conflict. Imported again from its file it replaces itself."""
@@ -70,15 +73,23 @@ class Room:
             hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}"
             broken = "".join(f" ({problem})" for problem in _problems if re.search(rf"\b{re.escape(name)}\b", problem))
             raise ValueError(f"unknown {self.what} {name!r}{hint}{broken}")
-        if len(registry[name]) > 1:
+        entry = _settled(registry[name])
+        if entry is None:
             raise ValueError(self._conflict(name, registry[name]))
-        return registry[name][0]
+        return entry
 
     def conflicts(self) -> list[str]:
         return [self._conflict(name, claims) for name, claims in self.by_name().items() if len(claims) > 1]
 
     def _conflict(self, name: str, claims: list[Any]) -> str:
-        return f"{len(claims)} {self.what}s are called {name!r}: {' and '.join(map(_file, claims))}"
+        said = f"{len(claims)} {self.what}s are called {name!r}: {' and '.join(map(_file, claims))}"
+        return said if _settled(claims) is None else f"{said}; ours is taken, call the other otherwise"
+
+
+def _settled(claims: list[Any]) -> Any:
+    """What a name means: what alone claims it, or the one of ours among those that do; None: nobody can say."""
+    ours = [entry for entry in claims if is_ours(_module(entry))]
+    return claims[0] if len(claims) == 1 else ours[0] if len(ours) == 1 else None
 
 
 _rooms: list[Room] = []
@@ -111,9 +122,22 @@ def load(path_or_module: str) -> None:
     is_file = path.suffix == ".py" or path.is_file()
     if is_file and not path.is_file():
         raise ValueError(f"no such plugin file: {path}")
+    before = [(room, list(room.entries)) for room in _rooms]
     error = _import(lambda: _import_file(path) if is_file else importlib.import_module(path_or_module))
     if error:
+        sys.modules.pop(_module_name(path), None)
         raise ValueError(f"plugin {path_or_module} does not import: {error}")
+    for room, entries in before:
+        for entry in room.entries[len(entries) :] if room.group in _explored else ():
+            found = _settled(room.by_name()[entry.name])
+            if found is not None and is_ours(_module(found)) and not is_ours(_module(entry)):
+                for each, were in before:
+                    each.entries[:] = were
+                sys.modules.pop(_module_name(path), None)
+                raise ValueError(
+                    f"plugin {path_or_module}: there is a {room.what} {entry.name!r} here already, which is taken: "
+                    "call yours otherwise"
+                )
 
 
 def problems() -> list[str]:
@@ -129,8 +153,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
+def _module_name(path: Path) -> str:
+    """Of a plugin's file, whatever else has its stem."""
+    return "ladder_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
+
+
 def _import_file(path: Path) -> None:
-    name = "ladder_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
+    name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
@@ -147,6 +176,8 @@ def _import(run: Callable[[], object]) -> str:
         for entries, before in registered:
             for entry in entries[len(before) :]:
                 _usable(entry)
+                if isinstance(entry, type):
+                    origin(entry)  # hashed as it is imported: its file may be edited while this process runs
     except (Exception, SystemExit) as error:  # a plugin may break in any way, and must not take the others with it
         for entries, before in registered:
             entries[:] = before
@@ -162,11 +193,24 @@ def _usable(entry: Any) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", entry.name):  # it is a part of a folder's name
         raise TypeError(f"{called} registers itself as {entry.name!r}: a name has letters, digits, _, - and . alone")
     if isinstance(entry, type):
+        _refuse_hidden_methods(entry)
         entry()
 
 
+def _refuse_hidden_methods(cls: type) -> None:
+    """A field of a setting's kind under the name of a method would be called in its place."""
+    for name in getattr(cls, "__dataclass_fields__", ()):
+        for base in reversed(cls.__mro__):
+            if inspect.isroutine(vars(base).get(name)):
+                raise TypeError(f"{cls.__name__}'s field {name!r} hides {base.__name__}.{name}: call it otherwise")
+
+
+def _module(entry: Any) -> str:
+    return entry.__module__ if isinstance(entry, type) else entry.module
+
+
 def _file(entry: Any) -> str:
-    module = entry.__module__ if isinstance(entry, type) else entry.module
+    module = _module(entry)
     try:
         return inspect.getfile(entry if isinstance(entry, type) else sys.modules[module])
     except (OSError, TypeError, KeyError):  # typed into a session

@@ -153,7 +153,7 @@ def every_parameter_learns(config: ModelConfig) -> None:
     gradients = _gradients(model, loss + sum(value for values in ctx.losses.values() for value in values))
     for name, gradient in gradients.items():
         assert bool(torch.isfinite(gradient).all()), f"the gradient of {name} is not finite"
-        assert bool((gradient != 0).any()), f"no gradient reaches {name}"
+        assert bool((gradient != 0).any()), f"no gradient reaches {name}: use it in forward, or leave it out"
 
 
 def the_fast_path_equals_the_reference(config: ModelConfig) -> None:

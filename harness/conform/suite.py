@@ -1,18 +1,22 @@
 """What every registered task and model is held to, built in or somebody's own: `ladder check NAME`, and the test suite.
 
 A check is a function that returns nothing, raises AssertionError with its reason, or raises `Skip` for what the part
-declares itself not to be. Each room's checks stand in conform_task.py and conform_model.py.
+declares itself not to be. A task's checks stand in task.py, a model's in model_mistakes.py, model.py and
+model_device.py; what breaks without a reason of its own is explained by say.py.
 """
 
 import inspect
 import warnings
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 from chomsky_ladder.harness.config.run import without_training_targets
 from chomsky_ladder.harness.conform import model as conform_model
+from chomsky_ladder.harness.conform import model_device, model_mistakes
 from chomsky_ladder.harness.conform import task as conform_task
 from chomsky_ladder.harness.conform.compare import Skip
+from chomsky_ladder.harness.conform.say import said_of
 from chomsky_ladder.harness.train.machine import pinned
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.tasks.base import Task
@@ -26,9 +30,15 @@ class Outcome(NamedTuple):
 
 def checks(kind: str) -> list[Callable[[Any], None]]:
     """The checks of a kind in the order of their files."""
-    room = {"task": conform_task, "model": conform_model}[kind]
-    own = [f for name, f in inspect.getmembers(room, inspect.isfunction) if not name.startswith("_")]
-    return sorted((f for f in own if f.__module__ == room.__name__), key=lambda f: f.__code__.co_firstlineno)
+    return [function for module in _CHECKS[kind] for function in _of_module(module)]
+
+
+_CHECKS = {"task": (conform_task,), "model": (model_mistakes, conform_model, model_device)}
+
+
+def _of_module(module: ModuleType) -> list[Callable[[Any], None]]:
+    own = [f for name, f in inspect.getmembers(module, inspect.isfunction) if not name.startswith("_")]
+    return sorted((f for f in own if f.__module__ == module.__name__), key=lambda f: f.__code__.co_firstlineno)
 
 
 def specimen(cls: type[Task] | type[ModelConfig]) -> Task | ModelConfig:
@@ -51,7 +61,5 @@ def run_check(function: Callable[[Any], None], part: Task | ModelConfig) -> Outc
     except Skip as skip:
         return Outcome(name, "skip", str(skip))
     except Exception as error:  # a part may break in any way; the check says how
-        reason = str(error).strip().splitlines()
-        kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-        return Outcome(name, "FAIL", kind + (reason[0] if reason else "assertion without a reason"))
+        return Outcome(name, "FAIL", said_of(error))
     return Outcome(name, "ok", "")

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from chomsky_ladder.harness.config.parts import checked, from_plain, plain
 from chomsky_ladder.harness.conform.compare import Skip, same
+from chomsky_ladder.harness.conform.meta import META, OneDevice
 from chomsky_ladder.tasks.base import COUNTED, LEVELS, PAD, Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 
@@ -176,6 +177,18 @@ def sampling_never_waits_for_the_host(task: Task) -> None:
         draw = Draw(seed=step, split="check", rows_B=torch.arange(ROWS) + step * ROWS)
         lengths_B = torch.tensor(legal)[draw.child("lengths").integers(len(legal))]
         task.sample(draw, lengths_B, _width(task))
+
+
+def sampling_stays_on_its_device(task: Task) -> None:
+    """The meta device has no values: a table on the CPU, or a value that is read, raises."""
+    legal = _legal(task)
+    with OneDevice():
+        rows_B = torch.arange(ROWS, device=META)
+        draw = Draw(seed=0, split="check", rows_B=rows_B)
+        lengths_B = torch.tensor(legal, device=META)[draw.child("lengths").integers(len(legal))]
+        batch = task.sample(draw, lengths_B, _width(task))
+    for name, tensor in zip(Batch._fields, batch, strict=True):
+        assert tensor.device == META, f"{name} is made on the CPU: make it with device=draw.rows_B.device"
 
 
 def constants_are_made_once(task: Task) -> None:

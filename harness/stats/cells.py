@@ -31,8 +31,23 @@ Place = tuple[str, str, str]  # protocol, task and model
 
 def headline(records: pd.DataFrame) -> pd.DataFrame:
     """Of each protocol the records of fresh seeds at the chosen rates, where no cell is without; else all others."""
+    _refuse_mixed_sources(records)
     kept = [_of_protocol(group) for _, group in records.groupby("protocol", sort=False)]
     return records.loc[records.index.isin([index for group in kept for index in group])]
+
+
+def _refuse_mixed_sources(records: pd.DataFrame) -> None:
+    """Runs of one label that different code of a plugin made are no seeds of one model."""
+    if "sources" not in records:
+        return
+    made = records[records["sources"].fillna("") != ""]
+    for (protocol, task, model), cell in made.groupby(["protocol", "task", "model"], sort=True):
+        if cell["sources"].nunique() > 1:
+            one, other = cell.drop_duplicates("sources").sort_values("seed", kind="stable").to_dict("records")[:2]
+            raise ValueError(
+                f"{protocol}, {task}, {model}: {one['run_id']} was made with {one['sources']}, {other['run_id']} with "
+                f"{other['sources']}: no table has both; raise its version, or ladder clean one and run it again"
+            )
 
 
 def _of_protocol(records: pd.DataFrame) -> pd.Index:

@@ -1,7 +1,9 @@
 """Which code this is: the version that is installed and, in a clone, its commit. Nothing here needs torch."""
 
+import json
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +12,62 @@ from chomsky_ladder.harness.store.files import CHECKOUT
 CODE = ("chomsky_ladder", "harness", "models", "tasks", "scripts", "pyproject.toml")
 
 
+UNKNOWN = {"commit": "unknown", "dirty": None}
+
+
 def git_state() -> dict[str, Any]:
-    """The commit of the checkout this code runs from, and whether its code differs from it, new files included."""
+    """The commit of the checkout this code runs from, and whether its code differs from it, new files included.
 
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(CHECKOUT), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-
+    Of an installed package, the commit that it was installed from, where its address or its build said so.
+    """
     try:
-        top, commit = git("rev-parse", "--show-toplevel", "HEAD").rsplit("\n", 1)
-        if Path(top).resolve() != CHECKOUT:
-            return {"commit": "unknown", "dirty": None}
-        return {"commit": commit, "dirty": bool(git("status", "--porcelain", "--", *CODE))}
+        top, commit = _git(CHECKOUT, "rev-parse", "--show-toplevel", "HEAD").rsplit("\n", 1)
+        if Path(top).resolve() == CHECKOUT:
+            return {"commit": commit, "dirty": bool(_git(CHECKOUT, "status", "--porcelain", "--", *CODE))}
     except (OSError, subprocess.SubprocessError):
-        return {"commit": "unknown", "dirty": None}
+        pass
+    return {"commit": _commit_of_installed(), "dirty": None}
+
+
+def commit_of(files: Sequence[Path]) -> dict[str, Any]:
+    """The commit of the repository that tracks a plugin's files, and whether they differ from it."""
+    try:
+        folder, names = files[0].parent, list(map(str, files))
+        _git(folder, "ls-files", "--error-unmatch", "--", names[0])
+        return {
+            "commit": _git(folder, "rev-parse", "HEAD"),
+            "dirty": bool(_git(folder, "status", "--porcelain", "--", *names)),
+        }
+    except (OSError, subprocess.SubprocessError):
+        return dict(UNKNOWN)
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+
+def _commit_of_installed() -> str:
+    """What `pip install git+ADDRESS` left; "unknown" of a wheel from elsewhere."""
+    try:
+        text = distribution("chomsky-ladder").read_text("direct_url.json")
+        return json.loads(text or "{}").get("vcs_info", {}).get("commit_id") or "unknown"
+    except (PackageNotFoundError, ValueError):
+        return "unknown"
+
+
+def installed_version() -> str:
+    """Of this package; "" in a clone on the path that was never installed."""
+    try:
+        return version("chomsky-ladder")
+    except PackageNotFoundError:
+        return ""
 
 
 def version_line() -> str:
     """What `ladder --version` prints."""
-    try:
-        known = version("chomsky-ladder")
-    except PackageNotFoundError:  # a clone on the path that was never installed
-        known = "not installed"
+    known = installed_version() or "not installed"
     state = git_state()
-    if state["dirty"] is None:
+    if state["commit"] == "unknown":
         return f"chomsky-ladder {known}"
     return f"chomsky-ladder {known} (commit {state['commit'][:12]}{', changed since' if state['dirty'] else ''})"

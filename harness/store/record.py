@@ -70,6 +70,7 @@ class Record(BaseModel):
     commit: str = ""
     dirty: bool | None = None
     error: str = ""
+    sources: str = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -105,7 +106,7 @@ class Record(BaseModel):
         names = ("run_id", "protocol", "task", "level", "model", *later, "lr", "seed")
         head = {name: result[name] for name in names if name in result or name not in later}
         made = result["provenance"]
-        code = {"commit": made["commit"], "dirty": made["dirty"]}
+        code = {"commit": made["commit"], "dirty": made["dirty"], "sources": _sources(made.get("plugins", {}))}
         if "error" in result:
             return cls(**head, **code, status="failed", steps=0, error=result["error"])
         return cls(
@@ -120,6 +121,12 @@ class Record(BaseModel):
             device=result["numerics"]["device"],
             torch=result["numerics"]["torch"],
         )
+
+
+def _sources(plugins: dict[str, dict[str, str]]) -> str:
+    """What plugins a run was made with: `model rm of rm.py e6ea1c0d2f84`, separated by semicolons; "" of ours alone."""
+    parts = [(name, made) for name, made in sorted(plugins.items()) if not name.startswith("kernel ")]
+    return "; ".join(f"{name} of {made['from']} {made['sha256']}" for name, made in parts)
 
 
 def _scores(result: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +221,10 @@ def _complaint(error: ValidationError) -> str:
 
 
 def _frame(records: list[Record]) -> pd.DataFrame:
-    frame = pd.DataFrame([record.model_dump() for record in records], columns=list(Record.model_fields))
+    columns = list(Record.model_fields)
+    if not any(record.sources for record in records):
+        columns.remove("sources")  # where no plugin made anything
+    frame = pd.DataFrame([record.model_dump() for record in records], columns=columns)
     whole = (
         "parameters",
         "state_bytes",

@@ -27,6 +27,7 @@ from chomsky_ladder.harness.sweep.plan import LARGEST_PACK, pack_size, packs
 from chomsky_ladder.harness.train.distributed import launched
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.progress import LONG, SLOW_ON_A_CPU
+from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.steps import capturable
 from chomsky_ladder.models.kernels.choose import demand
 
@@ -84,6 +85,7 @@ def carry_out(
     start = time.monotonic()
     refuse_published(settings.results)
     todo = left_of(runs, settings.results)
+    refuse_other_code(runs, settings.results)
     report = Report(len(runs), len(runs) - len(todo))
     if launched() > 1:
         raise ValueError("torchrun is for one run over several processes: start a sweep without it")

@@ -13,6 +13,7 @@ from chomsky_ladder.harness.store.folder import RunFolder, find_run
 from chomsky_ladder.harness.store.places import default_results
 from chomsky_ladder.harness.train.adapt import adapted
 from chomsky_ladder.harness.train.quantise import read_rounded
+from chomsky_ladder.harness.train.same_code import refuse_checkpoint_of_other_code
 from chomsky_ladder.models.backbone import Model, state_bytes
 from chomsky_ladder.tasks.base import Task
 
@@ -47,6 +48,7 @@ def restored(folder: RunFolder) -> tuple[Run, Model, int]:
         raise ValueError(f"{folder.path.name} has no intact checkpoint yet")
     if content["run_id"] != run.run_id:
         raise ValueError(f"a checkpoint of {content['run_id']} lies in {folder.path}")
+    refuse_checkpoint_of_other_code(run, content)
     model = build_model(run, torch.device("cpu"))
     model.load_state_dict(content["model"])
     read_rounded(model, run.train.qat)

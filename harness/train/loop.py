@@ -37,6 +37,7 @@ from chomsky_ladder.harness.train.distributed import (
 from chomsky_ladder.harness.train.machine import find_device, numerics, pinned, provenance
 from chomsky_ladder.harness.train.member import Member
 from chomsky_ladder.harness.train.progress import GOES_ON, Progress
+from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
 from chomsky_ladder.harness.train.steps import capturable, stepper
 from chomsky_ladder.models.kernels.choose import demand
@@ -73,6 +74,7 @@ def execute_together(
     device = find_device(settings.device)
     capturable(settings, device)
     demand(settings.backend, model=runs[0].model.name, device=device, stacked=len(runs) > 1)
+    refuse_other_code(runs, settings.results)
     outcomes: dict[str, Outcome] = {}
     with ExitStack() as locks:
         members = []

@@ -24,9 +24,12 @@ from typing import Any
 import torch
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.store.checkout import git_state
+from chomsky_ladder.harness.config.origin import Origin, origin, origin_of_module
+from chomsky_ladder.harness.store.checkout import git_state, installed_version
 from chomsky_ladder.models.kernels.choose import available
+from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.models.kernels.native import identity
+from chomsky_ladder.tasks.base import Task
 
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
 _ONEDNN = "ONEDNN_MAX_CPU_ISA"
@@ -113,11 +116,18 @@ def avoid_faulty_tiles() -> bool:
     return faulty
 
 
-def provenance(*parts: object) -> dict[str, Any]:
-    """Code, versions, machine and command of this process, and the source files of a run's parts."""
+def provenance(*parts: Any) -> dict[str, Any]:
+    """Code, versions, machine and command of this process, and the source files of a run's parts.
+
+    `plugins` is of parts that are not ours: all that makes them, and the distribution and commit it is of.
+    """
+    theirs = plugins_of(*parts)
     return {
+        "distribution": "chomsky-ladder",
+        "version": installed_version(),
         **git_state(),
-        "sources": {type(part).__name__: _source_hash(type(part)) for part in parts},
+        "sources": {type(part).__name__: source_hash(type(part)) for part in parts},
+        **({"plugins": {name: found.plain() for name, found in theirs.items()}} if theirs else {}),
         "python": platform.python_version(),
         "packages": dict(_versions()),
         "machine": {"system": platform.system(), "processor": processor(), "cores": os.cpu_count()},
@@ -125,13 +135,24 @@ def provenance(*parts: object) -> dict[str, Any]:
     }
 
 
+def plugins_of(*parts: Any) -> dict[str, Origin]:
+    """Of a run's task and model, and of kernels that serve the model, those that plugins brought."""
+    found = {f"{'task' if isinstance(part, Task) else 'model'} {part.name}": origin(type(part)) for part in parts}
+    names = {part.name for part in parts}
+    for kernel in KERNELS:
+        if not names.isdisjoint(kernel.serves):
+            found[f"kernel {kernel.name}"] = origin_of_module(kernel.module)
+    return {name: made for name, made in found.items() if made is not None}
+
+
 @functools.lru_cache(maxsize=1)  # what a process has imported stays
 def _versions() -> tuple[tuple[str, str], ...]:
     return tuple((name, importlib.metadata.version(name)) for name in PACKAGES)
 
 
-@functools.lru_cache(maxsize=1)
-def _source_hash(cls: type) -> str:
+@functools.cache
+def source_hash(cls: type) -> str:
+    """Of the file that a class is in."""
     try:
         return hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:12]
     except (OSError, TypeError):  # a class typed into a session has no file

@@ -20,6 +20,7 @@ from chomsky_ladder.harness.train.machine import fingerprint, provenance
 from chomsky_ladder.harness.train.optim import rate_at
 from chomsky_ladder.harness.train.outcome import summary
 from chomsky_ladder.harness.train.pack import Pack, Seen
+from chomsky_ladder.harness.train.same_code import codes_of, with_earlier_code
 from chomsky_ladder.harness.train.steps import captures
 from chomsky_ladder.models.backbone import Model, count_parameters
 
@@ -72,6 +73,7 @@ class Member:
         assert content["run_id"] == self.run.run_id, f"a checkpoint of {content['run_id']} lies in {self.run.run_id}"
         self.counters = Counters(**content["counters"])
         self.counters.mixed_numerics |= content["numerics"] != numerics
+        self.provenance = with_earlier_code(self.provenance, content)
         pack.restore(row, content, done=self.counters.step, loss_sum=self.counters.loss_sum)
         self.backends, self.seconds = set(content["backends"]), content["seconds"]
         self.validating = content["validating"]
@@ -109,6 +111,7 @@ class Member:
             "counters": vars(self.counters),
             "backends": sorted(self.backends),
             "numerics": self.numerics,
+            "code": codes_of(self.provenance),
             "seconds": self.seconds,
             "validating": self.validating,
             "metrics_bytes": self.folder.metrics_bytes(),

@@ -165,7 +165,7 @@ def _excused(name: str, pair: tuple[Any, Any]) -> bool:
 
 def _differing(then: Record, now: Record) -> dict[str, tuple[Any, Any]]:
     """What differs of all that moves last bits; code that had changed since its commit may be any."""
-    names = ("device", "torch", "backends", "fingerprint", "mixed_numerics")
+    names = ("device", "torch", "backends", "fingerprint", "mixed_numerics", *(("sources",) if then.sources else ()))
     pairs = {name: (getattr(then, name), getattr(now, name)) for name in names}
     found = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     code = _code(then), _code(now)

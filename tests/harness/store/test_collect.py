@@ -66,6 +66,7 @@ def test_a_finished_run_becomes_a_record(tmp_path: Path) -> None:
         "commit": "c0ffee",
         "dirty": True,
         "error": "",
+        "sources": "",
     }
 
 

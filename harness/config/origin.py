@@ -1,0 +1,175 @@
+"""Whose code a task, model or kernel is: ours, or a plugin's, with a hash of all the files that make it.
+
+    rm.py, which imports layers.py beside it     rm.py e6ea1c0d2f84            hashed: rm.py and layers.py
+    ladder_example.running_mean, of a package    ladder_example 77aa0b19c2de   hashed: every .py file of the package
+    chomsky_ladder.models.lstm                   None: ours has versions and golden values
+
+What a plugin's version does not say, the hash does: results are used again, gone on with and put into one cell only if
+it is the same. A file that is moved keeps its hash, so a plugin that becomes a file of a room keeps its results.
+"""
+
+import ast
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from chomsky_ladder.harness.store.checkout import commit_of
+
+OURS = "chomsky_ladder"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The code of a plugin's task, model or kernel."""
+
+    called: str
+    """The file, or the package it is in."""
+    digest: str
+    """Of all files that make it, by their names and contents."""
+    files: tuple[Path, ...]
+
+    @property
+    def short(self) -> str:
+        return f"{self.called} {self.digest}"
+
+    def plain(self) -> dict[str, Any]:
+        """As a record's provenance holds it, with its distribution and commit where there are such."""
+        found = _distribution(self.called)
+        about = {} if found is None else {"distribution": found.metadata["Name"], "version": found.version}
+        return {"from": self.called, "sha256": self.digest, **about, **_commit(self.files, found)}
+
+
+def origin(cls: type) -> Origin | None:
+    """Whose code a class is; None for ours, and for what was typed into a session, of which nothing is known."""
+    return None if is_ours(cls.__module__) else _origin(cls.__module__, cls)
+
+
+def is_ours(module: str) -> bool:
+    return module.partition(".")[0] == OURS
+
+
+@cache  # what was imported, not what its file holds by now; a class imported anew is another one
+def _origin(module: str, cls: type | None) -> Origin | None:
+    try:
+        file = Path(inspect.getfile(sys.modules[module] if cls is None else cls)).resolve()
+        root = _package_root(module, file)
+        if root is not None:
+            files = {str(path.relative_to(root)): path for path in sorted(root.rglob("*.py"))}
+            return Origin(module.partition(".")[0], _digest(files), tuple(files.values()))
+        files = _with_neighbours(file)
+        return Origin(file.name, _digest(files), tuple(files.values()))
+    except (OSError, TypeError, KeyError, SyntaxError):
+        return None
+
+
+def origin_of_module(module: str) -> Origin | None:
+    """Of what a module registers that is no class, such as a kernel."""
+    return None if is_ours(module) else _origin(module, None)
+
+
+def digest_of_file(cls: type) -> str:
+    """What the file of a class would be called by if it were a plugin's; "" if it has none."""
+    try:
+        return _digest(_with_neighbours(Path(inspect.getfile(cls)).resolve()))
+    except (OSError, TypeError, SyntaxError):
+        return ""
+
+
+def _package_root(module: str, file: Path) -> Path | None:
+    """The folder of the top-level package a module is in; None for a module that stands alone."""
+    top, *inner = module.split(".")
+    if not inner and file.name != "__init__.py":
+        return None
+    found = getattr(sys.modules.get(top), "__file__", None)
+    up = file.parents[len(inner) - 1 if file.name != "__init__.py" else len(inner)]
+    return Path(found).resolve().parent if found else up
+
+
+def _with_neighbours(file: Path) -> dict[str, Path]:
+    """A file, under no name of its own, and what it imports from its folder, and that in turn."""
+    folder, found, left = file.parent, {"": file}, [file]
+    while left:
+        for name in sorted(_imported(left.pop())):
+            package = folder / name
+            near = sorted(package.rglob("*.py")) if package.is_dir() else [folder / f"{name}.py"]
+            near = [path for path in near if path.is_file() and path != file]
+            if not near or name in _distributions():  # what is installed has a version
+                continue
+            for path in near:
+                if str(path.relative_to(folder)) not in found:
+                    found[str(path.relative_to(folder))] = path
+                    left.append(path)
+    return found
+
+
+def _imported(file: Path) -> set[str]:
+    """The top-level names that a file imports."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return names - {OURS}
+
+
+def _digest(files: dict[str, Path]) -> str:
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        content = path.read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """The top-level packages that are installed, with the distributions that have them."""
+    return metadata.packages_distributions()
+
+
+@cache
+def _distribution(package: str) -> metadata.Distribution | None:
+    """The installed distribution that has a top-level package, if one has."""
+    for name in _distributions().get(package.removesuffix(".py"), ()):
+        return metadata.distribution(name)
+    return None
+
+
+@cache
+def _commit(files: tuple[Path, ...], found: metadata.Distribution | None) -> dict[str, Any]:
+    """The commit it was installed from, or that of the repository its files are tracked in."""
+    installed = installed_commit(found)
+    return {"commit": installed, "dirty": None} if installed else commit_of(files)
+
+
+def installed_commit(found: metadata.Distribution | None) -> str:
+    """Of a distribution that was installed from a repository's address; "" of another."""
+    text = found.read_text("direct_url.json") if found is not None else None
+    return json.loads(text).get("vcs_info", {}).get("commit_id", "") if text else ""
+
+
+def load_words(modules: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What `--plugin` takes to load modules, each given with what is there in it; nothing for ours."""
+    for name, module in modules:
+        if is_ours(module):
+            continue
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file is None:
+            raise ValueError(f"{name} was typed into a session: put it in a file, where others find it")
+        yield _importable(module, file) or str(Path(file).resolve())
+
+
+def _importable(module: str, file: str) -> str:
+    """The module's name if importing it in another process gives that file; one in `sys.modules` proves nothing."""
+    top = module.partition(".")[0]
+    found = filter(None, (finder.find_spec(top, None) for finder in sys.meta_path))
+    here = next((spec.origin for spec in found), None)
+    loaded = getattr(sys.modules.get(top), "__file__", file)
+    return module if here is not None and here == loaded else ""

@@ -1,0 +1,60 @@
+"""What a broken part raised, as the mistake, its place and its cure: one line.
+
+RuntimeError: Tensor on device cpu is not on the expected device meta!
+->  a tensor made on the CPU meets one of another device: make it with device=x.device, or .. (half.py:14)
+"""
+
+import re
+import traceback
+from pathlib import Path
+
+import torch
+
+_OURS = Path(__file__).resolve().parents[1]
+_TORCH = Path(torch.__file__).resolve().parent
+
+_DEVICE = "a tensor made on the CPU meets one of another device: make it with device=x.device, or register_buffer it"
+_VALUE = (
+    "reads a value of a tensor (`if tensor:`, .item(), a mask as an index), which waits for the device: torch.where"
+)
+_HOST = "takes values off the device (.cpu(), .numpy(), .tolist()): a training step may not wait for them"
+_REPLICAS = "under vmap, where replicas train as one,"
+_VMAP = "declare stackable = False, or take another way where ctx.stacked"
+CURES = {  # what torch says -> the mistake and the cure
+    r"(on the same|not on the expected) device|found (at least )?two( different)? devices": _DEVICE,
+    r"Cannot copy out of meta|can't convert meta": _HOST,
+    r"item\(\) cannot be called on meta|nonzero\(\) raises unimplemented|Boolean value of": _VALUE,
+    r"data-dependent control flow|\.item\(\) on a Tensor": f"{_REPLICAS} it {_VALUE}",
+    r"batching rule for aten::(\w+)": (
+        rf"{_REPLICAS} \1 has no rule of its own: {_VMAP}, such as matmuls and a softmax"
+    ),
+    r"^vmap: called random": (
+        f"{_REPLICAS} it draws from torch's generator: ctx.dropout draws by the run's seed; "
+        f"what cannot do without: {_VMAP}"
+    ),
+    r"(same dtype|dtype).*(double|Double)": (
+        "a constant of float64 meets weights of another precision: make it with dtype=x.dtype"
+    ),
+}
+
+
+def said_of(error: BaseException) -> str:
+    """Its reason in one line; one of ours as it stands."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    if isinstance(error, AssertionError):
+        return first or "assertion without a reason"
+    for pattern, cure in CURES.items():
+        found = re.search(pattern, str(error))
+        if found:
+            return f"{found.expand(cure)}{_place(error)}"
+    return f"{type(error).__name__}: {first}{_place(error)}"
+
+
+def _place(error: BaseException) -> str:
+    """The last line of neither torch nor the harness on the way to an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        path = Path(frame.filename).resolve()
+        if path.suffix == ".py" and not path.is_relative_to(_OURS) and not path.is_relative_to(_TORCH):
+            return f" ({path.name}:{frame.lineno})"
+    return ""

@@ -1,0 +1,96 @@
+"""Whether a plugin is still the code that a result or a checkpoint was made with; used again it is only if so.
+
+    ladder: parity-rm-s0-4c2f81a09b was made with rm.py e6ea1c0d2f84, now e0f0a1b2c3d4: raise its version, or
+    ladder clean parity-rm-s0-4c2f81a09b
+
+Our own code is not compared, since its versions and golden values say when numbers change. What a session of another
+commit did of a run stands in its provenance as `sessions`, the first of them first.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chomsky_ladder.harness.config.origin import digest_of_file, origin
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store import checkpoint
+from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.train.machine import plugins_of, source_hash
+
+_CODE = ("version", "commit", "dirty", "plugins")
+_SHOWN = 3  # runs that are named
+
+
+def refuse_other_code(runs: Sequence[Run], results: Path) -> None:
+    """Refuse runs whose result, or whose checkpoint, plugins made that have been edited since."""
+    changed = []
+    for run in runs:
+        folder = RunFolder(results, run.run_id)
+        if plugins_of(run.task, run.model) and folder.path.is_dir():
+            said = made_otherwise(run, _made_with(folder))
+            changed += [(run.run_id, said)] if said else []
+    if changed:
+        run_id, said = changed[0]
+        names = " ".join(name for name, _ in changed[:_SHOWN]) + (" .." if changed[_SHOWN:] else "")
+        more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
+        raise ValueError(f"{run_id}{more} was {said}: raise its version, or ladder clean {names}")
+
+
+def _made_with(folder: RunFolder) -> Mapping[str, Any]:
+    """The provenance of a folder's result, else the code of its newest checkpoint; nothing if it has neither."""
+    result = folder.result()
+    if result is not None:
+        return result.get("provenance", {})
+    return (code_of(checkpoint.newest(folder.path)) or [{}])[-1]
+
+
+def refuse_checkpoint_of_other_code(run: Run, content: Mapping[str, Any]) -> None:
+    """Refuse weights that belong to a plugin of before."""
+    said = made_otherwise(run, (code_of(content) or [{}])[-1])
+    if said:
+        step = content["counters"]["step"]
+        raise ValueError(
+            f"the checkpoint of {run.run_id} at step {step} was {said}: raise its version, or ladder clean {run.run_id}"
+        )
+
+
+def made_otherwise(run: Run, made: Mapping[str, Any]) -> str:
+    """In what the code of a run's task, model or kernels is not that of a provenance; "" if in nothing."""
+    theirs, now = made.get("plugins", {}), plugins_of(run.task, run.model)
+    for kind, part in (("model", run.model), ("task", run.task)):
+        name, cls = f"{kind} {part.name}", type(part)
+        here, then = now.get(name), theirs.get(name)
+        if here is None and then is None:
+            continue
+        if then is None:  # of ours, or of before there was more than the hash of a file
+            kept = made.get("sources", {}).get(cls.__name__)
+            if "version" in made and origin(cls) is not None:
+                assert here is not None
+                return f"made with chomsky-ladder's own {part.name}, now with {here.short}"
+            if here is not None and kept and kept != source_hash(cls):
+                return f"made with {here.called} {kept} (that file alone), now {source_hash(cls)}"
+        elif then["sha256"] != (here.digest if here is not None else digest_of_file(cls)):
+            said = "with other code" if here is None else here.digest if here.called == then["from"] else here.short
+            return f"made with {then['from']} {then['sha256']}, now {said}"
+    for name in now.keys() & theirs.keys():
+        if name.startswith("kernel ") and now[name].digest != theirs[name]["sha256"]:
+            return f"made with {name} of {theirs[name]['from']} {theirs[name]['sha256']}, now {now[name].digest}"
+    return ""
+
+
+def code_of(content: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The code of the sessions behind a checkpoint, the last of them last; the first checkpoints do not say."""
+    return list((content or {}).get("code", []))
+
+
+def codes_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """As a checkpoint keeps it: of every session that had other code than the one before."""
+    return provenance.get("sessions") or [{name: provenance[name] for name in _CODE if name in provenance}]
+
+
+def with_earlier_code(provenance: dict[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """A provenance that names the code of earlier sessions where it was not this one's."""
+    mine, before = codes_of(provenance)[-1], code_of(content)
+    if not before or before == [mine]:
+        return provenance
+    return {**provenance, "sessions": before if before[-1] == mine else [*before, mine]}
