@@ -49,8 +49,9 @@ def made(results: Path) -> None:
 
 def again(results: Path, scratch: Path) -> Path:
     """All of it made anew from the records alone, elsewhere."""
-    for name in ("records.csv", "curves.csv"):
-        shutil.copy(results / name, scratch)
+    for name in ("records.csv", "records.csv.sha256", "curves.csv"):
+        if (results / name).exists():
+            shutil.copy(results / name, scratch)
     for name in ("tables", "figures"):  # of what the page shows besides
         if (results / "othello" / name).is_dir():
             shutil.copytree(results / "othello" / name, scratch / "othello" / name)

@@ -1,14 +1,18 @@
-"""The command `ladder`: one word for each thing a researcher does. A mistake is one line on stderr and exit code 2.
+"""The command `ladder`: one word for each thing a researcher does. A mistake is one line on stderr and exit code 2;
+what the system refuses, a full disk or too little memory, is one line and 74.
 
 A command's module is imported when the command is asked for, since torch takes seconds to load and those about
 records need none of it.
 """
 
 import difflib
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and what it does
     "list": ("listing:list_parts", "tasks and models, and plugins that do not work   [--json]"),
@@ -53,32 +57,18 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     "doctor": ("doctor:doctor", "what this machine has   [--json]"),
 }
 NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "climb", "wandb", "check", "adapt")
+_OF_THE_USER = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 COMPUTING = ("errors", "probe", "intervene", "worldmodel", "throughput")  # import torch only once they are at work
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    if arguments is None:
+        _open_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if not words or words[0] in ("--help", "-h", "help"):
-            print(_usage())
-            return 0 if words else 2
-        if words[0] == "--version":
-            from chomsky_ladder.harness.store.checkout import version_line
-
-            print(version_line())
-            return 0
-        name, rest = words[0], words[1:]
-        if name not in COMMANDS:
-            close = difflib.get_close_matches(name, COMMANDS, n=1)
-            raise ValueError(f"no such command: {name!r}; {f'did you mean {close[0]}?' if close else 'see --help'}")
-        if rest in (["--help"], ["-h"]) and name in NAME_FIRST:
-            print(f"ladder {name}: {COMMANDS[name][1]}\nWith the name, --help lists every option.")
-            return 0
-        rest = _with_plugins(rest)
-        module, function = COMMANDS[name][0].split(":")
-        command = getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function)
-        with _one_thread(name in COMPUTING and not {"--help", "-h"} & set(rest)):
-            return command(rest)
+        code = _obeyed(words)
+        sys.stdout.flush()  # a full disk behind it is told of here
+        return code
     except ValueError as mistake:
         print(f"ladder: {mistake}", file=sys.stderr)
         return 2
@@ -88,6 +78,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away (| head)
         sys.stderr.close()
         return 141
+    except OSError as error:
+        print(f"ladder: {_said(error)}", file=sys.stderr)
+        if error.filename is None:  # nobody can write to our output any more: say no second time that it is lost
+            _silence()
+        return 2 if error.errno in _OF_THE_USER else 74
+    except MemoryError:
+        print("ladder: out of memory", file=sys.stderr)
+        return 74
+
+
+def _obeyed(words: list[str]) -> int:
+    """The exit code of a command."""
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(_usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        from chomsky_ladder.harness.store.checkout import version_line
+
+        print(version_line())
+        return 0
+    name, rest = words[0], words[1:]
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        raise ValueError(f"no such command: {name!r}; {f'did you mean {close[0]}?' if close else 'see --help'}")
+    if rest in (["--help"], ["-h"]) and name in NAME_FIRST:
+        print(f"ladder {name}: {COMMANDS[name][1]}\nWith the name, --help lists every option.")
+        return 0
+    rest = _with_plugins(rest)
+    module, function = COMMANDS[name][0].split(":")
+    command = getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function)
+    with _one_thread(name in COMPUTING and not {"--help", "-h"} & set(rest)):
+        return command(rest)
+
+
+def _said(error: OSError) -> str:
+    """What the system refuses, and of which file."""
+    what = error.strerror or str(error)
+    return f"{what}: {error.filename}" if error.filename is not None else what
+
+
+def _silence() -> None:
+    with suppress(OSError, ValueError):  # there is no file behind it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_streams() -> None:
+    """Whoever closed one of the three (<&-, >&-) has nothing there: no file of ours may take its place."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def script() -> None:

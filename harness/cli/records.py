@@ -35,7 +35,13 @@ class StatusOptions:
 def status(words: list[str]) -> int:
     options = parse(StatusOptions, words, prog="ladder status")
     runs = statuses.survey(options.results)
-    elsewhere = statuses.only_recorded(options.results, runs)
+    elsewhere = 0
+    try:
+        elsewhere = statuses.only_recorded(options.results, runs)
+    except ValueError as damage:
+        if not runs:
+            raise
+        print(f"ladder: {damage}", file=sys.stderr)
     if not runs and not elsewhere:
         raise ValueError(f"no runs under {options.results}{hint(options.results)}")
     shown = [run for run in runs if options.all or run.state != "done"]
@@ -84,7 +90,8 @@ def _list_state(state: str, runs: Sequence[RunStatus], *, most: int) -> None:
 class CleanOptions:
     """Remove runs, or with --checkpoints only their checkpoints: those named by id and those in the states named.
 
-    It lists them with their sizes and asks. A run that is being trained is never touched. Lines of records.csv stay.
+    It lists them with their sizes and asks. A run that is being trained is never touched. Lines of records.csv stay,
+    but for those that --records names.
     """
 
     run_ids: Positional[tuple[str, ...]] = ()
@@ -97,6 +104,8 @@ class CleanOptions:
     """All that were killed; they would go on from their checkpoints."""
     checkpoints: bool = False
     """Checkpoints only; without an id or a state, those of runs that are done or diverged."""
+    records: tuple[str, ...] = ()
+    """Lines of records.csv, by their runs' whole ids; one whose run is here comes back with the next table."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     yes: bool = False
@@ -106,9 +115,13 @@ class CleanOptions:
 def clean(words: list[str]) -> int:
     options = parse(CleanOptions, words, prog="ladder clean")
     states: list[cleaning.State] = [state for state in STATES if getattr(options, state, False)]
-    if not states and not options.run_ids and not options.checkpoints:
-        raise ValueError("what? name a RUN_ID, --failed, --preempted, --unfinished or --checkpoints")
+    if not states and not options.run_ids and not options.checkpoints and not options.records:
+        raise ValueError("what? name a RUN_ID, --failed, --preempted, --unfinished, --checkpoints or --records")
     refuse_published(options.results)
+    if options.records:
+        if states or options.run_ids or options.checkpoints:
+            raise ValueError("--records takes out lines of records.csv alone: remove runs by another command")
+        return _clean_lines(options)
     what: cleaning.What = "checkpoints" if options.checkpoints else "runs"
     targets = cleaning.targets(options.results, states=states, run_ids=options.run_ids, what=what)
     if not targets:
@@ -117,19 +130,36 @@ def clean(words: list[str]) -> int:
     columns([(target.run.run_id, target.run.state, size(target.bytes)) for target in targets])
     of_what = "the checkpoints of " if what == "checkpoints" else ""
     total = f"{of_what}{count_of(len(targets), 'run')}, {size(sum(target.bytes for target in targets))}"
-    if not options.yes:
-        if not sys.stdin.isatty():
-            raise ValueError(f"would remove {total}: confirm with --yes where nobody can be asked")
-        print(f"remove {total}? [y/N] ", end="", flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            print("nothing was removed")
-            return 1
+    if not options.yes and not _agreed(total):
+        return 1
     kept = {target.run.run_id: why for target in targets if (why := cleaning.remove(target))}
     for run_id, why in kept.items():
         print(f"ladder: {run_id} was kept: {why}", file=sys.stderr)
     freed = sum(target.bytes for target in targets if target.run.run_id not in kept)
     print(f"removed {of_what}{count_of(len(targets) - len(kept), 'run')}, {size(freed)}")
     return 1 if kept else 0
+
+
+def _agreed(total: str) -> bool:
+    """Whether a person says yes."""
+    if not sys.stdin.isatty():
+        raise ValueError(f"would remove {total}: confirm with --yes where nobody can be asked")
+    print(f"remove {total}? [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        print("nothing was removed")
+        return False
+    return True
+
+
+def _clean_lines(options: CleanOptions) -> int:
+    missing = cleaning.missing_lines(options.results, options.records)
+    if missing:
+        raise ValueError(f"{options.results / 'records.csv'} has no line of {missing[0]!r}")
+    total = count_of(len(set(options.records)), "line") + " of records.csv"
+    if not options.yes and not _agreed(total):
+        return 1
+    print(f"removed {count_of(cleaning.remove_lines(options.results, options.records), 'line')} of records.csv")
+    return 0
 
 
 @dataclass

@@ -49,12 +49,15 @@ class FrozenSet:
             yield Batch(*(t.to(device) for t in chosen)), rows_B.to(device), self.length_of_B[rows_B].to(device)
 
 
-def open_frozen(path: str) -> FrozenSet:
-    """The set in a file, which must be as it was exported."""
+def open_frozen(path: str, sha256: str = "") -> FrozenSet:
+    """The set in a file, which must be as it was exported and, where a hash is given, the set of that hash."""
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"there is no file {path}")
-    return _opened(path, file.stat().st_mtime_ns, file.stat().st_size)
+    found = _opened(path, file.stat().st_mtime_ns, file.stat().st_size)
+    if sha256 not in ("", found.sha256):
+        raise ValueError(f"{path} has other strings now than eval.file_sha256={sha256[:12]} says: put that set back")
+    return found
 
 
 @lru_cache(maxsize=8)

@@ -192,7 +192,9 @@ PROTOCOLS: dict[str, Protocol] = {
 def _suites() -> dict[str, Protocol]:
     """The frozen suites, by their files' names."""
     found = sorted((files("chomsky_ladder.harness.config") / "suites").iterdir(), key=lambda file: file.name)
-    trees: dict[str, dict[str, Any]] = {file.name.removesuffix(".json"): json.loads(file.read_text()) for file in found}
+    trees: dict[str, dict[str, Any]] = {
+        file.name.removesuffix(".json"): json.loads(file.read_text("utf-8")) for file in found
+    }
     for tree in trees.values():
         tree |= {key: tuple(tree[key]) for key in ("rates", "table") if key in tree}
         tree["rungs"] = tuple(Rung(**rung) for rung in tree.get("rungs", ()))

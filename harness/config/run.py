@@ -190,9 +190,7 @@ class Run:
         settings, task = self.eval, self.task
         if settings.file_sha256 and not Path(settings.file).exists():
             return settings  # of a record whose file has gone; it can be read, not scored again
-        frozen = open_frozen(settings.file)
-        changed = settings.file_sha256 not in ("", frozen.sha256)
-        require(not changed, f"{settings.file} has other strings now than eval.file_sha256 says")
+        frozen = open_frozen(settings.file, settings.file_sha256)
         for name in ("name", "vocab", "answers"):
             theirs, ours = getattr(frozen.task, name, None), getattr(task, name, None)
             require(

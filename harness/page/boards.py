@@ -44,7 +44,7 @@ def _section(folder: Path, study: str, album: Album) -> str:
         f'<h2 id="othello-title-{name}">Othello, the board in the head: <bdi>{name}</bdi></h2>'
         "<p>Models that have seen nothing but moves. A probe reads the board out of their stream; an edit writes a"
         " different one into it, and the moves that follow are held to the rules.</p>\n"
-        f"{table.read_text() if table.exists() else ''}\n"
+        f"{table.read_text('utf-8') if table.exists() else ''}\n"
         f'<div class="figures boards">{figures}</div>{note}</section>'
     )
 

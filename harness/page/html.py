@@ -55,7 +55,7 @@ def page(
     sheets = [Sheet.of(label, cells_of(records[records["protocol"] == label])) for label in labels]
     rounded = set(records.loc[[is_rounded(row) for row in records.to_dict("records")], "protocol"])
     whole = [label for label in labels if label not in rounded]  # rounded ones have a section of their own
-    script, data = (_ASSETS / "page.js").read_text(), script_data(records, sheets, curves)
+    script, data = (_ASSETS / "page.js").read_text("utf-8"), script_data(records, sheets, curves)
     held = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     room = min(page_pictures.ROOM, max(0, _DATA_AND_FIGURES - len(held)))
     pictures = page_pictures.of_protocols(whole, figures, room=room) if figures is not None else {}
@@ -76,7 +76,7 @@ def page(
         sections += page_boards.sections(boards)
     links = "".join(f'<li><a href="#{escape(place)}">{escape(label)}</a></li>' for place, label in places.items())
     parts = {
-        "css": (_ASSETS / "page.css").read_text(),
+        "css": (_ASSETS / "page.css").read_text("utf-8"),
         "script": script,
         "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
         "data": held,
@@ -85,7 +85,7 @@ def page(
         "protocols": "\n".join(sections),
         "provenance": _provenance(records, data["csv"]),
     }
-    template = (_ASSETS / "page.html").read_text()
+    template = (_ASSETS / "page.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 

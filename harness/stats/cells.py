@@ -98,7 +98,7 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
         rate, other_rate = best_rate(cell, "validation"), best_rate(cell, "in_distribution")
         chosen = [row for row in cell if row["lr"] == rate and row["status"] == "done"]
         finished = sorted(chosen, key=lambda row: row["seed"])
-        is_scaled = bool(pd.notna([row["test_scaled"] for row in finished]).all())  # not where several are right
+        is_scaled = _is_scaled(cell)
         name = "test_scaled" if is_scaled else "test"
         shown = [row[name] for row in finished]
         low, high = least_and_most(shown)
@@ -134,6 +134,18 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
     columns = dict.fromkeys([*measured, *certain, *IDENTITY])
     whole = {name: "Int64" for name in ("parameters", "solved", "runs") if name in columns}
     return pd.DataFrame(rows).reindex(columns=list(columns)).astype(whole)
+
+
+def _is_scaled(cell: list[Row]) -> bool:
+    """Whether a cell shows scaled accuracies: where several answers are right, no run has one; else every run must."""
+    done = [row for row in cell if row["status"] == "done"]
+    without = [row["run_id"] for row in done if pd.isna(row["test_scaled"])]
+    if without and len(without) < len(done):
+        raise ValueError(
+            f"{without[0]} has no scaled accuracy, and other runs of its cell have: `ladder clean {without[0]}` "
+            f"removes its run, and `ladder clean --records {without[0]}` its line"
+        )
+    return not without
 
 
 def has_solved(row: Row) -> bool:

@@ -78,7 +78,10 @@ def _step(path: Path) -> int:
 
 
 def _by_step(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step_*.ckpt"), key=_step)
+    """Those whose names say a step; others are not ours."""
+    return sorted(
+        (path for path in folder.glob("step_*.ckpt") if path.stem[5:].isascii() and path.stem[5:].isdigit()), key=_step
+    )
 
 
 def prune(folder: Path, *, keep: int = KEEP) -> None:

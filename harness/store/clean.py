@@ -1,9 +1,14 @@
-"""Removing runs from a results folder, or their checkpoints: what is named and nothing else.
+"""Removing runs from a results folder, their checkpoints, or lines of records.csv: what is named and nothing else.
+
+    targets(results, states=["failed"], run_ids=[], what="runs")  ->  what would go, and its size
+    remove_lines(results, ["parity-lstm-s0-4c2f81a09b"])          ->  1, and records.csv without it
 
 A run folder is a real folder directly under runs/ that holds a config. One that is written right now is never touched,
 a link is removed and never followed, and what a run had become when it was listed it must still be when it goes.
 """
 
+import csv
+import io
 import os
 import shutil
 from collections.abc import Collection, Sequence
@@ -11,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from chomsky_ladder.harness.store import lock
+from chomsky_ladder.harness.store import lock, records_file
 from chomsky_ladder.harness.store.status import RunStatus, State, run_folders, status_of, survey
 
 What = Literal["runs", "checkpoints"]
@@ -55,7 +60,7 @@ def remove(target: Target) -> str:
     try:
         if (folder / "lock").is_symlink():
             (folder / "lock").unlink()  # taking it would write to what it points to
-        with lock.held(folder):
+        with lock.held(folder, frees_room=True):
             if status_of(folder, holder_of=lambda _: None).state != target.run.state:  # the holder is this process
                 return "it has gone on since it was listed"
             if target.what == "checkpoints":
@@ -68,6 +73,27 @@ def remove(target: Target) -> str:
     except OSError as error:
         return f"{error.strerror}: {error.filename}"
     return ""
+
+
+def missing_lines(results: Path, run_ids: Sequence[str]) -> list[str]:
+    """The ids of which records.csv has no line."""
+    known = {row.get("run_id") for row in records_file.rows(results / "records.csv")}
+    return [run_id for run_id in run_ids if run_id not in known]
+
+
+def remove_lines(results: Path, run_ids: Collection[str]) -> int:
+    """Take lines out of records.csv, whatever is in them; how many there were. The others stay to the byte."""
+    file = results / "records.csv"
+    with records_file.rewriting(file):
+        rows = records_file.rows(file)
+        kept = [row for row in rows if row.get("run_id") not in run_ids]
+        if len(kept) < len(rows):
+            text = io.StringIO(newline="")
+            lines = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+            lines.writeheader()
+            lines.writerows(kept)
+            records_file.write(file, text.getvalue().encode(), count=len(kept))
+        return len(rows) - len(kept)
 
 
 def _remove_folder(folder: Path) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.files import write_where_allowed
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.places import is_read_only
+from chomsky_ladder.harness.store.status import run_folders
 
 COLUMNS = ("run_id", "step", "loss", "validation")
 
@@ -22,14 +23,14 @@ COLUMNS = ("run_id", "step", "loss", "validation")
 def collect(results: Path) -> pd.DataFrame:
     """curves.csv brought up to date with the finished runs beside it unless it is published, sorted, as a frame."""
     file = results / "curves.csv"
-    stored = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=list(COLUMNS))
-    found = [row for run_id in _finished(results) for row in curve(run_id, RunFolder(results, run_id).history())]
+    stored = _stored(file)
+    found = [row for folder in _finished(results) for row in curve(folder.path.name, folder.history())]
     fresh = pd.DataFrame(found, columns=list(COLUMNS))
     kept = stored[~stored["run_id"].isin(set(fresh["run_id"]))]
     frames = [frame for frame in (kept, fresh) if len(frame)]
     curves = pd.concat(frames).sort_values(["run_id", "step"], ignore_index=True) if frames else fresh
     if len(curves) and not is_read_only(file):
-        write_atomically(file, curves.to_csv(index=False, lineterminator="\n").encode())
+        write_where_allowed(file, curves.to_csv(index=False, lineterminator="\n").encode())
     return curves
 
 
@@ -39,7 +40,7 @@ def validations(results: Path, run_id: str) -> dict[int, float]:
     if history:
         return {line["step"]: line["validation"] for line in history if "validation" in line}
     try:
-        with (results / "curves.csv").open(newline="") as file:
+        with (results / "curves.csv").open(newline="", encoding="utf-8") as file:
             own = [row for row in csv.DictReader(file) if row["run_id"] == run_id and row["validation"]]
     except FileNotFoundError:
         return {}
@@ -61,5 +62,21 @@ def curve(run_id: str, history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _finished(results: Path) -> list[str]:
-    return sorted(path.parent.name for path in (results / "runs").glob("*/result.json"))
+def _stored(file: Path) -> pd.DataFrame:
+    if not file.exists():
+        return pd.DataFrame(columns=list(COLUMNS))
+    try:
+        stored = pd.read_csv(file, encoding="utf-8")
+        if list(stored.columns) != list(COLUMNS):
+            raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
+    except ValueError as error:
+        raise ValueError(
+            f"{file} is damaged: {error}; put it back, or remove it: the runs that are here are in it again then"
+        ) from None
+    return stored
+
+
+def _finished(results: Path) -> list[RunFolder]:
+    """Those whose results can be taken; records name the others."""
+    folders = (RunFolder(results, path.name) for path in run_folders(results))
+    return [folder for folder in folders if folder.is_done()]

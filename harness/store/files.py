@@ -1,31 +1,73 @@
-"""Files that are whole or are not there. Nothing here needs torch."""
+"""Files that are whole or are not there. Nothing here needs torch.
 
+    write_atomically(results / "records.csv", content)
+    ->  records.csv.4711-9f3a6c.part is written and synced, then takes the place of records.csv
+
+A part has a name of its own, so that two writers of one file never write into each other's; the last to end wins.
+"""
+
+import errno
 import os
+import secrets
+import time
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
 
 CHECKOUT = Path(__file__).resolve().parents[2]  # the clone this code runs from, if it is one
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)  # the folder is somebody else's
+_ABANDONED = 3600.0  # seconds after which a part is taken for one whose writer was killed
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """The file appears whole under its name or not at all, also after a power cut."""
-    part = path.with_name(path.name + ".part")
+    """The file appears whole under its name or not at all, also after a power cut or beside another writer."""
+    part = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(3)}.part")
     try:
-        with part.open("wb") as file:
+        with part.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except OSError:  # a full disk: what was written of it is in the way
+        part.rename(path)
+    except OSError as error:  # a full disk: what was written of it is in the way
         part.unlink(missing_ok=True)
+        error.filename = error.filename or str(path)
         raise
-    part.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+    _remove_abandoned(path)
+
+
+def write_where_allowed(path: Path, content: bytes) -> bool:
+    """Write what a reading command keeps beside what it shows, if it changes; False in a folder that is read-only."""
+    try:
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        return False
+    return True
+
+
+def sync_folder(path: Path) -> None:
+    """Make sure that what was renamed or removed in a folder stays so after a power cut."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """What writers of this file that were killed have left."""
+    for part in path.parent.glob(f"{escape(path.name)}.*-*.part"):
+        try:
+            if time.time() - part.stat().st_mtime > _ABANDONED:
+                part.unlink()
+        except FileNotFoundError:  # renamed or removed by its writer since
+            continue
 
 
 def read_json(path: Path) -> Any:
@@ -36,3 +78,13 @@ def read_json(path: Path) -> Any:
         return None
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """What a JSON file holds that must hold an object; None if there is none."""
+    tree = read_json(path)
+    if tree is not None and not isinstance(tree, dict):
+        raise ValueError(f"{path} is damaged: it holds no object")
+    if tree is None and path.exists():  # the text `null`
+        raise ValueError(f"{path} is damaged: it holds no object")
+    return tree

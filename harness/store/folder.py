@@ -5,15 +5,15 @@
         metrics.jsonl   a line for every logged step and validation; equal bytes for equal numerics
         timing.jsonl    clocks and rates, outside every equality
         step_*.ckpt     the newest checkpoints; after the end, the final one
-        result.json     scores and provenance: its presence means done
+        result.json     scores, provenance and their digest: its presence means done
         failure.json    instead of a result: the error of a run that broke, which a next start tries again
         preempted.json  instead of a result: the signal and step at which a run was asked to stop
 
 A folder has one writer at a time (harness/store/lock.py).
 """
 
-import csv
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -23,8 +23,9 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
-from chomsky_ladder.harness.store import lock
-from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store import lock, records_file
+from chomsky_ladder.harness.store.files import read_json, read_object, write_atomically
+from chomsky_ladder.harness.store.finished import finished, is_finished, sealed
 from chomsky_ladder.harness.store.lock import Busy as Busy
 from chomsky_ladder.harness.store.places import published_results, refuse_published
 
@@ -70,11 +71,11 @@ class RunFolder:
 
     def log(self, **values: Any) -> None:
         """Append a line to metrics.jsonl."""
-        with self.metrics.open("a") as file:
+        with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values, separators=(",", ":")) + "\n")
 
     def log_time(self, **values: Any) -> None:
-        with (self.path / "timing.jsonl").open("a") as file:
+        with (self.path / "timing.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"unix": round(time.time(), 3), **values}) + "\n")
 
     def metrics_bytes(self) -> int:
@@ -91,14 +92,17 @@ class RunFolder:
         if self.metrics.stat().st_size < size:
             raise ValueError(f"{self.metrics} has lost lines its checkpoint knows of; remove the folder to start over")
         os.truncate(self.metrics, size)
+        self.history()  # what a run goes on from must be readable at its end
 
     def expected_seconds(self) -> float | None:
         """What a plan said this run would take."""
-        file = plan_file(self.path.parents[1])
-        return json.loads(file.read_text()).get(self.path.name) if file.exists() else None
+        return expected_seconds(self.path.parents[1]).get(self.path.name)
 
-    def finish(self, result: dict[str, Any]) -> None:
-        write_atomically(self.path / "result.json", _pretty(result))
+    def finish(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Write the result with its digest; as it stands in the file."""
+        content = sealed(result, self.metrics)
+        write_atomically(self.path / "result.json", content)
+        return json.loads(content)
 
     def fail(self, failure: dict[str, Any]) -> None:
         write_atomically(self.path / "failure.json", _pretty(failure))
@@ -108,36 +112,55 @@ class RunFolder:
 
     def preempted(self) -> dict[str, Any] | None:
         """The signal that stopped a run, and where, if it has not gone on since."""
-        path = self.path / "preempted.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return read_object(self.path / "preempted.json")
 
     def failure(self) -> dict[str, Any] | None:
         """The error of a run that broke and is not being tried again."""
-        path = self.path / "failure.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return read_object(self.path / "failure.json")
 
     def result(self) -> dict[str, Any] | None:
-        """The result, if the run is done."""
-        path = self.path / "result.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        """The result, if the run is done; refused where it is damaged or another run's."""
+        return finished(self.path)
+
+    def is_done(self) -> bool:
+        """Whether there is a result that can be taken for the run's; its damage is for whoever opens it to say."""
+        return is_finished(self.path)
 
     def config(self) -> dict[str, Any]:
-        return json.loads((self.path / "config.json").read_text())
+        tree = read_object(self.path / "config.json")
+        if tree is None:
+            raise ValueError(f"{self.path} has no config.json")
+        return tree
 
-    def history(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a torn last line, of a killed run, is left out."""
+    def history(self, *, validations: bool = False) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, or its validations alone; a torn last line, of a killed run, is left out."""
         if not self.metrics.exists():
             return []
         whole, _, _ = self.metrics.read_bytes().rpartition(b"\n")
+        if validations:
+            whole = b"\n".join(line for line in whole.split(b"\n") if b'"validation"' in line)
         try:
-            return from_json(b"[" + whole.replace(b"\n", b",") + b"]")  # at once: a table reads thousands of files
+            lines = from_json(b"[" + whole.replace(b"\n", b",") + b"]")  # at once: a table reads thousands of files
         except ValueError as error:
             raise ValueError(f"{self.metrics} is damaged: {error}") from None
+        if not {*map(type, lines)} <= {dict} or not {type(line.get("step")) for line in lines} <= {int}:
+            raise ValueError(f"{self.metrics} is damaged: a line of it is of no step")
+        return lines
 
 
 def plan_file(results: Path) -> Path:
     """What is expected of each run, in seconds (harness/sweep/plan.py)."""
     return results / "plan.json"
+
+
+def expected_seconds(results: Path) -> dict[str, float]:
+    """What a plan said each run would take; an estimate, so that one that cannot be read is none."""
+    try:
+        known = read_json(plan_file(results))
+    except (OSError, ValueError):
+        return {}
+    numbers = known.items() if isinstance(known, dict) else ()
+    return {run_id: float(s) for run_id, s in numbers if type(s) in (int, float) and 0 <= s < math.inf}
 
 
 def find_run(results: Path, run_id: str) -> RunFolder:
@@ -163,9 +186,8 @@ def _elsewhere(results: Path, run_id: str) -> str:
 def is_recorded(results: Path, run_id: str) -> bool:
     """Whether a line of records.csv is of a run that is so called, or of one that has this in its id."""
     try:
-        with (results / "records.csv").open(newline="") as file:
-            return any(run_id in (row.get("run_id") or "") for row in csv.DictReader(file))
-    except (OSError, csv.Error, UnicodeDecodeError):
+        return any(run_id in row.get("run_id", "") for row in records_file.rows(results / "records.csv"))
+    except (OSError, ValueError):
         return False
 
 

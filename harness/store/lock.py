@@ -5,17 +5,20 @@ with its holder, so nothing has to be cleared after a kill. Where it is not pass
 holder of another host is believed as long as its heartbeat is fresh by the file system's own clock.
 """
 
+import errno
 import fcntl
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import BinaryIO, NamedTuple
 
 BEAT = 30.0  # seconds between heartbeats
+_LONGEST = 1024  # bytes that name a holder
 STALE = 300.0  # seconds without one after which a holder of another host is taken for dead
 
 
@@ -31,26 +34,30 @@ class Holder(NamedTuple):
         return f"process {self.process} on {self.host}"
 
 
+def held(folder: Path, *, frees_room: bool = False) -> AbstractContextManager[None]:
+    """Hold a folder's lock, or raise Busy; OSError where nothing can be written.
+
+    Who `frees_room` may hold it on a full disk, where there is no room for its name: the system's lock must do there.
+    """
+    return held_file(folder / "lock", what=folder.name, frees_room=frees_room)
+
+
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, or raise Busy; OSError where nothing can be written."""
-    path = folder / "lock"
+def held_file(path: Path, *, what: str, frees_room: bool = False) -> Iterator[None]:
+    """Hold a lock that lies anywhere; `what` is what it is the right to write."""
     with _opened(path, os.O_RDWR | os.O_CREAT) as file:
         if not _taken(file, path):
-            raise Busy(f"{folder.name} is being written by {_named(file) or 'another process'}")
-        other = _alive_elsewhere(folder, file)
+            raise Busy(f"{what} is being written by {_named(file) or 'another process'}")
+        other = _alive_elsewhere(path.parent, file)
         if other is not None:
-            raise Busy(f"{folder.name} is being written by {other}, which gave a sign of life within {STALE:.0f} s")
-        file.truncate(0)
-        file.seek(0)
-        file.write(f"{Holder(os.getpid(), socket.gethostname())}\n")
-        file.flush()
+            raise Busy(f"{what} is being written by {other}, which gave a sign of life within {STALE:.0f} s")
+        _name_holder(file, frees_room=frees_room)
         _HEART.keep(path)
         try:
             yield
         finally:
             _HEART.leave(path)
-            file.truncate(0)
+            os.ftruncate(file.fileno(), 0)
 
 
 def holder(folder: Path) -> Holder | None:
@@ -66,12 +73,26 @@ def holder(folder: Path) -> Holder | None:
         return None
 
 
-def _opened(path: Path, flags: int) -> TextIO:
-    """The file itself, never one that a link points to."""
-    return os.fdopen(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+")
+def _opened(path: Path, flags: int) -> BinaryIO:
+    """The file itself, never one that a link points to, nor a pipe that somebody has put there."""
+    number = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "is no plain file", str(path))
+    return os.fdopen(number, "r+b", buffering=0)
 
 
-def _taken(file: TextIO, path: Path) -> bool:
+def _name_holder(file: BinaryIO, *, frees_room: bool) -> None:
+    try:
+        os.ftruncate(file.fileno(), 0)
+        file.seek(0)
+        file.write(f"{Holder(os.getpid(), socket.gethostname())}\n".encode())
+    except OSError as error:
+        if not frees_room or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+
+
+def _taken(file: BinaryIO, path: Path) -> bool:
     """Take the system's lock; tried for a moment, since whoever asks for the holder has it that long."""
     for _ in range(5):
         try:
@@ -79,20 +100,23 @@ def _taken(file: TextIO, path: Path) -> bool:
         except BlockingIOError:
             time.sleep(0.02)
         else:
-            return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())  # not one just removed
+            try:
+                return os.path.samestat(os.fstat(file.fileno()), path.stat())
+            except FileNotFoundError:  # one that was just removed
+                return False
     return False
 
 
-def _named(file: TextIO) -> Holder | None:
+def _named(file: BinaryIO) -> Holder | None:
     """Who says to hold it."""
     file.seek(0)
-    words = file.read().split()
+    words = file.read(_LONGEST).decode("utf-8", errors="replace").split()
     if len(words) == 4 and words[0] == "process" and words[1].isdigit():
         return Holder(int(words[1]), words[3])
     return None
 
 
-def _alive_elsewhere(folder: Path, file: TextIO) -> Holder | None:
+def _alive_elsewhere(folder: Path, file: BinaryIO) -> Holder | None:
     """The holder on another host whose heartbeat is fresh."""
     other = _named(file)
     if other is None or other.host == socket.gethostname():

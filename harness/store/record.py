@@ -5,18 +5,37 @@ records of runs whose folders are on another machine, or gone, stay. Nothing her
 """
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from chomsky_ladder.harness.store.files import read_json, write_atomically
+from chomsky_ladder.harness.store import records_file
+from chomsky_ladder.harness.store.files import READ_ONLY
+from chomsky_ladder.harness.store.finished import KEY as SEAL
+from chomsky_ladder.harness.store.finished import finished, refuse_another
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
 from chomsky_ladder.harness.store.places import hint, is_read_only
+from chomsky_ladder.harness.store.ranges import (
+    Amount,
+    Count,
+    Id,
+    Loss,
+    Name,
+    Numbers,
+    Rate,
+    Scaled,
+    Share,
+    Shares,
+    refuse_truths,
+)
+from chomsky_ladder.harness.store.status import run_folders
 
 
 class Record(BaseModel):
@@ -24,44 +43,44 @@ class Record(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    run_id: str
-    protocol: str
-    task: str
-    level: str
-    model: str
-    protocol_name: str
-    task_name: str
-    model_name: str
-    settings: str
-    traits: str = ""
-    transition: str = ""
-    demand: str = ""
-    lr: float
-    seed: int
-    status: str
-    steps: int
+    run_id: Id
+    protocol: Name
+    task: Name
+    level: Name
+    model: Name
+    protocol_name: Name
+    task_name: Name
+    model_name: Name
+    settings: Name
+    traits: Name = ""
+    transition: Name = ""
+    demand: Name = ""
+    lr: Rate
+    seed: Count
+    status: Literal["done", "diverged", "failed"]
+    steps: Count
     stopped_early: bool = False
-    tokens_per_step: float | None = None
-    steps_to_95: int | None = None
-    steps_to_99: int | None = None
-    parameters: int | None = None
-    state_bytes: int | None = None
-    s_rand: float | None = None
-    best_constant: float | None = None
-    content_free: float | None = None
-    test: float | None = None
-    test_scaled: float | None = None
-    test_exact: float | None = None
-    test_hits: float | None = None
-    test_loss: float | None = None
-    test_bins: str = "{}"
-    content_free_bins: str = "{}"
-    extrapolation: str = "{}"
-    metrics: str = "{}"
-    validation: float | None = None
-    in_distribution: float | None = None
-    train_seconds: float | None = None
-    score_seconds: float | None = None
+    tokens_per_step: Amount | None = None
+    steps_to_95: Count | None = None
+    steps_to_99: Count | None = None
+    parameters: Count | None = None
+    state_bytes: Count | None = None
+    s_rand: Share | None = None
+    best_constant: Share | None = None
+    content_free: Share | None = None
+    test: Share | None = None
+    test_scaled: Scaled | None = None
+    test_exact: Share | None = None
+    test_hits: Share | None = None
+    test_loss: Loss = None
+    test_bins: Shares = "{}"
+    content_free_bins: Shares = "{}"
+    extrapolation: Shares = "{}"
+    metrics: Numbers = "{}"
+    validation: Share | None = None
+    in_distribution: Share | None = None
+    train_seconds: Amount | None = None
+    score_seconds: Amount | None = None
     device: str = ""
     fingerprint: str = ""
     mixed_numerics: bool = False
@@ -78,26 +97,31 @@ class Record(BaseModel):
         """Names and settings where a record of before has labels alone; labels as they are made now."""
         if not {"protocol", "task", "model"} <= set(values):
             return values  # refused for what it lacks
+        refuse_truths(values)
         identity = Identity.of(values)
         traits = values.get("traits") or TRAITS.get(identity.task_name, "")
         return values | identity.columns() | identity.labels() | {"traits": traits}
 
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        missing = [name for name in ("test", "validation", "in_distribution") if getattr(self, name) is None]
+        if self.status == "done" and missing:
+            raise ValueError(f"a run that is done has {' and '.join(missing)}")
+        return self
+
     @classmethod
     def of(cls, folder: RunFolder) -> "Record | None":
         """The record of a run that is done or failed, from its folder alone; None for one under way."""
-        result = read_json(folder.path / "result.json")
-        if result is None:
-            result = read_json(folder.path / "failure.json")
+        result = finished(folder.path) or _failure(folder)
         if result is None:
             return None
         try:
-            record = cls._made(result, folder.history())
+            is_sealed = SEAL in result  # then its other lines are known to be whole
+            record = cls._made(result, folder.history(validations=is_sealed))
         except ValidationError as error:
             raise ValueError(f"{folder.path} holds no result of a run: {_complaint(error)}") from None
         except (KeyError, TypeError, AttributeError):
             raise ValueError(f"{folder.path} holds no result of a run") from None
-        if record.run_id != folder.path.name:
-            raise ValueError(f"{folder.path} holds the result of another run, {record.run_id}")
         return record
 
     @classmethod
@@ -127,6 +151,13 @@ def _sources(plugins: dict[str, dict[str, str]]) -> str:
     """What plugins a run was made with: `model rm of rm.py e6ea1c0d2f84`, separated by semicolons; "" of ours alone."""
     parts = [(name, made) for name, made in sorted(plugins.items()) if not name.startswith("kernel ")]
     return "; ".join(f"{name} of {made['from']} {made['sha256']}" for name, made in parts)
+
+
+def _failure(folder: RunFolder) -> dict[str, Any] | None:
+    failure = folder.failure()
+    if failure is not None and "run_id" in failure:
+        refuse_another(folder.path, failure)
+    return failure
 
 
 def _scores(result: dict[str, Any]) -> dict[str, Any]:
@@ -160,20 +191,43 @@ def _first_step(history: list[dict[str, Any]], threshold: float) -> int | None:
 
 def collect(results: Path) -> pd.DataFrame:
     """records.csv brought up to date with the runs beside it, sorted by run, and as a frame."""
-    records = known(results)
-    if not records:
-        raise ValueError(f"no finished runs under {results}{hint(results)}")
-    return keep(results, records)
+    found, left_out = of_runs(results)
+    stored = recorded(results / "records.csv")
+    say_left_out(left_out, stored)
+    if not stored and not found:
+        what = "; ".join(list(left_out.values())[:1]) or f"no finished runs under {results}"
+        raise ValueError(f"{what}{hint(results)}")
+    return keep(results, found)
 
 
 def known(results: Path) -> dict[str, Record]:
     """Every record by its run's id: those of records.csv, brought up to date with the runs beside it."""
-    records = recorded(results / "records.csv")
-    for config in sorted(results.glob("runs/*/config.json")):
-        record = Record.of(RunFolder(results, config.parent.name))
+    found, left_out = of_runs(results)
+    stored = recorded(results / "records.csv")
+    say_left_out(left_out, stored)
+    return stored | found
+
+
+def of_runs(results: Path) -> tuple[dict[str, Record], dict[str, str]]:
+    """The records of the runs that have a folder, by id; and why some, that are damaged, have none."""
+    found: dict[str, Record] = {}
+    left_out: dict[str, str] = {}
+    for path in run_folders(results):
+        try:
+            record = Record.of(RunFolder(results, path.name))
+        except (ValueError, OSError) as error:
+            left_out[path.name] = str(error)
+            continue
         if record is not None:
-            records[record.run_id] = record
-    return records
+            found[record.run_id] = record
+    return found, left_out
+
+
+def say_left_out(left_out: Mapping[str, str], stored: Collection[str]) -> None:
+    """One damaged run costs its own row, and is named."""
+    for run_id, why in left_out.items():
+        instead = "; its line in records.csv stands as it was" if run_id in stored else ""
+        print(f"ladder: {run_id} is left out: {why}{instead}", file=sys.stderr)
 
 
 def find_record(folders: Sequence[Path], run_id: str) -> tuple[Path, Record]:
@@ -189,13 +243,38 @@ def find_record(folders: Sequence[Path], run_id: str) -> tuple[Path, Record]:
     raise ValueError(f"no record of a run {run_id!r} in {' or '.join(map(str, folders))}")
 
 
-def keep(results: Path, records: dict[str, Record]) -> pd.DataFrame:
-    """Write records.csv anew, sorted by run, unless it is as it was or is published; the records as a frame."""
-    frame = _frame([records[run_id] for run_id in sorted(records)])
-    file, content = results / "records.csv", frame.to_csv(index=False, lineterminator="\n").encode()
-    if not is_read_only(file) and not (file.exists() and file.read_bytes() == content):
-        write_atomically(file, content)
+def keep(results: Path, found: Mapping[str, Record]) -> pd.DataFrame:
+    """records.csv with these records in place of its own of the same runs, as a frame.
+
+    It is read again under its lock, so that nothing is lost that another process has put there meanwhile; and it is
+    written only where it changes, and where it may be: it is neither published nor in a folder that is read-only.
+    """
+    file = results / "records.csv"
+    before = _with(file, found)
+    frame = _frame(before)
+    if is_read_only(file) or (content := _csv(frame)) == records_file.content_of(file):
+        return frame
+    try:
+        with records_file.rewriting(file):
+            records = _with(file, found)
+            if records != before:
+                frame = _frame(records)
+                content = _csv(frame)
+            if content != records_file.content_of(file):
+                records_file.write(file, content, count=len(records))
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
     return frame
+
+
+def _with(file: Path, found: Mapping[str, Record]) -> list[Record]:
+    records = recorded(file) | dict(found)
+    return [records[run_id] for run_id in sorted(records)]
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
 def stored(path: Path) -> pd.DataFrame:
@@ -205,19 +284,29 @@ def stored(path: Path) -> pd.DataFrame:
 
 def recorded(path: Path) -> dict[str, Record]:
     """The records of a records.csv by their runs' ids; none where there is no such file."""
-    if not path.exists():
-        return {}
-    rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
-    try:
-        records = [Record.model_validate({k: v for k, v in row.items() if v != ""}) for row in rows]
-    except ValidationError as error:
-        raise ValueError(f"{path} is no table of records: {_complaint(error)}") from None
-    return {record.run_id: record for record in records}
+    return dict(_recorded(path, records_file.content_of(path)))
+
+
+@lru_cache(maxsize=2)
+def _recorded(path: Path, content: bytes | None) -> dict[str, Record]:
+    records: dict[str, Record] = {}
+    for number, row in enumerate(records_file.rows_of(path, content), start=1):
+        try:
+            record = Record.model_validate({k: v for k, v in row.items() if v != ""})
+        except ValidationError as error:
+            run_id = row.get("run_id", "")
+            advice = f"; `ladder clean --records {run_id}` takes it out" if run_id else ""
+            raise ValueError(f"{path} is no table of records: line {number}, {_complaint(error)}{advice}") from None
+        records[record.run_id] = record
+    return records
 
 
 def _complaint(error: ValidationError) -> str:
     first = error.errors()[0]
-    return f"column.{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}"
+    if not first["loc"]:
+        return str(first["msg"])
+    given = repr(first["input"])
+    return f"column.{'.'.join(map(str, first['loc']))}: {first['msg']}, not {given[:80]}{'..' if given[80:] else ''}"
 
 
 def _frame(records: list[Record]) -> pd.DataFrame:

@@ -10,9 +10,9 @@
 Nothing here needs torch, and only the last lines of a run's metrics are read.
 """
 
-import csv
 import json
 import os
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from chomsky_ladder.harness.store import lock
+from chomsky_ladder.harness.store import lock, records_file
 from chomsky_ladder.harness.store.files import read_json
+from chomsky_ladder.harness.store.finished import finished
 from chomsky_ladder.harness.store.labels import Identity
 
 State = Literal["done", "running", "preempted", "failed", "diverged", "unfinished"]
@@ -51,13 +52,22 @@ class RunStatus:
 
 
 def run_folders(results: Path) -> list[Path]:
-    """The folders of runs by name: no links, and nothing without a config."""
+    """The folders of runs by name: no links, and nothing without a config; also one that may not be looked into."""
     try:
         entries = sorted(os.scandir(results / "runs"), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
     folders = (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-    return [folder for folder in folders if (folder / "config.json").is_file()]
+    return [folder for folder in folders if _may_have_config(folder)]
+
+
+def _may_have_config(folder: Path) -> bool:
+    try:
+        return stat.S_ISREG((folder / "config.json").stat().st_mode)
+    except PermissionError:
+        return True  # whoever reads it says so
+    except OSError:
+        return False
 
 
 def survey(results: Path) -> list[RunStatus]:
@@ -69,14 +79,25 @@ def status_of(folder: Path, *, holder_of: Callable[[Path], lock.Holder | None] =
     """The status of one run; `holder_of` tells who holds it."""
     damage = ""
     try:
-        result = read_json(folder / "result.json")
+        result = finished(folder)
         if result is not None:
             return _with_result(folder, result)
     except ValueError as error:
         damage = str(error)
     except (KeyError, TypeError, AttributeError):
         damage = "result.json is not that of a run"
-    return _without_result(folder, holder_of(folder), damage)
+    except OSError as error:
+        return _unreadable(folder, f"{error.strerror}: {error.filename}")
+    try:
+        return _without_result(folder, holder_of(folder), damage)
+    except OSError as error:
+        return _unreadable(folder, f"{error.strerror}: {error.filename}")
+
+
+def _unreadable(folder: Path, error: str) -> RunStatus:
+    """Of a run whose folder may not be looked into, or goes away meanwhile."""
+    names = {"task": "unknown", "model": "unknown", "step": 0, "steps": None, "seconds": 0.0, "validation": None}
+    return RunStatus(folder.name, "failed", where="", error=error, **names)
 
 
 def _with_result(folder: Path, result: dict[str, Any]) -> RunStatus:
@@ -108,15 +129,17 @@ def _without_result(folder: Path, holder: lock.Holder | None, damage: str) -> Ru
     elif damage:
         state = "failed"
     elif (stop := _readable(folder / "preempted.json")) is not None:
-        state, error, step = "preempted", str(stop.get("signal", "")), max(step, stop.get("step", 0))
+        stopped_at = stop.get("step")
+        state, error = "preempted", str(stop.get("signal", ""))
+        step = max(step, stopped_at) if type(stopped_at) is int else step
     elif (failure := _readable(folder / "failure.json")) is not None:
         state, error = "failed", str(failure.get("error", "failure.json is damaged"))
-        where = where or failure.get("provenance", {}).get("machine", {}).get("processor", "")
+        where = where or _processor(failure)
     return RunStatus(
         run_id=folder.name,
         state=state,
-        task=config.get("task", {}).get("name", "unknown"),
-        model=config.get("model", {}).get("name", "unknown"),
+        task=str(config.get("task", {}).get("name", "unknown")),
+        model=str(config.get("model", {}).get("name", "unknown")),
         step=step,
         steps=_steps(config),
         seconds=_lasted(folder, end),
@@ -142,11 +165,8 @@ def by_cell(runs: Sequence[RunStatus]) -> dict[tuple[str, str], dict[State, int]
 
 def only_recorded(results: Path, runs: Sequence[RunStatus]) -> int:
     """Lines of records.csv whose runs have no folder here."""
-    path, here = results / "records.csv", {run.run_id for run in runs}
-    if not path.exists():
-        return 0
-    with path.open(newline="") as file:
-        return sum(row.get("run_id") not in here for row in csv.DictReader(file))
+    here = {run.run_id for run in runs}
+    return sum(row.get("run_id") not in here for row in records_file.rows(results / "records.csv"))
 
 
 def plain(run: RunStatus) -> dict[str, Any]:
@@ -160,7 +180,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _steps(config: dict[str, Any]) -> int | None:
     steps = config.get("train", {}).get("steps")
-    return steps if isinstance(steps, int) else None
+    return steps if type(steps) is int else None
 
 
 def _readable(path: Path) -> dict[str, Any] | None:
@@ -189,7 +209,7 @@ def _lines(path: Path, start: int) -> list[str]:
     """The lines behind a byte, without the one that is cut there."""
     with path.open("rb") as file:
         file.seek(start)
-        lines = file.read().decode(errors="replace").split("\n")
+        lines = file.read().decode("utf-8", errors="replace").split("\n")
     return lines[1 if start else 0 :]
 
 
@@ -197,9 +217,11 @@ def _last(lines: Sequence[str], key: str) -> Any | None:
     for line in reversed(lines):
         if f'"{key}"' in line:
             try:
-                return json.loads(line)[key]
+                value = json.loads(line)[key]
             except (ValueError, KeyError, TypeError):
                 continue
+            if type(value) in (int, float):
+                return value
     return None
 
 
@@ -211,11 +233,18 @@ def _lasted(folder: Path, end: float) -> float:
 def _last_sign(folder: Path) -> float:
     """When the run last wrote something."""
     names = ("config.json", "metrics.jsonl", "result.json", "failure.json", "preempted.json")
-    return max(path.stat().st_mtime for name in names if (path := folder / name).exists())
+    return max((path.stat().st_mtime for name in names if (path := folder / name).exists()), default=0.0)
+
+
+def _processor(failure: dict[str, Any]) -> str:
+    try:
+        return str(failure["provenance"]["machine"]["processor"])
+    except (KeyError, TypeError):
+        return ""
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return path.read_text("utf-8", errors="replace") if path.is_file() else ""
     except OSError:
         return ""

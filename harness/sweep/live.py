@@ -274,7 +274,8 @@ def _tail(path: Path) -> list[dict[str, float]]:
             start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
             file.seek(start)
             lines = file.read().split(b"\n")[:-1]
-        return [json.loads(line) for line in (lines[1:] if start else lines)]
+        trees = [json.loads(line) for line in (lines[1:] if start else lines)]
+        return [tree for tree in trees if isinstance(tree, dict) and type(tree.get("step")) is int]
     except (OSError, ValueError):  # not there yet, or damaged: there is nothing to show
         return []
 

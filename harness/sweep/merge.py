@@ -12,18 +12,22 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chomsky_ladder.harness.store import lock
 from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.folder import RunFolder, flat
+from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.places import refuse_published
-from chomsky_ladder.harness.store.record import Record, keep, known, recorded
+from chomsky_ladder.harness.store.record import Record, keep, of_runs, recorded, say_left_out
 from chomsky_ladder.harness.store.status import run_folders
+
+if TYPE_CHECKING:
+    from chomsky_ladder.harness.config.run import Run
 
 _COPIED = ("config.json", "metrics.jsonl", "timing.jsonl", "step_*.ckpt", "result.json")
 _MADE_WITH = ("commit", "dirty", "torch", "device", "fingerprint", "mixed_numerics", "backends")
-_NO_NUMBERS = {*_MADE_WITH, "train_seconds", "score_seconds", "numerics", "provenance", "seconds"}
+_NO_NUMBERS = {*_MADE_WITH, "sha256", "train_seconds", "score_seconds", "numerics", "provenance", "seconds"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> M
             for folder, lines in found:
                 merging.take(folder, lines)
             if merging.merged.taken or merging.merged.lines:
-                keep(results, merging.here)
+                keep(results, merging.found)
             shutil.rmtree(staging)
     except lock.Busy:
         raise ValueError(f"another process merges into {results}") from None
@@ -106,16 +110,33 @@ def verify(folder: RunFolder) -> Record:
     if run.run_id != run_id:
         raise ValueError(f"its config is that of {run.run_id}")
     record = Record.of(folder)
-    if record is None or (record.seed, record.lr) != (run.seed, run.train.lr):
-        raise ValueError("its result is not that of its config")
+    if record is None:
+        raise ValueError("it has no result")
+    _refuse_other_columns(record, run)
     for path in sorted(folder.path.glob("step_*.ckpt")):
         try:
             content = checkpoint.read(path)
         except checkpoint.DamagedCheckpoint as damage:
             raise ValueError(str(damage)) from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{path.name} does not hold a run's state")
         if content.get("run_id") != run_id:
             raise ValueError(f"{path.name} is of {content.get('run_id')}")
     return record
+
+
+def _refuse_other_columns(record: Record, run: "Run") -> None:
+    """A record says of what it is as the run says it, unless its protocol is of another version by now."""
+    from chomsky_ladder.harness.config.protocols import columns_of
+
+    wanted = columns_of(run)
+    settings, version = Identity.of(record.model_dump()).settings, "protocol.version"
+    if settings.get(version, 1) != wanted["settings"].get(version, 1):
+        return
+    said = {**record.model_dump(), "settings": dict(settings)}
+    for name in ("protocol_name", "task_name", "model_name", "settings", "level", "lr", "seed"):
+        if said[name] != wanted[name]:
+            raise ValueError(f"its result is not that of its config: {name} is {said[name]!r}, not {wanted[name]!r}")
 
 
 class _Merging:
@@ -123,7 +144,11 @@ class _Merging:
 
     def __init__(self, results: Path, *, staging: Path | None) -> None:
         self.results, self.staging = results, staging
-        self.here, self.merged = known(results), Merged()
+        lines = recorded(results / "records.csv")
+        self.found, left_out = of_runs(results)
+        """What is to be in records.csv at the end; what else is there then, stays."""
+        say_left_out(left_out, lines)
+        self.here, self.merged = lines | self.found, Merged()
 
     def take(self, folder: Path, lines: dict[str, Record]) -> None:
         """Whatever a folder and its records.csv hold that is not here."""
@@ -136,7 +161,7 @@ class _Merging:
             try:
                 self._take_run(folder, path)
             except (ValueError, OSError) as error:
-                self.merged.refused[path.name] = f"{path}: {error}"
+                self.merged.refused[path.name] = str(error) if str(path) in str(error) else f"{path}: {error}"
         for record in lines.values():
             if record.run_id in finished or record.status == "failed":
                 continue
@@ -149,7 +174,8 @@ class _Merging:
         source, place = RunFolder(folder, path.name), self._place(path.name)
         files = _files(path)
         theirs = Record.of(source)
-        assert theirs is not None, "it has a result"
+        if theirs is None:
+            raise ValueError("its result has gone")
         if self._has(theirs.run_id):
             if not self._agrees(folder, theirs):
                 return
@@ -165,7 +191,7 @@ class _Merging:
             _copy(files, copy.path)
             theirs = verify(copy)
             copy.path.rename(place)  # which fails if something has appeared there
-        self.here[theirs.run_id] = theirs
+        self.here[theirs.run_id] = self.found[theirs.run_id] = theirs
         self.merged.taken.append(theirs.run_id)
 
     def _take_line(self, folder: Path, record: Record) -> None:
@@ -179,7 +205,7 @@ class _Merging:
         elif self._place(run_id).exists():
             raise ValueError("it is here without a result; once nothing trains it, `ladder clean` makes room")
         else:
-            self.here[run_id] = record
+            self.here[run_id] = self.found[run_id] = record
             self.merged.lines.append(run_id)
 
     def _place(self, run_id: str) -> Path:

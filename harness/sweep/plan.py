@@ -19,7 +19,7 @@ import torch
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
-from chomsky_ladder.harness.store.folder import RunFolder, plan_file
+from chomsky_ladder.harness.store.folder import RunFolder, expected_seconds, plan_file
 from chomsky_ladder.harness.store.places import refuse_published
 from chomsky_ladder.harness.train.evaluate import Evaluator
 from chomsky_ladder.harness.train.machine import find_device, pinned
@@ -70,7 +70,7 @@ def plan(runs: Sequence[Run], settings: Exec) -> list[Part]:
     """The parts of what is left of a sweep, each shape timed once."""
     device = find_device(settings.device)
     capturable(settings, device)
-    todo = [run for run in runs if RunFolder(settings.results, run.run_id).result() is None]
+    todo = [run for run in runs if not RunFolder(settings.results, run.run_id).is_done()]
     known: dict[Any, _Costs] = {}
     parts = []
     for group in packs(todo, size=pack_size(settings)):
@@ -90,8 +90,7 @@ def plan(runs: Sequence[Run], settings: Exec) -> list[Part]:
 def save(parts: Sequence[Part], results: Path) -> None:
     """Keep what is expected of each run, a member of a pack counting for its share."""
     refuse_published(results)
-    file = plan_file(results)
-    kept = json.loads(file.read_text()) if file.exists() else {}
+    file, kept = plan_file(results), expected_seconds(results)
     for part in parts:
         share = (part.seconds + part.preparing) / len(part.runs)
         kept |= {run.run_id: round(share, 2) for run in part.runs}

@@ -6,7 +6,6 @@ is left to it and tried again at the end, so two processes share the work of two
 done.
 """
 
-import json
 import re
 import sys
 import time
@@ -19,7 +18,7 @@ from typing import Any
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
-from chomsky_ladder.harness.store.folder import RunFolder, plan_file
+from chomsky_ladder.harness.store.folder import RunFolder, expected_seconds
 from chomsky_ladder.harness.store.places import refuse_published, refuse_unwritable
 from chomsky_ladder.harness.sweep.engines.base import Crew, Ended, Fate, Job, PackSize, Said, Started, engine_of
 from chomsky_ladder.harness.sweep.live import Live, duration
@@ -70,7 +69,8 @@ def sweep(
     """
     settings = settings or Exec()
     carry_out(runs, settings, engine=engine, quiet=quiet)
-    return [RunFolder(settings.results, run.run_id).result() for run in runs]
+    folders = [RunFolder(settings.results, run.run_id) for run in runs]
+    return [folder.result() if folder.is_done() else None for folder in folders]
 
 
 def carry_out(
@@ -123,7 +123,7 @@ def left_of(runs: Sequence[Run], results: Path) -> list[Run]:
 
 
 def _without_result(runs: Sequence[Run], results: Path) -> list[Run]:
-    return [run for run in runs if not (RunFolder(results, run.run_id).path / "result.json").exists()]
+    return [run for run in runs if not RunFolder(results, run.run_id).is_done()]
 
 
 def _refuse_unworkable(todo: Sequence[Run], settings: Exec, *, here: bool) -> None:
@@ -160,7 +160,7 @@ def _jobs(runs: Sequence[Run], size: PackSize) -> list[Job]:
 
 def _train(jobs: Sequence[Job], crew: Crew, results: Path, report: Report, *, quiet: bool, again: str) -> None:
     """Let the engine train the packs, and show it."""
-    expected = _expected(results)
+    expected = expected_seconds(results)
     with (
         Live(jobs, results, runs=report.runs, expected=expected, quiet=quiet, stopping=_stopping(again)) as live,
         closing(crew.events(jobs)) as events,
@@ -183,12 +183,6 @@ def _plan_line(count: int, todo: Sequence[Run], jobs: int, results: Path) -> str
     return f"{count} runs: {count - len(todo)} done, {len(todo)} to do{together}{kinds}"
 
 
-def _expected(results: Path) -> dict[str, float]:
-    """The seconds that `ladder plan` wrote down for each run."""
-    file = plan_file(results)
-    return json.loads(file.read_text()) if file.exists() else {}
-
-
 def _stopping(again: str) -> str:
     """How what takes long is stopped without a loss."""
     return f"Ctrl-C stops it behind its checkpoints; to go on: {again}"
@@ -199,7 +193,7 @@ def _is_slow(todo: Sequence[Run], settings: Exec) -> bool:
 
 
 def _expectation(todo: Sequence[Run], results: Path, workers: int, again: str) -> str:
-    known = _expected(results)
+    known = expected_seconds(results)
     seconds = [known[run.run_id] for run in todo if run.run_id in known]
     at_once = f" on {workers} workers" if workers > 1 else ""
     if len(seconds) == len(todo):

@@ -12,7 +12,7 @@ from typing import Literal
 import pandas as pd
 
 from chomsky_ladder.harness.stats.cells import cells
-from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.files import write_atomically, write_where_allowed
 from chomsky_ladder.harness.store.labels import COLUMNS, Identity
 from chomsky_ladder.harness.store.record import collect, stored
 from chomsky_ladder.harness.tables import formats
@@ -82,13 +82,11 @@ def csv(table: pd.DataFrame) -> str:
 
 
 def write(results: Path) -> str:
-    """Bring records.csv up to date, write results/tables/accuracy.{csv,md}, and return the markdown."""
+    """Bring records.csv up to date, write results/tables/accuracy.{csv,md} where allowed, and return the markdown."""
     table = cells(collect(results))
-    folder = results / "tables"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "accuracy.csv", csv(table).encode())
     text = markdown(table)
-    write_atomically(folder / "accuracy.md", text.encode())
+    for name, content in (("accuracy.csv", csv(table)), ("accuracy.md", text)):
+        write_where_allowed(results / "tables" / name, content.encode())
     return text
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chomsky_ladder.harness.config.frozen import open_frozen
+from chomsky_ladder.harness.config.frozen import FrozenSet, open_frozen
 from chomsky_ladder.harness.config.run import Run, without_training_targets
 from chomsky_ladder.harness.train.data import evaluation_batches
 from chomsky_ladder.harness.train.forward import Answers, autocast, context
@@ -98,7 +98,11 @@ class Evaluator:
     @property
     def test_task(self) -> Task:
         """The task of the test strings: a frozen set may have other settings than the run."""
-        return open_frozen(self.run.eval.file).task if self.run.eval.file else self.task
+        return self._frozen().task if self.run.eval.file else self.task
+
+    def _frozen(self) -> FrozenSet:
+        """The run's own strings: another set that lies under their name by now is never scored."""
+        return open_frozen(self.run.eval.file, self.run.eval.file_sha256)
 
     def test(self) -> Score:
         return self._counted(self.test_answers(), self.test_task.legal_lengths(*self.run.eval.lengths))
@@ -106,7 +110,7 @@ class Evaluator:
     def test_answers(self) -> Iterator[Answers]:
         settings = self.run.eval
         if settings.file:
-            return self._answers(open_frozen(settings.file).batches(batch=settings.batch, device=self.device))
+            return self._answers(self._frozen().batches(batch=settings.batch, device=self.device))
         return self.answers("test", self.task.legal_lengths(*settings.lengths), settings.test)
 
     def validation(self) -> Score:

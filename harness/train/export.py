@@ -46,7 +46,7 @@ def export(task: Task, path: Path, *, lengths: tuple[int, int], count: int, seed
     header["sha256"] = digest(header, strings)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([line(header), *strings, ""]))
+        path.write_text("\n".join([line(header), *strings, ""]), "utf-8")
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
     return header

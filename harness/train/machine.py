@@ -131,7 +131,7 @@ def provenance(*parts: Any) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": dict(_versions()),
         "machine": {"system": platform.system(), "processor": processor(), "cores": os.cpu_count()},
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [_spelled_out(word) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
     }
 
 
@@ -143,6 +143,11 @@ def plugins_of(*parts: Any) -> dict[str, Origin]:
         if not names.isdisjoint(kernel.serves):
             found[f"kernel {kernel.name}"] = origin_of_module(kernel.module)
     return {name: made for name, made in found.items() if made is not None}
+
+
+def _spelled_out(word: str) -> str:
+    """A word of a command, bytes that are no UTF-8 as they are written in Python: JSON has no such texts."""
+    return word.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @functools.lru_cache(maxsize=1)  # what a process has imported stays

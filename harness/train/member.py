@@ -129,16 +129,14 @@ class Member:
         spent = {"train": self.seconds, "prepare": self.preparing, "validate": self.validating, "score": scoring}
         result["seconds"] = {name: round(seconds, 3) for name, seconds in spent.items()}
         result["seconds"]["expected"] = self.folder.expected_seconds()
-        self.folder.finish(result)
+        self.result = self.folder.finish(result)
         checkpoint.prune(self.folder.path, keep=1)
-        self.result = result
 
     def diverge(self, seen: Seen) -> None:
         """Leave the record of a loss or a gradient that is not finite."""
         self.counters.step = seen.done
         result = {**self._outcome("diverged"), "loss": repr(seen.loss), "grad_norm": repr(seen.norm)}
-        self.folder.finish(result)
-        self.result = result
+        self.result = self.folder.finish(result)
 
     def _scores(self) -> dict[str, Any]:
         run, evaluator = self.run, self.evaluator

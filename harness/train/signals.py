@@ -1,18 +1,20 @@
-"""Asked to stop: the first SIGTERM, SIGINT or SIGUSR1 lets a step end and a checkpoint be written, the second does not.
+"""Asked to stop: the first SIGTERM, SIGINT, SIGUSR1 or SIGHUP lets a step end and a checkpoint be written,
+the second does not.
 
-A cluster sends SIGTERM (or, where a job asks for a warning, SIGUSR1) before it takes a machine away.
+A cluster sends SIGTERM (or, where a job asks for a warning, SIGUSR1) before it takes a machine away; a terminal that is
+closed sends SIGHUP, which stays ignored under nohup.
 """
 
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 Asked = Callable[[], int | None]  # the signal that came, if one has
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Preempted(SystemExit):
@@ -31,15 +33,18 @@ def listening() -> Iterator[Asked]:
         yield lambda: None
         return
     before = {number: signal.getsignal(number) for number in _SIGNALS}
+    if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup
+        del before[signal.SIGHUP]
 
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
         for each, handler in before.items():  # the next one acts at once
             signal.signal(each, handler)
         name = signal.Signals(number).name
-        print(f"\n{name}: a checkpoint is written, then it ends; once more ends at once", file=sys.stderr)
+        with suppress(OSError):  # the terminal may be what has gone
+            print(f"\n{name}: a checkpoint is written, then it ends; once more ends at once", file=sys.stderr)
 
-    for number in _SIGNALS:
+    for number in before:
         signal.signal(number, note)
     try:
         yield lambda: came[0] if came else None

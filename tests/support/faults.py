@@ -63,7 +63,7 @@ def outcome(results: Path, run: Run) -> Outcome:
     folder = RunFolder(results, run.run_id)
     result, content = folder.result(), checkpoint.newest(folder.path)
     assert result is not None and content is not None
-    record = {key: value for key, value in result.items() if key not in ("seconds", "provenance")}
+    record = {key: value for key, value in result.items() if key not in ("seconds", "provenance", "sha256")}
     moments = {f"{kind} of {name}": v for kind, values in content["optimizer"].items() for name, v in values.items()}
     return Outcome(folder.metrics.read_bytes(), record, content["model"] | moments)
 

@@ -15,7 +15,7 @@ from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.evaluate import Evaluator
 from chomsky_ladder.harness.train.export import export
-from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.models.lstm import LSTMConfig
 from chomsky_ladder.models.transformer import TransformerConfig
 from chomsky_ladder.tasks.bucket_sort import BucketSort
@@ -83,6 +83,21 @@ def test_a_run_is_scored_on_the_file_and_read_back_without_it(tmp_path: Path) ->
     assert execute(moved, Exec(results=tmp_path, device="cpu"), quiet=True) == result
     stored = json.loads((tmp_path / "runs" / run.run_id / "config.json").read_text())
     assert Run.from_plain(stored).run_id == run.run_id  # the file is not where the record says
+
+
+def test_another_set_under_the_same_name_is_never_scored(tmp_path: Path) -> None:
+    """It was exported again while the run was trained: no score under the hash of the old set."""
+    file = exported(tmp_path / "set.jsonl")
+    own, run = file.read_bytes(), run_on(file)
+    exported(file, lengths=(5, 12), count=100, seed=9)
+    with pytest.raises(ValueError, match=r"set.jsonl has other strings now than eval.file_sha256=\w{12} says"):
+        evaluator(run).test()
+    with pytest.raises(RunFailed, match="has other strings now"):
+        execute(run, Exec(results=tmp_path, device="cpu"), quiet=True)
+    assert not (tmp_path / "runs" / run.run_id / "result.json").exists()
+    file.write_bytes(own)
+    result = execute(run, Exec(results=tmp_path, device="cpu"), quiet=True)
+    assert sum(result["test"]["counts"]["strings"]) == 300
 
 
 def test_a_shifted_set_has_its_own_floors(tmp_path: Path) -> None:

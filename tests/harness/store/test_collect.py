@@ -88,23 +88,27 @@ def test_a_result_outweighs_an_old_failure(tmp_path: Path) -> None:
     assert collect(tmp_path)["status"].tolist() == ["done"]
 
 
-@pytest.mark.parametrize("change", ["version", "protocol", "task", "not even JSON"])
-def test_a_record_needs_nothing_of_a_runs_config(change: str, tmp_path: Path) -> None:
-    """Of an older version, an unknown protocol or a plugin that is not here: its labels are in its result."""
+@pytest.mark.parametrize("change", ["version", "protocol", "task"])
+def test_a_record_needs_no_code_of_its_run(change: str, tmp_path: Path) -> None:
+    """Of an older version, an unknown protocol or a plugin that is not here: what it is of is in its result."""
     run = runs()[0]
     folder_of(tmp_path, run).finish(result_of(run))
-    tree = run.plain()
+    tree, said = run.plain(), result_of(run, run_id="parity-of-old")
     if change == "protocol":
-        tree["protocol"] = "of_old"
+        tree["protocol"] = said["protocol_name"] = "of_old"
+    elif change == "version":
+        tree["task"]["version"] = 9
+        said["settings"] = {**said["settings"], "task.version": 9}
     else:
-        tree["task"] |= {"version": 0} if change == "version" else {"name": "of_old"}
+        tree["task"]["name"] = said["task_name"] = "of old"
     old = RunFolder(tmp_path, "parity-of-old")
     old.path.mkdir()
-    (old.path / "config.json").write_text("{" if change == "not even JSON" else json.dumps(tree))
-    old.finish(result_of(run, run_id="parity-of-old", protocol_name="of_old", task_name="of old"))
+    (old.path / "config.json").write_text(json.dumps(tree))
+    old.finish(said)
     found = collect(tmp_path).set_index("run_id")
     assert set(found.index) == {run.run_id, "parity-of-old"}
-    assert found.loc["parity-of-old", ["protocol", "task", "test"]].tolist() == ["of_old", "of old", 0.875]
+    shown = {"version": ["xlstm_20k", "parity v9"], "protocol": ["of_old", "parity"], "task": ["xlstm_20k", "of old"]}
+    assert found.loc["parity-of-old", ["protocol", "task"]].tolist() == shown[change]
 
 
 def test_a_result_in_another_runs_folder_is_refused(tmp_path: Path) -> None:

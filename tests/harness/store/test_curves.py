@@ -23,8 +23,17 @@ def put(results: Path, run_id: str, history: list[dict], *, done: bool = True) -
     folder = RunFolder(results, run_id)
     folder.path.mkdir(parents=True)
     folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in history))
+    tree = {
+        "protocol": "p",
+        "task": {"name": "t"},
+        "model": {"name": "m"},
+        "seed": 0,
+        "train": {"lr": 0.1, "steps": 18},
+    }
+    (folder.path / "config.json").write_text(json.dumps(tree))
     if done:
-        (folder.path / "result.json").write_text("{}")
+        said = {"protocol": "p", "task": "t", "model": "m", "seed": 0, "lr": 0.1, "steps": 18}
+        folder.finish({"run_id": run_id, "status": "done", **said})
 
 
 def test_a_row_for_each_validation_with_the_newest_loss(tmp_path: Path) -> None:

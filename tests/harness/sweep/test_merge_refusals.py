@@ -28,9 +28,17 @@ def refused(merged: Merged, run: Run = RUN) -> str:
 
 
 def altered(folder: Path, name: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """A file changed; a result as those from before there were digests."""
     tree = json.loads((folder / name).read_text())
+    tree.pop("sha256", None)
     change(tree)
     (folder / name).write_text(json.dumps(tree))
+
+
+def replaced_in(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
 
 
 def flip(folder: Path) -> None:
@@ -59,21 +67,24 @@ def linked(folder: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "another setting": (
         lambda folder: altered(folder, "config.json", lambda tree: tree["train"].update(lr=0.5)),
-        "its config is that of parity-lstm-s4-",
+        "its result is not that of its config: lr is 0.",
     ),
     "another seed": (
         lambda folder: altered(folder, "config.json", lambda tree: tree.update(seed=9)),
-        "its config is that of parity-lstm-s9-",
+        "its result is not that of its config: seed",
     ),
     "another version": (
         lambda folder: altered(folder, "config.json", lambda tree: tree["task"].update(version=99)),
-        "the record was made with version 99",
+        "its result is not that of its config: task.version is 1",
     ),
     "an unknown task": (
         lambda folder: altered(folder, "config.json", lambda tree: tree["task"].update(name="plugged")),
-        "unknown task 'plugged'",
+        "its result is not that of its config: task is 'parity'",
     ),
-    "a config that is none": (lambda folder: (folder / "config.json").write_text("[]"), "its config.json is no run's"),
+    "a config that is none": (
+        lambda folder: (folder / "config.json").write_text("[]"),
+        "config.json is damaged: it holds no object",
+    ),
     "a torn config": (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged"),
     "a torn result": (lambda folder: (folder / "result.json").write_text('{"a"'), "result.json is damaged"),
     "an empty result": (lambda folder: (folder / "result.json").write_text("{}"), "holds no result of a run"),
@@ -84,6 +95,54 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "another rate in the result": (
         lambda folder: altered(folder, "result.json", lambda tree: tree.update(lr=0.5)),
         "its result is not that of its config",
+    ),
+    "a setting that the result does not know": (
+        lambda folder: altered(folder, "config.json", lambda tree: tree["train"].update(clip=0.5)),
+        "its config is that of parity-lstm-s4-",
+    ),
+    "another level in the result": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree.update(level="context_sensitive")),
+        "its result is not that of its config: level is 'context_sensitive'",
+    ),
+    "another model in the result": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree.update(model_name="transformer")),
+        "its result is not that of its config: model is 'transformer'",
+    ),
+    "a step too few": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree.update(steps=39, stopped_early=False)),
+        "its result is not that of its config: it has 39 steps of 20000",
+    ),
+    "an accuracy of nine": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree["test"].update(accuracy=9.0)),
+        "column.test: Input should be less than or equal to 1, not 9.0",
+    ),
+    "an accuracy that is none": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree["test"].update(scaled=float("nan"))),
+        "column.test_scaled: Input should be",
+    ),
+    "a truth for an accuracy": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree["test"].update(accuracy=True)),
+        "test should be a number or a text, not True",
+    ),
+    "more parameters than a machine has": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree.update(parameters=10**30)),
+        "column.parameters: Input should be",
+    ),
+    "one digit of a sealed result": (
+        lambda folder: replaced_in(folder / "result.json", '"accuracy": 0.875', '"accuracy": 0.975'),
+        "result.json or metrics.jsonl is not as the run wrote it",
+    ),
+    "metrics that have gone": (
+        lambda folder: (folder / "metrics.jsonl").unlink(),
+        "result.json or metrics.jsonl is not as the run wrote it",
+    ),
+    "another's metrics": (
+        lambda folder: (folder / "metrics.jsonl").write_text('{"step":1,"loss":0.4}\n'),
+        "result.json or metrics.jsonl is not as the run wrote it",
+    ),
+    "a checkpoint that is a list": (
+        lambda folder: checkpoint.write(next(folder.glob("*.ckpt")), [1, 2]),  # type: ignore[arg-type]
+        "does not hold a run's state",
     ),
     "a flipped bit": (flip, "does not match its digest"),
     "a torn checkpoint": (

@@ -1,0 +1,62 @@
+"""What the fields of a record can be: numbers of another kind or size are refused wherever a record is taken in.
+
+    accuracy 9.0, NaN, true      refused: a share lies in 0..1
+    lr nan, inf, 0               refused: a rate is positive and finite
+    test_loss inf                kept as none: a loss may overflow on strings that are longer than the trained ones
+    parameters 10^30             refused: a count fits into 64 bits
+
+Nothing here needs torch.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+_TRUTHS = ("stopped_early", "mixed_numerics", "dirty")
+
+
+def refuse_truths(values: Mapping[str, Any]) -> None:
+    """True is no number, though Python counts with it."""
+    for name, value in values.items():
+        if isinstance(value, bool) and name not in _TRUTHS:
+            raise ValueError(f"{name} should be a number or a text, not {value}")
+
+
+def _finite_or_none(value: Any) -> Any:
+    try:
+        return value if value is None or math.isfinite(float(value)) else None
+    except (TypeError, ValueError, OverflowError):
+        return value  # refused as what it is
+
+
+def _shares(text: str) -> str:
+    """The JSON of names with shares."""
+    return _numbers(text, low=0.0, high=1.0)
+
+
+def _numbers(text: str, *, low: float = -math.inf, high: float = math.inf) -> str:
+    tree = json.loads(text) if text != "{}" else {}
+    if not isinstance(tree, dict):
+        raise ValueError("Input should be names with numbers")
+    for name, value in tree.items():
+        if value is None:
+            continue
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not low <= value <= high:
+            raise ValueError(f"{name} should be a number{'' if low == -math.inf else ' in 0..1'}, not {value!r}")
+    return text
+
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Scaled = Annotated[float, Field(le=1, allow_inf_nan=False)]  # how far below chance depends on the task
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # seconds, tokens
+Loss = Annotated[Amount | None, BeforeValidator(_finite_or_none)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Name = Annotated[str, Field(max_length=10_000)]
+Id = Annotated[str, Field(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Shares = Annotated[str, AfterValidator(_shares)]
+Numbers = Annotated[str, AfterValidator(_numbers)]

@@ -1,0 +1,142 @@
+"""records.csv as a file that loses no line: rewritten under a lock, and held to a count and a digest beside it.
+
+    records.csv             a line for every run
+    records.csv.sha256      what `sha256sum --check records.csv.sha256` checks:
+                            # 516 records
+                            8d1f0c..  records.csv
+
+A file that is not as it was written is refused, with what to do. One that has no such file beside it, from before there
+were any, is read as it stands. In the middle of a rewrite both digests, the old and the new, are in it: whatever a kill
+leaves is one of the two. Who only reads takes no lock and leaves nothing behind. Nothing here needs torch or pandas.
+"""
+
+import csv
+import hashlib
+import io
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from chomsky_ladder.harness.store import lock
+from chomsky_ladder.harness.store.files import write_atomically
+
+PATIENCE = 120.0  # seconds to wait for another process that writes records.csv, which takes it one or two
+_RACED = 5  # times that reader and digest are read again, since a writer may be between them
+
+_OR_NONE = "# or none yet\n"
+
+Row = dict[str, str]
+
+
+def digest_file(path: Path) -> Path:
+    """Where the digest of a records.csv is."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def content_of(path: Path) -> bytes | None:
+    """The bytes of a records.csv, which must be as they were written; None where there is none."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no plain file")
+    for attempt in range(_RACED):
+        if attempt:
+            time.sleep(0.05)
+        known = _known(path)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            content = None
+        if content is None:
+            if not known or "none" in known:
+                return None
+        elif not known or hashlib.sha256(content).hexdigest() in known:
+            return content
+    what = "has gone" if content is None else f"is not as it was written ({_lines(content)} there)"
+    raise ValueError(
+        f"{path} {what}: it was cut, damaged or edited. Put back the file that {digest_file(path).name} is of "
+        f"({_count(path)}), or remove {digest_file(path).name} if it is right as it is"
+    )
+
+
+def rows(path: Path) -> list[Row]:
+    """The lines of a records.csv, cells as they stand; none where there is no such file."""
+    return rows_of(path, content_of(path))
+
+
+def rows_of(path: Path, content: bytes | None) -> list[Row]:
+    """The lines of what was read from a records.csv."""
+    if content is None:
+        return []
+    try:
+        head, *lines = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no table of records: it is not UTF-8 at byte {error.start}") from None
+    except csv.Error as error:
+        raise ValueError(f"{path} is no table of records: {error}") from None
+    except ValueError:
+        raise ValueError(f"{path} is no table of records: it is empty") from None
+    for number, line in enumerate(lines, start=1):
+        if len(line) != len(head):
+            raise ValueError(
+                f"{path} is no table of records: line {number} has {len(line)} cells of {len(head)}; was it cut?"
+            )
+    return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def write(path: Path, content: bytes, *, count: int) -> None:
+    """Replace a records.csv and its digest; by whoever holds its lock."""
+    new = _line(content, path)
+    try:
+        old = [_line(path.read_bytes(), path)]
+    except FileNotFoundError:
+        old = [_OR_NONE]
+    counted = f"# {count} records\n"
+    write_atomically(digest_file(path), "".join([counted, *old, new]).encode())
+    write_atomically(path, content)
+    write_atomically(digest_file(path), (counted + new).encode())
+
+
+@contextmanager
+def rewriting(path: Path) -> Iterator[None]:
+    """The right to replace a records.csv, waited for: whoever reads it to write it again does so inside."""
+    end = time.monotonic() + PATIENCE
+    place = path.with_name(f"{path.name}.lock")
+    while True:
+        try:
+            with lock.held_file(place, what=str(path)):
+                try:
+                    yield
+                    return
+                finally:
+                    place.unlink(missing_ok=True)  # whoever has it open finds it gone and tries again
+        except lock.Busy as busy:
+            if time.monotonic() > end:
+                raise ValueError(f"{busy}; try again once it has ended") from None
+            time.sleep(0.05)
+
+
+def _line(content: bytes, path: Path) -> str:
+    return f"{hashlib.sha256(content).hexdigest()}  {path.name}\n"
+
+
+def _known(path: Path) -> set[str]:
+    """The digests that a records.csv may have; none where nothing is kept of it."""
+    try:
+        text = digest_file(path).read_text("utf-8", errors="replace")
+    except FileNotFoundError:
+        return set()
+    absent = {"none"} if _OR_NONE in text else set()
+    return absent | set(re.findall(r"^([0-9a-f]{64})  ", text, flags=re.MULTILINE)) or {"damaged"}
+
+
+def _count(path: Path) -> str:
+    try:
+        first = digest_file(path).read_text("utf-8", errors="replace").partition("\n")[0]
+    except FileNotFoundError:
+        first = ""
+    return first.removeprefix("# ") if re.fullmatch(r"# \d+ records", first) else "that is damaged too"
+
+
+def _lines(content: bytes) -> str:
+    return f"{max(0, len(content.splitlines()) - 1)} lines are"

@@ -1,0 +1,155 @@
+"""records.csv loses no line: whatever is cut, flipped, written at once or killed in the middle of a rewrite."""
+
+import multiprocessing
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.store import files, record, records_file
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.record import Record, collect, keep, recorded, stored
+from support.folders_to_merge import finished, row_of
+from support.records_by_hand import filled, runs
+
+RUNS = runs()
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """A records.csv of three lines without the folders of their runs."""
+    collect(filled(tmp_path / "there"))
+    here = tmp_path / "here"
+    here.mkdir()
+    keep(here, recorded(tmp_path / "there" / "records.csv"))
+    return here / "records.csv"
+
+
+def test_what_is_cut_anywhere_is_refused(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, rng = whole.read_bytes(), random.Random(0)
+    ends = sorted({0, len(content) - 1, *(rng.randrange(len(content)) for _ in range(60))})
+    for end in ends:
+        whole.write_bytes(content[:end])
+        with pytest.raises(ValueError, match=r"records.csv is not as it was written .* of \(3 records\)"):
+            recorded(whole)
+    assert cli.main(["table", "--results", str(whole.parent)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "Put back" in said and whole.read_bytes() == content[: ends[-1]]
+
+
+def test_a_flipped_bit_is_refused(whole: Path) -> None:
+    content, rng = whole.read_bytes(), random.Random(1)
+    for _ in range(60):
+        flipped = bytearray(content)
+        flipped[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        whole.write_bytes(flipped)
+        with pytest.raises(ValueError, match="is not as it was written"):
+            recorded(whole)
+    whole.unlink()
+    with pytest.raises(ValueError, match="has gone"):
+        recorded(whole)
+
+
+def test_one_without_a_digest_is_read_as_it_stands(whole: Path) -> None:
+    records_file.digest_file(whole).unlink()
+    before = whole.read_bytes()
+    assert len(collect(whole.parent)) == 3
+    assert whole.read_bytes() == before and not records_file.digest_file(whole).exists(), "nothing changed"
+    whole.write_bytes(before.rpartition(b",")[0])
+    with pytest.raises(ValueError, match="is no table of records"):
+        recorded(whole)
+
+
+@pytest.mark.parametrize("written", range(4))
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_rewrite_that_is_killed_leaves_the_old_or_the_new(
+    written: int, is_first: bool, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After none, one, two or all three of its files."""
+    results, left = (tmp_path / "fresh" if is_first else whole.parent), written
+    results.mkdir(exist_ok=True)
+
+    def dies(path: Path, content: bytes) -> None:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        write_atomically(path, content)
+
+    monkeypatch.setattr(records_file, "write_atomically", dies)
+    new = Record(**row_of(RUNS[3]))
+    if written < 3:
+        with pytest.raises(KeyboardInterrupt):
+            keep(results, {new.run_id: new})
+        monkeypatch.undo()
+    else:
+        keep(results, {new.run_id: new})
+    old = set() if is_first else {run.run_id for run in RUNS[:3]}
+    assert set(recorded(results / "records.csv")) in (old, old | {new.run_id})
+    assert len(keep(results, {new.run_id: new})) == len(old) + 1
+    assert len(list(results.glob("records.csv*"))) == 2
+
+
+def _add(results: Path, start: int, count: int) -> None:
+    for seed in range(start, start + count):
+        line = Record(**row_of(RUNS[0]) | {"run_id": f"parity-lstm-s{seed}-{seed:010x}", "seed": seed})
+        keep(results, {line.run_id: line})
+
+
+def test_several_who_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    writers = [FORK.Process(target=_add, args=(tmp_path, 100 * i, 12)) for i in range(3)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        stored(tmp_path / "records.csv")  # refused where it is torn
+        time.sleep(0.005)
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert len(recorded(tmp_path / "records.csv")) == 36
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["records.csv", "records.csv.sha256"]
+
+
+def test_what_is_merged_while_a_table_is_made_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other command ends between the table's look at the runs and its writing of records.csv."""
+    finished(tmp_path, RUNS[0])
+    of_runs, other = record.of_runs, Record(**row_of(RUNS[1]))
+
+    def slow(results: Path) -> tuple[dict[str, Record], dict[str, str]]:
+        found = of_runs(results)
+        monkeypatch.undo()
+        keep(results, {other.run_id: other})
+        return found
+
+    monkeypatch.setattr(record, "of_runs", slow)
+    collect(tmp_path)
+    assert set(recorded(tmp_path / "records.csv")) == {RUNS[0].run_id, other.run_id}
+
+
+def test_writers_of_one_file_never_write_into_each_other(tmp_path: Path) -> None:
+    path, sizes = tmp_path / "x", (300_000, 200_000)
+    path.write_bytes(b"a" * sizes[0])
+
+    def write(letter: bytes, size: int) -> None:
+        for _ in range(40):
+            write_atomically(path, letter * size)
+
+    writers = [FORK.Process(target=write, args=pair) for pair in zip((b"a", b"b"), sizes, strict=True)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert path.read_bytes() in (b"a" * sizes[0], b"b" * sizes[1])
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_killed_writers_left_goes_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, other = tmp_path / "x.4711-abcdef.part", tmp_path / "y.4711-abcdef.part"
+    left.touch()
+    other.touch()
+    write_atomically(tmp_path / "x", b"1")
+    assert left.exists(), "its writer may be at work"
+    monkeypatch.setattr(files, "_ABANDONED", -1.0)
+    write_atomically(tmp_path / "x", b"2")
+    assert not left.exists() and other.exists()
