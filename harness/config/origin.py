@@ -180,6 +180,6 @@ def _importable(module: str, file: str) -> str:
     here = next((spec.origin for spec in found), None)
     loaded = getattr(sys.modules.get(top), "__file__", file)
     beside = Path(loaded).parent if Path(loaded).name != "__init__.py" else Path(loaded).parents[1]
-    if loaded and str(beside.resolve()) in ADDED:
+    if str(beside.resolve()) in ADDED and sys.path.count(str(beside.resolve())) < 2:  # twice: not by us alone
         return ""
     return module if here is not None and here == loaded else ""

@@ -141,6 +141,7 @@ def _load(path_or_module: str) -> None:
     path = Path(path_or_module)
     if path.is_dir():
         _look_in(path.resolve().parent)
+        ADDED.add(str(path.resolve().parent))
         return _taken(path_or_module, lambda: _import_package(path.resolve()), path)
     is_file = path.suffix == ".py" or path.is_file()
     if is_file and not path.is_file():
@@ -149,6 +150,7 @@ def _load(path_or_module: str) -> None:
         _look_in(path.resolve().parent)
         return _taken(path_or_module, lambda: _import_file(path), path)
     _look_in(Path.cwd())
+    ADDED.add(str(Path.cwd()))  # also where the interpreter searches it: another process works elsewhere
     return _taken(path_or_module, lambda: importlib.import_module(path_or_module), path)
 
 
@@ -164,9 +166,9 @@ def _import_package(folder: Path) -> None:
 
 def _look_in(folder: Path) -> None:
     """A plugin's neighbours can be imported, and modules of the working folder; what is installed comes before them."""
-    ADDED.add(str(folder.resolve()))
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
+        ADDED.add(str(folder.resolve()))
 
 
 def _taken(path_or_module: str, run: Callable[[], object], path: Path) -> None:
