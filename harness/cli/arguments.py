@@ -41,7 +41,7 @@ def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Ru
     tree.__doc__ = (
         f"Train and score {names[1]} on {names[0]} under the {preset.protocol} protocol (--protocol NAME for another). "
         "Also: --model.params 100k finds the widths for so many parameters, --json prints the result, --quiet no "
-        "progress, --plugin PATH_OR_MODULE loads a plugin first."
+        "progress, --plugin FOLDER, FILE or MODULE loads a plugin first."
     )
     options = parse(tree, rest[2:], prog=f"{prog} {names[0]} {names[1]}")
     run = Run(

@@ -141,12 +141,13 @@ def script() -> None:
 
 
 def _with_plugins(words: list[str]) -> list[str]:
-    """The words without `--plugin PATH_OR_MODULE`, each of which is loaded."""
-    if not any(word.split("=")[0] == "--plugin" for word in words):
+    """The words without `--plugin FOLDER_FILE_OR_MODULE`, each of which is loaded, behind those of $LADDER_PLUGINS."""
+    if not any(word.split("=")[0] == "--plugin" for word in words) and not os.environ.get("LADDER_PLUGINS"):
         return words
     from chomsky_ladder.harness.cli.options import take
-    from chomsky_ladder.harness.config.registry import load_plugin
+    from chomsky_ladder.harness.config.registry import discover, load_plugin
 
+    discover()
     left = list(words)
     for plugin in take(left, "--plugin"):
         load_plugin(plugin)
@@ -168,7 +169,10 @@ def _one_thread(is_computing: bool) -> Iterator[None]:
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {help_text}" for name, (_, help_text) in COMMANDS.items()]
-    common = "Every command takes --plugin PATH_OR_MODULE (a file or package that registers tasks or models)."
+    common = (
+        "Every command takes --plugin FOLDER, FILE or MODULE, which register tasks or models, any number of times;\n"
+        f"$LADDER_PLUGINS names such for all commands, separated by {os.pathsep!r}."
+    )
     return "\n".join(["ladder: sequence models on the Chomsky hierarchy", "", *lines, "", common])
 
 

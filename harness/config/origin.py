@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from chomsky_ladder.harness.store.checkout import commit_of
 
 OURS = "chomsky_ladder"
+ADDED: set[str] = set()  # folders that are searched because a plugin was named; no other process does
 
 
 @dataclass(frozen=True)
@@ -155,15 +156,21 @@ def installed_commit(found: metadata.Distribution | None) -> str:
     return json.loads(text).get("vcs_info", {}).get("commit_id", "") if text else ""
 
 
-def load_words(modules: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """What `--plugin` takes to load modules, each given with what is there in it; nothing for ours."""
+def load_words(modules: Iterable[tuple[str, str]], *, typed: Literal["refuse", "pass"] = "refuse") -> Iterator[str]:
+    """What `--plugin` takes to load modules, each given with what is there in it; nothing for ours.
+
+    What was typed into a session is refused, or passed by.
+    """
     for name, module in modules:
         if is_ours(module):
             continue
         file = getattr(sys.modules.get(module), "__file__", None)
+        if file is None and typed == "pass":
+            continue
         if file is None:
             raise ValueError(f"{name} was typed into a session: put it in a file, where others find it")
-        yield _importable(module, file) or str(Path(file).resolve())
+        root = _package_root(module, Path(file).resolve())
+        yield _importable(module, file) or str(root or Path(file).resolve())
 
 
 def _importable(module: str, file: str) -> str:
@@ -172,4 +179,7 @@ def _importable(module: str, file: str) -> str:
     found = filter(None, (finder.find_spec(top, None) for finder in sys.meta_path))
     here = next((spec.origin for spec in found), None)
     loaded = getattr(sys.modules.get(top), "__file__", file)
+    beside = Path(loaded).parent if Path(loaded).name != "__init__.py" else Path(loaded).parents[1]
+    if str(beside.resolve()) in ADDED and sys.path.count(str(beside.resolve())) < 2:  # twice: not by us alone
+        return ""
     return module if here is not None and here == loaded else ""

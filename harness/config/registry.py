@@ -1,11 +1,11 @@
 """Which tasks, models and kernels there are: the files of their rooms, installed plugins, plugins named on the spot.
 
 An installed package announces its modules by the entry points `ladder.tasks`, `ladder.models` and `ladder.kernels`;
-`load_plugin` takes a module's name or a file's path, and such a module may bring things of every kind.
+`load_plugin` and $LADDER_PLUGINS take a module's name, a file or a folder, which may bring things of every kind.
 """
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from chomsky_ladder.harness.config import rooms
 from chomsky_ladder.harness.config.rooms import did_you_mean, open_room
@@ -22,12 +22,30 @@ def discover() -> None:
     """Import everything that registers itself, once: who looks for a model needs its kernels, too."""
     for room in (_KERNELS, _TASKS, _MODELS):  # kernels first: models import them too
         room.explore()
+    for plugin in rooms.from_environment():
+        if plugin not in _loaded:
+            _loaded.add(plugin)  # before it is: what it imports may ask, too
+            rooms.load(plugin)
 
 
-def load_plugin(path_or_module: str) -> None:
-    """Import a plugin the user names; unlike a discovered one, it must work."""
+_loaded: set[str] = set()  # of $LADDER_PLUGINS
+
+
+def load_plugin(plugin: str) -> None:
+    """Import a plugin the user names, a file, a folder or a module; unlike a discovered one, it must work."""
     discover()
-    rooms.load(path_or_module)
+    rooms.load(plugin)
+
+
+def bring_back(plugins: Iterable[str], *, task: str, model: str) -> None:
+    """Load what a record says its task and model came from, if they are not known; said plainly where it is gone."""
+    for plugin in plugins:
+        if task in all_tasks() and model in all_models():
+            return
+        try:
+            rooms.load(plugin)
+        except ValueError as error:
+            raise ValueError(f"its plugin is not found any more ({error}): say --plugin with where it is") from None
 
 
 def find_task(name: str) -> type[Task]:

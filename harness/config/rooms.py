@@ -14,6 +14,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 import re
 import sys
@@ -23,8 +24,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from chomsky_ladder.harness.config.origin import is_ours, origin
+from chomsky_ladder.harness.config.origin import ADDED, is_ours, origin
 
+VARIABLE = "LADDER_PLUGINS"
 _problems: list[str] = []
 
 
@@ -116,14 +118,63 @@ def _discover(module: str, shown_as: str) -> None:
         _problems.append(f"{shown_as} does not import: {error}")
 
 
-def load(path_or_module: str) -> None:
-    """Import a plugin the user names; unlike a discovered one, it must work."""
+def load(plugin: str) -> None:
+    """Import a plugin the user names, a file, a module or a folder of files; unlike a discovered one, it must work."""
+    path = Path(plugin)
+    if path.is_dir() and not (path / "__init__.py").exists():
+        files = sorted(file for file in path.glob("*.py") if not file.name.startswith("_"))
+        if not files:
+            raise ValueError(f"plugin {plugin}: there is no Python file in that folder")
+        for file in files:
+            _load(str(file))
+    else:
+        _load(plugin)
+
+
+def from_environment() -> list[str]:
+    """The plugins that $LADDER_PLUGINS names, separated as folders of $PATH are."""
+    return [word for word in os.environ.get(VARIABLE, "").split(os.pathsep) if word]
+
+
+def _load(path_or_module: str) -> None:
+    """Import a file, a module, or a package by its folder."""
     path = Path(path_or_module)
+    if path.is_dir():
+        _look_in(path.resolve().parent)
+        ADDED.add(str(path.resolve().parent))
+        return _taken(path_or_module, lambda: _import_package(path.resolve()), path)
     is_file = path.suffix == ".py" or path.is_file()
     if is_file and not path.is_file():
         raise ValueError(f"no such plugin file: {path}")
+    if is_file:
+        _look_in(path.resolve().parent)
+        return _taken(path_or_module, lambda: _import_file(path), path)
+    _look_in(Path.cwd())
+    ADDED.add(str(Path.cwd()))  # also where the interpreter searches it: another process works elsewhere
+    return _taken(path_or_module, lambda: importlib.import_module(path_or_module), path)
+
+
+def _import_package(folder: Path) -> None:
+    """A package by its folder, and the modules in it."""
+    package = importlib.import_module(folder.name)
+    if Path(package.__path__[0]).resolve() != folder:
+        raise ImportError(f"another package is called {folder.name}, in {package.__path__[0]}")
+    for info in pkgutil.iter_modules(package.__path__):
+        if not info.name.startswith("_"):
+            importlib.import_module(f"{folder.name}.{info.name}")
+
+
+def _look_in(folder: Path) -> None:
+    """A plugin's neighbours can be imported, and modules of the working folder; what is installed comes before them."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+        ADDED.add(str(folder.resolve()))
+
+
+def _taken(path_or_module: str, run: Callable[[], object], path: Path) -> None:
+    """Import a plugin; refused where it does not import, or has a name of ours."""
     before = [(room, list(room.entries)) for room in _rooms]
-    error = _import(lambda: _import_file(path) if is_file else importlib.import_module(path_or_module))
+    error = _import(run)
     if error:
         sys.modules.pop(_module_name(path), None)
         raise ValueError(f"plugin {path_or_module} does not import: {error}")

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from chomsky_ladder.harness.config.frozen import open_frozen
+from chomsky_ladder.harness.config.origin import load_words
 from chomsky_ladder.harness.config.parts import check_types, checked, default_settings, from_plain, plain, require
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task
+from chomsky_ladder.harness.config.registry import bring_back, did_you_mean, find_model, find_task
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.tasks.base import LEVELS, Task
 
@@ -241,6 +242,12 @@ class Run:
         return tree
 
     @property
+    def plugins(self) -> list[str]:
+        """What `--plugin` takes to find its task and model again; kept beside its config, no part of its identity."""
+        modules = [(part.name, type(part).__module__) for part in (self.task, self.model)]
+        return list(dict.fromkeys(load_words(modules, typed="pass")))
+
+    @property
     def whereabouts(self) -> tuple[str, ...]:
         """The settings that say where something lies, which may have moved since."""
         return ("eval.file", *(f"task.{name}" for name in self.task.outside_identity))
@@ -261,6 +268,9 @@ class Run:
     def from_plain(cls, tree: dict[str, Any]) -> "Run":
         """The run of a config.json; one written for another version of the schema, task or model is refused."""
         tree = dict(tree)
+        plugins = tree.pop("plugins", [])
+        if plugins:
+            bring_back(plugins, task=tree["task"]["name"], model=tree["model"]["name"])
         wanted = {"schema", "protocol", "task", "model", "train", "eval", "seed"}
         require(set(tree) == wanted, f"a record's config has the keys {', '.join(sorted(wanted))}")
         require(tree.pop("schema") == SCHEMA, f"the record's schema is not {SCHEMA}")

@@ -36,6 +36,8 @@ class Filed(Protocol):
     def plain(self) -> dict[str, Any]: ...
     @property
     def whereabouts(self) -> tuple[str, ...]: ...
+    @property
+    def plugins(self) -> list[str]: ...
 
 
 class RunFolder:
@@ -51,11 +53,12 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         if config.exists():
             stored, wanted = flat(self.config()), flat(run.plain())  # a setting added since is not in the stored one
-            for name in run.whereabouts:
+            for name in (*run.whereabouts, "plugins"):
                 stored.pop(name, None)
             assert all(wanted.get(key) == value for key, value in stored.items()), f"{config} is another run's"
         else:
-            write_atomically(config, _pretty(run.plain()))
+            found = {"plugins": run.plugins} if run.plugins else {}
+            write_atomically(config, _pretty({**run.plain(), **found}))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
