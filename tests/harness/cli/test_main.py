@@ -217,7 +217,7 @@ def test_help(capsys: Capture) -> None:
         (("xyzzy",), "no such command: 'xyzzy'; see --help"),
         (("status", "--plugin"), "--plugin needs a value"),
         (("status", "--alll"), "--alll; did you mean --all?"),
-        (("clean",), "name a RUN_ID, --failed, --preempted, --unfinished or --checkpoints"),
+        (("clean",), "name a RUN_ID, --failed, --preempted, --unfinished, --checkpoints or --records"),
         (("clean", "../parity"), "'../parity' is no run under"),
         (("merge",), "ladder merge needs the FOLDER to take runs from"),
         (("merge", "nowhere"), "nowhere has neither runs/ nor records.csv"),

@@ -11,6 +11,7 @@ import pytest
 from chomsky_ladder.harness.cli import main as cli
 from chomsky_ladder.harness.cli.sweeps import plan_sweep, sweep_script
 from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.registry import find_model, find_task, load_plugin
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.store.folder import RunFolder
@@ -169,7 +170,8 @@ def test_a_thousand_finished_runs_are_skipped_at_once(tmp_path: Path, monkeypatc
     for run in runs:
         folder = RunFolder(tmp_path, run.run_id).path
         folder.mkdir(parents=True)
-        (folder / "result.json").write_text("{}")
+        (folder / "config.json").write_text(json.dumps(run.plain()))
+        (folder / "result.json").write_text(json.dumps({**columns_of(run), "status": "done", "steps": run.train.steps}))
     monkeypatch.setattr(RunFolder, "result", lambda self: pytest.fail("read a result"))
     monkeypatch.setattr(sweeps, "packs", lambda runs, size: [] if not runs else pytest.fail("made packs"))
     start = time.process_time()

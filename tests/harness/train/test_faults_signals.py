@@ -31,8 +31,8 @@ from support.faults import (
     the_run,
 )
 
-SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
-EXIT = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
+EXIT = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138, signal.SIGHUP: 129}
 SLOWLY = """
 import time
 from chomsky_ladder.harness.train.pack import Pack
