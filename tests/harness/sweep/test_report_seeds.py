@@ -76,9 +76,7 @@ def test_a_fresh_seed_that_did_not_finish_is_counted() -> None:
 
 def test_the_table_says_what_its_seeds_are() -> None:
     lead = accuracy_sheet(cells(frame(*SELECTED, fresh(0)))).lead[0]
-    assert lead.endswith(
-        "(seeds); fresh ones, the learning rate of each cell having been chosen on the validation of others."
-    )
+    assert lead.endswith("; fresh ones, the learning rate of each cell having been chosen on the validation of others.")
     assert "fresh" not in accuracy_sheet(cells(frame(*SELECTED))).lead[0]
 
 
@@ -131,7 +129,7 @@ def test_a_sweep_ends_with_its_fresh_seeds(tmp_path: Path, capsys: pytest.Captur
     assert (told["runs"], told["done"], told["complete"]) == (4 + 3, 7, True)
     assert main(["table", "--results", results]) == 0
     table = capsys.readouterr().out
-    assert " (3) |" in table and "fresh ones" in table
+    assert "/3 |" in table and "fresh ones" in table
     assert main([*words, "--report-seeds", "3", "--shard", "1/2"]) == 2
     assert "once every shard is done" in capsys.readouterr().err
     assert main([*words, "--report-seeds", "-1"]) == 2

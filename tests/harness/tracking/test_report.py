@@ -246,7 +246,7 @@ def test_the_report_has_the_tables_curves_and_provenance(tmp_path: Path, server:
     assert heads == [protocols[0], "Learning curves", protocols[1], "Learning curves", "Provenance"]
     *tables, made = [block["content"] for block in blocks if block["type"] == "markdown-block"]
     assert all("parity" in text and "0.75" in text and "|" in text for text in tables)
-    assert ["lstm (d_model=16)" in text for text in tables] == [False, True]
+    assert ["LSTM (d_model=16)" in text for text in tables] == [False, True]
     assert made.startswith("4 runs: diverged (1), done (2), failed (1)")
     assert "commit: c0ffee (4)" in made and "4 of them ran code that differed" in made
     grids = [block["metadata"] for block in blocks if block["type"] == "panel-grid"]
