@@ -178,7 +178,7 @@ def _importable(module: str, file: str) -> str:
     top = module.partition(".")[0]
     found = filter(None, (finder.find_spec(top, None) for finder in sys.meta_path))
     here = next((spec.origin for spec in found), None)
-    loaded = getattr(sys.modules.get(top), "__file__", file)
+    loaded = getattr(sys.modules.get(top), "__file__", None) or file  # a folder without __init__ has none
     beside = Path(loaded).parent if Path(loaded).name != "__init__.py" else Path(loaded).parents[1]
     if str(beside.resolve()) in ADDED and sys.path.count(str(beside.resolve())) < 2:  # twice: not by us alone
         return ""

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
@@ -57,6 +56,8 @@ class _Work(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         self.operations += 1
+        from torch.utils.flop_counter import flop_registry  # which imports Triton
+
         count = flop_registry.get(func._overloadpacket)
         if count is not None:
             self.done += count(*args, **(kwargs or {}), out_val=out)

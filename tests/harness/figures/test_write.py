@@ -206,8 +206,8 @@ def test_no_name_breaks_a_picture(tmp_path: Path) -> None:
                 task=HOSTILE[-1 - place],
                 level=("regular", "<own>")[place],
                 model=model,
-                test_bins='{"40..64":-0.5}',
-                in_distribution=None if place else 0.5,
+                test_bins='{"40..64":0.0}',
+                in_distribution=0.5,
                 state_bytes=0,
                 train_seconds=0.0,
             )

@@ -140,7 +140,7 @@ def test_markdown_keeps_plain_names_as_they_are() -> None:
 
 def test_csv_keeps_every_name_to_the_letter(tmp_path: Path) -> None:
     names = [*HOSTILE, "two\nlines", "comma, quote \" and 'more'", "=1+1"]
-    rows = [record(task=name, model=f"of {name}", **CURVE) for name in names]
+    rows = [record(task=name, model=f"of {name}", run_id=f"run-{i}", **CURVE) for i, name in enumerate(names)]
     for kind in ("accuracy", "lengths"):
         (tmp_path / "table.csv").write_text(text(table(frame(*rows), kind), "csv"), newline="")
         with (tmp_path / "table.csv").open(newline="") as file:

@@ -171,7 +171,7 @@ class Ahead(Block):
 
 def test_a_model_that_fails_conformance_is_refused() -> None:
     (row,) = model_rows(Leaky, GRID, Meter(CPU, repeats=2))
-    assert row["model"] == "test_leaky" and row["not_run"].startswith("refused: the future never changes the past: ")
+    assert row["model"] == "test_leaky" and row["not_run"].startswith("refused: ")
 
 
 def test_compiled_training_is_a_way_of_its_own() -> None:

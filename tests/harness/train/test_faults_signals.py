@@ -80,6 +80,7 @@ def test_a_command_asked_to_stop(number: int, tmp_path: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # under nohup it is ignored
     )
     deadline = time.monotonic() + 90
     while not any(path.stat().st_size for path in results.glob("runs/*/metrics.jsonl")):
