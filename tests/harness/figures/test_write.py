@@ -206,12 +206,13 @@ def test_no_name_breaks_a_picture(tmp_path: Path) -> None:
                 task=HOSTILE[-1 - place],
                 level=("regular", "<own>")[place],
                 model=model,
+                run_id=f"run-{number}-{place}",
                 test_bins='{"40..64":0.0}',
                 in_distribution=0.5,
                 state_bytes=0,
                 train_seconds=0.0,
             )
-            for model in HOSTILE
+            for number, model in enumerate(HOSTILE)
             for place in (0, 1)
         )
     )
