@@ -130,7 +130,7 @@ class Record(BaseModel):
         names = ("run_id", "protocol", "task", "level", "model", *later, "lr", "seed")
         head = {name: result[name] for name in names if name in result or name not in later}
         made = result["provenance"]
-        code = {"commit": made["commit"], "dirty": made["dirty"], "sources": _sources(made.get("plugins", {}))}
+        code = {"commit": made["commit"], "dirty": made["dirty"], "sources": sources_text(made.get("plugins", {}))}
         if "error" in result:
             return cls(**head, **code, status="failed", steps=0, error=result["error"])
         return cls(
@@ -147,7 +147,7 @@ class Record(BaseModel):
         )
 
 
-def _sources(plugins: dict[str, dict[str, str]]) -> str:
+def sources_text(plugins: Mapping[str, Mapping[str, str]]) -> str:
     """What plugins a run was made with: `model rm of rm.py e6ea1c0d2f84`, separated by semicolons; "" of ours alone."""
     parts = [(name, made) for name, made in sorted(plugins.items()) if not name.startswith("kernel ")]
     return "; ".join(f"{name} of {made['from']} {made['sha256']}" for name, made in parts)

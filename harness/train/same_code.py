@@ -15,6 +15,7 @@ from chomsky_ladder.harness.config.origin import digest_of_file, origin
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.record import sources_text
 from chomsky_ladder.harness.train.machine import plugins_of, source_hash
 
 _CODE = ("version", "commit", "dirty", "plugins")
@@ -42,6 +43,12 @@ def _made_with(folder: RunFolder) -> Mapping[str, Any]:
     if result is not None:
         return result.get("provenance", {})
     return (code_of(checkpoint.newest(folder.path)) or [{}])[-1]
+
+
+def sources_of(run: Run) -> str:
+    """What the column `sources` of a run's record would say if it were made now."""
+    plugins = plugins_of(run.task, run.model)
+    return sources_text({name: {"from": made.called, "sha256": made.digest} for name, made in plugins.items()})
 
 
 def refuse_checkpoint_of_other_code(run: Run, content: Mapping[str, Any]) -> None:

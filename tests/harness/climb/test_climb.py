@@ -19,6 +19,7 @@ from chomsky_ladder.harness.config.protocol import SIZED_AT
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.config.sizing import active_parameters
+from chomsky_ladder.harness.store.record import stored
 from chomsky_ladder.models.base import MODELS
 from support.cases import some
 
@@ -121,6 +122,14 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     assert json.loads(said.out)["rows"] == card["rows"] and not list(tmp_path.glob("elsewhere/runs/*"))
     assert main([*on_record, "--again", "--plan"]) == 0
     assert "4 of 4 runs to do, at most " in capsys.readouterr().err
+
+    (made_by,) = set(stored(tmp_path / "records.csv")["sources"])
+    edited = tmp_path / "edited.csv"
+    edited.write_text((tmp_path / "records.csv").read_text().replace(made_by, f"{made_by[:-12]}{'0' * 12}"))
+    on_record[on_record.index("--reference") + 1] = str(edited)
+    assert main([*on_record, "--plan"]) == 0  # by the plugin as it was once
+    said = capsys.readouterr().err
+    assert "on record" not in said and "4 of 4 runs to do, at most " in said
 
 
 def _no_records(folder: Path) -> Path:
