@@ -11,7 +11,6 @@ it is the same. A file that is moved keeps its hash, so a plugin that becomes a 
 import ast
 import hashlib
 import inspect
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from chomsky_ladder.harness.store.checkout import commit_of
+from chomsky_ladder.harness.store.checkout import commit_of, installed_commit
 
 OURS = "chomsky_ladder"
 ADDED: set[str] = set()  # folders that are searched because a plugin was named; no other process does
@@ -146,14 +145,8 @@ def _distribution(package: str) -> metadata.Distribution | None:
 @cache
 def _commit(files: tuple[Path, ...], found: metadata.Distribution | None) -> dict[str, Any]:
     """The commit it was installed from, or that of the repository its files are tracked in."""
-    installed = installed_commit(found)
+    installed = "" if found is None else installed_commit(found)
     return {"commit": installed, "dirty": None} if installed else commit_of(files)
-
-
-def installed_commit(found: metadata.Distribution | None) -> str:
-    """Of a distribution that was installed from a repository's address; "" of another."""
-    text = found.read_text("direct_url.json") if found is not None else None
-    return json.loads(text).get("vcs_info", {}).get("commit_id", "") if text else ""
 
 
 def load_words(modules: Iterable[tuple[str, str]], *, typed: Literal["refuse", "pass"] = "refuse") -> Iterator[str]:

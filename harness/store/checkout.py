@@ -3,15 +3,13 @@
 import json
 import subprocess
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
 from chomsky_ladder.harness.store.files import CHECKOUT
 
 CODE = ("chomsky_ladder", "harness", "models", "tasks", "scripts", "pyproject.toml")
-
-
 UNKNOWN = {"commit": "unknown", "dirty": None}
 
 
@@ -47,12 +45,18 @@ def _git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
 
 
-def _commit_of_installed() -> str:
-    """What `pip install git+ADDRESS` left; "unknown" of a wheel from elsewhere."""
+def installed_commit(of: Distribution) -> str:
+    """What `pip install git+ADDRESS` left of a distribution; "" of a wheel from elsewhere."""
     try:
-        text = distribution("chomsky-ladder").read_text("direct_url.json")
-        return json.loads(text or "{}").get("vcs_info", {}).get("commit_id") or "unknown"
-    except (PackageNotFoundError, ValueError):
+        return json.loads(of.read_text("direct_url.json") or "{}").get("vcs_info", {}).get("commit_id", "")
+    except ValueError:
+        return ""
+
+
+def _commit_of_installed() -> str:
+    try:
+        return installed_commit(distribution("chomsky-ladder")) or "unknown"
+    except PackageNotFoundError:
         return "unknown"
 
 
