@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chomsky_ladder.harness.tables.published import Published
     from chomsky_ladder.harness.tables.write import Format
 
-_KINDS: dict[str, "Format"] = {".txt": "text", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".html": "html"}
+_FORMATS: dict[str, "Format"] = {".txt": "text", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".html": "html"}
 
 
 @dataclass
@@ -60,8 +60,8 @@ def table(words: list[str]) -> int:
         raise ValueError("--all is every --kind in every --format: leave those out")
     if options.all and (options.protocol or options.models or options.tasks or options.beside):
         raise ValueError("--all is of all records: leave out --protocol, --models, --tasks and --beside")
-    if options.out is not None and options.out.suffix not in _KINDS and not options.format:
-        raise ValueError(f"{options.out} says no format by its ending: one of {', '.join(_KINDS)}, or say --format")
+    if options.out is not None and options.out.suffix not in _FORMATS and not options.format:
+        raise ValueError(f"{options.out} says no format by its ending: one of {', '.join(_FORMATS)}, or say --format")
     from chomsky_ladder.harness.store.record import collect  # with pandas
     from chomsky_ladder.harness.tables import write as tables
     from chomsky_ladder.harness.tables.kind import ROOM, all_kinds
@@ -116,7 +116,7 @@ def _shown(options: TableOptions, records: "pd.DataFrame", paper: "Published | N
     records = chosen(records, protocols=options.protocol, models=options.models, tasks=options.tasks)
     made = tables.table(records, options.kind or "accuracy", against=paper)
     if options.out is not None:
-        form = options.format or _KINDS[options.out.suffix]
+        form = options.format or _FORMATS[options.out.suffix]
         options.out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.out, tables.text(made, form).encode())
         print(options.out)

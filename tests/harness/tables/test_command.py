@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from chomsky_ladder.harness.cli.main import main
-from chomsky_ladder.harness.cli.tables import _KINDS, TableOptions
+from chomsky_ladder.harness.cli.tables import _FORMATS, TableOptions
 from chomsky_ladder.harness.tables.kind import all_kinds
 from chomsky_ladder.harness.tables.published import sources
 from chomsky_ladder.harness.tables.write import ENDINGS, Format, write
@@ -134,8 +134,8 @@ def test_the_options_are_the_formats_and_papers_there_are() -> None:
     """They are written out a second time, so that a line is parsed without pandas."""
     hints = get_type_hints(TableOptions)
     assert get_args(hints["format"]) == (Format, type(None))
-    assert set(_KINDS.values()) == set(get_args(Format))
-    assert {form: ending for ending, form in _KINDS.items() if form != "text"} == {
+    assert set(_FORMATS.values()) == set(get_args(Format))
+    assert {form: ending for ending, form in _FORMATS.items() if form != "text"} == {
         form: f".{ending}" for form, ending in ENDINGS.items()
     }
 
