@@ -6,6 +6,9 @@ Case(models=("xlstm",), tasks=("mod_arithmetic",), model={"d_model": 64})       
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Reports = Literal["mean", "median", "best"]  # what a published cell is of its seeds
+Measure = Literal["scaled", "raw"]  # whether it is accuracy above chance, or plain accuracy
+
 SIZED_AT = 16
 """Tokens of the vocabulary at which `Protocol.params` are counted, so that a model is one config on every task."""
 
@@ -45,10 +48,8 @@ class Protocol:
     """Where it comes from, what is ours in it, and what is not as it is there."""
     version: int = 1
     """Raised whenever its runs would be others; results of two versions never share a table."""
-    reports: Literal["mean", "median", "best"] = "mean"
-    """What a published cell is of its seeds."""
-    measure: Literal["scaled", "raw"] = "scaled"
-    """Whether a published cell is accuracy above chance, or plain accuracy."""
+    reports: Reports = "mean"
+    measure: Measure = "scaled"
     solved: float = 0.9
     """From where, in that measure, a run counts as solved."""
     rates: tuple[float, ...]

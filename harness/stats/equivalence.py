@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from statistics import NormalDist, median
 from typing import Literal
 
+from chomsky_ladder.harness.config.protocol import Reports
+
 Agreement = Literal["agrees", "differs", "undecided", "floor"]
 
 WITHIN = 0.05
@@ -25,7 +27,7 @@ def equivalence(
     scores: Sequence[float],
     value: float,
     *,
-    reports: Literal["mean", "median", "best"] = "mean",
+    reports: Reports = "mean",
     rounding: float = 0.0,
     floor: float = 0.0,
     theirs: int | None = None,
@@ -47,7 +49,7 @@ def equivalence(
     return "differs" if low > value + margin else "undecided"
 
 
-def reported(scores: Sequence[float], reports: Literal["mean", "median", "best"]) -> float:
+def reported(scores: Sequence[float], reports: Reports) -> float:
     """What stands for the seeds, as a paper has it."""
     return {
         "mean": lambda: math.fsum(scores) / len(scores),
@@ -56,7 +58,7 @@ def reported(scores: Sequence[float], reports: Literal["mean", "median", "best"]
     }[reports]()
 
 
-def _interval(scores: Sequence[float], reports: str) -> tuple[float, float]:
+def _interval(scores: Sequence[float], reports: Reports) -> tuple[float, float]:
     n = len(scores)
     if reports == "best":
         return max(scores), max(scores)

@@ -95,7 +95,8 @@ def against_sheet(
         "≠ differs: it lies outside; ? undecided; · neither is above the floor.",
         f"Budget here (in the paper): {_budgets(table, records, paper)}.",
     )
-    return accuracy_sheet(table, show=shown, bold=bold, lead=lead, notes=[*_unmapped(table, paper, wants), *notes])
+    notes = [*_unmapped(table, paper, wants), *notes]
+    return accuracy_sheet(table, measure=paper.measure, show=shown, bold=bold, lead=lead, notes=notes)
 
 
 def against_data(table: pd.DataFrame, stats: Sequence[CellStats], paper: Published) -> pd.DataFrame:

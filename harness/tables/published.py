@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.protocol import Measure, Reports
 from chomsky_ladder.harness.store.labels import LAYOUT, Identity
-
-Reports = Literal["mean", "median", "best"]
-Measure = Literal["scaled", "raw"]
 
 APART = (
     "train.lengths",

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, warning_of
+from chomsky_ladder.harness.config.protocol import Measure
 from chomsky_ladder.harness.stats.cells import SOLVED, least_and_most, median_of
 from chomsky_ladder.harness.stats.view import FLOORS, LEVELS
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 
-Measure = Literal["scaled", "raw"]
 Mark = Literal["", "agrees", "differs", "undecided", "floor"]  # of a published value (harness/stats/equivalence.py)
 SIGNS: dict[Mark, str] = {"agrees": "≈", "differs": "≠", "undecided": "?", "floor": "·"}
 
@@ -61,21 +61,28 @@ Cell = pd.Series | None  # a row of harness/stats/cells.py, if there is one
 Shown = Callable[[str, str, Cell], Entry]  # of a task and a model
 
 
-def plain_entry(task: str, model: str, row: Cell) -> Entry:
+def plain_entry(measure: Measure) -> Shown:
     """Median and range of the seeds, how many of the runs solved the task, and how many did not finish."""
-    return DASH if row is None else Entry((cell_text(in_measure(row, measure_of(row))),))
+
+    def shown(task: str, model: str, row: Cell) -> Entry:
+        return DASH if row is None else Entry((cell_text(in_measure(row, measure)),))
+
+    return shown
 
 
 def accuracy_sheet(
     table: pd.DataFrame,
     *,
-    show: Shown = plain_entry,
+    measure: Measure | None = None,
+    show: Shown | None = None,
     bold: Mapping[str, Collection[str]] | None = None,
     lead: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Sheet:
-    """The cells of one protocol; `bold` names the models of a task whose entries are."""
+    """The cells of one protocol, in its own measure or another's; `bold` names the models of a task in bold."""
     (protocol,) = (str(name) for name in table["protocol"].unique())
+    measure = measure or measure_of(table.iloc[0])
+    entry = show or plain_entry(measure)
     level_of = dict(zip(table["task"], table["level"], strict=True))
     order = {level: place for place, level in enumerate(LEVELS)}
     tasks = sorted(level_of, key=lambda task: (order.get(level_of[task], len(order)), task))
@@ -88,16 +95,16 @@ def accuracy_sheet(
         rows = {task: by_place.get((task, model)) for task in tasks}
         entries = []
         for task, row in rows.items():
-            entries.append(replace(show(task, model, row), bold=model in (bold or {}).get(task, ())))
+            entries.append(replace(entry(task, model, row), bold=model in (bold or {}).get(task, ())))
         seconds = [row["seconds"] for row in rows.values() if row is not None and row["n"]]
         entries.append(Entry((f"{sum(seconds) / len(seconds):.1f}",)) if seconds else DASH)
         lines.append(Line(shown[model], tuple(entries)))
     for floor in FLOORS:
-        entries = [Entry((_floor(table, task, floor),)) for task in tasks]
+        entries = [Entry((_floor(table, task, floor, measure),)) for task in tasks]
         lines.append(Line(floor_name(floor), (*entries, Entry(("",))), is_floor=True))
     return Sheet(
         protocol,
-        (_lead(table), *lead),
+        (_lead(table, measure), *lead),
         "model",
         (*columns, Column("s a run")),
         tuple(lines),
@@ -113,18 +120,19 @@ def shown_models(table: pd.DataFrame) -> dict[str, str]:
     return {model: title_of(of) if of.model == model else model for model, of in identities.items()}
 
 
-def _lead(table: pd.DataFrame) -> str:
+def _lead(table: pd.DataFrame, measure: Measure) -> str:
     rates = "" if table["rates"].max() == 1 else "; the learning rate of each cell chosen on validation"
     fresh = table.loc[table["n"].gt(0), "fresh"]
     if len(fresh) and fresh.eq(True).all():
         rates = "; fresh ones, the learning rate of each cell having been chosen on the validation of others"
     protocol = PROTOCOLS.get(Identity.of(table.iloc[0]).protocol_name)
-    is_raw, solved = (protocol.measure == "raw", protocol.solved) if protocol else (False, SOLVED)
-    kind = "Test accuracy, raw as in the paper" if is_raw else "Scaled test accuracy (0 is chance, 1 perfect)"
+    own, solved = (protocol.measure, protocol.solved) if protocol else ("scaled", SOLVED)
+    kind = {"raw": "Test accuracy, raw as in the paper", "scaled": "Scaled test accuracy (0 is chance, 1 perfect)"}
+    counted = "" if measure == own else f" {own}"
     reports = f" The paper's cells are the {protocol.reports} seed." if protocol and protocol.reports == "best" else ""
     return (
-        f"{kind}: median over seeds, [lowest, highest] where they differ, and k/n, how many of the n runs reached "
-        f"{solved:g}{rates}.{reports}"
+        f"{kind[measure]}: median over seeds, [lowest, highest] where they differ, and k/n, how many of the n runs "
+        f"reached {solved:g}{counted}{rates}.{reports}"
     )
 
 
@@ -179,11 +187,11 @@ def two_digits(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}"  # never -0.00
 
 
-def _floor(table: pd.DataFrame, task: str, floor: str) -> str:
+def _floor(table: pd.DataFrame, task: str, floor: str, measure: Measure) -> str:
     rows = table[(table["task"] == task) & table["n"].gt(0)]
     if rows.empty:
         return "-"
-    if not rows["scaled"].iloc[0] or measure_of(rows.iloc[0]) == "raw":
+    if not rows["scaled"].iloc[0] or measure == "raw":
         return two_digits(rows[floor].iloc[0])
     chance = rows["s_rand"].iloc[0]
     return two_digits((rows[floor].iloc[0] - chance) / (1 - chance))

@@ -280,6 +280,21 @@ def test_a_paper_of_raw_accuracies_and_best_seeds_is_met_in_its_own_measure() ->
         table(frame(*old), "accuracy", against="deltaformer")
 
 
+def test_a_raw_paper_beside_a_scaled_protocol_has_all_of_its_sheet_raw() -> None:
+    rows = seeds("lstm", (1.0, 0.8), protocol="xlstm_cpu", task="parity")
+    (own,) = sheets_of(rows, "accuracy")
+    assert own.lead[0].startswith("Scaled test accuracy") and own.lead[0].endswith("reached 0.9.")
+    (sheet,) = sheets_of(rows, "accuracy", against="pdssm")
+    assert sheet.lead[0].startswith("Test accuracy, raw as in the paper") and sheet.lead[0].endswith(
+        "reached 0.9 scaled."
+    )
+    assert "raw on both sides" in sheet.lead[1]
+    assert shown(sheet)["LSTM"][0].startswith("0.95 [0.90, 1.00] 1/2|paper 1.00")  # chance is .5
+    by_floor = {line.name: line.entries[0].lines for line in sheet.lines if line.is_floor}
+    scaled = {line.name: line.entries[0].lines for line in own.lines if line.is_floor}
+    assert (scaled["floor: best constant"], by_floor["floor: best constant"]) == (("0.10",), ("0.55",))
+
+
 def names_of(row: dict[str, Any]) -> dict[str, str]:
     return {f"{part}_name": row[part] for part in ("protocol", "task", "model")}
 
