@@ -79,7 +79,7 @@ def _html(sheet: Sheet) -> str:
     names = [f"{column.name} ({column.remark})" if column.remark else column.name for column in sheet.columns]
     titles = [f'<th scope="col">{_text(name)}</th>' for name in [sheet.corner, *names]]
     head += f"<tr>{''.join(titles)}</tr>\n"
-    bodies = [f"<tbody>\n{''.join(map(_html_line, lines))}</tbody>\n" for lines in models_and_floors(sheet)]
+    bodies = [f"<tbody>\n{''.join(map(_html_line, lines))}</tbody>\n" for lines in models_and_floors(sheet.lines)]
     warning = f" <strong>{_text(sheet.warning)}</strong>" if sheet.warning else ""
     caption = f"<strong>{_text(sheet.title)}</strong><br>{' '.join(map(_text, sheet.lead))}{warning}"
     notes = "".join(f"<p>{_text(note)}</p>\n" for note in sheet.notes)
@@ -104,9 +104,9 @@ def _text(text: str) -> str:
     return html.escape(one_line(text))
 
 
-def models_and_floors(sheet: Sheet) -> list[list[Line]]:
+def models_and_floors(lines: Sequence[Line]) -> list[list[Line]]:
     """The models and, apart from them, the floors."""
-    return [list(lines) for _, lines in groupby(sheet.lines, key=lambda line: line.is_floor)]
+    return [list(alike) for _, alike in groupby(lines, key=lambda line: line.is_floor)]
 
 
 def signed(entry: Entry) -> list[str]:

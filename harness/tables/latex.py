@@ -2,12 +2,14 @@
 
     \\begin{table}  \\caption{xlstm_cpu. Scaled test accuracy ..}  \\label{tab:xlstm-cpu}  \\begin{tabular} ..
 
-Nothing is scaled to fit: what is too wide for a line of text stands class by class, one tabular below the other. Names
-outside ASCII show code points, since no font of pdflatex has them all.
+Nothing is scaled to fit: what is too wide for a line of text stands class by class, one tabular below the other, and
+what is too high for a page goes on in a further table of the same number. Names outside ASCII show code points, since
+no font of pdflatex has them all.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from chomsky_ladder.harness.tables.formats import COLOURS, models_and_floors, one_line, signed
@@ -15,6 +17,8 @@ from chomsky_ladder.harness.tables.plain_text import parts, texts
 from chomsky_ladder.harness.tables.sheets import Entry, Line, Sheet
 
 _ACROSS = 88  # signs of the small size in a line of text
+_DOWN = 44  # lines of that size on a page
+_SET_APART = 3  # lines that a tabular's rules and the room around it take
 
 _PACKAGES = "% needs \\usepackage{booktabs} and \\usepackage{xcolor}\n"
 
@@ -56,15 +60,55 @@ def _latex(sheet: Sheet, kind: str) -> str:
     ]
     first = max(len(sheet.corner), *(len(line.name) for line in sheet.lines), 0)
     beside = parts(sheet.columns, [max(map(len, column)) for column in entries], _ACROSS - first)
-    tabulars = "\\par\\medskip\n".join(_tabular(sheet, names, part) for part in beside)
     caption = [f"\\textbf{{{_tex(sheet.title)}}}.", *map(_tex, sheet.lead[:1])]
     note = [*map(_tex, sheet.lead[1:]), *([f"\\textbf{{{_tex(sheet.warning)}}}"] if sheet.warning else [])]
     note += map(_tex, sheet.notes)
     below = f"\\par\\smallskip\n\\parbox{{\\linewidth}}{{\\footnotesize {' '.join(note)}}}\n" if note else ""
-    return (
-        "\\begin{table}[!htbp]\n\\centering\\small\\setlength{\\tabcolsep}{4pt}\n"
-        f"\\caption{{{' '.join(caption)}}}\n\\label{{{label(sheet, kind)}}}\n{tabulars}{below}\\end{{table}}\n"
-    )
+    small = (len(" ".join(caption)) + len(" ".join(note))) // _ACROSS + 2
+    pieces = [_Piece(tuple(part), lines) for part in beside for lines in _fitting(sheet, part, _DOWN - small)]
+    pages = _paged(pieces, _DOWN - small)
+    shown = ["\\par\\medskip\n".join(_tabular(sheet, names, piece) for piece in page) for page in pages]
+    made = [f"\\caption{{{' '.join(caption)}}}\n\\label{{{label(sheet, kind)}}}\n{shown[0]}"]
+    goes_on = f"\\addtocounter{{table}}{{-1}}\n\\caption{{{caption[0]} Continued.}}\n"
+    made += [f"{goes_on}{tabulars}" for tabulars in shown[1:]]
+    made[-1] += below
+    head = "\\begin{table}[!htbp]\n\\centering\\small\\setlength{\\tabcolsep}{4pt}\n"
+    return "\n".join(f"{head}{each}\\end{{table}}\n" for each in made)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A tabular: some columns of some lines."""
+
+    part: tuple[int, ...]
+    lines: tuple[Line, ...]
+
+    def high(self) -> int:
+        return _SET_APART + 2 + sum(_high(line, self.part) for line in self.lines)
+
+
+def _high(line: Line, part: Sequence[int]) -> int:
+    return max(len(line.entries[place].lines) for place in part)
+
+
+def _fitting(sheet: Sheet, part: Sequence[int], room: int) -> list[tuple[Line, ...]]:
+    """The lines of a tabular that no page is too low for."""
+    found: list[list[Line]] = [[]]
+    for line in sheet.lines:
+        if found[-1] and _Piece(tuple(part), (*found[-1], line)).high() > room:
+            found.append([])
+        found[-1].append(line)
+    return [tuple(lines) for lines in found]
+
+
+def _paged(pieces: Sequence[_Piece], room: int) -> list[list[_Piece]]:
+    """The pieces that share a page, in their order."""
+    found: list[list[_Piece]] = [[]]
+    for piece in pieces:
+        if found[-1] and sum(each.high() for each in found[-1]) + piece.high() > room:
+            found.append([])
+        found[-1].append(piece)
+    return found
 
 
 def label(sheet: Sheet, kind: str) -> str:
@@ -72,7 +116,8 @@ def label(sheet: Sheet, kind: str) -> str:
     return "tab:" + re.sub(r"[^a-z0-9]+", "-", f"{kind} {sheet.title}".lower()).strip("-")
 
 
-def _tabular(sheet: Sheet, names: Sequence[str], part: Sequence[int]) -> str:
+def _tabular(sheet: Sheet, names: Sequence[str], piece: _Piece) -> str:
+    part = piece.part
     groups = [(group, len(list(own))) for group, own in groupby(sheet.columns[place].group for place in part)]
     rows = []
     if any(group for group, _ in groups):
@@ -80,7 +125,7 @@ def _tabular(sheet: Sheet, names: Sequence[str], part: Sequence[int]) -> str:
         rows.append(" & ".join(["", *spans]) + " \\\\")
         rows.append(" ".join(f"\\cmidrule(lr){{{a}-{b}}}" for a, b in _ruled(groups)))
     rows.append(" & ".join(map(_tex, [sheet.corner, *(names[place] for place in part)])) + " \\\\")
-    blocks = [rows, *([_tex_line(line, part) for line in lines] for lines in models_and_floors(sheet))]
+    blocks = [rows, *([_tex_line(line, part) for line in lines] for lines in models_and_floors(piece.lines))]
     body = "\n\\midrule\n".join("\n".join(block) for block in blocks)
     return f"\\begin{{tabular}}{{l{'r' * len(part)}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
 

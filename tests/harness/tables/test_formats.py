@@ -4,6 +4,7 @@ import csv
 import re
 import shutil
 import subprocess
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -185,13 +186,18 @@ def test_latex_compiles(tmp_path: Path) -> None:
     marked = Entry(("0.9 ± 0.1 (3)", "paper 0.8", "-0.10"), bold=True, mark="differs")
     sheets = [accuracy_sheet(cells(frame(*rows))), *(sheet_of(name, "plain") for name in HOSTILE + BROKEN)]
     sheets += [Sheet("p", ("≤ ≈ ≠ ±",), "model", (Column("t"),), (Line("m", (marked,)),), warning="Quick.")] * 60
-    (tmp_path / "table.tex").write_text(
-        "\\documentclass{article}\n" + PACKAGES + f"\\begin{{document}}\n{latex(sheets)}\\end{{document}}\n"
-    )
-    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "table.tex"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
-    assert done.returncode == 0, done.stdout[-2000:]
+    compiled(latex(sheets), tmp_path)
     assert (tmp_path / "table.pdf").stat().st_size > 1000
+
+
+def compiled(tables: str, folder: Path) -> str:
+    """What pdflatex says of them."""
+    head = "\\documentclass{article}\n" + PACKAGES
+    (folder / "table.tex").write_text(f"{head}\\begin{{document}}\n{tables}\\end{{document}}\n")
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "table.tex"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    return done.stdout
 
 
 def test_marks_are_signs_and_colours() -> None:
@@ -252,6 +258,23 @@ def test_what_is_too_wide_for_a_line_of_text_stands_class_by_class() -> None:
     names = [name for block in blocks for name in block.splitlines()[1].split() if name.startswith("a_task")]
     assert names == [f"a_task_{i}" for i in range(9)] and len(blocks) > 2
     assert narrow.count("0.45 [0.40, 0.50] 0/2") == wide.count("0.45 [0.40, 0.50] 0/2") == 9
+
+
+def test_what_is_too_high_for_a_page_goes_on_under_the_same_number(tmp_path: Path) -> None:
+    names = [f"m{i}" for i in range(50)]
+    columns = tuple(Column(f"a_task_{i}", f"class {i}") for i in range(8))
+    entry = Entry(("0.95 [0.90, 1.00] 2/3", "paper 0.90 ± 0.01", "mean +0.05"), mark="undecided")
+    lines = [*(Line(name, (entry,) * 8) for name in names), Line("floor", (Entry(("0.5",)),) * 8, is_floor=True)]
+    sheet = Sheet("p", ("Said. " * 30,), "model", columns, tuple(lines), notes=("Noted. " * 60,))
+    text = latex([sheet], "accuracy")
+    tables = text.split("\\begin{table}")[1:]
+    assert len(tables) > 3 and text.count("\\label{") == text.count("\\parbox") == 1
+    assert "\\label{" in tables[0] and "\\parbox" in tables[-1]
+    assert all("\\addtocounter{table}{-1}\n\\caption{\\textbf{p}. Continued.}" in table for table in tables[1:])
+    shown = re.findall(r"^(m\d+|\\emph\{floor\}) & ", text, re.MULTILINE)
+    assert set(Counter(shown).values()) == {text.count("\nm0 & ")} and len(set(shown)) == 51
+    if shutil.which("pdflatex"):
+        assert "Float too large" not in compiled(text, tmp_path)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
