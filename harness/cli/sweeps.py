@@ -11,6 +11,7 @@ from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import name_first, parse
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.places import refuse_published
 from chomsky_ladder.harness.sweep.plan import Part, plan, save
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
 from chomsky_ladder.harness.sweep.scripts import runs_of
@@ -32,6 +33,7 @@ class PlanOptions:
 def plan_sweep(words: list[str]) -> int:
     script = name_first(words, "ladder plan needs a SCRIPT: a Python file with a function runs()")
     options = parse(PlanOptions, words, prog=f"ladder plan {script}")
+    refuse_published(options.exec.results)  # before anything is measured
     runs = shard(runs_of(script), options.shard, options.exec)
     parts = plan(runs, options.exec)
     save(parts, options.exec.results)

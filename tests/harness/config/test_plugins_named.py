@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import some
+
 MODEL = """
 from dataclasses import dataclass
 from chomsky_ladder.models.base import register
@@ -31,7 +33,10 @@ def ladder(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **variables})
 
 
-@pytest.mark.parametrize("way", ["FILE", "FOLDER", "PACKAGE", "MODULE", "LADDER_PLUGINS"])
+WAYS = ["FILE", "FOLDER", "PACKAGE", "MODULE", "LADDER_PLUGINS"]
+
+
+@pytest.mark.parametrize("way", some(WAYS, always=["PACKAGE", "LADDER_PLUGINS"]))
 def test_it_is_found_again(way: str, tmp_path: Path) -> None:
     here, elsewhere, results = tmp_path / "mine", tmp_path / "elsewhere", str(tmp_path / "results")
     elsewhere.mkdir()
