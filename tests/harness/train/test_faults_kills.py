@@ -54,7 +54,7 @@ def test_killed_three_times_is_never_killed(family: str, tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def tally(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """The models that came through; one line for results/README.md at the end."""
+    """The models that came through; one line for results/LOG.md at the end."""
     passed: list[str] = []
     yield passed
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
