@@ -73,7 +73,7 @@ def test_it_does_all_that_a_clone_does(wheel: Path, tmp_path: Path) -> None:
     records.write_bytes((ROOT / "results" / "records.csv").read_bytes())
     small = ["--train.steps", "3", "--train.batch", "4", "--eval.test", "8", "--eval.validation", "8", "--quiet"]
     commands = {
-        "list": ["list"],
+        "list": ["list", "tasks"],
         "suite": ["run", "parity", "xlstm", "--protocol", "ladder-v1", *small, "--eval.extrapolate"],
         "sweep": ["sweep", "mine.py", "--json"],
         "table": ["table", "--against", "xlstm"],

@@ -1,4 +1,4 @@
-"""`ladder list`: every task and model, with what is slow to find out kept for as long as the code stays as it is.
+"""Every task and model, with what is slow to find out kept for as long as the code stays as it is.
 
 Floors and sizes of all of them take ten seconds and torch. Those of this code are in listing.json beside this file,
 which scripts/golden.py writes; of code that was changed, or with other plugins, they are kept with the user's caches.
@@ -11,52 +11,16 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from chomsky_ladder.harness.cli.options import parse
-from chomsky_ladder.harness.cli.say import columns, print_json
 from chomsky_ladder.harness.store.files import write_atomically
 
 SHIPPED = Path(__file__).with_name("listing.json")
 GROUPS = ("ladder.tasks", "ladder.models")
 _ROOMS = ("tasks", "models", "harness/config")
 _OTHERS = ("harness/cli/describe.py", "harness/train/build.py")
-
-
-@dataclass
-class ListOptions:
-    """Every task and model, by class and by family, and the plugins that do not work."""
-
-    json: bool = False
-    """Print JSON."""
-
-
-def list_parts(words: list[str]) -> int:
-    options = parse(ListOptions, words, prog="ladder list")
-    tree = listed()
-    if options.json:
-        return print_json(tree)
-    low, high = tree["floor_lengths"]
-    print(f"Floors: chance, best constant, content free, of default settings at lengths {low}..{high}.")
-    print("In: the protocols whose published table has the task, which may set it up otherwise.")
-    print("Fast: kernels that serve a model somewhere; `ladder doctor` says which of them this machine has.\n")
-    for level, title in tree["levels"].items():
-        of_level = [task for task in tree["tasks"] if task["level"] == level]
-        print(f"Tasks, {title}" if of_level else "", end="\n" if of_level else "")
-        for task in of_level:
-            floors = "  ".join(f"{value:.3f}" for value in task["floors"].values())
-            used = f"  in {', '.join(task['protocols'])}" if task["protocols"] else ""
-            print(f"  {task['name']}: {task['about']}\n      {task['example']}\n      floors {floors}{used}")
-    for family in dict.fromkeys(model["family"] for model in tree["models"]):
-        of_family = [model for model in tree["models"] if model["family"] == family]
-        print(f"Models, {family}")
-        for model in of_family:
-            print(f"  {model['name']} ({model['year']}, {model['paper']}): {model['about']}\n      {_size(model)}")
-    columns([(problem,) for problem in tree["problems"]], title="Problems")
-    return 0
 
 
 def listed() -> dict[str, Any]:
@@ -130,16 +94,3 @@ def _opened(path: Path | None) -> dict[str, Any] | None:
         return json.loads(path.read_bytes()) if path is not None else None
     except (OSError, ValueError):
         return None
-
-
-def _size(model: dict[str, Any]) -> str:
-    """What a model is made of and costs, in one line."""
-    state = model["state_bytes_at_length_256"]
-    grows = " and growing" if model["state_growth"] == "length" else ""
-    parts = [
-        f"{model['parameters']:,} parameters",
-        f"state of {state:,} bytes at length 256{grows}" if state is not None else "no step form",
-        f"{model['cost']} in the length",
-        *([f"fast: {', '.join(model['kernels'])}"] if model["kernels"] else []),
-    ]
-    return "   ".join(parts)

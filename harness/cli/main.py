@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and what it does
-    "list": ("listing:list_parts", "tasks and models, and plugins that do not work   [--json]"),
+    "list": ("catalogue:list_parts", "tasks and models, by name or in full   [tasks|models] [NAME ..] [--json]"),
     "describe": ("parts:describe_part", "a task or model: settings, an example, its size   NAME [--json]"),
     "sample": ("parts:sample", "strings of a task with answers   TASK [--count N] [--length L] [--json]"),
     "export": ("parts:export", "strings of a task in a file with their hash   TASK --out FILE [--count N]"),

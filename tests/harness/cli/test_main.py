@@ -60,12 +60,29 @@ def run_ids(results: Path) -> list[str]:
 def test_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = json.loads(ladder(capsys, "list", "--json"))
     monkeypatch.setattr(listing, "listed", lambda: tree)  # which takes seconds
-    shown = ladder(capsys, "list")
+    shown, full = ladder(capsys, "list"), ladder(capsys, "list", "tasks", "models")
     assert sorted(task["name"] for task in tree["tasks"]) == sorted(all_tasks())
     assert sorted(model["name"] for model in tree["models"]) == sorted(all_models())
-    assert "Tasks, regular" in shown
+    assert "34 tasks\n  regular  " in shown and max(map(len, shown.splitlines())) <= 110
+    assert "\nTasks, regular\n" in full and "      floors " in full and "state of " in full
     assert tree["problems"] == []
-    assert all(name in shown for name in [*all_tasks(), *all_models()])
+    assert all(name in text for name in [*all_tasks(), *all_models()] for text in (shown, full))
+
+
+def test_some_of_the_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = json.loads(listing.SHIPPED.read_text())["listing"]
+    monkeypatch.setattr(listing, "listed", lambda: tree)
+
+    def names(*words: str) -> list[str]:
+        found = json.loads(ladder(capsys, "list", *words, "--json"))
+        return sorted(part["name"] for kind in ("tasks", "models") for part in found[kind])
+
+    assert names("models", "state_space") == names("state space") == ["h3", "mamba", "mamba2", "mamba3", "s4"]
+    assert names("rwkv*", "lstm") == ["lstm", "rwkv4", "rwkv5", "rwkv6", "rwkv7"]
+    assert names("counter") == ["counter_language", "majority", "majority_count"]
+    assert names("tasks") == sorted(all_tasks()) and set(names("tasks", "regular")) < set(all_tasks())
+    assert "did you mean lstm" in mistake(capsys, "list", "lstn")
+    assert "no models of the name, class or family 'parity'" in mistake(capsys, "list", "models", "parity")
 
 
 @pytest.mark.parametrize("name", some([*all_tasks(), *all_models()], always=6))
