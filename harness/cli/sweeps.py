@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,12 +12,14 @@ from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import name_first, parse
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
-from chomsky_ladder.harness.store.places import refuse_published
+from chomsky_ladder.harness.store.places import default_results, refuse_published
+from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.sweep.plan import Part, plan, save
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
 from chomsky_ladder.harness.sweep.scripts import runs_of
 from chomsky_ladder.harness.sweep.sources import sources
 from chomsky_ladder.harness.sweep.sweep import shard
+from chomsky_ladder.harness.tables import write as tables
 
 
 @dataclass
@@ -94,7 +97,24 @@ def sweep_script(words: list[str]) -> int:
             "seconds": report.seconds,
         }
         print(json.dumps(tree, indent=1))
+    elif not options.quiet and not options.shard:
+        _shown(runs, settings.results)
     return 0 if report.complete else 1
+
+
+def _shown(runs: Sequence[Run], results: Path) -> None:
+    """The table of what is done of a sweep, and what shows more of it."""
+    records = collect(results)
+    own = records[records["run_id"].isin([run.run_id for run in runs]) & (records["status"] == "done")]
+    if own.empty:
+        return
+    try:
+        print(tables.text(tables.table(own, "accuracy"), "text"))
+    except ValueError as refused:  # the runs are done all the same
+        print(f"no table of them: {refused}", file=sys.stderr)
+    elsewhere = [] if results == default_results() else ["--results", str(results)]
+    for command in ("table", "figures", "page"):
+        print(shlex.join(["ladder", command, *elsewhere]))
 
 
 def _plugins(runs: Sequence[Run], script: str) -> list[str]:

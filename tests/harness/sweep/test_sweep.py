@@ -311,6 +311,10 @@ def test_the_command(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> Non
     assert sweep_script([*words, "--quiet", "--json"]) == 0
     said = capsys.readouterr()
     assert said.err == "" and json.loads(said.out)["complete"]
+    assert sweep_script(words) == 0  # nothing to do: what there is
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("xlstm_20k (") and any(line.startswith("LSTM (") and "/4" in line for line in shown)
+    assert shown[-3:] == [f"ladder {name} --results {tmp_path / 'results'}" for name in ("table", "figures", "page")]
 
 
 def test_a_shard_is_planned(tmp_path: Path, capsys: Capture) -> None:
