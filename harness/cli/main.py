@@ -170,6 +170,7 @@ def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {help_text}" for name, (_, help_text) in COMMANDS.items()]
     common = (
+        "A MODEL is a name of `ladder list`, or a torch module of your own: my_package.layers:Mine, layers.py:Mine.\n"
         "Every command takes --plugin FOLDER, FILE or MODULE, which register tasks or models, any number of times;\n"
         f"$LADDER_PLUGINS names such for all commands, separated by {os.pathsep!r}."
     )

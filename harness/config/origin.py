@@ -22,6 +22,7 @@ from typing import Any, Literal
 from chomsky_ladder.harness.store.checkout import commit_of, installed_commit
 
 OURS = "chomsky_ladder"
+BRIDGES = f"{OURS}.models.bridges"
 ADDED: set[str] = set()  # folders that are searched because a plugin was named; no other process does
 
 
@@ -53,6 +54,11 @@ def origin(cls: type) -> Origin | None:
 
 def is_ours(module: str) -> bool:
     return module.partition(".")[0] == OURS
+
+
+def is_asked_for(module: str) -> bool:
+    """Whether it is one of ours that is found only when somebody names it as a plugin."""
+    return module.startswith(f"{BRIDGES}.")
 
 
 @cache  # what was imported, not what its file holds by now; a class imported anew is another one
@@ -149,13 +155,16 @@ def _commit(files: tuple[Path, ...], found: metadata.Distribution | None) -> dic
     return {"commit": installed, "dirty": None} if installed else commit_of(files)
 
 
-def load_words(modules: Iterable[tuple[str, str]], *, typed: Literal["refuse", "pass"] = "refuse") -> Iterator[str]:
-    """What `--plugin` takes to load modules, each given with what is there in it; nothing for ours.
+def load_words(
+    modules: Iterable[tuple[str, str, str]], *, typed: Literal["refuse", "pass"] = "refuse"
+) -> Iterator[str]:
+    """What `--plugin` takes to load things again, each given by its name, its module and, if it was named as a class of
+    that module, the class; nothing for what is ours.
 
     What was typed into a session is refused, or passed by.
     """
-    for name, module in modules:
-        if is_ours(module):
+    for name, module, of_class in modules:
+        if is_ours(module) and not is_asked_for(module):
             continue
         file = getattr(sys.modules.get(module), "__file__", None)
         if file is None and typed == "pass":
@@ -163,7 +172,13 @@ def load_words(modules: Iterable[tuple[str, str]], *, typed: Literal["refuse", "
         if file is None:
             raise ValueError(f"{name} was typed into a session: put it in a file, where others find it")
         root = _package_root(module, Path(file).resolve())
-        yield _importable(module, file) or str(root or Path(file).resolve())
+        found = _importable(module, file)
+        if not of_class:
+            yield found or str(root or Path(file).resolve())
+        elif found:
+            yield f"{found}:{of_class}"
+        else:  # a module of a package is named from the folder that holds the package
+            yield f"{root.parent / module if root else Path(file).resolve()}:{of_class}"
 
 
 def _importable(module: str, file: str) -> str:

@@ -154,7 +154,7 @@ def test_whose_code_it_is(plugin: Path) -> None:
     load_plugin(str(plugin))
     cls = find_model("half_lstm")
     assert origin(LSTMConfig) is None
-    assert list(load_words([("half_lstm", cls.__module__)])) == [str(plugin)]
+    assert list(load_words([("half_lstm", cls.__module__, "")])) == [str(plugin)]
     found = origin(cls)
     assert found is not None and found.plain()["commit"] == "unknown"
     git = ["git", "-C", str(plugin.parent), "-c", "user.name=a", "-c", "user.email=a@b"]
