@@ -21,6 +21,7 @@ step form, so nothing is decoded token by token; a model that has one is a file 
 """
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass
@@ -132,6 +133,27 @@ class PlainStackConfig(PlainConfig):
 
     def blocks(self) -> list[Block]:
         return [self.block(0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainArgsConfig(PlainConfig):
+    """A wrapped module that takes arguments nobody here knows."""
+
+    args: str = "{}"
+    """Further arguments of what it is made of, a JSON object: {"heads": 2}."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            given = json.loads(self.args)
+        except ValueError:
+            given = None
+        require(isinstance(given, dict), f"{self.name}: args must be a JSON object such as '{{\"heads\": 2}}'")
+        object.__setattr__(self, "args", json.dumps(given, sort_keys=True))  # however it is spelled, one model
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return json.loads(self.args)
 
 
 def wrap(

@@ -10,7 +10,6 @@ The class is an ordinary module, or a function that makes one (models/plain.py s
         stands, sees, transition = "block", "all", "diagonal positive"
 """
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,34 +17,16 @@ from typing import Any
 
 from torch import nn
 
-from chomsky_ladder.models.block import require
-from chomsky_ladder.models.plain import PlainConfig, base_of, refuse_undeclarable
+from chomsky_ladder.models.plain import PlainArgsConfig, base_of, refuse_undeclarable
 
 DECLARED = ("sees", "cost", "transition", "device", "exact", "title", "version", "year", "paper", "feed_forward")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassConfig(PlainConfig):
+class ClassConfig(PlainArgsConfig):
     """What a class named on the command line is told."""
 
     made_by = None  # the class
-
-    args: str = "{}"
-    """Further arguments of the class, a JSON object: {"heads": 2}."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        try:
-            given = json.loads(self.args)
-        except ValueError:
-            given = None
-        require(isinstance(given, dict), f"{self.name}: args must be a JSON object such as '{{\"heads\": 2}}'")
-        object.__setattr__(self, "args", json.dumps(given, sort_keys=True))  # however it is spelled, one model
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The arguments beside the width."""
-        return json.loads(self.args)
 
 
 def name_of(module: str, called: str) -> str:

@@ -2,6 +2,7 @@
 
     rm.py, which imports layers.py beside it     rm.py e6ea1c0d2f84            hashed: rm.py and layers.py
     ladder_example.running_mean, of a package    ladder_example 77aa0b19c2de   hashed: every .py file of the package
+    chomsky_ladder.models.bridges.huggingface    transformers 1d0e5f2a7b33  hashed: the package's release, the bridge
     chomsky_ladder.models.lstm                   None: ours has versions and golden values
 
 What a plugin's version does not say, the hash does: results are used again, gone on with and put into one cell only if
@@ -42,14 +43,31 @@ class Origin:
 
     def plain(self) -> dict[str, Any]:
         """As a record's provenance holds it, with its distribution and commit where there are such."""
-        found = _distribution(self.called)
+        found = _distribution(self.called.partition(" ")[0])
         about = {} if found is None else {"distribution": found.metadata["Name"], "version": found.version}
         return {"from": self.called, "sha256": self.digest, **about, **_commit(self.files, found)}
 
 
 def origin(cls: type) -> Origin | None:
     """Whose code a class is; None for ours, and for what was typed into a session, of which nothing is known."""
+    if is_asked_for(cls.__module__):
+        return _bridged(cls)
     return None if is_ours(cls.__module__) else _origin(cls.__module__, cls)
+
+
+@cache
+def _bridged(cls: Any) -> Origin:
+    """Of a bridge to other packages: their releases, and its own file."""
+    file, digest = Path(inspect.getfile(cls)).resolve(), hashlib.sha256()
+    digest.update(_digest({"": file}).encode() + "".join(map(_release, cls.packages)).encode())
+    return Origin(" ".join(cls.packages), digest.hexdigest()[:12], (file,))
+
+
+def _release(package: str) -> str:
+    try:
+        return f"{package} {metadata.version(package)}\n"
+    except metadata.PackageNotFoundError:
+        return f"{package} is missing\n"
 
 
 def is_ours(module: str) -> bool:

@@ -89,6 +89,9 @@ def model_rows(cls: type[ModelConfig], grid: Grid, meter: Meter) -> Iterator[Row
     if failed:
         yield {"model": cls.name, "not_run": f"refused: {failed[0].check}: {failed[0].reason}"}
         return
+    if cls.device not in ("any", meter.device.type):
+        yield {"model": cls.name, "not_run": f"runs on a CUDA device alone, not on {meter.device}"}
+        return
     ways = ways_of(cls.name, grid, meter.device)
     matches: tuple[Match, ...] = ("parameters", "state")
     for match in matches:
