@@ -54,7 +54,7 @@ class FLAConfig(PlainArgsConfig, PlainLayerConfig):
 
     def make(self) -> nn.Module:
         layers: Any = needed("fla.layers", install="flash-linear-attention>=0.6")
-        cls = getattr(layers, self.layer, None)
+        cls: Any = getattr(layers, self.layer, None)
         require(isinstance(cls, type), f"fla.layers has no class {self.layer!r}")
         ours = {
             "hidden_size": self.d_model,
