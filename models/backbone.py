@@ -67,7 +67,9 @@ class Backbone(Model):
     def num_layers(self) -> int:
         return len(self.blocks)
 
-    def forward(self, tokens_BL: Tensor, ctx: Context) -> Tensor:
+    def forward(self, tokens_BL: Tensor, ctx: Context | None = None) -> Tensor:
+        """The logits [B, L, V]; a context says what is padding, and is needed only where there is some."""
+        ctx = Context() if ctx is None else ctx
         ctx.common = self.common
         x_BLD = ctx.visit(0, self.embedding(tokens_BL))
         for layer, block in enumerate(self.blocks, start=1):

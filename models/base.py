@@ -30,6 +30,8 @@ from torch import nn
 from chomsky_ladder.models.backbone import Backbone, Model
 from chomsky_ladder.models.block import Block, Norm, require
 
+Device = Literal["any", "cuda"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(ABC):
@@ -52,6 +54,12 @@ class ModelConfig(ABC):
     stackable: ClassVar[bool] = True  # forward works under vmap over parameters
     state_growth: ClassVar[Literal["constant", "length"]] = "constant"
     cost: ClassVar[Literal["linear", "n log n", "quadratic"]] = "linear"  # of forward, in the length
+    device: ClassVar[Device] = "any"
+    """Where it runs: anywhere, or on a CUDA device alone."""
+    exact: ClassVar[bool] = True
+    """Whether it computes in the precision of its weights throughout; if in fp32 inside, float64 shows no more."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Installed packages whose code it runs; a record names their versions."""
     transition: ClassVar[str] = ""
     """How its state moves, a name of harness/config/theory.py, which says what is proven of it; several joined by " + "
     for a stack of several kinds; "" where none fits."""
@@ -90,6 +98,10 @@ class ModelConfig(ABC):
     def build(self, vocab_size: int) -> Model:
         """The model. An architecture that is not a stack of blocks overrides this and returns its own `Model`."""
         return Backbone(self, vocab_size)
+
+    def unworkable(self) -> str:
+        """Why it can be seen to fail before a run begins: settings that a foreign module does not take; "" if not."""
+        return ""
 
     @property
     def longest_input(self) -> int | None:

@@ -1,42 +1,188 @@
-"""Somebody's own layer as a model: an ordinary module on [B, L, D], with nothing of ours in it.
+"""Somebody's own module as a model: an ordinary one on [B, L, D], with nothing of ours in it.
 
     class Mean(nn.Module):
-        def __init__(self, d_model: int) -> None: ...
+        def __init__(self, d_model: int, scale: float) -> None: ...
         def forward(self, x_BLD): return self.out(x_BLD.cumsum(1) / count)
 
-    plain_model("mean", Mean)        then, with `--plugin FILE`: ladder check mean, ladder climb mean
+    register(wrap("mean", lambda config: Mean(config.d_model, config.scale), settings={"scale": 1.0}))
+    plain_model("mean", lambda d_model: Mean(d_model, 1.0))         the same without settings
 
-    x = x + layer(rmsnorm(x))        x = x + SwiGLU(rmsnorm(x))        in each of `num_blocks`
+then, with `--plugin FILE`: ladder check mean, ladder climb mean --model.scale 2. A class needs no file of ours at all:
+`ladder climb my_package.layers:Mean` (models/plain_class.py). Where the module stands:
 
-The layer must be causal: what it says at a position may not depend on later ones (`ladder check` finds out), and it
-sees padding behind a string like any token. It has no step form, so nothing is decoded token by token; a model that
-has one, or settings, is a file of its own (CONTRIBUTING.md).
+    layer   x = x + module(norm(x)), x = x + SwiGLU(norm(x))        in each of `num_blocks`
+    block   x = module(x)                                           each of `num_blocks`
+    stack   x = module(x)                                           all of them: between embedding and head
+
+What comes back may be a tuple with the stream first (`nn.GRU`), or hold it as `last_hidden_state` (transformers). A
+module whose forward takes `ctx` is given the context (models/block.py): `ctx.valid_BL` for what is padding,
+`ctx.add_loss` for a loss of its own. Unless `sees="all"` it must be causal, which `ladder check` finds out. It has no
+step form, so nothing is decoded token by token; a model that has one is a file of its own (CONTRIBUTING.md).
 """
 
+import inspect
+import json
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, make_dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.base import Device, ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, require
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.residual import Layer, Residual
 
+Stands = Literal["layer", "block", "stack"]
+Make = Callable[[Any], nn.Module]
+CHOICES = {"sees": ("past", "prompt", "all"), "cost": ("linear", "n log n", "quadratic"), "device": ("any", "cuda")}
+TRIED = 8  # positions of the string a module is tried on
+
 
 class Plain(Layer):
-    """A module that knows nothing of contexts."""
+    """A module that knows nothing of contexts, unless it takes one."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
+        self.takes_context = "ctx" in inspect.signature(module.forward).parameters
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        y_BLD = self.module(x_BLD)
+        given = self.module(x_BLD, ctx=ctx) if self.takes_context else self.module(x_BLD)
+        y_BLD = stream_of(given)
         same = isinstance(y_BLD, Tensor) and y_BLD.shape == x_BLD.shape
-        require(same, f"{type(self.module).__name__} must return a tensor of its input's shape {tuple(x_BLD.shape)}")
+        found = f"{tuple(y_BLD.shape)}" if isinstance(y_BLD, Tensor) else type(given).__name__
+        said = f"{type(self.module).__name__} must return a tensor of its input's shape {tuple(x_BLD.shape)}, not"
+        require(same, f"{said} {found}")
         return y_BLD
+
+
+class PlainBlock(Block):
+    """A module that stands for a whole block, or for all of them."""
+
+    def __init__(self, module: nn.Module, *, dropout: float) -> None:
+        super().__init__()
+        self.plain, self.dropout = Plain(module), dropout
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        return ctx.dropout(self.plain(x_BLD, ctx), self.dropout)
+
+
+def stream_of(given: Any) -> Any:
+    """The stream in what a module returns."""
+    if isinstance(given, tuple | list) and given:
+        return given[0]
+    return getattr(given, "last_hidden_state", given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainConfig(ModelConfig):
+    """What all wrapped modules share; `wrap` makes one of each."""
+
+    family = "plain"
+    stepwise, stackable = False, False
+    of_class: ClassVar[str] = ""
+    """The class in its module, where the command line named it by that (models/plain_class.py)."""
+
+    def make(self) -> nn.Module:
+        """One of the modules, as its author makes it."""
+        raise NotImplementedError
+
+    def block(self, layer: int) -> Block:
+        return PlainBlock(self.module(), dropout=self.dropout)
+
+    def module(self) -> nn.Module:
+        """One of the modules; what goes wrong in its author's code is told in one line."""
+        try:
+            made = self.make()
+        except Exception as error:  # of somebody's own, in any way
+            raise ValueError(f"{self.name} cannot be made at d_model={self.d_model}: {said(error)}") from error
+        require(isinstance(made, nn.Module), f"{self.name} is made of an nn.Module, not of a {type(made).__name__}")
+        return made
+
+    def unworkable(self) -> str:
+        return _tried(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainLayerConfig(PlainConfig):
+    """A wrapped module behind a norm and, unless it is to stand alone, a feed-forward behind another."""
+
+    feed_forward: ClassVar[bool] = True
+
+    d_inner: int = 0
+    """Width inside the feed-forward, if there is one; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+
+    def block(self, layer: int) -> Block:
+        layers: list[nn.Module] = [Plain(self.module())]
+        if self.feed_forward:
+            layers.append(SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner)))
+        return Residual(self.d_model, layers, dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainStackConfig(PlainConfig):
+    """A wrapped module that is all blocks; it is given `num_blocks`."""
+
+    def blocks(self) -> list[Block]:
+        return [self.block(0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainArgsConfig(PlainConfig):
+    """A wrapped module that takes arguments nobody here knows."""
+
+    args: str = "{}"
+    """Further arguments of what it is made of, a JSON object: {"heads": 2}."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            given = json.loads(self.args)
+        except ValueError:
+            given = None
+        require(isinstance(given, dict), f"{self.name}: args must be a JSON object such as '{{\"heads\": 2}}'")
+        object.__setattr__(self, "args", json.dumps(given, sort_keys=True))  # however it is spelled, one model
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return json.loads(self.args)
+
+
+def wrap(
+    name: str,
+    make: Make,
+    *,
+    stands: Stands = "layer",
+    feed_forward: bool = True,
+    settings: Mapping[str, int | float | str | bool] | None = None,
+    sees: Literal["past", "prompt", "all"] = "past",
+    cost: Literal["linear", "n log n", "quadratic"] = "linear",
+    transition: str = "",
+    device: Device = "any",
+    exact: bool = True,
+    title: str = "",
+    version: int = 1,
+    year: int = 2026,
+    paper: str = "none",
+) -> type[ModelConfig]:
+    """The config of a model whose module is `make(config)`, to be registered.
+
+    `settings` are fields of the config with their defaults, options of the command line as `--model.NAME`. The others
+    are what a model may declare (models/base.py); `transition` is how its state moves, for what theory says of it.
+    """
+    declared = {"sees": sees, "cost": cost, "transition": transition, "device": device, "exact": exact}
+    declared |= {"title": title, "version": version, "year": year, "paper": paper, "make": lambda self: make(self)}
+    if stands == "layer":
+        declared["feed_forward"] = feed_forward
+    return _config(name, base_of(name, stands), dict(settings or {}), declared, whose=_caller())
 
 
 def plain_model(
@@ -48,31 +194,67 @@ def plain_model(
     year: int = 2026,
     paper: str = "none",
 ) -> type[ModelConfig]:
-    """Register `layer(d_model)` in pre-norm blocks under a name; without the feed-forward, the layer stands alone.
+    """Register `layer(d_model)` in pre-norm blocks under a name; without the feed-forward, the layer stands alone."""
+    declared: dict[str, Any] = {"transition": transition, "feed_forward": feed_forward, "year": year, "paper": paper}
+    declared["make"] = lambda self: layer(self.d_model)
+    return register(_config(name, PlainLayerConfig, {}, declared, whose=_caller()))
 
-    `transition` is how its state moves, for what theory says of it (harness/config/theory.py).
-    """
-    given = name, year, paper, transition
 
-    @dataclass(frozen=True, kw_only=True)
-    class PlainConfig(ModelConfig):
-        name, year, paper, transition = given
-        family = "plain"
-        stepwise, stackable = False, False
+def refuse_undeclarable(name: str, declared: Mapping[str, Any]) -> None:
+    """Refuse a word that no model may declare."""
+    for key, choices in CHOICES.items():
+        value = declared.get(key, choices[0])
+        require(value in choices, f"{name}: {key} is one of {', '.join(choices)}, not {value!r}")
 
-        d_inner: int = 0
-        """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+def base_of(name: str, stands: str) -> type[PlainConfig]:
+    """The config of what stands so."""
+    found = {"layer": PlainLayerConfig, "block": PlainConfig, "stack": PlainStackConfig}
+    require(stands in found, f"{name}: a module stands as a layer, a block or a stack, not as {stands!r}")
+    return found[stands]
 
-        def block(self, layer_number: int) -> Block:
-            layers: list[nn.Module] = [Plain(layer(self.d_model))]
-            if feed_forward:
-                layers.append(SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner)))
-            return Residual(self.d_model, layers, dropout=self.dropout)
 
-    PlainConfig.__module__ = sys._getframe(1).f_globals.get("__name__", __name__)  # whose it is
-    PlainConfig.__qualname__ = PlainConfig.__name__ = "".join(part.title() for part in name.split("_")) + "Config"
-    return register(PlainConfig)
+def _config(
+    name: str, base: type[PlainConfig], settings: dict[str, Any], declared: dict[str, Any], *, whose: str
+) -> type[PlainConfig]:
+    """A frozen config with a field for each setting, that belongs to the module `whose`."""
+    refuse_undeclarable(name, declared)
+    for key, value in settings.items():
+        plain = isinstance(value, int | float | str) and key.isidentifier()
+        require(plain, f"{name}: a setting is a name with a number, a text or a truth value, not {key!r}: {value!r}")
+        require(not hasattr(base, key), f"{name}: a model has {key!r} already: call the setting otherwise")
+    called = "".join(part.title() for part in name.split("_")) + "Config"
+    fields = [(key, type(value), field(default=value)) for key, value in settings.items()]
+    namespace = {"name": name, "__module__": whose, **declared}
+    return make_dataclass(called, fields, bases=(base,), namespace=namespace, frozen=True, kw_only=True)
+
+
+def _caller() -> str:
+    """The module that calls what calls this: whose the model is."""
+    return sys._getframe(2).f_globals.get("__name__", __name__)
+
+
+@lru_cache(maxsize=1024)
+def _tried(config: PlainConfig) -> str:
+    """What happens as it is made and, where it runs anywhere, a short string passes through; "" if nothing does."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            blocks = config.blocks()
+        except ValueError as error:
+            return str(error)
+        if config.device != "any":
+            return ""
+        x_BLD = torch.randn(2, TRIED, config.d_model)
+        ctx = Context(valid_BL=torch.ones(2, TRIED) > 0, prompt_B=torch.tensor([1, TRIED]))
+        try:
+            for block in blocks:
+                block(x_BLD, ctx)
+        except Exception as error:  # of somebody's own, in any way
+            return f"{config.name} does not take a stream [2, {TRIED}, d_model]: {said(error)}"
+    return ""
+
+
+def said(error: BaseException) -> str:
+    """An error of somebody's code in one line; a ValueError, which is meant for people, as it stands."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return first if isinstance(error, ValueError) else f"{type(error).__name__}: {first}"

@@ -1,48 +1,13 @@
 """The least depth at which a model solves a length: state tracking that a recurrence has in one block, others in log n.
 
-    python scripts/depth.py --budget smoke|cpu|full [--engine ray] [--exec.results FOLDER]
-
-Trained and tested at one length n, as in Merrill et al. 2024 (2404.08819), section 5: the cell is the least number of
-blocks whose mean scaled accuracy over seeds, at the rate chosen on validation, is .9 or more; `>4` says that the
-deepest tried is not enough, `?` that a lesser depth has no result.
+`python scripts/depth.py --budget smoke|cpu|full` in a clone is `ladder study depth` anywhere;
+harness/sweep/studies/depth.py says more.
 """
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-from chomsky_ladder import Run
 from chomsky_ladder.harness.cli.study import main
-from chomsky_ladder.harness.store.files import write_atomically
-from chomsky_ladder.harness.store.record import collect
-from chomsky_ladder.harness.sweep.study import Budget, study_runs
-from chomsky_ladder.harness.tables.depth import depths
-
-LENGTHS: dict[Budget, list[int]] = {"smoke": [4, 8], "cpu": [4, 8, 16], "full": [4, 8, 12, 16, 20, 24]}
-DEEPEST: dict[Budget, int] = {"smoke": 2, "cpu": 3, "full": 4}
-MODELS = [("transformer", {}), ("mamba", {}), ("delta_net", {"eigenvalues": "signed"}), ("lstm", {})]
-
-
-def runs(budget: Budget = "cpu") -> list[Run]:
-    tasks = ["parity"] if budget == "cpu" else ["parity", ("word_problem", {"group": "A5"})]
-    found = []
-    for n in LENGTHS[budget]:
-        exact = {"lengths": [n, n], "bins": [n - 1, n], "extrapolate": []}
-        for blocks in range(1, DEEPEST[budget] + 1):
-            models = [(name, {**changes, "num_blocks": blocks}) for name, changes in MODELS]
-            found += study_runs(
-                budget, tasks=tasks, models=models, full="grazzi", train={"lengths": [n, n]}, score=exact
-            )
-    return found
-
-
-def table(listed: Sequence[Run], results: Path) -> str:
-    sheets, data = depths(listed, collect(results))
-    (results / "tables").mkdir(exist_ok=True)
-    write_atomically(results / "tables" / "depth.csv", data.to_csv(index=False, lineterminator="\n").encode())
-    write_atomically(results / "tables" / "depth.md", sheets.encode())
-    return sheets
-
+from chomsky_ladder.harness.sweep.studies.depth import runs, table
 
 if __name__ == "__main__":
     sys.exit(main(__file__, runs, table))

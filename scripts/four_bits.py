@@ -1,32 +1,13 @@
 """Does state tracking survive 4 bits? The recurrences that track a state, with weights of 32, 8, 4 and 2 bits.
 
-    python scripts/four_bits.py --budget smoke|cpu|full [--engine ray] [--exec.results FOLDER]
-
-Every cell of the study of state tracking (scripts/state_tracking.py) that has a chance, trained and scored with rounded
-weight matrices (harness/train/quantise.py); activations and states are whole, so this asks for what the weights must
-carry. An entry is the mean scaled accuracy over seeds at the rate chosen on validation for this many bits; behind the
-semicolon, how many of its runs reached .9.
+`python scripts/four_bits.py --budget smoke|cpu|full` in a clone is `ladder study four_bits` anywhere;
+harness/sweep/studies/four_bits.py says more.
 """
 
 import sys
 
-from chomsky_ladder import Run
-from chomsky_ladder.harness.cli.study import main, published_tables
-from chomsky_ladder.harness.sweep.study import Budget, study_runs
-from chomsky_ladder.harness.tables.kinds.bits import BITS
-
-PARITY, CYCLE = ("parity", {"supervision": "dense"}), ("cycle_nav", {"supervision": "dense"})
-GROUPS = [("word_problem", {"group": group}) for group in ("S3", "A5", "S5")]
-SIGNED = {"eigenvalues": "signed"}
-
-
-def runs(budget: Budget = "cpu") -> list[Run]:
-    models, tasks = ["lstm", ("delta_net", SIGNED), "transformer"], [PARITY, GROUPS[0]]  # 1,000 steps reach no S5
-    if budget != "cpu":
-        models, tasks = [*models, "gru", ("xlstm", {"ratio": "0:1"}), ("mamba", SIGNED)], [PARITY, CYCLE, *GROUPS]
-    listed = [study_runs(budget, tasks=tasks, models=models, full="slice", train={"qat": bits}) for bits in BITS]
-    return sorted((run for of_bits in listed for run in of_bits), key=lambda run: run.seed)
-
+from chomsky_ladder.harness.cli.study import main
+from chomsky_ladder.harness.sweep.studies.four_bits import runs, table
 
 if __name__ == "__main__":
-    sys.exit(main(__file__, runs, published_tables("bits")))
+    sys.exit(main(__file__, runs, table))

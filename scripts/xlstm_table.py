@@ -1,27 +1,13 @@
 """The formal-language table of the xLSTM paper (2405.04517, figure 4 and appendix B.1): models x tasks, three rates.
 
-    python scripts/xlstm_table.py --budget smoke|cpu|full [--engine ray] [--report-seeds 5] [--exec.results FOLDER]
-
-cpu runs the four regular tasks, bucket_sort and majority for six of the models; full is 12 x 15 x 9 = 1,620 runs of the
-published 100,000 steps. The paper's values stand beside ours, with the difference in budget in the header.
+`python scripts/xlstm_table.py --budget smoke|cpu|full` in a clone is `ladder study xlstm_table` anywhere;
+harness/sweep/studies/xlstm_table.py says more.
 """
 
 import sys
 
-from chomsky_ladder import Run
-from chomsky_ladder.harness.cli.study import main, published_tables
-from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.sweep.study import Budget, study_runs
-
-XLSTM = [("xlstm", {"ratio": ratio}) for ratio in ("0:1", "1:0", "1:1")]
-SIX = ["lstm", "lstm_block", *XLSTM[:2], "mamba", "transformer"]
-ALL = [*SIX, XLSTM[2], "retention", "hyena", "rwkv4", "rwkv5", "rwkv6"]
-
-
-def runs(budget: Budget = "cpu") -> list[Run]:
-    protocol, models = ("xlstm", ALL) if budget == "full" else ("xlstm_cpu", SIX)
-    return study_runs(budget, tasks=PROTOCOLS[protocol].table, models=models)
-
+from chomsky_ladder.harness.cli.study import main
+from chomsky_ladder.harness.sweep.studies.xlstm_table import runs, table
 
 if __name__ == "__main__":
-    sys.exit(main(__file__, runs, published_tables("accuracy", against="xlstm")))
+    sys.exit(main(__file__, runs, table))

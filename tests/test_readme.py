@@ -40,6 +40,14 @@ def test_the_examples_conform(name: str, number: int, tmp_path: Path, capsys: py
     assert f"{name}: conforms" in capsys.readouterr().out
 
 
+def test_the_example_of_a_wrapped_module_conforms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = next(block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "wrap(" in block)
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(source)
+    assert cli.main(["check", "bigru", "--plugin", str(plugin), "--model.depth", "2"]) == 0
+    assert "bigru: conforms" in capsys.readouterr().out
+
+
 def test_every_command_of_the_readme_exists() -> None:
     assert set(re.findall(r"^ladder (\w+)", README, flags=re.MULTILINE)) <= set(cli.COMMANDS)
 

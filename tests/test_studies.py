@@ -13,13 +13,17 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
-from chomsky_ladder.harness.cli.study import main, published_tables
+from chomsky_ladder.harness.cli.main import main as ladder
+from chomsky_ladder.harness.cli.study import main
 from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.record import stored
+from chomsky_ladder.harness.sweep.scripts import runs_of
+from chomsky_ladder.harness.sweep.studies import find_study, studies
 from chomsky_ladder.harness.sweep.study import study_runs
+from chomsky_ladder.harness.sweep.study_tables import published_tables
 from chomsky_ladder.harness.tables.depth import depths
 from chomsky_ladder.harness.tables.published import published
 from support.cases import some
@@ -133,4 +137,21 @@ def test_every_study_is_a_script_that_tells_its_options(capsys: pytest.CaptureFi
     assert ended.value.code == 0 and "--budget {smoke,cpu,full}" in capsys.readouterr().out
     for name in STUDIES:
         lines = (ROOT / "scripts" / f"{name}.py").read_text().splitlines()
-        assert 20 <= len(lines) <= 60 and 'if __name__ == "__main__":' in lines
+        assert len(lines) <= 20 and 'if __name__ == "__main__":' in lines
+        assert 20 <= (ROOT / "harness" / "sweep" / "studies" / f"{name}.py").read_text().count("\n") <= 60
+
+
+def test_a_study_needs_no_clone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(studies()) == set(STUDIES)
+    assert ladder(["study"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in STUDIES)
+    assert ladder(["study", "dept"]) == 2 and "unknown study 'dept'; did you mean depth?" in capsys.readouterr().err
+    assert ladder(["study", "depth", "--budget", "huge"]) == 2
+    assert capsys.readouterr().err.startswith("ladder study depth: ")
+    assert [run.run_id for run in runs_of("depth")] == [run.run_id for run in find_study("depth").runs("cpu")]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_script_is_its_study(name: str) -> None:
+    assert (study(name).runs, study(name).table) == (find_study(name).runs, find_study(name).table)

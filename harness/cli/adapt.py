@@ -17,14 +17,14 @@ from chomsky_ladder.harness.train.adapt import adapting, base_folder
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.harness.train.machine import find_device
-from chomsky_ladder.models.kernels.choose import demand
+from chomsky_ladder.harness.train.workable import refuse_unworkable
 
 
 def adapt(words: list[str]) -> int:
     """RUN_ID TASK [--rank N] [--layers PATTERNS] [settings of the new training]; the result is a run like any other."""
     as_json, quiet = take_flag(words, "--json"), take_flag(words, "--quiet")
     run, settings = parse_adaptation(words)
-    demand(settings.backend, model=run.model.name, device=find_device(settings.device))
+    refuse_unworkable(run.model, backend=settings.backend, device=find_device(settings.device))
     build_model(run, find_device("cpu"))  # what it refuses, it refuses before anything is written
     try:
         result = execute(run, settings, quiet=quiet)

@@ -62,14 +62,25 @@ def climb(words: list[str]) -> int:
 
 def _all(words: list[str]) -> int:
     from chomsky_ladder.harness.climb.rows import ROWS
-    from chomsky_ladder.harness.climb.runs import climber
+    from chomsky_ladder.harness.climb.runs import climb_protocol, climber
     from chomsky_ladder.harness.config.registry import find_model
+    from chomsky_ladder.harness.conform.say import said_of
+    from chomsky_ladder.harness.store.places import refuse_unwritable
 
     options, engine = parse_with_engine(ClimbOptions, words, prog="ladder climb --all")
-    codes = []
+    climb_protocol(options.protocol)
+    _refuse_unknown(options, _reference(options)[1])
+    refuse_unwritable(options.exec.results)
+    codes, faults = [], {}
     for name, changes in ROWS:
-        codes.append(_climb(climber(find_model(name), changes, protocol=options.protocol), options, engine))
-    return max(codes)
+        try:
+            model = climber(find_model(name), changes, protocol=options.protocol)
+            codes.append(_climb(model, options, engine))
+        except Exception as error:  # of one model, in any way: the others climb all the same
+            faults[" ".join([name, *map("=".join, changes.items())])] = said_of(error)
+    for name, said in faults.items():
+        print(f"ladder: {name}: failed: {said}", file=sys.stderr)
+    return 1 if faults else max(codes)
 
 
 def _parsed(name: str, words: list[str]) -> tuple[Any, Any, Any]:

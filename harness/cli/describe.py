@@ -15,12 +15,11 @@ from chomsky_ladder.harness.config.registry import all_models, all_tasks, proble
 from chomsky_ladder.harness.config.theory import DEMANDS, JOIN, NO_RESULT, TRANSITIONS, Verdict, verdict
 from chomsky_ladder.harness.train import machine as this_machine
 from chomsky_ladder.harness.train.build import STATE_LENGTH, weigh_state
-from chomsky_ladder.harness.train.data import evaluation_lengths
+from chomsky_ladder.harness.train.samples import MOST, sample
 from chomsky_ladder.models.backbone import count_parameters
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.tasks.base import LEVELS, Task
-from chomsky_ladder.tasks.draw import Draw
 
 CAPABILITIES = ("sees", "stepwise", "stackable", "state_growth", "cost")
 FLOOR_LENGTHS = (40, 256)  # those of the published evaluation
@@ -141,31 +140,11 @@ def settings(part: Any) -> list[dict[str, Any]]:
 
 def samples(task: Task, *, count: int, length: int = 0, seed: int = 0) -> Iterator[dict[str, Any]]:
     """Strings in readable symbols; of one length, or of any from 3 to 20 (else the shortest there are)."""
-    low, high = (length, length) if length else (3, 20)
-    legal = task.legal_lengths(low, high)
-    every = task.legal_lengths(1, max(2 * high, 256))
-    if not length and not legal:  # a task of long strings alone: the shortest it has
-        legal = every[:1]
     if length < 0:
         raise ValueError(f"--length must not be negative: {length}")
-    if not 1 <= count <= 1_000_000:
-        raise ValueError(f"--count must lie in 1..1000000, not {count}")
-    if not legal:
-        near = ", ".join(map(str, sorted(sorted(every, key=lambda legal: abs(legal - low))[:4])))
-        raise ValueError(f"{task.name} has no string of length {low}..{high}" + (f"; it has {near}" if near else ""))
-    lengths_B = evaluation_lengths(task, legal, count=count, seed=seed, split="train")
-    draw = Draw(seed=seed, split="train", rows_B=torch.arange(count))
-    batch = task.sample(draw, lengths_B, max(map(task.positions, legal)))
-    vocab = task.vocab
-    for row, length_of_row in enumerate(lengths_B.tolist()):
-        positions, scored = int(batch.length_B[row]), batch.scored_BL[row]
-        yield {
-            "row": row,
-            "length": length_of_row,
-            "input": [vocab[token] for token in batch.tokens_BL[row, :positions].tolist()],
-            "answer": [vocab[token] for token in batch.targets_BL[row][scored].tolist()],
-            "read_at": scored.nonzero()[:, 0].tolist(),
-        }
+    if not 1 <= count <= MOST:
+        raise ValueError(f"--count must lie in 1..{MOST}, not {count}")
+    yield from sample(task, count, length=length, seed=seed).rows()
 
 
 def outcome(result: dict[str, Any], results: Path) -> str:

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "sweeps:sweep_script",
         "train what a script lists and is not done yet   SCRIPT [--engine E]",
     ),
+    "study": ("study:study", "a sweep of the literature, trained, tabled and drawn   [NAME] [--budget smoke|cpu|full]"),
     "climb": ("climb:climb", "how far up a model gets: every rung, and a report card   MODEL [--against M ..] | --all"),
     "status": ("records:status", "what is done, runs and broke, and where   [--all] [--json]"),
     "table": (
@@ -170,6 +171,7 @@ def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {help_text}" for name, (_, help_text) in COMMANDS.items()]
     common = (
+        "A MODEL is a name of `ladder list`, or a torch module of your own: my_package.layers:Mine, layers.py:Mine.\n"
         "Every command takes --plugin FOLDER, FILE or MODULE, which register tasks or models, any number of times;\n"
         f"$LADDER_PLUGINS names such for all commands, separated by {os.pathsep!r}."
     )

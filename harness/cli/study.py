@@ -1,4 +1,4 @@
-"""What a study's script does when it is started: train, table, draw."""
+"""`ladder study`: a sweep of the literature by its name; what its script does, too: train, table, draw."""
 
 import json
 import sys
@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chomsky_ladder.harness.cli.engines import parse_with_engine
+from chomsky_ladder.harness.cli.say import columns
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
+from chomsky_ladder.harness.sweep.studies import find_study, studies
 from chomsky_ladder.harness.sweep.study import Budget
 
 
@@ -30,14 +32,26 @@ class StudyOptions:
     exec: Exec = field(default_factory=Exec)
 
 
+def study(words: list[str]) -> int:
+    if not words or words[0].startswith("-"):
+        print("ladder study NAME [--budget smoke|cpu|full] [--help for every option]")
+        columns(list(studies().items()))
+        return 0 if not words or words[0] in ("--help", "-h") else 2
+    name = words.pop(0)
+    found = find_study(name)
+    return main(f"{name}.py", found.runs, found.table, words, command=f"ladder study {name}")
+
+
 def main(
     script: str,
     runs: Callable[[Budget], list[Run]],
     table: Callable[[Sequence[Run], Path], str],
     words: Sequence[str] | None = None,
+    *,
+    command: str = "",
 ) -> int:
     """What a study's script does when it is started; 2 says that the words were wrong, 1 that a run has no result."""
-    prog = Path(script).name
+    prog = command or Path(script).name
     try:
         options, engine = parse_with_engine(StudyOptions, list(sys.argv[1:] if words is None else words), prog=prog)
         settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
@@ -50,7 +64,7 @@ def main(
             report_seeds=options.report_seeds,
             engine=engine,
             quiet=options.quiet,
-            again="start the same script again",
+            again=f"start the same {'command' if command else 'script'} again",
         )
     except ValueError as error:
         print(f"{prog}: {error}", file=sys.stderr)
@@ -61,23 +75,3 @@ def main(
     else:
         print(table(listed, settings.results), end="")
     return 0 if report.complete else 1
-
-
-def published_tables(kind: str, *, against: str | None = None) -> Callable[[Sequence[Run], Path], str]:
-    """Every table and figure of the results folder written anew, and the text of one kind of the study's own cells."""
-
-    def write(runs: Sequence[Run], results: Path) -> str:
-        from chomsky_ladder.harness.config.protocols import identity_of
-        from chomsky_ladder.harness.figures import write as figures
-        from chomsky_ladder.harness.store import curves
-        from chomsky_ladder.harness.store.record import collect
-        from chomsky_ladder.harness.tables import write as tables
-
-        records = collect(results)
-        tables.write_all(results, against=[against] if against else [])
-        figures.write(records, results / "figures", curves=curves.collect(results), tell=lambda line: None)
-        named = {tuple(identity_of(run).labels().values()) for run in runs}
-        own = [tuple(row) in named for row in records[["protocol", "task", "model"]].itertuples(index=False)]
-        return tables.text(tables.table(records[own], kind, against=against), "markdown")
-
-    return write

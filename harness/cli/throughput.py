@@ -66,7 +66,10 @@ def throughput(words: list[str], peers: "Peers | None" = None) -> int:
     if other is not None:
         print(reports.compared(report, other), file=sys.stderr)
     print(json.dumps(report, indent=1) if options.json else markdown(sheets(report)))
-    return 1 if any(str(row.get("not_run", "")).startswith("refused") for row in report["rows"]) else 0
+    faults = [row for row in report["rows"] if str(row.get("not_run", "")).startswith(("refused", "failed"))]
+    for row in faults:
+        print(f"ladder: {row['model']}: {row['not_run']}", file=sys.stderr)
+    return 1 if faults else 0
 
 
 def _parsed(words: list[str], kind: str) -> Any:

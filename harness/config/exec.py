@@ -39,6 +39,8 @@ class Exec:
     """The folder that holds runs/, tables/ and records.csv: in a clone results/mine, elsewhere results."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.results, str):  # as a script names it
+            object.__setattr__(self, "results", Path(self.results))
         check_types(self, "exec")
         check_backend(self.backend, where="exec.backend")
         require(self.threads >= 1, f"exec.threads must be at least 1, not {self.threads}")

@@ -2,6 +2,7 @@
 
     rm.py, which imports layers.py beside it     rm.py e6ea1c0d2f84            hashed: rm.py and layers.py
     ladder_example.running_mean, of a package    ladder_example 77aa0b19c2de   hashed: every .py file of the package
+    chomsky_ladder.models.bridges.huggingface    transformers 1d0e5f2a7b33  hashed: the package's release, the bridge
     chomsky_ladder.models.lstm                   None: ours has versions and golden values
 
 What a plugin's version does not say, the hash does: results are used again, gone on with and put into one cell only if
@@ -22,6 +23,7 @@ from typing import Any, Literal
 from chomsky_ladder.harness.store.checkout import commit_of, installed_commit
 
 OURS = "chomsky_ladder"
+BRIDGES = f"{OURS}.models.bridges"
 ADDED: set[str] = set()  # folders that are searched because a plugin was named; no other process does
 
 
@@ -41,18 +43,40 @@ class Origin:
 
     def plain(self) -> dict[str, Any]:
         """As a record's provenance holds it, with its distribution and commit where there are such."""
-        found = _distribution(self.called)
+        found = _distribution(self.called.partition(" ")[0])
         about = {} if found is None else {"distribution": found.metadata["Name"], "version": found.version}
         return {"from": self.called, "sha256": self.digest, **about, **_commit(self.files, found)}
 
 
 def origin(cls: type) -> Origin | None:
     """Whose code a class is; None for ours, and for what was typed into a session, of which nothing is known."""
+    if is_asked_for(cls.__module__):
+        return _bridged(cls)
     return None if is_ours(cls.__module__) else _origin(cls.__module__, cls)
+
+
+@cache
+def _bridged(cls: Any) -> Origin:
+    """Of a bridge to other packages: their releases, and its own file."""
+    file, digest = Path(inspect.getfile(cls)).resolve(), hashlib.sha256()
+    digest.update(_digest({"": file}).encode() + "".join(map(_release, cls.packages)).encode())
+    return Origin(" ".join(cls.packages), digest.hexdigest()[:12], (file,))
+
+
+def _release(package: str) -> str:
+    try:
+        return f"{package} {metadata.version(package)}\n"
+    except metadata.PackageNotFoundError:
+        return f"{package} is missing\n"
 
 
 def is_ours(module: str) -> bool:
     return module.partition(".")[0] == OURS
+
+
+def is_asked_for(module: str) -> bool:
+    """Whether it is one of ours that is found only when somebody names it as a plugin."""
+    return module.startswith(f"{BRIDGES}.")
 
 
 @cache  # what was imported, not what its file holds by now; a class imported anew is another one
@@ -149,13 +173,16 @@ def _commit(files: tuple[Path, ...], found: metadata.Distribution | None) -> dic
     return {"commit": installed, "dirty": None} if installed else commit_of(files)
 
 
-def load_words(modules: Iterable[tuple[str, str]], *, typed: Literal["refuse", "pass"] = "refuse") -> Iterator[str]:
-    """What `--plugin` takes to load modules, each given with what is there in it; nothing for ours.
+def load_words(
+    modules: Iterable[tuple[str, str, str]], *, typed: Literal["refuse", "pass"] = "refuse"
+) -> Iterator[str]:
+    """What `--plugin` takes to load things again, each given by its name, its module and, if it was named as a class of
+    that module, the class; nothing for what is ours.
 
     What was typed into a session is refused, or passed by.
     """
-    for name, module in modules:
-        if is_ours(module):
+    for name, module, of_class in modules:
+        if is_ours(module) and not is_asked_for(module):
             continue
         file = getattr(sys.modules.get(module), "__file__", None)
         if file is None and typed == "pass":
@@ -163,7 +190,13 @@ def load_words(modules: Iterable[tuple[str, str]], *, typed: Literal["refuse", "
         if file is None:
             raise ValueError(f"{name} was typed into a session: put it in a file, where others find it")
         root = _package_root(module, Path(file).resolve())
-        yield _importable(module, file) or str(root or Path(file).resolve())
+        found = _importable(module, file)
+        if not of_class:
+            yield found or str(root or Path(file).resolve())
+        elif found:
+            yield f"{found}:{of_class}"
+        else:  # a module of a package is named from the folder that holds the package
+            yield f"{root.parent / module if root else Path(file).resolve()}:{of_class}"
 
 
 def _importable(module: str, file: str) -> str:

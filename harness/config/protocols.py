@@ -91,14 +91,42 @@ def _sized(model: ModelConfig, params: int) -> ModelConfig:
     return sized(model, vocab=SIZED_AT, target=params)
 
 
-def grid(task: str, model: str, *, protocol: str = "xlstm_20k") -> list[Run]:
-    """All the runs behind one cell of a protocol's table: every rate with every seed."""
-    preset, base = find_protocol(protocol), preset_run(task, model, protocol=protocol)
+def grid(
+    task: str,
+    model: str,
+    *,
+    protocol: str = "xlstm_20k",
+    overrides: Mapping[str, Any] | None = None,
+    seeds: int = 0,
+) -> list[Run]:
+    """All the runs behind one cell of a protocol's table: every rate with every seed.
+
+    `overrides` are settings by the names that options and records have, {"train.steps": 500, "model.d_model": 32,
+    "task.group": "S3"}; a rate among them takes the place of the protocol's, `seeds` of its number of seeds.
+    """
+    preset = find_protocol(protocol)
+    base = overridden(preset_run(task, model, protocol=protocol), overrides or {})
+    rates = (base.train.lr,) if "train.lr" in (overrides or {}) else preset.rates
     return [
         replace(base, seed=seed, train=replace(base.train, lr=rate, lr_final=min(rate, base.train.lr_final)))
-        for rate in preset.rates
-        for seed in range(preset.seeds)
+        for rate in rates
+        for seed in range(seeds or preset.seeds)
     ]
+
+
+def overridden(run: Run, overrides: Mapping[str, Any]) -> Run:
+    """The run with settings changed by their dotted names; what its model's mean for training goes with them."""
+    by_part: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "train": {}, "eval": {}}
+    for name, value in overrides.items():
+        part, _, setting = name.partition(".")
+        if part not in by_part or not setting:
+            raise ValueError(f"{name!r} names no setting: such are task.., model.., train.. and eval.., as train.steps")
+        by_part[part][setting.replace("-", "_")] = value
+    run = with_model(run, by_part.pop("model"))
+    if "lr" in by_part["train"]:
+        by_part["train"].setdefault("lr_final", min(by_part["train"]["lr"], run.train.lr_final))
+    parts = {name: replaced(getattr(run, name), changes, where=name) for name, changes in by_part.items()}
+    return replace(run, **parts)
 
 
 def with_model(run: Run, changes: Mapping[str, Any]) -> Run:

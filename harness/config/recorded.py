@@ -28,7 +28,7 @@ def rebuilt(record: Record, config: Mapping[str, Any] | None = None) -> Run:
     try:
         run = _of_record(record) if config is None else Run.from_plain(dict(config))
     except ValueError as error:
-        plugin = "; if a plugin has it: --plugin FILE" if str(error).startswith("unknown ") else ""
+        plugin = "; if a plugin has it: --plugin FILE or MODULE:CLASS" if str(error).startswith("unknown ") else ""
         raise NotTheRun(f"this code cannot make {record.run_id} any more: {error}{plugin}") from None
     except (AttributeError, KeyError, TypeError):
         raise NotTheRun(f"the config.json of {record.run_id} is no run's") from None

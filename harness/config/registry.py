@@ -1,13 +1,15 @@
 """Which tasks, models and kernels there are: the files of their rooms, installed plugins, plugins named on the spot.
 
 An installed package announces its modules by the entry points `ladder.tasks`, `ladder.models` and `ladder.kernels`;
-`load_plugin` and $LADDER_PLUGINS take a module's name, a file or a folder, which may bring things of every kind.
+`load_plugin` and $LADDER_PLUGINS take a module's name, a file or a folder, which may bring things of every kind, and
+`load_plugin` also MODULE:CLASS (harness/config/classes.py), a word that stands for a model's name wherever one is asked
+for.
 """
 
 import sys
 from collections.abc import Collection, Iterable, Iterator
 
-from chomsky_ladder.harness.config import rooms
+from chomsky_ladder.harness.config import classes, rooms
 from chomsky_ladder.harness.config.rooms import did_you_mean, open_room
 from chomsky_ladder.models.base import MODELS, ModelConfig
 from chomsky_ladder.models.kernels.kernel import KERNELS, RESERVED
@@ -34,7 +36,14 @@ _loaded: set[str] = set()  # of $LADDER_PLUGINS
 def load_plugin(plugin: str) -> None:
     """Import a plugin the user names, a file, a folder or a module; unlike a discovered one, it must work."""
     discover()
-    rooms.load(plugin)
+    _load(plugin)
+
+
+def _load(plugin: str) -> None:
+    if classes.is_class(plugin):
+        classes.load(plugin)
+    else:
+        rooms.load(plugin)
 
 
 def bring_back(plugins: Iterable[str], *, task: str, model: str) -> None:
@@ -43,7 +52,7 @@ def bring_back(plugins: Iterable[str], *, task: str, model: str) -> None:
         if task in all_tasks() and model in all_models():
             return
         try:
-            rooms.load(plugin)
+            _load(plugin)
         except ValueError as error:
             raise ValueError(f"its plugin is not found any more ({error}): say --plugin with where it is") from None
 
@@ -54,6 +63,9 @@ def find_task(name: str) -> type[Task]:
 
 
 def find_model(name: str) -> type[ModelConfig]:
+    if classes.is_class(name):
+        discover()
+        return _MODELS.find(classes.load(name))
     _refuse_unregistered(name, all_models(), ModelConfig)
     return _MODELS.find(name)
 
@@ -78,7 +90,7 @@ def find_part(name: str) -> tuple[str, type[Task] | type[ModelConfig]]:
     """The task or model of a name, and which of the two it is."""
     if name in all_tasks():
         return "task", find_task(name)
-    if name in all_models():
+    if name in all_models() or classes.is_class(name):
         return "model", find_model(name)
     for base in (Task, ModelConfig):
         _refuse_unregistered(name, (), base)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from chomsky_ladder.harness.config.origin import ADDED, is_ours, origin
@@ -140,18 +141,16 @@ def _load(path_or_module: str) -> None:
     """Import a file, a module, or a package by its folder."""
     path = Path(path_or_module)
     if path.is_dir():
-        _look_in(path.resolve().parent)
-        ADDED.add(str(path.resolve().parent))
-        return _taken(path_or_module, lambda: _import_package(path.resolve()), path)
+        search_too(path.resolve().parent)
+        return taken(path_or_module, lambda: _import_package(path.resolve()), path)
     is_file = path.suffix == ".py" or path.is_file()
     if is_file and not path.is_file():
         raise ValueError(f"no such plugin file: {path}")
     if is_file:
-        _look_in(path.resolve().parent)
-        return _taken(path_or_module, lambda: _import_file(path), path)
-    _look_in(Path.cwd())
-    ADDED.add(str(Path.cwd()))  # also where the interpreter searches it: another process works elsewhere
-    return _taken(path_or_module, lambda: importlib.import_module(path_or_module), path)
+        look_in(path.resolve().parent)
+        return taken(path_or_module, lambda: import_file(path), path)
+    search_too(Path.cwd())
+    return taken(path_or_module, lambda: importlib.import_module(path_or_module), path)
 
 
 def _import_package(folder: Path) -> None:
@@ -164,14 +163,20 @@ def _import_package(folder: Path) -> None:
             importlib.import_module(f"{folder.name}.{info.name}")
 
 
-def _look_in(folder: Path) -> None:
+def look_in(folder: Path) -> None:
     """A plugin's neighbours can be imported, and modules of the working folder; what is installed comes before them."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
         ADDED.add(str(folder.resolve()))
 
 
-def _taken(path_or_module: str, run: Callable[[], object], path: Path) -> None:
+def search_too(folder: Path) -> None:
+    """A folder for this process alone, even where the interpreter searches it: another process works elsewhere."""
+    look_in(folder)
+    ADDED.add(str(folder))
+
+
+def taken(path_or_module: str, run: Callable[[], object], path: Path) -> None:
     """Import a plugin; refused where it does not import, or has a name of ours."""
     before = [(room, list(room.entries)) for room in _rooms]
     error = _import(run)
@@ -209,7 +214,7 @@ def _module_name(path: Path) -> str:
     return "ladder_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
 
 
-def _import_file(path: Path) -> None:
+def import_file(path: Path) -> ModuleType:
     name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -217,6 +222,7 @@ def _import_file(path: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up while it is imported
     spec.loader.exec_module(module)
+    return module
 
 
 def _import(run: Callable[[], object]) -> str:

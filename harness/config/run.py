@@ -244,7 +244,8 @@ class Run:
     @property
     def plugins(self) -> list[str]:
         """What `--plugin` takes to find its task and model again; kept beside its config, no part of its identity."""
-        modules = [(part.name, type(part).__module__) for part in (self.task, self.model)]
+        parts = (self.task, self.model)
+        modules = [(part.name, type(part).__module__, getattr(part, "of_class", "")) for part in parts]
         return list(dict.fromkeys(load_words(modules, typed="pass")))
 
     @property

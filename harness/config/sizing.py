@@ -32,6 +32,7 @@ def sized(config: ModelConfig, *, vocab: int, target: int) -> ModelConfig:
     below, above = _widths(config, vocab, target)
     wide = [replace(config, d_model=width) for width in (below, above) if width]
     if not wide:
+        total_parameters(config, vocab)  # whose module may say itself why it cannot be made
         raise ValueError(f"{config.name}: no width up to {WIDEST} fits its other settings")
     if below and any(field.name == "d_inner" for field in fields(config)):
         wide += [inner for each in wide for inner in _inner(each, vocab, target)]
@@ -45,9 +46,13 @@ def active_parameters(config: ModelConfig, vocab: int) -> int:
 
 @lru_cache(maxsize=4096)
 def total_parameters(config: ModelConfig, vocab: int) -> int:
-    """Counted on a model without storage."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return count_parameters(config.build(vocab))
+    """Counted on a model without storage, where it can be made so."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                return count_parameters(config.build(vocab))
+        except (ValueError, RuntimeError):  # somebody's module, which reads values as it is made
+            return count_parameters(config.build(vocab))
 
 
 def report(config: ModelConfig, *, vocab: int, target: int) -> str:
@@ -65,7 +70,7 @@ def _widths(config: ModelConfig, vocab: int, target: int) -> tuple[int, int]:
     low, high, below, above = 0, len(widths), 0, 0
     while low < high:
         middle = (low + high) // 2
-        width = next((w for w in widths[middle:high] if _admits(config, w)), 0)
+        width = next((w for w in widths[middle:high] if _admits(config, w, vocab)), 0)
         if not width:
             high = middle
         elif active_parameters(replace(config, d_model=width), vocab) <= target:
@@ -75,9 +80,10 @@ def _widths(config: ModelConfig, vocab: int, target: int) -> tuple[int, int]:
     return below, above
 
 
-def _admits(config: ModelConfig, width: int) -> bool:
+def _admits(config: ModelConfig, width: int, vocab: int) -> bool:
+    """Whether there is a model of that width: the config refuses none, nor does the making of somebody's module."""
     try:
-        replace(config, d_model=width)
+        total_parameters(replace(config, d_model=width), vocab)
     except ValueError:
         return False
     return True

@@ -16,7 +16,7 @@ from chomsky_ladder.models.block import Block, Context
 def what_it_owns_is_registered(config: ModelConfig) -> None:
     """Modules, weights and tensors that torch does not know of are neither trained, nor moved, nor kept."""
     model = _build(config)
-    known = set(model.modules())
+    known, weights = set(model.modules()), set(model.parameters())
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if name.startswith("_") and name in vars(nn.Module()):
@@ -28,6 +28,8 @@ def what_it_owns_is_registered(config: ModelConfig) -> None:
                 f"make it an nn.Module{'Dict' if isinstance(value, dict) else 'List'}"
             )
             for part in _inside(value):
+                if part in weights:  # as torch's recurrent layers hold theirs once more
+                    continue
                 assert not isinstance(part, nn.Parameter), f"{where} holds weights that are not registered"
                 assert not isinstance(part, Tensor), (
                     f"{where} is a tensor that is neither weight nor buffer, and stays on the CPU: "

@@ -15,7 +15,7 @@ from chomsky_ladder.harness.config.run import without_training_targets
 from chomsky_ladder.harness.conform import model as conform_model
 from chomsky_ladder.harness.conform import model_device, model_mistakes
 from chomsky_ladder.harness.conform import task as conform_task
-from chomsky_ladder.harness.conform.compare import Skip
+from chomsky_ladder.harness.conform.compare import Skip, as_exact_as
 from chomsky_ladder.harness.conform.say import said_of
 from chomsky_ladder.harness.train.machine import pinned
 from chomsky_ladder.models.base import ModelConfig
@@ -54,8 +54,10 @@ def check(part: Task | ModelConfig) -> list[Outcome]:
 def run_check(function: Callable[[Any], None], part: Task | ModelConfig) -> Outcome:
     name = function.__name__.replace("_", " ")
     part = without_training_targets(part) if isinstance(part, Task) else part
+    if getattr(part, "device", "any") != "any":
+        return Outcome(name, "skip", "it runs on a CUDA device alone, and this is computed on a CPU")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), as_exact_as(part):
             warnings.simplefilter("error")
             function(part)
     except Skip as skip:

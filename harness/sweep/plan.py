@@ -25,7 +25,8 @@ from chomsky_ladder.harness.train.evaluate import Evaluator
 from chomsky_ladder.harness.train.machine import find_device, pinned
 from chomsky_ladder.harness.train.pack import Pack, pack_key
 from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, capturable, captures, stepper
-from chomsky_ladder.models.kernels.choose import demand, stacks
+from chomsky_ladder.harness.train.workable import refuse_unworkable
+from chomsky_ladder.models.kernels.choose import stacks
 
 LARGEST_PACK = 27  # three rates of nine seeds
 _SAMPLED = 6  # steps of a shape that are timed on a CPU, behind those that warm up
@@ -74,7 +75,7 @@ def plan(runs: Sequence[Run], settings: Exec) -> list[Part]:
     known: dict[Any, _Costs] = {}
     parts = []
     for group in packs(todo, size=pack_size(settings)):
-        demand(settings.backend, model=group[0].model.name, device=device, stacked=len(group) > 1)
+        refuse_unworkable(group[0].model, backend=settings.backend, device=device, stacked=len(group) > 1)
         shape = pack_key(group[0]), len(group)
         if shape not in known:
             with pinned(settings.threads):

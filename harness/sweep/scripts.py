@@ -1,19 +1,25 @@
 """A sweep's script: a Python file with a function `runs()` that returns its list of runs.
 
 def runs() -> list[Run]:
-    return grid(tasks=["parity"], models=["lstm", "mamba"], seeds=range(3))
+    return grid("parity", "lstm", protocol="xlstm_cpu", overrides={"train.steps": 500}, seeds=5)
+
+A study of the literature is named without a file (harness/sweep/studies/): its runs at the budget of two cores.
 """
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.sweep.studies import find_study, studies
 
 
 def runs_of(path: str) -> list[Run]:
     """The runs a script names; what is wrong with it is one line that names the file."""
     file = Path(path)
+    if not file.exists() and path in studies():
+        return find_study(path).runs()
     if not file.is_file():
         raise ValueError(f"no such script: {path}")
     spec = importlib.util.spec_from_file_location(file.stem, file)
@@ -23,15 +29,24 @@ def runs_of(path: str) -> list[Run]:
     sys.path.insert(0, str(file.parent.resolve()))  # as if it had been started itself
     try:
         spec.loader.exec_module(module)
+        if not callable(getattr(module, "runs", None)):
+            raise ValueError(f"{path} has no function runs() that returns the runs of its sweep")
         found = module.runs()
-    except AttributeError:
-        if hasattr(module, "runs"):
-            raise
-        raise ValueError(f"{path} has no function runs() that returns the runs of its sweep") from None
+    except ValueError:
+        raise
     except (ImportError, SyntaxError) as error:
         raise ValueError(f"{path} does not import: {type(error).__name__}: {error}") from None
+    except Exception as error:  # of the script's own, in any way
+        raise ValueError(f"{path} breaks{_where(error, file)}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
     if not isinstance(found, list) or not found or not all(isinstance(run, Run) for run in found):
         raise ValueError(f"runs() of {path} must return a list of runs, not {type(found).__name__}")
     return found
+
+
+def _where(error: Exception, file: Path) -> str:
+    """The last line of the script on the way to an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+    return f" in line {lines[-1]}" if lines else ""

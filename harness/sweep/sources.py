@@ -13,7 +13,7 @@ from chomsky_ladder.models.kernels.kernel import KERNELS
 def sources(runs: Iterable[Run]) -> tuple[str, ...]:
     """The modules and files of those tasks and models, and of kernels for them, that no other process would find."""
     classes = dict.fromkeys(type(part) for run in runs for part in (run.task, run.model))
-    needed = [(cls.name, cls.__module__) for cls in classes]
+    needed = [(cls.name, cls.__module__, getattr(cls, "of_class", "")) for cls in classes]
     served = {cls.name for cls in classes}
-    needed += [(kernel.name, kernel.module) for kernel in KERNELS if not served.isdisjoint(kernel.serves)]
+    needed += [(kernel.name, kernel.module, "") for kernel in KERNELS if not served.isdisjoint(kernel.serves)]
     return tuple(dict.fromkeys(load_words(needed)))

@@ -1,10 +1,10 @@
-"""A sweep of the literature as a script: its cells at one of three budgets, trained, tabled and drawn by one command.
+"""A sweep of the literature: its cells at one of three budgets, trained, tabled and drawn by one command.
 
     smoke   a seed of a rate, 20 steps of 8 strings: that everything works, no more; under smoke/ of the results
     cpu     the protocol `xlstm_cpu`, or the study's own cut: what two cores carry
     full    the published protocol
 
-    python scripts/xlstm_table.py --budget cpu        also: ladder plan scripts/xlstm_table.py; ladder sweep ..
+    ladder study xlstm_table --budget cpu        also: ladder plan xlstm_table; ladder sweep xlstm_table
 
 What is done is not run again, so a study that was stopped goes on, and studies share the runs they have in common.
 """

@@ -28,7 +28,7 @@ from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.progress import LONG, SLOW_ON_A_CPU
 from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.steps import capturable
-from chomsky_ladder.models.kernels.choose import demand
+from chomsky_ladder.harness.train.workable import refuse_unworkable
 
 
 @dataclass
@@ -132,8 +132,8 @@ def _refuse_unworkable(todo: Sequence[Run], settings: Exec, *, here: bool) -> No
     if here:  # the machines of a cluster may be others
         device = find_device(settings.device)
         capturable(settings, device)
-        for name in sorted({run.model.name for run in todo}):
-            demand(settings.backend, model=name, device=device)
+        for model in dict.fromkeys(run.model for run in todo):
+            refuse_unworkable(model, backend=settings.backend, device=device)
 
 
 def shard(runs: Sequence[Run], which: str, settings: Exec) -> list[Run]:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from chomsky_ladder.harness.config.registry import find_model
 from chomsky_ladder.harness.config.sizing import active_parameters, sized
 from chomsky_ladder.harness.conform import suite as conformance
+from chomsky_ladder.harness.conform.say import said_of
 from chomsky_ladder.harness.throughput.flops import counted, work_of
 from chomsky_ladder.harness.throughput.grid import Grid, Match, Point
 from chomsky_ladder.harness.throughput.measure import Meter, ceilings, little_garbage, ran_out, release
@@ -76,11 +77,22 @@ def report_of(
     for cls in classes:
         start = time.perf_counter()
         with little_garbage():
-            report["rows"] += model_rows(cls, grid, meter)
+            report["rows"] += _rows_or_fault(cls, grid, meter)
         report["seconds"] = round(time.perf_counter() - begun, 1)
         tell(f"{cls.name}: {time.perf_counter() - start:.0f} s")
         keep(report)
     return report
+
+
+def _rows_or_fault(cls: type[ModelConfig], grid: Grid, meter: Meter) -> list[Row]:
+    """A model's rows; one that breaks has those it came to, and one that says why."""
+    rows: list[Row] = []
+    try:
+        for row in model_rows(cls, grid, meter):
+            rows.append(row)
+    except Exception as error:  # of somebody's own model, in any way: the others are measured all the same
+        rows.append({"model": cls.name, "not_run": f"failed: {said_of(error)}"})
+    return rows
 
 
 def model_rows(cls: type[ModelConfig], grid: Grid, meter: Meter) -> Iterator[Row]:
@@ -88,6 +100,9 @@ def model_rows(cls: type[ModelConfig], grid: Grid, meter: Meter) -> Iterator[Row
     failed = [found for found in conformance.check(conformance.specimen(cls)) if found.verdict == "FAIL"]
     if failed:
         yield {"model": cls.name, "not_run": f"refused: {failed[0].check}: {failed[0].reason}"}
+        return
+    if cls.device not in ("any", meter.device.type):
+        yield {"model": cls.name, "not_run": f"runs on a CUDA device alone, not on {meter.device}"}
         return
     ways = ways_of(cls.name, grid, meter.device)
     matches: tuple[Match, ...] = ("parameters", "state")

@@ -40,7 +40,7 @@ from chomsky_ladder.harness.train.progress import GOES_ON, Progress
 from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
 from chomsky_ladder.harness.train.steps import capturable, stepper
-from chomsky_ladder.models.kernels.choose import demand
+from chomsky_ladder.harness.train.workable import refuse_unworkable
 
 
 class RunFailed(Exception):
@@ -73,7 +73,7 @@ def execute_together(
     """
     device = find_device(settings.device)
     capturable(settings, device)
-    demand(settings.backend, model=runs[0].model.name, device=device, stacked=len(runs) > 1)
+    refuse_unworkable(runs[0].model, backend=settings.backend, device=device, stacked=len(runs) > 1)
     refuse_other_code(runs, settings.results)
     outcomes: dict[str, Outcome] = {}
     with ExitStack() as locks:

@@ -28,13 +28,27 @@ def refuse_other_code(runs: Sequence[Run], results: Path) -> None:
     for run in runs:
         folder = RunFolder(results, run.run_id)
         if plugins_of(run.task, run.model) and folder.path.is_dir():
-            said = made_otherwise(run, _made_with(folder))
-            changed += [(run.run_id, said)] if said else []
+            made = _made_with(folder)
+            said = made_otherwise(run, made)
+            changed += [(run.run_id, said, _cure(run, made))] if said else []
     if changed:
-        run_id, said = changed[0]
-        names = " ".join(name for name, _ in changed[:_SHOWN]) + (" .." if changed[_SHOWN:] else "")
+        run_id, said, cure = changed[0]
+        names = " ".join(name for name, *_ in changed[:_SHOWN]) + (" .." if changed[_SHOWN:] else "")
         more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
-        raise ValueError(f"{run_id}{more} was {said}: raise its version, or ladder clean {names}")
+        raise ValueError(f"{run_id}{more} was {said}: {cure}, or ladder clean {names}")
+
+
+def _cure(run: Run, made: Mapping[str, Any]) -> str:
+    """What to do about a plugin that was edited, or another one of the same name."""
+    theirs = made.get("plugins", {})
+    others = [
+        name for name, now in plugins_of(run.task, run.model).items() if _from(theirs, name) not in ("", now.called)
+    ]
+    return f"call that {others[0]} otherwise, name another results folder" if others else "raise its version"
+
+
+def _from(plugins: Mapping[str, Any], name: str) -> str:
+    return plugins.get(name, {}).get("from", "")
 
 
 def _made_with(folder: RunFolder) -> Mapping[str, Any]:

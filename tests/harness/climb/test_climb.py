@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from chomsky_ladder.harness.cli import climb as climbing
 from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.climb import rows
 from chomsky_ladder.harness.climb.rows import ROWS
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
 from chomsky_ladder.harness.config.presets import PROTOCOLS
@@ -20,7 +22,7 @@ from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.config.sizing import active_parameters
 from chomsky_ladder.harness.store.record import stored
-from chomsky_ladder.models.base import MODELS
+from chomsky_ladder.models.base import MODELS, ModelConfig
 from support.cases import some
 
 PLUGIN = '''
@@ -178,3 +180,26 @@ def test_a_width_of_ones_own_is_part_of_the_label() -> None:
     wide = climb_runs(climber(find_model("lstm"), {"d_model": 32}))[0]
     assert identity_of(wide).model == "lstm (d_model=32)"
     assert identity_of(climb_runs(climber(find_model("lstm")))[0]).model == "lstm"
+
+
+def test_a_model_that_breaks_takes_no_other_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    climbed = []
+
+    def climbs(model: ModelConfig, options: object, engine: object) -> int:
+        climbed.append(model.name)
+        if model.name == "gru":
+            raise RuntimeError("it breaks")
+        return 0
+
+    monkeypatch.setattr(climbing, "_climb", climbs)
+    monkeypatch.setattr(rows, "ROWS", (("lstm", {}), ("gru", {}), ("no_such", {}), ("rnn", {})))
+    words = ["climb", "--all", "--exec.results", str(tmp_path)]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert climbed == ["lstm", "gru", "rnn"] and said.count("\n") == 2
+    assert (
+        "ladder: gru: failed: RuntimeError: it breaks" in said and "no_such: failed: ValueError: unknown model" in said
+    )
+    assert main([*words, "--protocol", "xlstm"]) == 2, "a mistake in the line is no model's fault"

@@ -25,6 +25,7 @@ from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Block, Context
 from chomsky_ladder.models.encoder import EncoderConfig
 from chomsky_ladder.models.lstm import LSTMConfig
+from chomsky_ladder.models.plain import plain_model
 from chomsky_ladder.models.transformer import TransformerConfig
 
 CPU = torch.device("cpu")
@@ -170,6 +171,36 @@ class Ahead(Block):
 def test_a_model_that_fails_conformance_is_refused() -> None:
     (row,) = model_rows(Leaky, GRID, Meter(CPU, repeats=2))
     assert row["model"] == "test_leaky" and row["not_run"].startswith("refused: ")
+
+
+class Picky(nn.Module):
+    """Works at the widths at which it is checked, and at no other."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        if x_BLD.shape[2] not in (8, 16, 24, 64):
+            raise RuntimeError("a width nobody tried")
+        return self.out(x_BLD.cumsum(1))
+
+
+def test_a_model_that_breaks_is_a_row_and_takes_no_other_with_it(
+    report: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain_model("picky", Picky)
+    few = replace(GRID, lengths=(16,), growing=(16,), prefill=(16,), contexts=(1,), tokens=32, batches=(2,))
+    made = report_of(("picky", "encoder"), few, CPU, tell=lambda line: None)
+    (fault,) = (row["not_run"] for row in rows_of(made, model="picky") if row["not_run"].startswith("failed"))
+    assert fault.startswith("failed: RuntimeError: a width nobody tried (test_throughput.py:")
+    assert any(row.get("ms") for row in rows_of(made, model="encoder"))
+    kept = report | {"rows": [*report["rows"], *rows_of(made, model="picky")]}
+    (tmp_path / "report.json").write_text(json.dumps(kept))
+    words = ["--report", str(tmp_path / "report.json"), "--out", str(tmp_path / "out"), "--results", str(tmp_path)]
+    assert cli.main(["throughput", *words]) == 1
+    said = capsys.readouterr()
+    assert "ladder: picky: failed: RuntimeError: a width nobody tried" in said.err and "lstm" in said.out
 
 
 def test_compiled_training_is_a_way_of_its_own() -> None:

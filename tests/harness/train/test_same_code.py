@@ -15,6 +15,7 @@ from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.checkout import commit_of
 from chomsky_ladder.harness.train.build import load
 from chomsky_ladder.harness.train.same_code import with_earlier_code
+from chomsky_ladder.models.base import MODELS
 from chomsky_ladder.models.lstm import LSTMConfig
 from support.records_by_hand import frame, record
 
@@ -69,6 +70,22 @@ def test_a_result_of_other_code_is_not_used_again(plugin: Path, capsys: pytest.C
     assert capsys.readouterr().err == f"ladder: {said}{folder.name}\n"
     plugin.write_text(MODEL.replace('name = "half_lstm"', 'name, version = "half_lstm", 2'))
     assert run(plugin) == 0, "another version is another run"
+
+
+def test_another_plugin_of_the_same_name_is_told_so(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(plugin) == 0
+    folder, other = only_folder(plugin), plugin.with_name("other.py")
+    other.write_text(MODEL + "# by somebody else\n")
+    MODELS[:] = [cls for cls in MODELS if cls.name != "half_lstm"]  # as in another process
+    capsys.readouterr()
+    assert run(other) == 2
+    said = capsys.readouterr().err
+    cure = f"call that model half_lstm otherwise, name another results folder, or ladder clean {folder.name}\n"
+    assert f"{folder.name} was made with half.py " in said and ", now other.py " in said and said.endswith(cure)
+    assert run(plugin) == 2, "two of one name at once"
+    assert "2 models are called 'half_lstm': " in capsys.readouterr().err
+    MODELS[:] = [cls for cls in MODELS if cls.name != "half_lstm"]
+    assert run(other, results="others") == 0
 
 
 def test_a_checkpoint_of_other_code_is_not_gone_on_with(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +171,7 @@ def test_whose_code_it_is(plugin: Path) -> None:
     load_plugin(str(plugin))
     cls = find_model("half_lstm")
     assert origin(LSTMConfig) is None
-    assert list(load_words([("half_lstm", cls.__module__)])) == [str(plugin)]
+    assert list(load_words([("half_lstm", cls.__module__, "")])) == [str(plugin)]
     found = origin(cls)
     assert found is not None and found.plain()["commit"] == "unknown"
     git = ["git", "-C", str(plugin.parent), "-c", "user.name=a", "-c", "user.email=a@b"]

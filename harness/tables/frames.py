@@ -1,0 +1,47 @@
+"""Records and tables as pandas DataFrames, for a notebook.
+
+records()                                          a line a run of your results folder
+records("published")                               of what is committed in this clone
+table("accuracy", tasks=["parity"])                the numbers behind `ladder table`
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from chomsky_ladder.harness.store.places import PUBLISHED, default_results, published_results
+from chomsky_ladder.harness.store.record import collect
+from chomsky_ladder.harness.tables import write
+from chomsky_ladder.harness.tables.chosen import chosen
+
+
+def records(results: Path | str | None = None) -> pd.DataFrame:
+    """A line for every run that is done or failed; records.csv of the folder is brought up to date with its runs."""
+    return collect(_folder(results))
+
+
+def table(
+    kind: str = "accuracy",
+    *,
+    results: Path | str | None = None,
+    protocols: Sequence[str] = (),
+    models: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    against: str | None = None,
+) -> pd.DataFrame:
+    """The numbers of a kind of table (`ladder table --kinds`), of all records or of those named, by name or pattern."""
+    for name, words in {"protocols": protocols, "models": models, "tasks": tasks}.items():
+        if isinstance(words, str):
+            raise ValueError(f"{name} is a list of names: [{words!r}]")
+    asked = chosen(records(results), protocols=protocols, models=models, tasks=tasks)
+    return write.table(asked, kind, against=against).data
+
+
+def _folder(results: Path | str | None) -> Path:
+    if results == PUBLISHED:
+        found = published_results()
+        if found is None:
+            raise ValueError("the published records are no part of an installed package: name a clone's results folder")
+        return found
+    return Path(results or default_results())

@@ -1,0 +1,55 @@
+"""A class of somebody's own as a model, by its name alone: `ladder run parity my_package.layers:Mean`.
+
+    my_package.layers:Mean                      ->  a model called my_package_layers_mean, made as Mean(d_model, **args)
+    --model.args '{"heads": 2}'                 ->  Mean(d_model, heads=2)
+
+The class is an ordinary module, or a function that makes one (models/plain.py says what it may take and return). What
+`wrap` is told of others, such a class may say itself, by attributes of these names:
+
+    class Mean(nn.Module):
+        stands, sees, transition = "block", "all", "diagonal positive"
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from chomsky_ladder.models.plain import PlainArgsConfig, base_of, refuse_undeclarable
+
+DECLARED = ("sees", "cost", "transition", "device", "exact", "title", "version", "year", "paper", "feed_forward")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassConfig(PlainArgsConfig):
+    """What a class named on the command line is told."""
+
+    made_by = None  # the class
+
+
+def name_of(module: str, called: str) -> str:
+    """my_package.layers, Mean  ->  my_package_layers_mean"""
+    return re.sub(r"\W+", "_", f"{module}_{called}").strip("_").lower()
+
+
+def config_of(made_by: Callable[..., nn.Module], *, name: str, called: str, module: str) -> type[ClassConfig]:
+    """The config of a class, under a name, that belongs to the module it was found in."""
+    own = {key: getattr(made_by, key, None) for key in DECLARED}
+    declared = {key: value for key, value in own.items() if isinstance(value, str | int)}  # `device` may be a property
+    refuse_undeclarable(name, declared)
+    base: Any = base_of(name, getattr(made_by, "stands", "layer"))
+    space = {
+        "__doc__": made_by.__doc__,
+        "__module__": module,
+        "name": name,
+        "of_class": called,
+        "made_by": staticmethod(made_by),
+        "make": lambda self: made_by(self.d_model, **self.given),
+        "year": 2026,
+        "paper": "none",
+        **declared,
+    }
+    cls = type(f"{called}Config", (ClassConfig, base), space)
+    return dataclass(frozen=True, kw_only=True)(cls)
