@@ -105,6 +105,9 @@ def _obeyed(words: list[str]) -> int:
     if rest in (["--help"], ["-h"]) and name in NAME_FIRST:
         print(f"ladder {name}: {COMMANDS[name][1]}\nWith the name, --help lists every option.")
         return 0
+    from chomsky_ladder.harness.store.compiled import remove_damaged_kernels
+
+    remove_damaged_kernels()  # before anything that would load them
     rest = _with_plugins(rest)
     module, function = COMMANDS[name][0].split(":")
     command = getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function)

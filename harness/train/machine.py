@@ -26,6 +26,7 @@ import torch
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.origin import Origin, origin, origin_of_module
 from chomsky_ladder.harness.store.checkout import git_state, installed_version
+from chomsky_ladder.harness.store.compiled import remove_damaged_kernels
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.models.kernels.native import identity
@@ -186,6 +187,7 @@ def pinned(threads: int) -> Iterator[None]:
     """The thread count of a run, put back afterwards; the process keeps the memory it has once taken."""
     keep_freed_memory()
     avoid_faulty_tiles()
+    remove_damaged_kernels()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
