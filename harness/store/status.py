@@ -122,7 +122,7 @@ def _without_result(folder: Path, holder: lock.Holder | None, damage: str) -> Ru
     config = _config(folder)
     step, validation = _progress(folder)
     end, error = _last_sign(folder), damage
-    where = next(iter(_text(folder / "lock").splitlines()), "")  # left by a process that was killed
+    where = str(lock.last_holder(folder) or "")  # left by a process that was killed
     state: State = "unfinished"
     if holder is not None:
         state, where, error, end = "running", str(holder), "", time.time()
@@ -240,11 +240,4 @@ def _processor(failure: dict[str, Any]) -> str:
     try:
         return str(failure["provenance"]["machine"]["processor"])
     except (KeyError, TypeError):
-        return ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
         return ""
