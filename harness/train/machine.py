@@ -34,6 +34,8 @@ from chomsky_ladder.tasks.base import Task
 
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
 _ONEDNN = "ONEDNN_MAX_CPU_ISA"
+_LIBRARIES = ("MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "BLIS_")
+_SAME_BITS = ("_NUM_THREADS", "_VERBOSE")  # threads are set by each run
 
 
 def find_device(name: str) -> torch.device:
@@ -71,7 +73,14 @@ def numerics(
         "onednn": os.environ.get(_ONEDNN, ""),
         "kernels": [kernel.name for kernel in available() if not kernel.missing()],
         "compiled": identity(),
+        **({"libraries": asked} if (asked := _asked_of_libraries()) else {}),
     }
+
+
+def _asked_of_libraries() -> list[str]:
+    """What the environment asks of the libraries that multiply: other instructions, other last bits."""
+    found = ((name, value) for name, value in sorted(os.environ.items()) if name.startswith(_LIBRARIES))
+    return [f"{name}={value}" for name, value in found if name != _ONEDNN and not name.endswith(_SAME_BITS)]
 
 
 def fingerprint(tree: dict[str, Any]) -> str:
@@ -174,7 +183,7 @@ def processor() -> str:
 def _cpuinfo(key: str) -> str:
     """What Linux says of the first CPU; empty elsewhere."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
             if line.startswith(key):
                 return line.partition(":")[2].strip()
     except OSError:
