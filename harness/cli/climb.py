@@ -119,10 +119,11 @@ def _climb(model: Any, options: Any, engine: Any) -> int:
 
 def _not_recorded(label: str, runs: list[Any], records: Any, results: Path) -> list[Any]:
     """The runs without those that are on record elsewhere, made by the code of today, which is said."""
+    from chomsky_ladder.harness.stats.rows import as_rows
     from chomsky_ladder.harness.sweep.sweep import left_of
     from chomsky_ladder.harness.train.same_code import sources_of
 
-    rows = records[records["status"] == "done"].to_dict("records") if len(records) else []
+    rows = as_rows(records[records["status"] == "done"]) if len(records) else []
     made_by = {row["run_id"]: row["sources"] if isinstance(row.get("sources"), str) else "" for row in rows}
     elsewhere = {run.run_id for run in left_of(runs, results) if made_by.get(run.run_id) == sources_of(run)}
     if elsewhere:

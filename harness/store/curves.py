@@ -24,7 +24,7 @@ def collect(results: Path) -> pd.DataFrame:
     """curves.csv brought up to date with the finished runs beside it unless it is published, sorted, as a frame."""
     file = results / "curves.csv"
     stored = _stored(file)
-    found = [row for folder in _finished(results) for row in curve(folder.path.name, folder.history())]
+    found = [row for folder in _finished(results) for row in _curve_of(folder)]
     fresh = pd.DataFrame(found, columns=list(COLUMNS))
     kept = stored[~stored["run_id"].isin(set(fresh["run_id"]))]
     frames = [frame for frame in (kept, fresh) if len(frame)]
@@ -45,6 +45,14 @@ def validations(results: Path, run_id: str) -> dict[int, float]:
     except FileNotFoundError:
         return {}
     return {int(row["step"]): float(row["validation"]) for row in own}
+
+
+def _curve_of(folder: RunFolder) -> list[dict[str, Any]]:
+    """None of a run whose metrics cannot be read: records name it."""
+    try:
+        return curve(folder.path.name, folder.losses_and_validations())
+    except (OSError, ValueError):
+        return []
 
 
 def curve(run_id: str, history: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,9 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from chomsky_ladder.harness.store import records_file
 from chomsky_ladder.harness.store.files import READ_ONLY
-from chomsky_ladder.harness.store.finished import KEY as SEAL
-from chomsky_ladder.harness.store.finished import finished, refuse_another
-from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.finished import finished_with_metrics, refuse_another
+from chomsky_ladder.harness.store.folder import RunFolder, lines_of, validations_alone
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
 from chomsky_ladder.harness.store.places import hint, is_read_only
@@ -112,12 +111,15 @@ class Record(BaseModel):
     @classmethod
     def of(cls, folder: RunFolder) -> "Record | None":
         """The record of a run that is done or failed, from its folder alone; None for one under way."""
-        result = finished(folder.path) or _failure(folder)
+        result, metrics = finished_with_metrics(folder.path)
+        result = result or _failure(folder)
         if result is None:
             return None
         try:
-            is_sealed = SEAL in result  # then its other lines are known to be whole
-            record = cls._made(result, folder.history(validations=is_sealed))
+            if metrics is None:
+                record = cls._made(result, folder.history())
+            else:  # of a result with a digest: its other lines are known to be whole
+                record = cls._made(result, lines_of(validations_alone(metrics), folder.metrics))
         except ValidationError as error:
             raise ValueError(f"{folder.path} holds no result of a run: {_complaint(error)}") from None
         except (KeyError, TypeError, AttributeError):
