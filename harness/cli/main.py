@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from chomsky_ladder.harness.store.shown import showing
+
 COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and what it does
     "list": ("catalogue:list_parts", "tasks and models, by name or in full   [tasks|models] [NAME ..] [--json]"),
     "describe": ("parts:describe_part", "a task or model: settings, an example, its size   NAME [--json]"),
@@ -64,7 +66,12 @@ COMPUTING = ("errors", "probe", "intervene", "worldmodel", "throughput")  # impo
 def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         _open_streams()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    with showing():
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(words: list[str]) -> int:
+    """The exit code, whatever happens."""
     try:
         code = _obeyed(words)
         sys.stdout.flush()  # a full disk behind it is told of here

@@ -18,6 +18,7 @@ from chomsky_ladder.harness.store import records_file
 from chomsky_ladder.harness.store.files import READ_ONLY
 from chomsky_ladder.harness.store.finished import finished_with_metrics, refuse_another
 from chomsky_ladder.harness.store.folder import RunFolder, lines_of, validations_alone
+from chomsky_ladder.harness.store.harmless import cell_of, csv_of
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
 from chomsky_ladder.harness.store.places import hint, is_read_only
@@ -276,7 +277,7 @@ def _with(file: Path, found: Mapping[str, Record]) -> list[Record]:
 
 
 def _csv(frame: pd.DataFrame) -> bytes:
-    return frame.to_csv(index=False, lineterminator="\n").encode()
+    return csv_of(frame).encode()
 
 
 def stored(path: Path) -> pd.DataFrame:
@@ -294,7 +295,7 @@ def _recorded(path: Path, content: bytes | None) -> dict[str, Record]:
     records: dict[str, Record] = {}
     for number, row in enumerate(records_file.rows_of(path, content), start=1):
         try:
-            record = Record.model_validate({k: v for k, v in row.items() if v != ""})
+            record = Record.model_validate({k: cell_of(v) for k, v in row.items() if v != ""})
         except ValidationError as error:
             run_id = row.get("run_id", "")
             advice = f"; `ladder clean --records {run_id}` takes it out" if run_id else ""

@@ -14,6 +14,7 @@ import pandas as pd
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.files import write_atomically, write_where_allowed
+from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.labels import COLUMNS, Identity
 from chomsky_ladder.harness.store.record import collect, stored
 from chomsky_ladder.harness.tables import formats
@@ -79,7 +80,7 @@ def markdown(table: pd.DataFrame) -> str:
 def csv(table: pd.DataFrame) -> str:
     """Numbers to six digits; of a cell the labels, which say all that its names and settings do."""
     shown = table.drop(columns=[name for name in COLUMNS if name in table])
-    return shown.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+    return csv_of(shown, float_format="%.6g")
 
 
 def write(results: Path) -> str:
