@@ -155,9 +155,10 @@ def _reference(options: Any) -> tuple[Any, list[Any]]:
 
     from chomsky_ladder.harness.stats.climb import climbs_of
     from chomsky_ladder.harness.store.places import published_results
-    from chomsky_ladder.harness.store.record import collect, known, stored
+    from chomsky_ladder.harness.store.record import collect_if_any, stored
 
-    frames = [collect(options.exec.results)] if known(options.exec.results) else []
+    own = collect_if_any(options.exec.results)
+    frames = [] if own is None else [own]
     published = published_results()
     other = options.reference or (published / "records.csv" if published else None)
     if other and other.exists() and other.resolve() != (options.exec.results / "records.csv").resolve():

@@ -27,11 +27,13 @@ _SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"\n}\n\Z')
 _SEAL_BYTES = 100  # at the end of a result.json, in which it is
 
 
-def sealed(result: Mapping[str, Any], metrics: Path) -> bytes:
-    """The bytes of a result.json, with its digest."""
+def sealed(result: Mapping[str, Any], metrics: Path | None) -> bytes:
+    """The bytes of a result.json, with its digest; without metrics, those of a failure.json."""
     tree = {**result, KEY: _BLANK}
     blank = (json.dumps(tree, indent=1) + "\n").encode()
-    return _SEAL.sub(lambda found: found[0].replace(found[1], _digest(blank, _metrics(metrics.parent))), blank)
+    return _SEAL.sub(
+        lambda found: found[0].replace(found[1], _digest(blank, metrics and _metrics(metrics.parent))), blank
+    )
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
@@ -59,6 +61,18 @@ def finished_with_metrics(folder: Path) -> tuple[dict[str, Any] | None, bytes | 
     refuse_another(folder, result)
     _held[folder] = _stamp(folder), is_sealed
     return result, metrics
+
+
+def failed(folder: Path) -> dict[str, Any] | None:
+    """The failure of a run's folder, None where there is none; ValueError where it is not as it was written."""
+    path = folder / "failure.json"
+    failure = read_object(path)
+    if failure is not None and KEY in failure:
+        content = read_plain(path)
+        found = _SEAL.search(content)
+        if found is None or _digest(_blanked(content, found), None) != found[1]:
+            raise ValueError(f"{path} is not as the run wrote it; `ladder clean {folder.name}` removes the run")
+    return failure
 
 
 def is_finished(folder: Path) -> bool:
@@ -103,14 +117,18 @@ def refuse_another(folder: Path, result: Mapping[str, Any]) -> None:
 def _refuse_changed(folder: Path, content: bytes) -> bytes | None:
     """Hold a result to its digest; the metrics that are in it, None where there are none."""
     found = _SEAL.search(content, max(0, len(content) - _SEAL_BYTES))
-    blank = content[: found.start(1)] + _BLANK.encode() + content[found.end(1) :] if found else b""
     metrics = _metrics(folder)
-    if found is None or _digest(blank, metrics) != found[1]:
+    if found is None or _digest(_blanked(content, found), metrics) != found[1]:
         raise ValueError(
             f"{folder}: result.json or metrics.jsonl is not as the run wrote it: their digest does not fit; "
             f"{_what_to_do(folder)}"
         )
     return metrics
+
+
+def _blanked(content: bytes, found: re.Match[bytes]) -> bytes:
+    """The content with zeros in its digest's place."""
+    return content[: found.start(1)] + _BLANK.encode() + content[found.end(1) :]
 
 
 def _metrics(folder: Path) -> bytes | None:

@@ -25,7 +25,7 @@ from pydantic_core import from_json
 
 from chomsky_ladder.harness.store import lock, records_file
 from chomsky_ladder.harness.store.files import read_json, read_object, read_plain, write_atomically
-from chomsky_ladder.harness.store.finished import finished, is_finished, is_sealed, sealed
+from chomsky_ladder.harness.store.finished import failed, finished, is_finished, is_sealed, sealed
 from chomsky_ladder.harness.store.lock import Busy as Busy
 from chomsky_ladder.harness.store.places import published_results, refuse_published
 
@@ -108,7 +108,7 @@ class RunFolder:
         return json.loads(content)
 
     def fail(self, failure: dict[str, Any]) -> None:
-        write_atomically(self.path / "failure.json", _pretty(failure))
+        write_atomically(self.path / "failure.json", sealed(failure, None))
 
     def preempt(self, signal: str, step: int) -> None:
         write_atomically(self.path / "preempted.json", _pretty({"signal": signal, "step": step}))
@@ -119,7 +119,7 @@ class RunFolder:
 
     def failure(self) -> dict[str, Any] | None:
         """The error of a run that broke and is not being tried again."""
-        return read_object(self.path / "failure.json")
+        return failed(self.path)
 
     def result(self) -> dict[str, Any] | None:
         """The result, if the run is done; refused where it is damaged or another run's."""

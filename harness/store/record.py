@@ -194,13 +194,23 @@ def _first_step(history: list[dict[str, Any]], threshold: float) -> int | None:
 
 def collect(results: Path) -> pd.DataFrame:
     """records.csv brought up to date with the runs beside it, sorted by run, and as a frame."""
+    frame, left_out = _collected(results)
+    if frame is None:
+        what = "; ".join(list(left_out.values())[:1]) or f"no finished runs under {results}"
+        raise ValueError(f"{what}{hint(results)}")
+    return frame
+
+
+def collect_if_any(results: Path) -> pd.DataFrame | None:
+    """The same; None where no run has a record yet."""
+    return _collected(results)[0]
+
+
+def _collected(results: Path) -> tuple[pd.DataFrame | None, dict[str, str]]:
     found, left_out = of_runs(results)
     stored = recorded(results / "records.csv")
     say_left_out(left_out, stored)
-    if not stored and not found:
-        what = "; ".join(list(left_out.values())[:1]) or f"no finished runs under {results}"
-        raise ValueError(f"{what}{hint(results)}")
-    return keep(results, found)
+    return (keep(results, found) if stored or found else None), left_out
 
 
 def known(results: Path) -> dict[str, Record]:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from chomsky_ladder.harness.store import lock, records_file
 from chomsky_ladder.harness.store.files import read_json
-from chomsky_ladder.harness.store.finished import finished
+from chomsky_ladder.harness.store.finished import failed, finished
 from chomsky_ladder.harness.store.labels import Identity
 
 State = Literal["done", "running", "preempted", "failed", "diverged", "unfinished"]
@@ -132,7 +132,7 @@ def _without_result(folder: Path, holder: lock.Holder | None, damage: str) -> Ru
         stopped_at = stop.get("step")
         state, error = "preempted", str(stop.get("signal", ""))
         step = max(step, stopped_at) if type(stopped_at) is int else step
-    elif (failure := _readable(folder / "failure.json")) is not None:
+    elif (failure := _failure(folder)) is not None:
         state, error = "failed", str(failure.get("error", "failure.json is damaged"))
         where = where or _processor(failure)
     return RunStatus(
@@ -190,6 +190,14 @@ def _readable(path: Path) -> dict[str, Any] | None:
     except ValueError:
         return {}
     return tree if tree is None or isinstance(tree, dict) else {}
+
+
+def _failure(folder: Path) -> dict[str, Any] | None:
+    """Why a run broke; empty where that is damaged."""
+    try:
+        return failed(folder)
+    except ValueError:
+        return {}
 
 
 def _progress(folder: Path) -> tuple[int, float | None]:
