@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -135,7 +135,7 @@ def _wrong(string: Any, task: Task, legal: Set[int]) -> str:
     return ""
 
 
-def _are_whole(values: Any) -> bool:
+def _are_whole(values: Any) -> TypeGuard[list[int]]:
     return isinstance(values, list) and set(map(type, values)) <= {int}
 
 

@@ -5,13 +5,12 @@
 A table of ten thousand runs asks for them a dozen times.
 """
 
-from collections.abc import Hashable
 from typing import Any
 
 import pandas as pd
 
 
-def as_rows(frame: pd.DataFrame) -> list[dict[Hashable, Any]]:
+def as_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Each line of a frame by its columns' names, numbers and truths as Python's own."""
     names = list(frame.columns)
     columns = [_values(frame.iloc[:, place]) for place in range(len(names))]
