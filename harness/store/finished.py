@@ -72,6 +72,7 @@ def failed(folder: Path) -> dict[str, Any] | None:
         found = _SEAL.search(content)
         if found is None or _digest(_blanked(content, found), None) != found[1]:
             raise ValueError(f"{path} is not as the run wrote it; `ladder clean {folder.name}` removes the run")
+        failure.pop(KEY)
     return failure
 
 
