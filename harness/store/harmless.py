@@ -11,7 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-_COMPUTED = re.compile(r"'*[=+\-@\t\r]")  # as a cell begins
+_NUMBER = r"[+-]?\d[\d.]*(?:e[+-]?\d+)?"
+_COMPUTED = re.compile(rf"'*(?!{_NUMBER}(?: {_NUMBER})*\Z)[=+\-@\t\r]")  # as a cell begins; lists of numbers are none
 
 
 def csv_of(frame: pd.DataFrame, *, float_format: str | None = None) -> str:

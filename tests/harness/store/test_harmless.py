@@ -62,7 +62,7 @@ def rows(text: str) -> tuple[list[str], list[list[str]]]:
     return head, lines
 
 
-FORMULAS = ("=cmd|' /C calc'!A1", "+1", "-1+2", "@SUM(A1)", "\tx", "\rx", "'=1", "''@")
+FORMULAS = ("=cmd|' /C calc'!A1", "+A1", "-1+2", "-1 -2+3", "@SUM(A1)", "\tx", "\rx", "'=1", "''@")
 
 
 @pytest.mark.parametrize("text", FORMULAS)
@@ -84,7 +84,9 @@ def test_every_cell_comes_back(text: str) -> None:
 
 
 def test_ordinary_tables_keep_their_bytes(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"a": ["lstm (d=2)", None, "x=1"], "b": [-1.0, None, 2.5], "c": ['{"a":-1}', "", "-"[:0]]})
+    frame = pd.DataFrame(
+        {"a": ["lstm (d=2)", None, "x=1"], "b": [-1.0, None, 2.5], "c": ['{"a":-1}', "", "-0.0123 0.2 -1e-05"]}
+    )
     assert csv_of(frame) == frame.to_csv(index=False, lineterminator="\n")
     finished(tmp_path, RUN)
     assert cli.main(["table", "--results", str(tmp_path)]) == 0
