@@ -128,7 +128,7 @@ def main(words: list[str]) -> int:
     if path.exists():
         print(f"freeze.py: {path.name} is frozen: take another name", file=sys.stderr)
         return 2
-    path.write_text(json.dumps(SUITES[made[1]](), indent=1) + "\n")
+    path.write_text(json.dumps(SUITES[made[1]](), indent=1) + "\n", "utf-8")
     return 0
 
 

@@ -72,13 +72,13 @@ def main(words: list[str]) -> int:
     }
     for file, (registered, make) in makers.items():
         path = FOLDER / f"{file}.json"
-        kept = json.loads(path.read_text()) if words else {}
+        kept = json.loads(path.read_text("utf-8")) if words else {}
         fresh = {n: {"version": c.version, **make(n, c)} for n, c in registered.items() if n not in kept}
-        path.write_text(json.dumps(dict(sorted((kept | fresh).items())), indent=1) + "\n")
-    kept = json.loads((FOLDER / "defaults.json").read_text()) if words else {}
+        path.write_text(json.dumps(dict(sorted((kept | fresh).items())), indent=1) + "\n", "utf-8")
+    kept = json.loads((FOLDER / "defaults.json").read_text("utf-8")) if words else {}
     titles.FILE.write_bytes(titles.content_of({name: found[0] for name, found in all_models().items()}))
     SHIPPED.write_bytes(content_of(key_of_sources(), describe.listing()))
-    (FOLDER / "defaults.json").write_text(json.dumps(defaults() | kept, indent=1) + "\n")
+    (FOLDER / "defaults.json").write_text(json.dumps(defaults() | kept, indent=1) + "\n", "utf-8")
     return 0
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.stats.climb import climbs_of
 from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.record import stored
 
 FOLDER = Path(__file__).parents[1] / "results"
@@ -39,7 +40,7 @@ def outcomes(predictions: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 
 def main() -> int:
     made = outcomes(pd.read_csv(FOLDER / "climb" / "predictions.csv"), stored(FOLDER / "records.csv"))
-    write_atomically(FOLDER / "climb" / "outcomes.csv", made.to_csv(index=False, lineterminator="\n").encode())
+    write_atomically(FOLDER / "climb" / "outcomes.csv", csv_of(made).encode())
     print(f"{made['right'].sum()} of {len(made)} cells came out as expected")
     for row in made[~made["right"].astype(bool)].to_dict("records"):
         print(f"  {row['model']:40} {row['rung']:14} expected {row['holds']:4} held by {row['held']} of {row['n']}")

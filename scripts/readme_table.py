@@ -64,7 +64,7 @@ def _between(readme: str, protocol: str, table: str) -> str:
 
 def main() -> int:
     path = ROOT / "README.md"
-    path.write_text(with_table(path.read_text()))
+    path.write_text(with_table(path.read_text("utf-8")), "utf-8")
     return 0
 
 

@@ -38,6 +38,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.train.machine import find_device, pinned, processor, provenance
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, PlainSteps, stepper
@@ -153,7 +155,7 @@ def free_bytes(device: torch.device) -> float:
     """Of memory a pack could take; infinite where nobody says."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    lines = about.read_text().splitlines() if (about := Path("/proc/meminfo")).exists() else []
+    lines = about.read_text("utf-8").splitlines() if (about := Path("/proc/meminfo")).exists() else []
     return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), float("inf"))
 
 
@@ -225,10 +227,10 @@ def write(folder: Path, report: dict[str, Any]) -> None:
         lines = [list(frame.columns), ["---"] * frame.shape[1], *frame.values.tolist()]
         text += "\n".join([f"\n## {name}\n", *(f"| {' | '.join(line)} |" for line in lines), ""])
     about = json.dumps({key: value for key, value in report.items() if key != "rows"}, indent=1)
-    (folder / "training.md").write_text(f"{text}\n## Where it comes from\n\n```json\n{about}\n```\n")
+    (folder / "training.md").write_text(f"{text}\n## Where it comes from\n\n```json\n{about}\n```\n", "utf-8")
     made = {"device": report["device"], "torch": report["torch"], "commit": report["provenance"]["commit"]}
     whole = pd.DataFrame([row | made for row in report["rows"]], columns=[*COLUMNS, *made])
-    whole.to_csv(folder / "training.csv", index=False)
+    write_atomically(folder / "training.csv", csv_of(whole).encode())
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:

@@ -130,10 +130,11 @@ def _climb(model: Any, options: Any, engine: Any) -> int:
 
 def _not_recorded(label: str, runs: list[Any], records: Any, results: Path) -> list[Any]:
     """The runs without those that are on record elsewhere, made by the code of today, which is said."""
+    from chomsky_ladder.harness.stats.rows import as_rows
     from chomsky_ladder.harness.sweep.sweep import left_of
     from chomsky_ladder.harness.train.same_code import sources_of
 
-    rows = records[records["status"] == "done"].to_dict("records") if len(records) else []
+    rows = as_rows(records[records["status"] == "done"]) if len(records) else []
     made_by = {row["run_id"]: row["sources"] if isinstance(row.get("sources"), str) else "" for row in rows}
     elsewhere = {run.run_id for run in left_of(runs, results) if made_by.get(run.run_id) == sources_of(run)}
     if elsewhere:
@@ -165,9 +166,10 @@ def _reference(options: Any) -> tuple[Any, list[Any]]:
 
     from chomsky_ladder.harness.stats.climb import climbs_of
     from chomsky_ladder.harness.store.places import published_results
-    from chomsky_ladder.harness.store.record import collect, known, stored
+    from chomsky_ladder.harness.store.record import collect_if_any, stored
 
-    frames = [collect(options.exec.results)] if known(options.exec.results) else []
+    own = collect_if_any(options.exec.results)
+    frames = [] if own is None else [own]
     published = published_results()
     other = options.reference or (published / "records.csv" if published else None)
     if other and other.exists() and other.resolve() != (options.exec.results / "records.csv").resolve():

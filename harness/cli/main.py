@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from chomsky_ladder.harness.store.shown import showing
+
 COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and what it does
     "list": ("catalogue:list_parts", "tasks and models, by name or in full   [tasks|models] [NAME ..] [--json]"),
     "describe": ("parts:describe_part", "a task or model: settings, an example, its size   NAME [--json]"),
@@ -65,7 +67,12 @@ COMPUTING = ("errors", "probe", "intervene", "worldmodel", "throughput")  # impo
 def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         _open_streams()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    with showing():
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(words: list[str]) -> int:
+    """The exit code, whatever happens."""
     try:
         code = _obeyed(words)
         sys.stdout.flush()  # a full disk behind it is told of here
@@ -106,6 +113,9 @@ def _obeyed(words: list[str]) -> int:
     if rest in (["--help"], ["-h"]) and name in NAME_FIRST:
         print(f"ladder {name}: {COMMANDS[name][1]}\nWith the name, --help lists every option.")
         return 0
+    from chomsky_ladder.harness.store.compiled import remove_damaged_kernels
+
+    remove_damaged_kernels()  # before anything that would load them
     rest = _with_plugins(rest)
     module, function = COMMANDS[name][0].split(":")
     command = getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function)

@@ -27,6 +27,7 @@ from matplotlib.typing import ColorType
 from chomsky_ladder.harness.figures.plot import Look, Scene
 from chomsky_ladder.harness.stats.view import CLASSES, LEVELS
 from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.harmless import csv_of
 
 WIDTH = 7.2  # inches: a page's text, so that sizes in points are what is printed
 SMALL, NORMAL, LARGE = 7.0, 7.5, 10.0  # points
@@ -207,7 +208,7 @@ def save(fig: Figure, data: pd.DataFrame, stem: Path) -> list[Path]:
     """The picture as PNG and SVG, and its data as CSV beside it."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-    files = {"csv": data.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()}
+    files = {"csv": csv_of(data, float_format="%.6g").encode()}
     box = fig.get_tightbbox().padded(0.08)  # inches
     for kind, nothing in metadata.items():
         content = io.BytesIO()

@@ -16,6 +16,7 @@ from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.inside import intervene, probe, worldmodel
 from chomsky_ladder.harness.store.files import read_json, write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.harmless import csv_of
 
 LEGAL = 0.95
 """Of 8x8 a model with a lower rate of legal moves has not learnt the game."""
@@ -160,7 +161,7 @@ def write(rows: Sequence[dict[str, Any]], stem: Path) -> str:
     """The table as CSV, markdown and HTML, the last two with the verdicts under it; the markdown again."""
     text = table(rows) + "\n" + "\n".join(verdicts(rows)) + "\n"
     stem.parent.mkdir(parents=True, exist_ok=True)
-    csv = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n", float_format="%.6g")
+    csv = csv_of(pd.DataFrame(rows), float_format="%.6g")
     write_atomically(stem.with_name(f"{stem.name}.csv"), csv.encode())
     write_atomically(stem.with_name(f"{stem.name}.md"), text.encode())
     write_atomically(stem.with_name(f"{stem.name}.html"), page_table(rows).encode())

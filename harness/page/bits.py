@@ -5,13 +5,14 @@ from html import escape
 import pandas as pd
 
 from chomsky_ladder.harness.stats.cells import SOLVED
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.tables.kinds.bits import bits, unrounded
 from chomsky_ladder.harness.tables.sheets import Sheet
 
 
 def section(records: pd.DataFrame) -> str:
     """Empty where nothing was rounded."""
-    protocols = pd.Series([unrounded(row) for row in records.to_dict("records")], records.index)
+    protocols = pd.Series([unrounded(row) for row in as_rows(records)], records.index)
     tables = [_table(sheet) for _, group in records.groupby(protocols, sort=True) for sheet in bits(group).sheets]
     if not tables:
         return ""

@@ -22,6 +22,7 @@ from chomsky_ladder.harness.page import bits as page_bits
 from chomsky_ladder.harness.page import boards as page_boards
 from chomsky_ladder.harness.page import pictures as page_pictures
 from chomsky_ladder.harness.page.data import Sheet, class_name, finite, level_class, script_data
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.stats.view import FLOORS, Cell, cells_of, rank
 from chomsky_ladder.harness.store import curves as learning_curves
 from chomsky_ladder.harness.store.files import write_atomically
@@ -53,7 +54,7 @@ def page(
     records = records.sort_values("run_id", ignore_index=True)
     labels = sorted(records["protocol"].unique())
     sheets = [Sheet.of(label, cells_of(records[records["protocol"] == label])) for label in labels]
-    rounded = set(records.loc[[is_rounded(row) for row in records.to_dict("records")], "protocol"])
+    rounded = set(records.loc[[is_rounded(row) for row in as_rows(records)], "protocol"])
     whole = [label for label in labels if label not in rounded]  # rounded ones have a section of their own
     script, data = (_ASSETS / "page.js").read_text("utf-8"), script_data(records, sheets, curves)
     held = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

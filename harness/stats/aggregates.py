@@ -18,7 +18,7 @@ trims whole runs, ours fractions of runs: with equally many seeds a task, the tw
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ from chomsky_ladder.harness.stats.cell_stats import CellStats, checked_share, fi
 from chomsky_ladder.harness.stats.cells import SOLVED
 
 Scores = Mapping[str, Sequence[float]]  # task -> a score for each run
+_BLOCK = 500  # resamples at a time
+
 Arrays = list[np.ndarray]  # one a task: scores [n], or how often each was drawn in every resample [R, n]
 
 
@@ -139,7 +141,8 @@ def aggregate(scores: Scores, *, goal: float = 1.0, bootstrap: Bootstrap = BOOTS
     capped = [np.minimum(scores_n, goal) for scores_n in tasks]
 
     def estimate(of: Callable[[Arrays, Arrays], np.ndarray], values: Arrays) -> Estimate:
-        return _estimate(float(of(values, once)[0]), of(values, drawn) if drawn else None, bootstrap)
+        blocks = [of(values, block) for block in _blocks(drawn)]  # at once, ten thousand runs would take a gigabyte
+        return _estimate(float(of(values, once)[0]), np.concatenate(blocks) if blocks else None, bootstrap)
 
     return Aggregates(
         tasks=len(tasks),
@@ -176,11 +179,11 @@ def improvement(scores: Scores, over: Scores, *, bootstrap: Bootstrap = BOOTSTRA
         raise ValueError(f"an improvement needs the same tasks on both sides, not also {set(scores) ^ set(over)}")
     mine, theirs = _tasks(scores), _tasks(over)
     # Twice the wins and once the ties, whole numbers, of each run x of X and y of Y.
-    wins = [2 * (x_n[:, None] > y_m) + (x_n[:, None] == y_m) for x_n, y_m in zip(mine, theirs, strict=True)]
+    wins = [2.0 * (x_n[:, None] > y_m) + (x_n[:, None] == y_m) for x_n, y_m in zip(mine, theirs, strict=True)]
 
     def chance(x_counts: Arrays, y_counts: Arrays) -> np.ndarray:
-        rows = [
-            ((x_Rn @ wins_nm) * y_Rm).sum(axis=1) / (2 * wins_nm.size)
+        rows = [  # whole numbers, as floats: exact in any order, and numpy multiplies no matrices of integers fast
+            ((x_Rn.astype(float) @ wins_nm) * y_Rm).sum(axis=1) / (2 * wins_nm.size)
             for x_Rn, wins_nm, y_Rm in zip(x_counts, wins, y_counts, strict=True)
         ]
         return np.stack(rows).mean(axis=0)
@@ -208,11 +211,21 @@ def _drawn(tasks: Arrays, bootstrap: Bootstrap) -> Arrays:
     stream, rows = np.random.Philox(key=bootstrap.key), bootstrap.resamples
     counts = []
     for n in map(len, tasks):
-        words_Rn = stream.random_raw(rows * n).reshape(rows, n)
-        run_Rn = ((words_Rn >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)
-        cell_Rn = run_Rn + n * np.arange(rows)[:, None]
-        counts.append(np.bincount(cell_Rn.ravel(), minlength=rows * n).reshape(rows, n))
+        count_Rn = np.empty((rows, n), dtype=np.int32)
+        for start in range(0, rows, _BLOCK):
+            block_Rn = count_Rn[start : start + _BLOCK]
+            words_Rn = stream.random_raw(block_Rn.size).reshape(block_Rn.shape)
+            run_Rn = ((words_Rn >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)
+            cell_Rn = run_Rn + n * np.arange(len(block_Rn))[:, None]
+            block_Rn[:] = np.bincount(cell_Rn.ravel(), minlength=block_Rn.size).reshape(block_Rn.shape)
+        counts.append(count_Rn)
     return counts
+
+
+def _blocks(counts: Arrays) -> Iterator[Arrays]:
+    """The resamples, so many at a time."""
+    for start in range(0, len(counts[0]) if counts else 0, _BLOCK):
+        yield [count_Rn[start : start + _BLOCK].astype(np.int64) for count_Rn in counts]
 
 
 def _estimate(value: float, values_R: np.ndarray | None, bootstrap: Bootstrap) -> Estimate:

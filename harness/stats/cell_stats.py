@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from chomsky_ladder.harness.stats.cells import has_solved, median_of, placed, tabled
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 
@@ -114,7 +115,7 @@ def cell_stats(records: pd.DataFrame, *, threshold: float | None = None, confide
     `reached` counts the runs that score `threshold`, or that have the task as their protocol has it.
     """
     runs, found = placed(records), []  # many times as quick as a frame of each cell
-    for row in tabled(runs).to_dict("records"):
+    for row in as_rows(tabled(runs)):
         cell = runs[row["protocol"], row["task"], row["model"]]
         rate = row["lr"] if row["n"] else min(run["lr"] for run in cell)  # all tie at 0, and the lowest wins a tie
         chosen = sorted((run for run in cell if run["lr"] == rate), key=lambda run: run["seed"])

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import Identity
 
@@ -43,7 +44,7 @@ def _refuse_mixed_sources(records: pd.DataFrame) -> None:
     made = records[records["sources"].fillna("") != ""]
     for (protocol, task, model), cell in made.groupby(["protocol", "task", "model"], sort=True):
         if cell["sources"].nunique() > 1:
-            one, other = cell.drop_duplicates("sources").sort_values("seed", kind="stable").to_dict("records")[:2]
+            one, other = as_rows(cell.drop_duplicates("sources").sort_values("seed", kind="stable"))[:2]
             raise ValueError(
                 f"{protocol}, {task}, {model}: {one['run_id']} was made with {one['sources']}, {other['run_id']} with "
                 f"{other['sources']}: no table has both; raise its version, or ladder clean one and run it again"
@@ -57,7 +58,7 @@ def _of_protocol(records: pd.DataFrame) -> pd.Index:
     reported = []
     for _, cell in records.groupby(["task", "model"]):
         fresh, others = cell[cell["seed"] >= FRESH], cell[cell["seed"] < FRESH]
-        rate = best_rate(others.to_dict("records"), "validation")
+        rate = best_rate(as_rows(others), "validation")
         found = fresh[fresh["lr"] == rate]
         if (
             rate is None
@@ -72,7 +73,7 @@ def _of_protocol(records: pd.DataFrame) -> pd.Index:
 def placed(records: pd.DataFrame) -> dict[Place, list[Row]]:
     """The records that count, by protocol, task and model."""
     places: dict[Place, list[Row]] = {}
-    for row in headline(records).to_dict("records"):
+    for row in as_rows(headline(records)):
         places.setdefault((row["protocol"], row["task"], row["model"]), []).append(row)
     return places
 

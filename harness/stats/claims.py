@@ -8,12 +8,15 @@ Fisher 1935 and Pitman 1937; Phipson and Smyth 2010 for the added 1 of the Monte
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, combinations
 from typing import Literal
 
 import numpy as np
 
 from chomsky_ladder.harness.stats.cell_stats import CellStats, checked_share, finite
+
+_BLOCK = 1000  # splits at a time
 
 
 @dataclass(frozen=True)
@@ -44,19 +47,31 @@ def permutation_test(
     observed = abs(math.fsum(score - centre for score in smaller))  # in proportion to the difference of means
     count, size = math.comb(len(pooled_N), len(smaller)), len(smaller)
     exact = count <= exact_up_to
-    if exact:
-        flat = chain.from_iterable(combinations(range(len(pooled_N)), size))
-        split_Sn = np.fromiter(flat, dtype=np.intp, count=count * size).reshape(count, size)
-    else:
-        keys_SN = np.random.Philox(key=seed).random_raw(draws * len(pooled_N)).reshape(draws, -1)
-        split_Sn = keys_SN.argsort(axis=1, kind="stable")[:, :size]
-    apart_S = np.abs((pooled_N - centre)[split_Sn].sum(axis=1))
+    split_Sn = _splits(len(pooled_N), size, draws=0 if exact else draws, seed=seed)
+    apart = [
+        (pooled_N - centre)[block_Sn].sum(axis=1) for block_Sn in np.array_split(split_Sn, len(split_Sn) // _BLOCK + 1)
+    ]
+    apart_S = np.abs(np.concatenate(apart))
     tolerance = 1e-12 * float(np.abs(pooled_N).max())  # scores are rounded, so equal distances need not be equal floats
     hits = int((apart_S >= observed - tolerance).sum())
     difference = math.fsum(first) / len(first) - math.fsum(second) / len(second)
     if exact:
         return PermutationTest(difference, hits / count, count, exact=True)
     return PermutationTest(difference, (hits + 1) / (draws + 1), draws + 1, exact=False)
+
+
+@lru_cache(maxsize=4)
+def _splits(count: int, size: int, *, draws: int, seed: int) -> np.ndarray:
+    """Splits [S, size] of so many pooled seeds: all there are, or so many random ones. Cells of a table share them."""
+    if not draws:
+        flat, rows = chain.from_iterable(combinations(range(count), size)), math.comb(count, size)
+        return np.fromiter(flat, dtype=np.intp, count=rows * size).reshape(rows, size)
+    stream, split_Sn = np.random.Philox(key=seed), np.empty((draws, size), dtype=np.int32)
+    for start in range(0, draws, _BLOCK):
+        block_Sn = split_Sn[start : start + _BLOCK]
+        keys_SN = stream.random_raw(len(block_Sn) * count).reshape(len(block_Sn), count)
+        block_Sn[:] = keys_SN.argsort(axis=1, kind="stable")[:, :size]
+    return split_Sn
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.stats.cell_stats import CellStats, cell_stats
 from chomsky_ladder.harness.stats.cells import headline
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import Identity
 
 CLASSES = {"regular": "regular", "counter": "counter", "context_free": "context-free"}
@@ -45,7 +46,7 @@ def cells_of(records: pd.DataFrame) -> list[Cell]:
     """The cells of one protocol, by class, task and model."""
     records = headline(records)
     rows: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
-    for row in records.sort_values("seed", kind="stable").to_dict("records"):
+    for row in as_rows(records.sort_values("seed", kind="stable")):
         if row["status"] == "done":
             rows.setdefault((row["task"], row["model"], float(row["lr"])), []).append(row)
     found = [Cell(stats, tuple(rows.get((stats.task, stats.model, stats.lr), ()))) for stats in cell_stats(records)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.files import NoPlainFile, read_plain, write_atomically
 
 _MAGIC = b"ladder-checkpoint 1 "
 KEEP = 2  # the newest may be damaged by the crash that makes it needed
@@ -32,15 +32,21 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 
 def read(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
-    header, newline, payload = path.read_bytes().partition(b"\n")
+    try:
+        header, newline, payload = read_plain(path).partition(b"\n")
+    except NoPlainFile as error:
+        raise DamagedCheckpoint(str(error)) from None
     if not header.startswith(_MAGIC) or not newline:
         raise DamagedCheckpoint(f"{path.name} is not a checkpoint")
     if header.removeprefix(_MAGIC).decode(errors="replace") != hashlib.sha256(payload).hexdigest():
         raise DamagedCheckpoint(f"{path.name} does not match its digest")
     try:
-        return torch.load(io.BytesIO(payload), map_location=device, weights_only=True)
+        content = torch.load(io.BytesIO(payload), map_location=device, weights_only=True)
     except Exception:  # torch names an archive it cannot or may not read in many ways
         raise DamagedCheckpoint(f"{path.name} holds something other than weights") from None
+    if not isinstance(content, dict):
+        raise DamagedCheckpoint(f"{path.name} does not hold a run's state")
+    return content
 
 
 def path_of(folder: Path, step: int) -> Path:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.store.files import write_where_allowed
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.harmless import cell_of, csv_of
 from chomsky_ladder.harness.store.places import is_read_only
 from chomsky_ladder.harness.store.status import run_folders
 
@@ -24,13 +25,13 @@ def collect(results: Path) -> pd.DataFrame:
     """curves.csv brought up to date with the finished runs beside it unless it is published, sorted, as a frame."""
     file = results / "curves.csv"
     stored = _stored(file)
-    found = [row for folder in _finished(results) for row in curve(folder.path.name, folder.history())]
+    found = [row for folder in _finished(results) for row in _curve_of(folder)]
     fresh = pd.DataFrame(found, columns=list(COLUMNS))
     kept = stored[~stored["run_id"].isin(set(fresh["run_id"]))]
     frames = [frame for frame in (kept, fresh) if len(frame)]
     curves = pd.concat(frames).sort_values(["run_id", "step"], ignore_index=True) if frames else fresh
     if len(curves) and not is_read_only(file):
-        write_where_allowed(file, curves.to_csv(index=False, lineterminator="\n").encode())
+        write_where_allowed(file, csv_of(curves).encode())
     return curves
 
 
@@ -41,10 +42,18 @@ def validations(results: Path, run_id: str) -> dict[int, float]:
         return {line["step"]: line["validation"] for line in history if "validation" in line}
     try:
         with (results / "curves.csv").open(newline="", encoding="utf-8") as file:
-            own = [row for row in csv.DictReader(file) if row["run_id"] == run_id and row["validation"]]
+            own = [row for row in csv.DictReader(file) if cell_of(row["run_id"]) == run_id and row["validation"]]
     except FileNotFoundError:
         return {}
     return {int(row["step"]): float(row["validation"]) for row in own}
+
+
+def _curve_of(folder: RunFolder) -> list[dict[str, Any]]:
+    """None of a run whose metrics cannot be read: records name it."""
+    try:
+        return curve(folder.path.name, folder.losses_and_validations())
+    except (OSError, ValueError):
+        return []
 
 
 def curve(run_id: str, history: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -69,6 +78,7 @@ def _stored(file: Path) -> pd.DataFrame:
         stored = pd.read_csv(file, encoding="utf-8")
         if list(stored.columns) != list(COLUMNS):
             raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
+        stored["run_id"] = stored["run_id"].astype(str).map(cell_of)
     except ValueError as error:
         raise ValueError(
             f"{file} is damaged: {error}; put it back, or remove it: the runs that are here are in it again then"

@@ -9,6 +9,7 @@ A part has a name of its own, so that two writers of one file never write into e
 import errno
 import os
 import secrets
+import stat
 import time
 from glob import escape
 from pathlib import Path
@@ -19,6 +20,10 @@ from pydantic_core import from_json
 CHECKOUT = Path(__file__).resolve().parents[2]  # the clone this code runs from, if it is one
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)  # the folder is somebody else's
 _ABANDONED = 3600.0  # seconds after which a part is taken for one whose writer was killed
+
+
+class NoPlainFile(ValueError):
+    """A pipe, a device or a folder where a file is looked for."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -70,12 +75,27 @@ def _remove_abandoned(path: Path) -> None:
             continue
 
 
+def read_plain(path: Path | str) -> bytes:
+    """What a file holds; a pipe, a device or a folder is refused, and never waited for."""
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        seen = os.fstat(number)
+        if not stat.S_ISREG(seen.st_mode):
+            raise NoPlainFile(f"{path} is no plain file")
+        with os.fdopen(number, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(number)
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file holds, None if there is none; thousands are read, so by the quicker of two readers."""
     try:
-        return from_json(path.read_bytes())
+        return from_json(read_plain(path))
     except FileNotFoundError:
         return None
+    except NoPlainFile:
+        raise
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
 

@@ -16,60 +16,85 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from chomsky_ladder.harness.store.files import read_object
+from chomsky_ladder.harness.store.files import read_object, read_plain
 from chomsky_ladder.harness.store.labels import Identity
 
 KEY = "sha256"
 _BLANK = "0" * 64
-_held: dict[Path, list[tuple[int, int] | None]] = {}  # the runs that were found to be whole, and when they changed
+_Stamp = list[tuple[int, ...] | None]
+_held: dict[Path, tuple[_Stamp, bool]] = {}  # runs found to be whole: when they changed, whether they have a digest
 _SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"\n}\n\Z')
+_SEAL_BYTES = 100  # at the end of a result.json, in which it is
 
 
-def sealed(result: Mapping[str, Any], metrics: Path) -> bytes:
-    """The bytes of a result.json, with its digest."""
+def sealed(result: Mapping[str, Any], metrics: Path | None) -> bytes:
+    """The bytes of a result.json, with its digest; without metrics, those of a failure.json."""
     tree = {**result, KEY: _BLANK}
     blank = (json.dumps(tree, indent=1) + "\n").encode()
-    return _SEAL.sub(lambda found: found[0].replace(found[1], _digest(blank, metrics)), blank)
+    return _SEAL.sub(
+        lambda found: found[0].replace(found[1], _digest(blank, metrics and _metrics(metrics.parent))), blank
+    )
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
     """The result of a run's folder, None where there is none; ValueError where it is not the run's, or damaged."""
-    path = folder / "result.json"
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no plain file")
+    return finished_with_metrics(folder)[0]
+
+
+def finished_with_metrics(folder: Path) -> tuple[dict[str, Any] | None, bytes | None]:
+    """The result, and the metrics that it was held to; None for those of a result that has no digest."""
+    path = f"{folder}/result.json"
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except FileNotFoundError:
-        return None
+        return None, None
     try:
         result = from_json(content)
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}; {_what_to_do(folder)}") from None
     if not isinstance(result, dict):
         raise ValueError(f"{path} is damaged: it holds no object; {_what_to_do(folder)}")
-    if KEY in result:
-        _refuse_changed(folder, content)
+    is_sealed = KEY in result
+    metrics = _refuse_changed(folder, content) if is_sealed else None
     if not isinstance(result.get("run_id"), str):
         raise ValueError(f"{folder} holds no result of a run")
     refuse_another(folder, result)
-    _held[folder] = _stamp(folder)
-    return result
+    _held[folder] = _stamp(folder), is_sealed
+    return result, metrics
+
+
+def failed(folder: Path) -> dict[str, Any] | None:
+    """The failure of a run's folder, None where there is none; ValueError where it is not as it was written."""
+    path = folder / "failure.json"
+    failure = read_object(path)
+    if failure is not None and KEY in failure:
+        content = read_plain(path)
+        found = _SEAL.search(content)
+        if found is None or _digest(_blanked(content, found), None) != found[1]:
+            raise ValueError(f"{path} is not as the run wrote it; `ladder clean {folder.name}` removes the run")
+        failure.pop(KEY)
+    return failure
 
 
 def is_finished(folder: Path) -> bool:
     """Whether there is a result that can be taken for the run's; looked at again only where its files have changed."""
     try:
-        return (folder in _held and _held[folder] == _stamp(folder)) or finished(folder) is not None
+        return (folder in _held and _held[folder][0] == _stamp(folder)) or finished(folder) is not None
     except (OSError, ValueError):
         return False
 
 
-def _stamp(folder: Path) -> list[tuple[int, int] | None]:
-    stamps: list[tuple[int, int] | None] = []
+def is_sealed(folder: Path) -> bool:
+    """Whether a run that was found to be finished has a digest, so that its metrics are as they were written."""
+    return folder in _held and _held[folder][1]
+
+
+def _stamp(folder: Path) -> _Stamp:
+    stamps: _Stamp = []
     for name in ("result.json", "metrics.jsonl", "config.json"):
         try:
             seen = (folder / name).stat()
-            stamps.append((seen.st_mtime_ns, seen.st_size))
+            stamps.append((seen.st_ino, seen.st_ctime_ns, seen.st_mtime_ns, seen.st_size))
         except FileNotFoundError:
             stamps.append(None)
     return stamps
@@ -90,26 +115,37 @@ def refuse_another(folder: Path, result: Mapping[str, Any]) -> None:
         raise ValueError(f"{folder}: its result is not that of its config: {unlike}")
 
 
-def _refuse_changed(folder: Path, content: bytes) -> None:
-    found = _SEAL.search(content)
-    blank = content[: found.start(1)] + _BLANK.encode() + content[found.end(1) :] if found else b""
-    if found is None or _digest(blank, folder / "metrics.jsonl") != found[1]:
+def _refuse_changed(folder: Path, content: bytes) -> bytes | None:
+    """Hold a result to its digest; the metrics that are in it, None where there are none."""
+    found = _SEAL.search(content, max(0, len(content) - _SEAL_BYTES))
+    metrics = _metrics(folder)
+    if found is None or _digest(_blanked(content, found), metrics) != found[1]:
         raise ValueError(
             f"{folder}: result.json or metrics.jsonl is not as the run wrote it: their digest does not fit; "
             f"{_what_to_do(folder)}"
         )
+    return metrics
+
+
+def _blanked(content: bytes, found: re.Match[bytes]) -> bytes:
+    """The content with zeros in its digest's place."""
+    return content[: found.start(1)] + _BLANK.encode() + content[found.end(1) :]
+
+
+def _metrics(folder: Path) -> bytes | None:
+    try:
+        return read_plain(f"{folder}/metrics.jsonl")
+    except FileNotFoundError:
+        return None
 
 
 def _what_to_do(folder: Path) -> str:
     return f"put it back, or `ladder clean {folder.name}` removes the run"
 
 
-def _digest(blank: bytes, metrics: Path) -> bytes:
+def _digest(blank: bytes, metrics: bytes | None) -> bytes:
     digest = hashlib.sha256(blank)
-    try:
-        digest.update(hashlib.sha256(metrics.read_bytes()).digest())
-    except FileNotFoundError:
-        digest.update(b"without metrics")
+    digest.update(b"without metrics" if metrics is None else hashlib.sha256(metrics).digest())
     return digest.hexdigest().encode()
 
 

@@ -24,8 +24,8 @@ from typing import Any, Protocol
 from pydantic_core import from_json
 
 from chomsky_ladder.harness.store import lock, records_file
-from chomsky_ladder.harness.store.files import read_json, read_object, write_atomically
-from chomsky_ladder.harness.store.finished import finished, is_finished, sealed
+from chomsky_ladder.harness.store.files import read_json, read_object, read_plain, write_atomically
+from chomsky_ladder.harness.store.finished import failed, finished, is_finished, is_sealed, sealed
 from chomsky_ladder.harness.store.lock import Busy as Busy
 from chomsky_ladder.harness.store.places import published_results, refuse_published
 
@@ -108,7 +108,7 @@ class RunFolder:
         return json.loads(content)
 
     def fail(self, failure: dict[str, Any]) -> None:
-        write_atomically(self.path / "failure.json", _pretty(failure))
+        write_atomically(self.path / "failure.json", sealed(failure, None))
 
     def preempt(self, signal: str, step: int) -> None:
         write_atomically(self.path / "preempted.json", _pretty({"signal": signal, "step": step}))
@@ -119,7 +119,7 @@ class RunFolder:
 
     def failure(self) -> dict[str, Any] | None:
         """The error of a run that broke and is not being tried again."""
-        return read_object(self.path / "failure.json")
+        return failed(self.path)
 
     def result(self) -> dict[str, Any] | None:
         """The result, if the run is done; refused where it is damaged or another run's."""
@@ -135,20 +135,62 @@ class RunFolder:
             raise ValueError(f"{self.path} has no config.json")
         return tree
 
-    def history(self, *, validations: bool = False) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, or its validations alone; a torn last line, of a killed run, is left out."""
-        if not self.metrics.exists():
-            return []
-        whole, _, _ = self.metrics.read_bytes().rpartition(b"\n")
-        if validations:
-            whole = b"\n".join(line for line in whole.split(b"\n") if b'"validation"' in line)
+    def history(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; a torn last line, of a killed run, is left out."""
         try:
-            lines = from_json(b"[" + whole.replace(b"\n", b",") + b"]")  # at once: a table reads thousands of files
-        except ValueError as error:
-            raise ValueError(f"{self.metrics} is damaged: {error}") from None
-        if not {*map(type, lines)} <= {dict} or not {type(line.get("step")) for line in lines} <= {int}:
-            raise ValueError(f"{self.metrics} is damaged: a line of it is of no step")
-        return lines
+            return lines_of(read_plain(self.metrics), self.metrics)
+        except FileNotFoundError:
+            return []
+
+    def losses_and_validations(self) -> list[dict[str, Any]]:
+        """Of a finished run, its validations with the losses before each, or its last; what a curve is made of."""
+        if not is_sealed(self.path):
+            return self.history()
+        try:
+            content = read_plain(self.metrics)
+        except FileNotFoundError:
+            return []
+        return lines_of(with_losses(content) or content, self.metrics)
+
+
+def lines_of(content: bytes, path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a metrics.jsonl."""
+    whole, _, _ = content.rpartition(b"\n")
+    try:
+        lines = from_json(b"[" + whole.replace(b"\n", b",") + b"]")  # at once: a table reads thousands of files
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not {*map(type, lines)} <= {dict} or not {type(line.get("step")) for line in lines} <= {int}:
+        raise ValueError(f"{path} is damaged: a line of it is of no step")
+    return lines
+
+
+def validations_alone(content: bytes) -> bytes:
+    """Of metrics that are known to be whole, the lines with a validation: one in ten, or in a hundred."""
+    return b"".join(content[start:end] for start, end in _lines_with(b'"validation"', content))
+
+
+def with_losses(content: bytes) -> bytes:
+    """Of metrics that are known to be whole, the lines with a validation, each behind the last one with a loss."""
+    kept, done = [], 0
+    for start, end in _lines_with(b'"validation"', content):
+        place = content.rfind(b'"loss"', done, start)
+        if place >= 0:
+            kept.append(content[content.rfind(b"\n", 0, place) + 1 : content.find(b"\n", place) + 1])
+        kept.append(content[start:end])
+        done = end
+    return b"".join(kept)
+
+
+def _lines_with(what: bytes, content: bytes) -> Iterator[tuple[int, int]]:
+    """Where the lines are that hold some bytes."""
+    place = content.find(what)
+    while place >= 0:
+        end = content.find(b"\n", place) + 1
+        if not end:  # a torn last line
+            return
+        yield content.rfind(b"\n", 0, place) + 1, end
+        place = content.find(what, end)
 
 
 def plan_file(results: Path) -> Path:

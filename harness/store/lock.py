@@ -2,7 +2,8 @@
 
 The lock of the operating system keeps out the others of one host, and most network file systems pass it on; it dies
 with its holder, so nothing has to be cleared after a kill. Where it is not passed on, the file says who holds it: a
-holder of another host is believed as long as its heartbeat is fresh by the file system's own clock.
+holder of another host is believed as long as its heartbeat is fresh by the file system's own clock. Two hosts may have
+one name, as copies of a virtual machine do: what tells them apart is when each was started.
 """
 
 import errno
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -29,6 +31,8 @@ class Busy(Exception):
 class Holder(NamedTuple):
     process: int
     host: str
+    boot: str = ""
+    """A name of the host's start, where its system has one; locks of before have none."""
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"
@@ -73,6 +77,15 @@ def holder(folder: Path) -> Holder | None:
         return None
 
 
+def last_holder(folder: Path) -> Holder | None:
+    """Who is named there, at work or killed."""
+    try:
+        with _opened(folder / "lock", os.O_RDWR) as file:
+            return _named(file)
+    except OSError:
+        return None
+
+
 def _opened(path: Path, flags: int) -> BinaryIO:
     """The file itself, never one that a link points to, nor a pipe that somebody has put there."""
     number = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
@@ -86,7 +99,8 @@ def _name_holder(file: BinaryIO, *, frees_room: bool) -> None:
     try:
         os.ftruncate(file.fileno(), 0)
         file.seek(0)
-        file.write(f"{Holder(os.getpid(), socket.gethostname())}\n".encode())
+        mine = Holder(os.getpid(), socket.gethostname(), _boot())
+        file.write(f"{mine} {mine.boot}".strip().encode() + b"\n")
     except OSError as error:
         if not frees_room or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -111,15 +125,28 @@ def _named(file: BinaryIO) -> Holder | None:
     """Who says to hold it."""
     file.seek(0)
     words = file.read(_LONGEST).decode("utf-8", errors="replace").split()
-    if len(words) == 4 and words[0] == "process" and words[1].isdigit():
-        return Holder(int(words[1]), words[3])
+    if len(words) in (4, 5) and words[0] == "process" and words[1].isascii() and words[1].isdigit():
+        return Holder(int(words[1]), words[3], *words[4:])
     return None
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()[:8]
+    except (OSError, ValueError):
+        return ""
+
+
+def _is_of_this_host(other: Holder) -> bool:
+    """Where a system's lock that is free tells that its holder has died."""
+    return other.host == socket.gethostname() and (not other.boot or other.boot == _boot())
 
 
 def _alive_elsewhere(folder: Path, file: BinaryIO) -> Holder | None:
     """The holder on another host whose heartbeat is fresh."""
     other = _named(file)
-    if other is None or other.host == socket.gethostname():
+    if other is None or _is_of_this_host(other):
         return None  # nobody, or a process of this host that died: the system has let go of its lock
     clock = folder / f"clock.{os.getpid()}"
     try:

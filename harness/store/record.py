@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from chomsky_ladder.harness.store import records_file
 from chomsky_ladder.harness.store.files import READ_ONLY
-from chomsky_ladder.harness.store.finished import KEY as SEAL
-from chomsky_ladder.harness.store.finished import finished, refuse_another
-from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.finished import finished_with_metrics, refuse_another
+from chomsky_ladder.harness.store.folder import RunFolder, lines_of, validations_alone
+from chomsky_ladder.harness.store.harmless import cell_of, csv_of
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
 from chomsky_ladder.harness.store.places import hint, is_read_only
@@ -112,12 +112,15 @@ class Record(BaseModel):
     @classmethod
     def of(cls, folder: RunFolder) -> "Record | None":
         """The record of a run that is done or failed, from its folder alone; None for one under way."""
-        result = finished(folder.path) or _failure(folder)
+        result, metrics = finished_with_metrics(folder.path)
+        result = result or _failure(folder)
         if result is None:
             return None
         try:
-            is_sealed = SEAL in result  # then its other lines are known to be whole
-            record = cls._made(result, folder.history(validations=is_sealed))
+            if metrics is None:
+                record = cls._made(result, folder.history())
+            else:  # of a result with a digest: its other lines are known to be whole
+                record = cls._made(result, lines_of(validations_alone(metrics), folder.metrics))
         except ValidationError as error:
             raise ValueError(f"{folder.path} holds no result of a run: {_complaint(error)}") from None
         except (KeyError, TypeError, AttributeError):
@@ -191,13 +194,23 @@ def _first_step(history: list[dict[str, Any]], threshold: float) -> int | None:
 
 def collect(results: Path) -> pd.DataFrame:
     """records.csv brought up to date with the runs beside it, sorted by run, and as a frame."""
+    frame, left_out = _collected(results)
+    if frame is None:
+        what = "; ".join(list(left_out.values())[:1]) or f"no finished runs under {results}"
+        raise ValueError(f"{what}{hint(results)}")
+    return frame
+
+
+def collect_if_any(results: Path) -> pd.DataFrame | None:
+    """The same; None where no run has a record yet."""
+    return _collected(results)[0]
+
+
+def _collected(results: Path) -> tuple[pd.DataFrame | None, dict[str, str]]:
     found, left_out = of_runs(results)
     stored = recorded(results / "records.csv")
     say_left_out(left_out, stored)
-    if not stored and not found:
-        what = "; ".join(list(left_out.values())[:1]) or f"no finished runs under {results}"
-        raise ValueError(f"{what}{hint(results)}")
-    return keep(results, found)
+    return (keep(results, found) if stored or found else None), left_out
 
 
 def known(results: Path) -> dict[str, Record]:
@@ -274,7 +287,7 @@ def _with(file: Path, found: Mapping[str, Record]) -> list[Record]:
 
 
 def _csv(frame: pd.DataFrame) -> bytes:
-    return frame.to_csv(index=False, lineterminator="\n").encode()
+    return csv_of(frame).encode()
 
 
 def stored(path: Path) -> pd.DataFrame:
@@ -292,7 +305,7 @@ def _recorded(path: Path, content: bytes | None) -> dict[str, Record]:
     records: dict[str, Record] = {}
     for number, row in enumerate(records_file.rows_of(path, content), start=1):
         try:
-            record = Record.model_validate({k: v for k, v in row.items() if v != ""})
+            record = Record.model_validate({k: cell_of(v) for k, v in row.items() if v != ""})
         except ValidationError as error:
             run_id = row.get("run_id", "")
             advice = f"; `ladder clean --records {run_id}` takes it out" if run_id else ""

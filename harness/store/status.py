@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from chomsky_ladder.harness.store import lock, records_file
 from chomsky_ladder.harness.store.files import read_json
-from chomsky_ladder.harness.store.finished import finished
+from chomsky_ladder.harness.store.finished import failed, finished
 from chomsky_ladder.harness.store.labels import Identity
 
 State = Literal["done", "running", "preempted", "failed", "diverged", "unfinished"]
@@ -122,7 +122,7 @@ def _without_result(folder: Path, holder: lock.Holder | None, damage: str) -> Ru
     config = _config(folder)
     step, validation = _progress(folder)
     end, error = _last_sign(folder), damage
-    where = next(iter(_text(folder / "lock").splitlines()), "")  # left by a process that was killed
+    where = str(lock.last_holder(folder) or "")  # left by a process that was killed
     state: State = "unfinished"
     if holder is not None:
         state, where, error, end = "running", str(holder), "", time.time()
@@ -132,7 +132,7 @@ def _without_result(folder: Path, holder: lock.Holder | None, damage: str) -> Ru
         stopped_at = stop.get("step")
         state, error = "preempted", str(stop.get("signal", ""))
         step = max(step, stopped_at) if type(stopped_at) is int else step
-    elif (failure := _readable(folder / "failure.json")) is not None:
+    elif (failure := _failure(folder)) is not None:
         state, error = "failed", str(failure.get("error", "failure.json is damaged"))
         where = where or _processor(failure)
     return RunStatus(
@@ -192,6 +192,14 @@ def _readable(path: Path) -> dict[str, Any] | None:
     return tree if tree is None or isinstance(tree, dict) else {}
 
 
+def _failure(folder: Path) -> dict[str, Any] | None:
+    """Why a run broke; empty where that is damaged."""
+    try:
+        return failed(folder)
+    except ValueError:
+        return {}
+
+
 def _progress(folder: Path) -> tuple[int, float | None]:
     """The last step there is a trace of, and the last validation."""
     checkpoints = [path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt")]
@@ -240,11 +248,4 @@ def _processor(failure: dict[str, Any]) -> str:
     try:
         return str(failure["provenance"]["machine"]["processor"])
     except (KeyError, TypeError):
-        return ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
         return ""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Self, TextIO
 
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.shown import behind, shown
 from chomsky_ladder.harness.sweep.engines.base import Fate, Job
 from chomsky_ladder.harness.train.progress import LONG
 
@@ -100,9 +101,9 @@ class Live:
         if self._quiet and not always:
             return
         with self._lock:
-            lines = self._erased() + text.rstrip("\n") + "\n"
+            lines = self._erased() + shown(text.rstrip("\n")) + "\n"
             self._drawn = 0
-            self._stream.write(lines)
+            behind(self._stream).write(lines)
             self._stream.flush()
 
     def _keep_showing(self) -> None:
@@ -161,7 +162,7 @@ class Live:
         if not self._terminal or self._quiet:
             return
         up = f"\r\x1b[{self._drawn}A" if self._drawn else "\r"
-        self._stream.write(up + "".join(f"{line}\x1b[K\n" for line in frame) + "\x1b[J")
+        behind(self._stream).write(up + "".join(f"{shown(line)}\x1b[K\n" for line in frame) + "\x1b[J")
         self._stream.flush()
         self._drawn = len(frame)
 
@@ -192,8 +193,8 @@ class _Row:
         folder = next((folder for folder in self.folders if not (folder / "result.json").exists()), self.folders[-1])
         for line in _tail(folder / "metrics.jsonl"):
             self.step = int(line.get("step", self.step))
-            self.loss = line.get("loss", self.loss)
-            self.validation = line.get("validation", self.validation)
+            self.loss = _number(line.get("loss"), self.loss)
+            self.validation = _number(line.get("validation"), self.validation)
         if self.start is None or self.step < self.start:  # it went back to its checkpoint
             self.start = self.step
             self.seen.clear()
@@ -256,6 +257,11 @@ def _weights(jobs: Sequence[Job], expected: Mapping[str, float]) -> dict[int, fl
     if all(None not in each for each in seconds.values()):
         return {number: float(sum(filter(None, each))) for number, each in seconds.items()}
     return {job.number: float(job.runs[0].train.steps * len(job.runs)) for job in jobs}
+
+
+def _number(value: object, otherwise: float | None) -> float | None:
+    """Of a line that may be damaged."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else otherwise
 
 
 def _last_word(fates: Sequence[Fate]) -> str:

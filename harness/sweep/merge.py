@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chomsky_ladder.harness.store import lock
-from chomsky_ladder.harness.store.files import read_json
+from chomsky_ladder.harness.store.files import NoPlainFile, read_json, read_plain
 from chomsky_ladder.harness.store.folder import RunFolder, flat
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.places import refuse_published
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chomsky_ladder.harness.config.run import Run
 
 _COPIED = ("config.json", "metrics.jsonl", "timing.jsonl", "step_*.ckpt", "result.json")
+_READ = ("result.json", "metrics.jsonl", "config.json")
 _MADE_WITH = ("commit", "dirty", "torch", "device", "fingerprint", "mixed_numerics", "backends")
 _NO_NUMBERS = {*_MADE_WITH, "sha256", "train_seconds", "score_seconds", "numerics", "provenance", "seconds"}
 
@@ -173,6 +174,9 @@ class _Merging:
     def _take_run(self, folder: Path, path: Path) -> None:
         source, place = RunFolder(folder, path.name), self._place(path.name)
         files = _files(path)
+        if path.name in self.found and _are_equal(path, place):
+            self.merged.same.append(path.name)
+            return
         theirs = Record.of(source)
         if theirs is None:
             raise ValueError("its result has gone")
@@ -243,6 +247,14 @@ def _files(folder: Path) -> list[Path]:
         if path.is_symlink() or not path.is_file():
             raise ValueError(f"{path.name} is not a plain file")
     return files
+
+
+def _are_equal(one: Path, other: Path) -> bool:
+    """Whether two folders of a finished run, of which one was read, hold the same config, metrics and result."""
+    try:
+        return all(read_plain(one / name) == read_plain(other / name) for name in _READ)
+    except (OSError, NoPlainFile):
+        return False
 
 
 def _copy(files: Sequence[Path], target: Path) -> None:

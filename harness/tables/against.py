@@ -17,6 +17,7 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.stats.cell_stats import CellStats
 from chomsky_ladder.harness.stats.equivalence import WITHIN, Agreement, equivalence, reported
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
 from chomsky_ladder.harness.tables.published import Published, Value
 from chomsky_ladder.harness.tables.sheets import (
@@ -103,7 +104,7 @@ def against_data(table: pd.DataFrame, stats: Sequence[CellStats], paper: Publish
     """A row for every cell of ours, with the paper's where it has one; `ours` is in the paper's measure."""
     by_place = {(cell.task, cell.model): cell for cell in stats}
     rows = []
-    for row in table.to_dict("records"):
+    for row in as_rows(table):
         value = paper.of(row["task"], row["model"])
         found: dict[str, Any] = {name: row[name] for name in ("protocol", "level", "task", "model")}
         found |= {
@@ -160,7 +161,7 @@ def _unmapped(table: pd.DataFrame, paper: Published, wants: Callable[[Mapping[st
 def _budgets(table: pd.DataFrame, records: pd.DataFrame, paper: Published) -> str:
     """What each side's runs were given, ours from the records, their protocol and what differs from it."""
     done = records[records["status"] == "done"]
-    identities = [Identity.of(row) for row in table.to_dict("records")]
+    identities = [Identity.of(row) for row in as_rows(table)]
     ours = {
         "steps": set(done["steps"]),
         "batch": {batch for identity in identities if (batch := _batch(identity)) is not None},

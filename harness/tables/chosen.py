@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 import pandas as pd
 
 from chomsky_ladder.harness.config.rooms import did_you_mean
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import Identity
 
 
@@ -26,7 +27,7 @@ def chosen(
 ) -> pd.DataFrame:
     """Refused where a word is of nothing in the records; no words leave all."""
     kept = pd.Series(True, records.index)
-    found_in = [Identity.of(row) for row in records.to_dict("records")]
+    found_in = [Identity.of(row) for row in as_rows(records)]
     for part, words in (("protocol", protocols), ("model", models), ("task", tasks)):
         names = pd.Series([getattr(identity, f"{part}_name") for identity in found_in], records.index)
         found = pd.Series(not words, records.index)
@@ -52,7 +53,7 @@ def _is_of(label: str, word: str) -> bool:
 
 def beside(records: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
     """The same records under labels in which these settings are no part of the protocol."""
-    found = [Identity.of(row) for row in records.to_dict("records")]
+    found = [Identity.of(row) for row in as_rows(records)]
     known = sorted({name for identity in found for name in identity.settings})
     for setting in settings:
         if setting not in known:

@@ -14,13 +14,14 @@ from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.config.protocols import columns_of, identity_of, preset_run
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.stats.cells import SOLVED, cells
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.tables.formats import markdown
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
 
 def depths(runs: Sequence[Run], records: pd.DataFrame) -> tuple[str, pd.DataFrame]:
     """A sheet a task as markdown, and a row for every depth tried."""
-    found = {(row["protocol"], row["task"], row["model"]): row for row in cells(records).to_dict("records")}
+    found = {(row["protocol"], row["task"], row["model"]): row for row in as_rows(cells(records))}
     rows = {}
     for run in runs:
         named, n = columns_of(run), run.eval.lengths[1]

@@ -12,7 +12,9 @@ from typing import Literal
 import pandas as pd
 
 from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.files import write_atomically, write_where_allowed
+from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.labels import COLUMNS, Identity
 from chomsky_ladder.harness.store.record import collect, stored
 from chomsky_ladder.harness.tables import formats
@@ -33,12 +35,12 @@ def table(records: pd.DataFrame, kind: str, *, against: Published | str | None =
     if against is not None and wanted.against is None:
         compared = ", ".join(each.name for each in all_kinds() if each.against)
         raise ValueError(f"no published values for a table of {kind}; there are some for {compared}")
-    kept = records[[bool(wanted.wants(row)) for row in records.to_dict("records")]]
+    kept = records[[bool(wanted.wants(row)) for row in as_rows(records)]]
     if kept.empty:
         raise ValueError(f"nothing to show in a table of {kind}: no record is of {wanted.subject}")
     paper = published(against) if isinstance(against, str) else against
     kept, left_out = (kept, ()) if paper is None else _of_family(kept, paper)
-    together = pd.Series([wanted.together(row) for row in kept.to_dict("records")], kept.index)
+    together = pd.Series([wanted.together(row) for row in as_rows(kept)], kept.index)
     groups = [group for _, group in kept.groupby(together, sort=True)]
     made = [wanted.make(group) if paper is None else wanted.against(group, paper) for group in groups]
     sheets = tuple(sheet for one in made for sheet in one.sheets)
@@ -50,7 +52,7 @@ def table(records: pd.DataFrame, kind: str, *, against: Published | str | None =
 
 def _of_family(records: pd.DataFrame, paper: Published) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """The records beside which the paper's values may stand, and a sentence on the others."""
-    why_not = [paper.why_not(Identity.of(row)) for row in records.to_dict("records")]
+    why_not = [paper.why_not(Identity.of(row)) for row in as_rows(records)]
     reasons = "; ".join(dict.fromkeys(filter(None, why_not)))
     kept = records[[not reason for reason in why_not]]
     if kept.empty:
@@ -78,7 +80,7 @@ def markdown(table: pd.DataFrame) -> str:
 def csv(table: pd.DataFrame) -> str:
     """Numbers to six digits; of a cell the labels, which say all that its names and settings do."""
     shown = table.drop(columns=[name for name in COLUMNS if name in table])
-    return shown.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+    return csv_of(shown, float_format="%.6g")
 
 
 def write(results: Path) -> str:

@@ -74,7 +74,7 @@ def _resident_growth(act: Callable[[], Any]) -> int | None:
         trim(0)
     before = _status("VmRSS")
     try:
-        _CLEAR.write_text(_RESET_PEAK)
+        _CLEAR.write_text(_RESET_PEAK, "ascii")
     except OSError:
         before = None
     act()
@@ -89,7 +89,7 @@ def _status(key: str) -> int | None:
 
 def _read_kilobytes(path: Path, key: str) -> int | None:
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return None
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), None)

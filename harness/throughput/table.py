@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.tables import formats as table_formats
 from chomsky_ladder.harness.tables.latex import latex
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
@@ -75,7 +76,7 @@ def write(report: Row, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     made = sheets(report)
     texts = {ending: form(made) for ending, form in FORMATS.items()}
-    texts["csv"] = data(report).to_csv(index=False, lineterminator="\n", float_format="%.6g")
+    texts["csv"] = csv_of(data(report), float_format="%.6g")
     for ending, text in texts.items():
         write_atomically(folder / f"throughput.{ending}", text.encode())
     return [folder / f"throughput.{ending}" for ending in texts]

@@ -136,7 +136,7 @@ class _Mirror:
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         read_end, self._lifeline = os.pipe()
         try:
-            with tempfile.TemporaryFile("w+") as file:
+            with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
                 json.dump(order, file)
                 file.seek(0)
                 self._process = subprocess.Popen(

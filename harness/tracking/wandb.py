@@ -148,7 +148,7 @@ def sync_tables(results: Path, *, mode: Mode) -> list[str]:
 def _table(path: Path) -> Any:
     import wandb
 
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         columns: list[Any]
         columns, *rows = csv.reader(file)
     return wandb.Table(columns=columns, data=[[_cell(word) for word in row] for row in rows], allow_mixed_types=True)

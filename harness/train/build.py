@@ -46,13 +46,17 @@ def restored(folder: RunFolder) -> tuple[Run, Model, int]:
     content = checkpoint.newest(folder.path)
     if content is None:
         raise ValueError(f"{folder.path.name} has no intact checkpoint yet")
-    if content["run_id"] != run.run_id:
-        raise ValueError(f"a checkpoint of {content['run_id']} lies in {folder.path}")
+    if content.get("run_id") != run.run_id:
+        raise ValueError(f"a checkpoint of {content.get('run_id')} lies in {folder.path}")
     refuse_checkpoint_of_other_code(run, content)
     model = build_model(run, torch.device("cpu"))
-    model.load_state_dict(content["model"])
+    try:
+        model.load_state_dict(content["model"])
+        step = content["counters"]["step"]
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{folder.path} has a checkpoint that holds no state of this run: {error}") from None
     read_rounded(model, run.train.qat)
-    return run, model.eval(), content["counters"]["step"]
+    return run, model.eval(), step
 
 
 def load(run_id: str, *, results: Path | str | None = None) -> tuple[Model, Task, list[dict[str, Any]]]:

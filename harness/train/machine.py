@@ -26,6 +26,7 @@ import torch
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.origin import Origin, origin, origin_of_module
 from chomsky_ladder.harness.store.checkout import git_state, installed_version
+from chomsky_ladder.harness.store.compiled import remove_damaged_kernels
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.models.kernels.native import identity
@@ -33,6 +34,8 @@ from chomsky_ladder.tasks.base import Task
 
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
 _ONEDNN = "ONEDNN_MAX_CPU_ISA"
+_LIBRARIES = ("MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "BLIS_")
+_SAME_BITS = ("_NUM_THREADS", "_VERBOSE")  # threads are set by each run
 
 
 def find_device(name: str) -> torch.device:
@@ -70,7 +73,14 @@ def numerics(
         "onednn": os.environ.get(_ONEDNN, ""),
         "kernels": [kernel.name for kernel in available() if not kernel.missing()],
         "compiled": identity(),
+        **({"libraries": asked} if (asked := _asked_of_libraries()) else {}),
     }
+
+
+def _asked_of_libraries() -> list[str]:
+    """What the environment asks of the libraries that multiply: other instructions, other last bits."""
+    found = ((name, value) for name, value in sorted(os.environ.items()) if name.startswith(_LIBRARIES))
+    return [f"{name}={value}" for name, value in found if name != _ONEDNN and not name.endswith(_SAME_BITS)]
 
 
 def fingerprint(tree: dict[str, Any]) -> str:
@@ -173,7 +183,7 @@ def processor() -> str:
 def _cpuinfo(key: str) -> str:
     """What Linux says of the first CPU; empty elsewhere."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
             if line.startswith(key):
                 return line.partition(":")[2].strip()
     except OSError:
@@ -186,6 +196,7 @@ def pinned(threads: int) -> Iterator[None]:
     """The thread count of a run, put back afterwards; the process keeps the memory it has once taken."""
     keep_freed_memory()
     avoid_faulty_tiles()
+    remove_damaged_kernels()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -9,6 +9,8 @@ import sys
 import time
 from typing import TextIO
 
+from chomsky_ladder.harness.store.shown import behind, shown
+
 _TERMINAL_EVERY, _LOG_EVERY = 0.2, 30.0
 LONG = 600.0  # seconds from which nothing begins in silence
 _TOLD_AFTER, _TOLD_FROM = 10.0, 3  # seconds, and steps, that an expectation goes by
@@ -60,7 +62,7 @@ class Progress:
 
     def _write(self, line: str, *, final: bool = False) -> None:
         if self._terminal:
-            self._stream.write("\r\x1b[K" + line.rstrip() + ("\n" if final else ""))
+            behind(self._stream).write("\r\x1b[K" + shown(line.rstrip()) + ("\n" if final else ""))
         else:
             self._stream.write(line.rstrip() + "\n")
         self._stream.flush()

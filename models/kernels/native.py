@@ -75,7 +75,7 @@ def identity() -> str:
 @functools.lru_cache
 def _library(dtype: torch.dtype) -> ctypes.CDLL:
     command = [*_compiler(), *FLAGS, f"-DREAL={REAL[dtype]}"]
-    parts = [*(path.read_text() for path in sorted(HERE.glob("_native*.[ch]"))), *command]
+    parts = [*(path.read_text("utf-8") for path in sorted(HERE.glob("_native*.[ch]"))), *command]
     parts.append(_run([*command, "-dM", "-E", "-x", "c", os.devnull]))  # every macro: its version and its target
     name = f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
     with _folder() as folder:

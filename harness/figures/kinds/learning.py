@@ -16,6 +16,7 @@ from chomsky_ladder.harness.figures.style import (
     log_axis,
     short,
 )
+from chomsky_ladder.harness.stats.rows import as_rows
 
 Of = Literal["validation", "loss"]
 
@@ -40,7 +41,7 @@ def learning(scene: Scene, *, of: Of) -> pd.DataFrame:
     if len(twice):
         raise ValueError(f"curves hold step {twice['step'].iloc[0]} of {twice['run_id'].iloc[0]} twice")
     by_run: dict[str, dict[int, float]] = {}
-    for row in curves.dropna(subset=[of]).sort_values("step").to_dict("records"):
+    for row in as_rows(curves.dropna(subset=[of]).sort_values("step")):
         by_run.setdefault(row["run_id"], {})[int(row["step"])] = float(row[of])
     rows = []
     for cell in scene.cells:

@@ -23,7 +23,7 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.registry import load_plugin
 from chomsky_ladder.harness.config.run import Run
-from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.folder import Busy, RunFolder
 from chomsky_ladder.harness.sweep.engines import ray_cluster
 from chomsky_ladder.harness.sweep.engines.base import (
     Ended,
@@ -63,18 +63,33 @@ class RayCrew:
     """A task of Ray for each pack, as many at a time as the cluster has room for.
 
     A worker that is killed costs its pack the steps since the last checkpoint: the pack is submitted again, up to
-    `RETRIES` times. (Ray's own `max_retries` would do so without a word, and for ever where memory ran out.)
+    `RETRIES` times. (Ray's own `max_retries` would do so without a word, and for ever where memory ran out.) Where Ray
+    itself has died, no pack is at fault: that ends the sweep at once, and what is half done goes on when it is started
+    again.
     """
 
     def __init__(self, ray: ModuleType, settings: Exec, *, gpus: float) -> None:
         self._ray, self._settings, self._gpus = ray, settings, gpus
+        self._is_gone = False
 
     @property
     def workers(self) -> int:
-        alive = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        return room(alive, cpus=self._settings.threads, gpus=self._gpus)
+        return room(self._machines(), cpus=self._settings.threads, gpus=self._gpus)
 
     def events(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
+        errors = self._ray.exceptions
+        try:
+            yield from self._events(jobs)
+        except (errors.RayError, ConnectionError) as error:  # not of a pack: Ray does not answer
+            raise ConnectionError(
+                f"Ray has died or is out of reach ({type(error).__name__}): what is done is kept, and what is half "
+                "done goes on when the same sweep is started again"
+            ) from None
+
+    def _machines(self) -> list[dict[str, float]]:
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+
+    def _events(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         ray, waiting, running = self._ray, deque(jobs), {}
         tries: Counter[int] = Counter()
         command = _Command(sources(run for job in jobs for run in job.runs), tuple(sys.argv), tuple(sys.path))
@@ -131,6 +146,9 @@ class RayCrew:
         except ray.exceptions.OutOfMemoryError:
             return None, [f"{job.name}: its worker was killed: the machine ran out of memory"]
         except ray.exceptions.RayError as error:
+            if isinstance(error, ray.exceptions.LocalRayletDiedError) or not self._machines():
+                self._is_gone = True
+                raise
             return None, [f"{job.name}: its worker died ({type(error).__name__})"]
         if fates is None:
             return None, [*said, f"{job.name}: its worker was told to stop"]
@@ -138,10 +156,13 @@ class RayCrew:
 
     def _stop(self, running: dict[Any, Job]) -> None:
         """Have what is under way write its checkpoints."""
-        for reference in running:
-            self._ray.cancel(reference)  # to the worker, a Ctrl-C
-        if running:
-            self._ray.wait(list(running), num_returns=len(running), timeout=_PATIENCE)
+        if self._is_gone:
+            return
+        with suppress(self._ray.exceptions.RayError, ConnectionError):  # it has died: so have they, or will
+            for reference in running:
+                self._ray.cancel(reference)  # to the worker, a Ctrl-C
+            if running:
+                self._ray.wait(list(running), num_returns=len(running), timeout=_PATIENCE)
 
 
 def _plain(run: Run) -> dict[str, Any]:
@@ -196,8 +217,8 @@ def _lost(job: Job, settings: Exec, said: str) -> list[Fate]:
             continue
         error = f"{said.removeprefix(f'{job.name}: ')}, {RETRIES + 1} times"
         record = {"error": error, "kind": "worker lost", "traceback": "", "provenance": provenance(run.task, run.model)}
-        with suppress(OSError):  # a full disk: what is said must do
-            folder.path.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError, ValueError, Busy), folder.locked():  # a full disk, or another's: what is said must do
+            folder.open(run)
             folder.fail({**columns_of(run), **record})
         fates.append(Fate(run.run_id, "failed", f"failed: {error}"))
     return fates

@@ -1,9 +1,11 @@
 """A connection to Ray: to a cluster that is there, or to one of this machine alone that ends with the sweep.
 
-Of its own, nothing is left behind: its files are in a temporary folder, it asks for no dashboard, reports no use, and
-leaves the process its handler of SIGTERM.
+Of its own, nothing is left behind: its files are in a temporary folder that nobody else may look into, and the next
+sweep removes that of one that was killed; it asks for no dashboard, reports no use, and leaves the process its handler
+of SIGTERM.
 """
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -11,12 +13,14 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
 import torch
+
+_PREFIX = "ladder-ray-"
 
 
 @contextmanager
@@ -50,20 +54,34 @@ def _folder() -> Iterator[str]:
     """
     given = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")}
     # The names of the sockets in it must be short.
-    folder = tempfile.mkdtemp(prefix="ladder-ray-", dir=None if len(tempfile.gettempdir()) < 20 else "/tmp")
+    place = Path(tempfile.gettempdir() if len(tempfile.gettempdir()) < 20 else "/tmp")
+    _remove_abandoned(place)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
     try:
-        if not any(given.values()):
-            token = Path(folder) / "token"
-            token.touch(mode=0o600)
-            token.write_text(_token())
-            os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
-        yield folder
+        with (folder / "new").open("w", encoding="utf-8") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # which dies with this process
+            (folder / "new").rename(folder / "held")
+            if not any(given.values()):
+                token = folder / "token"
+                token.touch(mode=0o600)
+                token.write_text(_token(), "utf-8")
+                os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+            yield str(folder / "r")  # Ray opens its own folder to everybody
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         for name, value in given.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+def _remove_abandoned(place: Path) -> None:
+    """The folders of sweeps that were killed."""
+    for folder in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError), (folder / "held").open("rb") as held:  # OSError: another user's, or one that is at work
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @lru_cache(maxsize=1)

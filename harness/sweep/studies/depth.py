@@ -12,6 +12,7 @@ from pathlib import Path
 
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.sweep.study import Budget, study_runs
 from chomsky_ladder.harness.tables.depth import depths
@@ -37,6 +38,6 @@ def runs(budget: Budget = "cpu") -> list[Run]:
 def table(listed: Sequence[Run], results: Path) -> str:
     sheets, data = depths(listed, collect(results))
     (results / "tables").mkdir(exist_ok=True)
-    write_atomically(results / "tables" / "depth.csv", data.to_csv(index=False, lineterminator="\n").encode())
+    write_atomically(results / "tables" / "depth.csv", csv_of(data).encode())
     write_atomically(results / "tables" / "depth.md", sheets.encode())
     return sheets

@@ -10,6 +10,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cells import SOLVED, cells
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, cell_text, shown_models
@@ -31,10 +32,10 @@ def is_rounded(row: Row) -> bool:
 def bits(records: pd.DataFrame) -> Made:
     """Of protocols that are one but for their bits: a sheet a task, models x bits, and a row for every cell."""
     found = cells(records)
-    identities = [Identity.of(row) for row in found.to_dict("records")]
+    identities = [Identity.of(row) for row in as_rows(found)]
     found = found.assign(
         bits=[identity.settings.get(_SETTING, 0) for identity in identities],
-        protocol=[unrounded(row) for row in found.to_dict("records")],
+        protocol=[unrounded(row) for row in as_rows(found)],
     )
     rounded = set(found.loc[found["bits"] > 0, ["task", "model"]].itertuples(index=False, name=None))
     found = found[[place in rounded for place in zip(found["task"], found["model"], strict=True)]]
@@ -65,7 +66,7 @@ register(
         about="accuracy by the bits of the weights, where some were rounded",
         make=bits,
         together=unrounded,
-        when=lambda records: any(map(is_rounded, records.to_dict("records"))),
+        when=lambda records: any(map(is_rounded, as_rows(records))),
         why_not="no run is of rounded weights (--train.qat)",
         rank=6,
     )

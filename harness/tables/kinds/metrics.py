@@ -8,6 +8,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.stats.view import Cell, cells_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import Column, Line, Sheet, range_entry
@@ -62,7 +63,7 @@ register(
         make=metrics,
         wants=lambda row: bool(kept(row)),
         subject="a run that kept metrics",
-        when=lambda records: any(map(kept, records.to_dict("records"))),
+        when=lambda records: any(map(kept, as_rows(records))),
         rank=8,
     )
 )

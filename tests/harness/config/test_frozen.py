@@ -1,16 +1,20 @@
 """Frozen sets: what `ladder export` writes, and a run that is scored on it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.config import frozen
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.frozen import open_frozen
 from chomsky_ladder.harness.config.protocols import identity_of
+from chomsky_ladder.harness.config.registry import all_tasks
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.evaluate import Evaluator
@@ -22,6 +26,7 @@ from chomsky_ladder.tasks.bucket_sort import BucketSort
 from chomsky_ladder.tasks.cycle_nav import CycleNav
 from chomsky_ladder.tasks.parity import Parity
 from chomsky_ladder.tasks.reverse_string import ReverseString
+from support.cases import some
 
 LENGTHS = (5, 24)
 
@@ -138,6 +143,74 @@ def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     file.write_text(content)
     with pytest.raises(ValueError, match="not a file of strings"):
         open_frozen(str(file))
+
+
+def resealed(path: Path, change: Callable[[dict[str, Any], list[dict[str, Any]]], object]) -> Path:
+    """The set with something changed, and a sha256 that fits it."""
+    header, *strings = map(json.loads, path.read_text("utf-8").splitlines())
+    header.pop("sha256")
+    change(header, strings)
+    rows = list(map(frozen.line, strings))
+    sealed = {**header, "sha256": frozen.digest(header, rows)}
+    path.write_text("\n".join([frozen.line(sealed), *rows, ""]), "utf-8")
+    return path
+
+
+MALFORMED: dict[str, Callable[[dict[str, Any], list[dict[str, Any]]], object]] = {
+    "no task": lambda header, rows: header.update(task={}),
+    "a task of another form": lambda header, rows: header["task"].update(query=[[]]),
+    "no vocab": lambda header, rows: header.pop("vocab"),
+    "no lengths": lambda header, rows: header.pop("lengths"),
+    "one length": lambda header, rows: header.update(lengths=[24]),
+    "lengths that fall": lambda header, rows: header.update(lengths=[24, 5]),
+    "lengths of text": lambda header, rows: header.update(lengths=["5", "24"]),
+    "a count that lies": lambda header, rows: header.update(count=299),
+    "no strings": lambda header, rows: (header.update(count=0), rows.clear()),
+    "a string gone": lambda header, rows: (header.update(count=299), rows.pop(7)),
+    "no seed": lambda header, rows: header.pop("seed"),
+    "a seed of truth": lambda header, rows: header.update(seed=False),
+    "another seed": lambda header, rows: header.update(seed=3),
+    "another split": lambda header, rows: header.update(split="validation"),
+    "a line that is a list": lambda header, rows: rows.__setitem__(3, []),
+    "a line of more": lambda header, rows: rows[3].update(more=1),
+    "no tokens": lambda header, rows: rows[3].pop("tokens"),
+    "tokens empty": lambda header, rows: rows[3].update(tokens=[]),
+    "token 99": lambda header, rows: rows[3]["tokens"].__setitem__(0, 99),
+    "token -1": lambda header, rows: rows[3]["tokens"].__setitem__(0, -1),
+    "token 1.7": lambda header, rows: rows[3]["tokens"].__setitem__(0, 1.7),
+    "token true": lambda header, rows: rows[3]["tokens"].__setitem__(0, True),
+    "a blank inside": lambda header, rows: rows[3]["tokens"].__setitem__(0, 0),
+    "a token more": lambda header, rows: rows[3]["tokens"].append(1),
+    "read at -1": lambda header, rows: rows[3].update(read_at=[-1]),
+    "read at the start": lambda header, rows: rows[3].update(read_at=[0]),
+    "read behind the end": lambda header, rows: rows[3].update(read_at=[999]),
+    "read nowhere": lambda header, rows: rows[3].update(read_at=[], answer=[]),
+    "read twice": lambda header, rows: rows[3].update(read_at=rows[3]["read_at"] * 2, answer=rows[3]["answer"] * 2),
+    "answer 99": lambda header, rows: rows[3].update(answer=[99]),
+    "no answer": lambda header, rows: rows[3].update(answer=[]),
+    "the other answer": lambda header, rows: rows[3].update(answer=[3 - rows[3]["answer"][0]]),
+    "a length that lies": lambda header, rows: rows[3].update(length=rows[3]["length"] + 1),
+    "a length outside": lambda header, rows: rows[3].update(length=99),
+    "a length of text": lambda header, rows: rows[3].update(length="9"),
+    "two strings in each other's place": lambda header, rows: rows.insert(0, rows.pop(9)),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_set_is_not_believed_for_its_own_hash(name: str, tmp_path: Path) -> None:
+    """Before anything is trained, in one line that names the file."""
+    file = resealed(exported(tmp_path / "set.jsonl"), MALFORMED[name])
+    with pytest.raises(ValueError, match=r"set\.jsonl") as refusal:
+        run_on(file)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", some(sorted(all_tasks())))
+def test_what_is_exported_is_opened(name: str, tmp_path: Path) -> None:
+    task = all_tasks()[name][0]()
+    legal = task.legal_lengths(1, 40)
+    file = exported(tmp_path / "set.jsonl", task, lengths=(legal[0], legal[-1]), count=40)
+    assert len(open_frozen(str(file)).length_of_B) == 40
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,8 +129,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
         environment = dict(os.environ)
         with connected(None) as ray:
             assert signal.getsignal(signal.SIGTERM) is before
-            folder = Path(ray._private.worker._global_node.get_session_dir_path()).parent
-            assert folder.name.startswith("ladder-ray-") and folder.exists()
+            folder = Path(ray._private.worker._global_node.get_session_dir_path()).parents[1]
+            assert folder.name.startswith("ladder-ray-") and folder.stat().st_mode & 0o777 == 0o700
             yield ray
         assert not folder.exists() and not ray.is_initialized()
         assert [path for path in home.rglob("*") if path.is_file()] == []

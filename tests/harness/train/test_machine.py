@@ -28,6 +28,22 @@ def test_numerics_are_what_may_move_the_last_bits() -> None:
     assert len(prints) == 2
 
 
+@pytest.mark.parametrize(
+    "variable",
+    ["MKL_CBWR=COMPATIBLE", "MKL_ENABLE_INSTRUCTIONS=SSE4_2", "DNNL_MAX_CPU_ISA=SSE41", "OPENBLAS_CORETYPE=X"],
+)
+def test_instructions_that_are_asked_for_are_other_numerics(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MKL_NUM_THREADS", "DNNL_VERBOSE"):
+        monkeypatch.delenv(name, raising=False)
+    usual = machine.fingerprint(machine.numerics(Exec(), CPU))
+    monkeypatch.setenv("MKL_NUM_THREADS", "3")
+    monkeypatch.setenv("DNNL_VERBOSE", "0")
+    assert machine.fingerprint(machine.numerics(Exec(), CPU)) == usual
+    monkeypatch.setenv(*variable.split("="))
+    tree = machine.numerics(Exec(), CPU)
+    assert tree["libraries"] == [variable] and machine.fingerprint(tree) != usual
+
+
 def test_provenance_names_the_very_sources() -> None:
     made = machine.provenance(Parity(), LSTMConfig())
     sources = made["sources"]

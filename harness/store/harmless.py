@@ -1,0 +1,46 @@
+"""CSV in which no text is a formula: a cell that a spreadsheet would compute begins with an apostrophe.
+
+    =cmd|' /C calc'!A1   ->   '=cmd|' /C calc'!A1
+
+`cell_of` takes the apostrophe off again. Numbers, and text that nobody would compute, stand as they always did.
+"""
+
+import csv
+import re
+from typing import Any
+
+import pandas as pd
+
+_NUMBER = r"[+-]?\d[\d.]*(?:e[+-]?\d+)?"
+_COMPUTED = re.compile(rf"'*(?!{_NUMBER}(?: {_NUMBER})*\Z)[=+\-@\t\r]")  # as a cell begins; lists of numbers are none
+
+
+def csv_of(frame: pd.DataFrame, *, float_format: str | None = None) -> str:
+    """A frame as CSV in which no text is a formula."""
+    texts = {name: frame[name].map(_guarded) for name in frame.columns if _may_be_computed(frame[name])}
+    guarded = frame.assign(**texts)
+    # A carriage return alone ends a line for readers, and is not quoted by the writer unless all texts are.
+    returns = any(_has_return(guarded.iloc[:, place]) for place in range(guarded.shape[1]))
+    quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
+    return guarded.to_csv(index=False, lineterminator="\n", float_format=float_format, quoting=quoting)
+
+
+def cell_of(text: str) -> str:
+    """What a cell of such a CSV says."""
+    return text[1:] if text.startswith("'") and _COMPUTED.match(text) else text
+
+
+def _may_be_computed(column: pd.Series) -> bool:
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return False
+    return any(isinstance(value, str) and _COMPUTED.match(value) for value in column.tolist())
+
+
+def _has_return(column: pd.Series) -> bool:
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return False
+    return any(isinstance(value, str) and "\r" in value for value in column.tolist())
+
+
+def _guarded(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and _COMPUTED.match(value) else value

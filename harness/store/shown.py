@@ -1,0 +1,68 @@
+"""Text that comes out of records, names and files, made harmless before a terminal sees it.
+
+    a name that holds the byte 27 and [2J    is printed as \\x1b[2J, and clears no screen
+
+`main` puts all that commands print behind `Shown`. Of text that no terminal would obey not a byte changes.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+_OURS = re.compile(r"(\x1b\[(?:0|2|32|33|35)m)")  # the colours of a report card
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown(text: str) -> str:
+    """With everything that would move, hide, reverse or colour what is printed as it is spelled."""
+    if not _OBEYED.search(text):
+        return text
+    parts = _OURS.split(text)
+    return "".join(part if place % 2 else _OBEYED.sub(_spelled, part) for place, part in enumerate(parts))
+
+
+def _spelled(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
+class Shown:
+    """A stream that shows all that is written to it."""
+
+    def __init__(self, behind: TextIO) -> None:
+        self.behind = behind
+
+    def write(self, text: str) -> int:
+        self.behind.write(shown(text))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.behind)
+
+
+def behind(stream: TextIO) -> TextIO:
+    """The stream itself, for our own signs; what stands between them goes through `shown`."""
+    return stream.behind if isinstance(stream, Shown) else stream
+
+
+@contextmanager
+def showing() -> Iterator[None]:
+    """All that is printed is shown."""
+    kept: dict[str, Any] = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+    made: dict[str, Any] = {name: Shown(stream) for name, stream in kept.items() if not isinstance(stream, Shown)}
+    for name, stream in made.items():
+        setattr(sys, name, stream)
+    try:
+        yield
+    finally:
+        for name, stream in made.items():
+            if getattr(sys, name) is stream:
+                setattr(sys, name, kept[name])
