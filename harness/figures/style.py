@@ -1,7 +1,7 @@
 """How figures look, and how they become files: colours, names that cannot break a picture, equal bytes every time.
 
-Colours are those of Okabe and Ito, which colour-blind readers tell apart; no two of the first 77 models share colour
-and marker. Text is never read as mathematics. The bytes of a picture are the same for one version of matplotlib.
+The colours of models are in harness/stats/looks.py. Text is never read as mathematics. The bytes of a picture are the
+same for one version of matplotlib.
 """
 
 import io
@@ -24,7 +24,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.typing import ColorType
 
-from chomsky_ladder.harness.figures.plot import Look, Scene
+from chomsky_ladder.harness.figures.plot import Scene
 from chomsky_ladder.harness.stats.view import CLASSES, LEVELS
 from chomsky_ladder.harness.store.files import write_atomically
 
@@ -65,17 +65,6 @@ STYLE = {
 }
 
 T = TypeVar("T")
-
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
-_DASHES = ("-", "--", ":", "-.")
-
-
-def looks(models: Iterable[str]) -> dict[str, Look]:
-    """The same look for a model in every figure of a protocol."""
-    return {
-        model: Look(_COLOURS[i % 7], _MARKERS[i % 11], _DASHES[i // 7 % 4]) for i, model in enumerate(sorted(models))
-    }
 
 
 def class_look(level: str) -> tuple[str, str, str]:

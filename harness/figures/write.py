@@ -12,7 +12,8 @@ import pandas as pd
 
 from chomsky_ladder.harness.figures.names import folder_name
 from chomsky_ladder.harness.figures.plot import Plot, Scene, all_plots
-from chomsky_ladder.harness.figures.style import looks, save, style
+from chomsky_ladder.harness.figures.style import save, style
+from chomsky_ladder.harness.stats.looks import looks
 from chomsky_ladder.harness.stats.view import cells_of
 
 

@@ -16,8 +16,9 @@ from matplotlib.image import imread
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.figures.kinds.cost import cost
 from chomsky_ladder.harness.figures.names import folder_name
-from chomsky_ladder.harness.figures.style import labels, looks
+from chomsky_ladder.harness.figures.style import labels
 from chomsky_ladder.harness.figures.write import write
+from chomsky_ladder.harness.stats.looks import looks
 from chomsky_ladder.harness.stats.view import cells_of
 from support.faults import Child
 from support.records_by_hand import frame, record
