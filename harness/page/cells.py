@@ -159,14 +159,17 @@ def _papers(sheet: Sheet) -> list[dict[str, Any]]:
 def runs(records: pd.DataFrame) -> dict[str, Any]:
     """The columns of all records that the page shows."""
     found = table(records.to_dict("records"), RUN_COLUMNS)
-    return found | {name: packed([_bins(text) for text in records[name]]) for name in BINS}
+    lengths: dict[tuple[str, ...], int] = {}
+    bins = {name: packed([_bins(text, lengths) for text in records[name]]) for name in BINS}
+    return found | bins | {"lengths": [list(names) for names in lengths]}
 
 
-def _bins(text: Any) -> list[Any]:
-    """Names and values of lengths, by length."""
+def _bins(text: Any, lengths: dict[tuple[str, ...], int]) -> list[Any]:
+    """The values of lengths, by length, behind the place of their names among `lengths`."""
     opened: Mapping[str, float] = json.loads(text) if isinstance(text, str) and text else {}
-    order = sorted(opened, key=lambda name: int(name.partition("..")[0]))
-    return ["|".join(order), *(shortened(opened[name]) for name in order)] if order else []
+    order = tuple(sorted(opened, key=lambda name: int(name.partition("..")[0])))
+    place = lengths.setdefault(order, len(lengths)) if order else 0
+    return [place, *(shortened(opened[name]) for name in order)] if order else []
 
 
 def curves(records: pd.DataFrame, sheets: Sequence[Sheet], points: pd.DataFrame | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
     {"protocol": 0, "where": "225..256", "rungs": [{"name", "asks", "task"}], "rows": [{"model", "steps": [..]}]}
 
-A step names its cell; what theory says of it stands there too, also where nothing was run.
+A step names its cell, and the place of what theory says of it among `whys`.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,17 @@ def ladders(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
             protocol = PROTOCOLS[sheet.label]
             rungs = [{"name": rung.name, "asks": rung.asks, "task": rung.task} for rung in protocol.rungs]
             about = {"protocol": number, "where": longest(protocol), "holds": SOLVED, "seeds": protocol.seeds}
-            lines = [_row(row, sheet, start) for row in rows]
-            found.append({**about, "to_come": _to_come(rows), "rungs": rungs, "rows": lines})
+            whys: dict[str, int] = {}
+            lines = [_row(row, sheet, start, whys) for row in rows]
+            found.append({**about, "to_come": _to_come(rows), "rungs": rungs, "rows": lines, "whys": list(whys)})
         start += len(sheet.cells)
     return found
 
 
-def _row(climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
-    steps = [_step(step, climb, sheet, start) for step in climb.steps]
+def _row(climb: Climb, sheet: Sheet, start: int, whys: dict[str, int]) -> dict[str, Any]:
+    steps = [
+        _step(step, climb, sheet, start) | {"why": whys.setdefault(step.theory.why, len(whys))} for step in climb.steps
+    ]
     return {"model": climb.model, "transition": climb.transition, "held": climb.held, "run": climb.run, "steps": steps}
 
 
@@ -44,7 +47,6 @@ def _step(step: Step, climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
         "n": step.n,
         "scores": value_of(step.scores),
         "theory": step.theory.word,
-        "why": step.theory.why,
         "meeting": step.meeting if step.n else "open",
         "learnt": step.learnt_at,
     }

@@ -1,6 +1,6 @@
-"""Tables of values as the page holds them: a column at a time, each written in the shorter of two ways.
+"""Tables of values as the page holds them: a column at a time, each written in the shortest of three ways.
 
-    ["a", "a", "b"]     {"of": ["a", "b"], "at": [0, 0, 1]}
+    ["a", "a", "b"]     {"of": ["a", "b"], "at": [0, 0, 1]}     {"all": "a", "count": 3}
 
 Numbers keep so many digits as the page shows. The same values give the same bytes.
 """
@@ -14,14 +14,16 @@ import pandas as pd
 
 DIGITS = 4
 
-Packed = list[Any] | dict[str, list[Any]]
+Packed = list[Any] | dict[str, Any]
 
 
 def packed(values: Sequence[Any]) -> Packed:
-    """As a list, or by the distinct values and their places where that is shorter."""
+    """As a list, by the distinct values and their places where that is shorter, or as the one value of all."""
     plain = [value_of(value) for value in values]
     of: dict[str, int] = {}
     at = [of.setdefault(written(value), len(of)) for value in plain]
+    if len(of) == 1 and len(plain) > 1:
+        return {"all": plain[0], "count": len(plain)}
     indexed = {"of": [json.loads(text) for text in of], "at": at}
     return min((plain, indexed), key=lambda found: len(written(found)))
 

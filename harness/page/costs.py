@@ -27,11 +27,11 @@ def _machine(path: Path) -> dict[str, Any]:
         **about,
         "commit": report["provenance"]["commit"],
         "grid": {key: report["grid"].get(key) for key in ("parameters", "state_bytes", "tokens")},
+        "models": sorted({row["model"] for row in rows}),
         "columns": table(rows, COLUMNS),
     }
 
 
 def models(found: list[dict[str, Any]]) -> list[str]:
     """The names there are in reports."""
-    columns = [machine["columns"]["model"] for machine in found]
-    return sorted({name for column in columns for name in (column["of"] if isinstance(column, dict) else column)})
+    return sorted({name for machine in found for name in machine["models"]})

@@ -68,7 +68,9 @@ def column(data: dict[str, Any], name: str) -> list[Any]:
 
 
 def unpacked(packed: Any) -> list[Any]:
-    return packed if isinstance(packed, list) else [packed["of"][place] for place in packed["at"]]
+    if isinstance(packed, list):
+        return packed
+    return [packed["all"]] * packed["count"] if "all" in packed else [packed["of"][place] for place in packed["at"]]
 
 
 def climb(*, models: tuple[str, ...] = ("lstm", "mamba")) -> list[dict[str, Any]]:

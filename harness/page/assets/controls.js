@@ -58,6 +58,13 @@ function dot(colour) {
   return made;
 }
 
+const manyModels = 8;
+// The models that get furthest, where a chart would not hold them all.
+function foremost(own, labels = own.models) {
+  const ranked = labels.filter((label) => isNumber(merit(own, label))).sort((a, b) => merit(own, b) - merit(own, a));
+  return labels.length <= manyModels || !ranked.length ? labels : ranked.slice(0, manyModels).sort(byFamily);
+}
+
 const modelChips = (labels) => chips("models", "Models", labels.map((label) => [label, titleOf(label), swatch(label)]));
 const chosenOf = (name, all) => {
   const pressed = new Set(askedList(name));

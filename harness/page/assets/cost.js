@@ -98,13 +98,15 @@ function costScatter(rows) {
     xTitle: costAxes[axis][0],
     yTitle: meritTitle(own),
     paint: ({ svg, x, y, right }) => {
-      for (const row of both) {
+      const taken = [];
+      for (const row of [...both].sort((a, b) => b.merit - a.merit)) {
         const { value, low, high } = row.axes[axis];
         const ink = inkOf(row.model);
         if (isNumber(low)) ink.append(draw("path", { class: "line", d: `M${x(low).toFixed(1)} ${y(row.merit).toFixed(1)}H${x(high).toFixed(1)}` }));
         ink.append(marker(row.model, x(value), y(row.merit), 5, `${titleOf(row.model)}: ${short(value)}, ${rounded(row.merit)}`));
-        const isRight = x(value) > right - 110;
-        svg.append(ink, draw("text", { class: "label", x: x(value) + (isRight ? -9 : 9), y: y(row.merit) - 7, "text-anchor": isRight ? "end" : "start" }, titleOf(row.model)));
+        svg.append(ink);
+        const place = freePlace(taken, x(value), y(row.merit), titleOf(row.model).length * 6.4, right);
+        if (place) svg.append(draw("text", { class: "label", ...place }, titleOf(row.model)));
       }
     },
   });
@@ -112,11 +114,23 @@ function costScatter(rows) {
   return make("figure", { class: "scatter" }, svg, make("figcaption", {}, `${meritTitle(own)} of ${own.label}, by ${costAxes[axis][0]}.${missing ? ` ${missing} models have only one of the two; they are in the table.` : ""}`));
 }
 
+// Where a label stands that covers no other; none where all places are taken: the table has the model's name.
+function freePlace(taken, x, y, width, right) {
+  for (const [dx, dy] of [[9, -7], [-9, -7], [9, 14], [-9, 14]]) {
+    const [from, to] = dx > 0 ? [x + dx, x + dx + width] : [x + dx - width, x + dx];
+    const isFree = to < right + 12 && from > 56 && !taken.some((box) => from < box.to && to > box.from && Math.abs(y + dy - box.y) < 13);
+    if (!isFree) continue;
+    taken.push({ from, to, y: y + dy });
+    return { x: x + dx, y: y + dy, "text-anchor": dx > 0 ? "start" : "end" };
+  }
+  return null;
+}
+
 function costByLength(models) {
   const kinds = [["train", "tokens_per_s", "Training, tokens a second by length", 0], ["decode", "tokens_per_s", "Decoding, tokens a second behind a context", 1], ["train", "peak_bytes", "Peak memory of a training step of one string, bytes", 1]];
-  const climbing = new Set(costRows().filter((row) => isNumber(row.merit)).map((row) => row.model));
   const filtered = asked("q") || asked("family");
-  const shown = models.filter((model) => filtered || climbing.has(model));
+  const measured = models.filter((model) => isNumber(merit(costProtocol(), model)) && costOf(model, "train"));
+  const shown = filtered ? models : foremost(costProtocol(), measured);
   const figures = kinds.map(([what, name, title, batch]) => {
     const rows = benchRows(what, name, batch).filter((row) => shown.includes(row.model));
     const series = shown.map((model) => {
@@ -139,7 +153,7 @@ function costByLength(models) {
   }).filter(Boolean);
   if (!figures.length) return [];
   const key = unique(figures.flatMap((one) => one.models));
-  return [heading("By length"), note(filtered ? "The models of the filter." : "The models of the climb; a search or a family shows others."), keyOf(key), make("div", { class: "panels" }, figures.map((one) => one.figure))];
+  return [heading("By length"), note(filtered ? "The models of the filter." : `The ${shown.length} that get furthest of those measured; a search or a family shows others.`), keyOf(key), make("div", { class: "panels" }, figures.map((one) => one.figure))];
 }
 
 function costTable(rows) {

@@ -45,7 +45,7 @@ function copyable(command) {
   const parts = command.split(/(?= --)/).flatMap((part, i) => [i ? make("wbr") : null, make("span", {}, part)]);
   const copy = button("Copy", async () => {
     copy.textContent = (await copied(command)) ? "Copied" : "Select it";
-  }, { class: "quiet", "aria-label": `Copy: ${command.slice(0, 80)}` });
+  }, { class: "quiet noexport", "aria-label": `Copy: ${command.slice(0, 80)}` });
   return make("div", { class: "command" }, make("pre", {}, ...parts), copy);
 }
 

@@ -97,7 +97,8 @@ function paintElement(node, into, origin) {
   }
   const [x, y] = [box.left - origin.x, box.top - origin.y];
   if (box.width && style.backgroundColor !== "rgba(0, 0, 0, 0)") into.append(draw("rect", { x, y, width: box.width, height: box.height, fill: style.backgroundColor }));
-  for (const [side, from, to] of [["top", [x, y], [x + box.width, y]], ["bottom", [x, y + box.height], [x + box.width, y + box.height]]]) {
+  const [right, bottom] = [x + box.width, y + box.height];
+  for (const [side, from, to] of [["top", [x, y], [right, y]], ["bottom", [x, bottom], [right, bottom]], ["left", [x, y], [x, bottom]], ["right", [right, y], [right, bottom]]]) {
     const width = parseFloat(style.getPropertyValue(`border-${side}-width`));
     if (width && box.width) into.append(draw("path", { d: `M${from.join(" ")}L${to.join(" ")}`, stroke: style.getPropertyValue(`border-${side}-color`), "stroke-width": width }));
   }

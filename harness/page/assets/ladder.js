@@ -92,7 +92,9 @@ function surprises(ladder, rows) {
   return lists.map(([meeting, title]) => {
     const own = found.filter(({ step }) => step.meeting === meeting);
     if (!own.length) return null;
-    const items = own.map(({ row, step, rung }) => make("li", {}, button("", () => openCell(step.cell), { class: "text" }).appendChild(make("span", {}, titleOf(row.model), " on ", rung.name)).parentNode, ` ${step.held}/${step.n}. `, make("span", { class: "muted" }, `${step.why}.`)));
-    return make("section", { class: "surprises" }, small(`${title} (${own.length})`), make("ul", {}, items));
+    const say = ({ row, step, rung }) => make("li", {}, button("", () => openCell(step.cell), { class: "text" }).appendChild(make("span", {}, titleOf(row.model), " on ", rung.name)).parentNode, ` ${step.held}/${step.n}. `, make("span", { class: "muted" }, `${step.why}.`));
+    const [first, rest] = [own.slice(0, 10), own.slice(10)];
+    const more = rest.length ? make("details", { class: "noexport" }, make("summary", {}, `${rest.length} more`), make("ul", {}, rest.map(say))) : null;
+    return make("section", { class: "surprises" }, small(`${title} (${own.length})`), make("ul", {}, first.map(say)), more);
   }).filter(Boolean);
 }

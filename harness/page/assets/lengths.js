@@ -2,10 +2,11 @@
 
 function lengthsShown() {
   const own = askedProtocol(data.ladders.length ? protocols[data.ladders[0].protocol].label : usualProtocol());
-  const models = chosenOf("models", [...own.models].sort(byFamily));
+  const all = [...own.models].sort(byFamily);
+  const models = askedList("models").some((label) => all.includes(label)) ? chosenOf("models", all) : foremost(own, all);
   const tasks = chosenOf("tasks", own.tasks);
-  const all = own.cells.flat().filter((at) => at !== null).map((at) => cells[at]);
-  const stops = unique(all.flatMap((cell) => lengthsOf(cell).flatMap((bin) => [bin.low, bin.high]))).sort((a, b) => a - b);
+  const there = own.cells.flat().filter((at) => at !== null).map((at) => cells[at]);
+  const stops = unique(there.flatMap((cell) => lengthsOf(cell).flatMap((bin) => [bin.low, bin.high]))).sort((a, b) => a - b);
   const from = Math.max(Number(asked("from")) || 0, stops[0] ?? 1);
   const to = Math.max(from, Math.min(Number(asked("to")) || Infinity, stops[stops.length - 1] ?? 1));
   const kept = (bin) => bin.high >= from && bin.low <= to;
@@ -32,7 +33,8 @@ views.lengths = {
     if (!panels.length) return [note("No run of these was scored by length.")];
     const rows = lengthLines(shown).map((row) => [titleOf(row[2]), row[1], row[3], rounded(row[4], 3), rounded(row[5], 3), rounded(row[6], 3), rounded(row[8], 3)]);
     const numbers = make("details", { class: "noexport" }, make("summary", {}, "Numbers"), plainTable("Accuracy by length", ["Model", "Task", "Length", "Median", "Lowest", "Highest", "Floor"], rows, { className: "left2" }));
-    return [keyOf(shown.models), make("div", { class: "panels" }, panels), numbers];
+    const few = shown.models.length < shown.own.models.length && !askedList("models").length ? note(`The ${shown.models.length} that get furthest of ${shown.own.models.length}; the chips show others.`) : null;
+    return [few, keyOf(shown.models), make("div", { class: "panels" }, panels), numbers];
   },
   sheet: () => [["protocol", "task", "model", "length", "median", "lowest", "highest", "seeds", "floor"], ...lengthLines(lengthsShown())],
   models: () => lengthsShown().models,

@@ -5,7 +5,10 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const views = {}; // a name -> { title, lead, controls, body, sheet, models, papers }
 
-const unpacked = (column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place]));
+function unpacked(column) {
+  if (Array.isArray(column)) return column;
+  return "all" in column ? Array(column.count).fill(column.all) : column.at.map((place) => column.of[place]);
+}
 
 function rowsOf(columns) {
   const lists = Object.entries(columns).map(([name, column]) => [name, unpacked(column)]);
@@ -14,10 +17,12 @@ function rowsOf(columns) {
 }
 
 const binNames = new Set(["test_bins", "content_free_bins", "extrapolation"]);
-const runs = rowsOf(data.runs).map((run, number) => {
+const { lengths: lengthNames, ...runColumns } = data.runs;
+for (const ladder of data.ladders) for (const row of ladder.rows) for (const step of row.steps) step.why = ladder.whys[step.why];
+const runs = rowsOf(runColumns).map((run, number) => {
   for (const name of binNames) {
-    const [names = "", ...values] = run[name];
-    run[name] = names ? names.split("|").map((bin, i) => ({ name: bin, value: values[i], ...ends(bin) })) : [];
+    const [place, ...values] = run[name];
+    run[name] = values.map((value, i) => ({ name: lengthNames[place][i], value, ...ends(lengthNames[place][i]) }));
   }
   return { ...run, number };
 });

@@ -5,15 +5,24 @@ import math
 import pytest
 
 from chomsky_ladder.harness.page.columns import packed, shortened, written
+from support.pages import unpacked
 
 
 @pytest.mark.parametrize(
-    "values", [["a", "a", "a", "b"] * 9, [1, 2, 3], [0.25, None, 0.5], [[1, "a"], [1, "a"]] * 5, [], [True, False, 1]]
+    "values",
+    [
+        ["a", "a", "a", "b"] * 9,
+        [1, 2, 3],
+        [0.25, None, 0.5],
+        [[1, "a"], [1, "a"]] * 5,
+        ["one"] * 30,
+        [],
+        [True, False, 1],
+    ],
 )
 def test_what_is_unpacked_is_what_was_packed(values: list[object]) -> None:
     found = packed(values)
-    back = found if isinstance(found, list) else [found["of"][place] for place in found["at"]]
-    assert written(back) == written(values) and len(written(found)) <= len(written(values))
+    assert written(unpacked(found)) == written(values) and len(written(found)) <= len(written(values))
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_the_ladder_has_every_rung_with_what_theory_says() -> None:
     steps = {rung["name"]: step for rung, step in zip(ladder["rungs"], second["steps"], strict=True)}
     parity = steps["count mod 2"]
     assert (parity["held"], parity["n"], parity["meeting"]) == (1, 2, "cannot, not learnt")
-    assert (parity["theory"], parity["why"]) == verdict("diagonal", "parity")
+    assert (parity["theory"], ladder["whys"][parity["why"]]) == verdict("diagonal", "parity")
     assert data["cells"][parity["cell"]]["command"].startswith("ladder run parity mamba --protocol climb-v1")
     assert steps["recall"]["cell"] is None and ladder["where"] == "225..256" and ladder["to_come"] == 36
 

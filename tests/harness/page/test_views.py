@@ -1,14 +1,17 @@
 """Every control of every view, clicked in a browser: what it changes in sight, and in the address."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chomsky_ladder.harness.page.html import page
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 from support.browser import Browser
-from support.pages import HOSTILE, LEVELS, QUOTES, SCRIPT
+from support.pages import HOSTILE, LEVELS, QUOTES, SCRIPT, climb
+from support.records_by_hand import frame
 
 At = Callable[[str], Browser]
 HASH = "return decodeURIComponent(location.hash)"
@@ -267,3 +270,15 @@ def test_a_model_looks_the_same_everywhere(at: At, view: str) -> None:
     script = "const made = [...document.querySelectorAll('#body .swatch .ink')]; return [...new Set(made.map((one) => "
     looked = browser.js(f"{script}one.style.getPropertyValue('--model')))]")
     assert {"#0072B2", "#009E73"} <= set(looked)
+
+
+def test_of_many_models_a_chart_shows_those_that_get_furthest(browser: Browser, tmp_path: Path) -> None:
+    models = ("lstm", *(f"mine_{i}" for i in range(9)))
+    (tmp_path / "page.html").write_text(page(frame(*climb(models=models))))
+    browser.sized(1440)
+    browser.go(tmp_path / "page.html", "#lengths?protocol=climb-v1")
+    assert len(said(browser, "#body > .key li")) == 8 and "The 8 that get furthest of 10" in browser.js(TEXT)
+    assert chip(browser, "models", "mine_8") and len(said(browser, "#body > .key li")) == 1
+    browser.go(tmp_path / "page.html", "#ladder")
+    assert len(browser.js(ROWS)) == 10
+    assert browser.complaints() == []
