@@ -38,6 +38,11 @@ class Scene:
         return self.cells[0].stats.protocol
 
     @property
+    def protocol_name(self) -> str:
+        """Without what differs from it."""
+        return self.cells[0].stats.identity.protocol_name
+
+    @property
     def titles(self) -> dict[str, str]:
         """What models are called, by their labels."""
         return {cell.stats.model: cell.stats.title for cell in self.cells}
@@ -45,7 +50,7 @@ class Scene:
     @property
     def remark(self) -> str:
         """What nobody may overlook."""
-        return remark_of(self.cells[0].stats.identity.protocol_name)
+        return remark_of(self.protocol_name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,9 +62,18 @@ STYLE = {
     "text.hinting": "no_hinting",  # so that what is measured is what is drawn
     "svg.fonttype": "path",
     "svg.hashsalt": "ladder",
+    "pdf.fonttype": 42,  # text stays text, in TrueType
 }
 
 T = TypeVar("T")
+
+KINDS = ("png", "svg")
+_NO_METADATA: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+_AROUND = "around"
 
 
 def class_look(level: str) -> tuple[str, str, str]:
@@ -126,13 +135,19 @@ def words(fig: Figure, left: float, top: float, text: str, *, size: float = SMAL
     return fig.text(left / whole, 1 - top / tall, text, ha="left", va="top", size=size, color=color, linespacing=1.35)
 
 
+def around(text: Text) -> Text:
+    """Marks what a figure in a paper has in its own caption: left out where a bare one is asked for."""
+    text.set_label(_AROUND)
+    return text
+
+
 def head(fig: Figure, title: str, scene: Scene) -> None:
     """A title over a figure and, under it, the protocol."""
     name = labels([scene.protocol], width=104, lines=2)[scene.protocol]
     remark = f" ({scene.remark})" if scene.remark else ""
     over = 0.14 * name.count("\n")
-    words(fig, 0, -0.5 - over, title + remark, size=LARGE).set_fontweight("bold")
-    words(fig, 0, -0.28 - over, f"Protocol: {name}", color=MUTED)
+    around(words(fig, 0, -0.5 - over, title + remark, size=LARGE)).set_fontweight("bold")
+    around(words(fig, 0, -0.28 - over, f"Protocol: {name}", color=MUTED))
 
 
 def in_rows(things: Sequence[T], most: int) -> list[Sequence[T]]:
@@ -143,7 +158,7 @@ def in_rows(things: Sequence[T], most: int) -> list[Sequence[T]]:
 
 
 def caption(fig: Figure, top: float, text: str) -> None:
-    words(fig, 0, top, textwrap.fill(text, 140), color=MUTED)
+    around(words(fig, 0, top, textwrap.fill(text, 140), color=MUTED))
 
 
 def legend(fig: Figure, top: float, handles: Sequence[Line2D], names: Sequence[str]) -> float:
@@ -192,15 +207,18 @@ def log_axis(ax: Axes, values: Iterable[float], *, which: str) -> None:
     axis.set_major_formatter(FuncFormatter(short))
 
 
-def save(fig: Figure, data: pd.DataFrame, stem: Path) -> list[Path]:
-    """The picture as PNG and SVG, and its data as CSV beside it."""
+def save(
+    fig: Figure, data: pd.DataFrame, stem: Path, *, bare: bool = False, kinds: Sequence[str] = KINDS
+) -> list[Path]:
+    """The picture in each of these kinds, and its data as CSV beside it; a bare one has neither title nor caption."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     files = {"csv": data.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()}
+    for text in fig.texts:
+        text.set_visible(not (bare and text.get_label() == _AROUND))
     box = fig.get_tightbbox().padded(0.08)  # inches
-    for kind, nothing in metadata.items():
+    for kind in kinds:
         content = io.BytesIO()
-        fig.savefig(content, format=kind, metadata=nothing, bbox_inches=box, facecolor="white")
+        fig.savefig(content, format=kind, metadata=_NO_METADATA[kind], bbox_inches=box, facecolor="white")
         files[kind] = content.getvalue()
     for kind, content in files.items():
         write_atomically(stem.with_name(f"{stem.name}.{kind}"), content)

@@ -5,14 +5,14 @@ is not written, and a line says so.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from chomsky_ladder.harness.figures.names import folder_name
 from chomsky_ladder.harness.figures.plot import Plot, Scene, all_plots
-from chomsky_ladder.harness.figures.style import save, style
+from chomsky_ladder.harness.figures.style import KINDS, save, style
 from chomsky_ladder.harness.stats.looks import looks
 from chomsky_ladder.harness.stats.view import cells_of
 
@@ -27,9 +27,17 @@ def write(
     *,
     protocol: str | None = None,
     curves: pd.DataFrame | None = None,
+    models: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    bare: bool = False,
+    kinds: Sequence[str] = KINDS,
     tell: Callable[[str], None] = say,
 ) -> list[Path]:
-    """Write the figures of one protocol, or of every one of the records, to a folder each; the files written."""
+    """Write the figures of one protocol, or of every one of the records, to a folder each; the files written.
+
+    `models` and `tasks` leave those alone that are named, by label or by name.
+    """
+    records = _of("model", models, _of("task", tasks, records))
     found = sorted(records["protocol"].unique())
     if protocol is not None and protocol not in found:
         raise ValueError(f"no records of the protocol {protocol!r}; there are {', '.join(found) or 'none at all'}")
@@ -45,8 +53,22 @@ def write(
                 if data.empty:
                     tell(f"{label}: no figure {plot.name}: {_why_not(plot, scene)}")
                 else:
-                    paths += save(plot.draw(data, scene), data, folder / folder_name(label) / plot.name)
+                    paths += save(
+                        plot.draw(data, scene), data, folder / folder_name(label) / plot.name, bare=bare, kinds=kinds
+                    )
     return paths
+
+
+def _of(part: str, wanted: Sequence[str], records: pd.DataFrame) -> pd.DataFrame:
+    """The records whose model or task is among these; one that nothing has is a mistake."""
+    if not wanted:
+        return records
+    labels = records[part].astype(str)
+    names = labels.str.partition(" (")[0]
+    for one in wanted:
+        if not ((labels == one) | (names == one)).any():
+            raise ValueError(f"no records of the {part} {one!r}; there are {', '.join(sorted(labels.unique()))}")
+    return records[labels.isin(wanted) | names.isin(wanted)]
 
 
 def _why_not(plot: Plot, scene: Scene) -> str:

@@ -132,7 +132,7 @@ write(records, Path(), curves=curves)
         assert (tmp_path / "xlstm" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def csv_alone(fig: object, data: pd.DataFrame, stem: Path) -> list[Path]:
+def csv_alone(fig: object, data: pd.DataFrame, stem: Path, **how: object) -> list[Path]:
     stem.parent.mkdir(parents=True, exist_ok=True)
     data.to_csv(stem.with_suffix(".csv"), index=False)
     return [stem.with_suffix(".csv")]
