@@ -1,5 +1,5 @@
 """Everything that is published, from results/records.csv and curves.csv alone: tables, figures, the page, the README's.
-The page also shows the tables and figures that scripts/othello.py left.
+The page also shows what scripts/othello.py and `ladder throughput` left.
 
     python scripts/publish.py --take results/mine ..        takes finished runs as `ladder merge` does, writes it all
     python scripts/publish.py                               the same from what is there
@@ -8,8 +8,8 @@ The page also shows the tables and figures that scripts/othello.py left.
 
 `results/` is what is published (harness/store/places.py), and this script is what writes there; --results FOLDER for
 another folder. A smoke run is never published: with `--budget smoke` all of it lands under smoke/ of one's own folder.
-The same records give the same bytes. Pictures, and the page that holds them, are drawn by the matplotlib named in
-figures/made_with.json, and compared under that version only.
+The same records give the same bytes. Pictures are drawn by the matplotlib named in figures/made_with.json, and compared
+under that version only.
 """
 
 import argparse
@@ -22,8 +22,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from chomsky_ladder.harness.cli.listing import of_these_sources
 from chomsky_ladder.harness.figures import write as figures
-from chomsky_ladder.harness.page import html as page
+from chomsky_ladder.harness.page import site
 from chomsky_ladder.harness.store import curves
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results, publishing
@@ -44,7 +45,7 @@ def made(results: Path) -> None:
     figures.write(records, results / "figures", curves=curves.collect(results), tell=lambda line: None)
     version = {"matplotlib": importlib.metadata.version("matplotlib")}
     write_atomically(results / "figures" / "made_with.json", (json.dumps(version) + "\n").encode())
-    page.write(results, results / "page.html")
+    site.write(results, results / "page.html", listing=of_these_sources())
 
 
 def again(results: Path, scratch: Path) -> Path:
@@ -52,9 +53,9 @@ def again(results: Path, scratch: Path) -> Path:
     for name in ("records.csv", "records.csv.sha256", "curves.csv"):
         if (results / name).exists():
             shutil.copy(results / name, scratch)
-    for name in ("tables", "figures"):  # of what the page shows besides
-        if (results / "othello" / name).is_dir():
-            shutil.copytree(results / "othello" / name, scratch / "othello" / name)
+    for name in ("othello/tables", "othello/figures", "throughput"):  # what the page shows besides
+        if (results / name).is_dir():
+            shutil.copytree(results / name, scratch / name)
     made(scratch)
     return scratch
 
@@ -66,7 +67,7 @@ def differences(results: Path, fresh: Path) -> list[str]:
     differ = []
     for path in sorted(file for file in fresh.rglob("*") if file.is_file()):
         name = path.relative_to(fresh)
-        if not is_drawn_alike and (name.suffix in DRAWN or name.name == "page.html" or name == version):
+        if not is_drawn_alike and (name.suffix in DRAWN or name == version):
             continue
         if not (results / name).is_file() or (results / name).read_bytes() != path.read_bytes():
             differ.append(str(name))

@@ -13,6 +13,9 @@ from chomsky_ladder.harness.config.parts import plain
 from chomsky_ladder.harness.config.protocols import PROTOCOLS
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, problems
 from chomsky_ladder.harness.config.theory import DEMANDS, JOIN, NO_RESULT, TRANSITIONS, Verdict, verdict
+from chomsky_ladder.harness.inside.automata import machine_of
+from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.store.titles import title_of
 from chomsky_ladder.harness.train import machine as this_machine
 from chomsky_ladder.harness.train.build import STATE_LENGTH, weigh_state
 from chomsky_ladder.harness.train.samples import MOST, sample
@@ -20,10 +23,12 @@ from chomsky_ladder.models.backbone import count_parameters
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.tasks.base import LEVELS, Task
+from chomsky_ladder.tasks.layout import Classification
 
 CAPABILITIES = ("sees", "stepwise", "stackable", "state_growth", "cost")
 FLOOR_LENGTHS = (40, 256)  # those of the published evaluation
 EXAMPLE_WIDTH = 30  # tokens of an example that still read well in a line
+MOST_STATES, MOST_SYMBOLS = 12, 8  # of an automaton that still reads well
 EXAMPLE_VOCAB = 12  # a model is weighed with the vocabulary of the largest of the common tasks
 
 
@@ -39,6 +44,10 @@ def listing() -> dict[str, Any]:
                 "about": about(cls),
                 **_task_in_short(cls()),
                 "protocols": [key for key, protocol in PROTOCOLS.items() if name in protocol.table],
+                "doc": _doc(cls),
+                "demand": cls().demand,
+                "facts": cls().facts,
+                "automaton": drawable(cls()),
             }
             for name, (cls, *_) in sorted(all_tasks().items())
         ],
@@ -49,6 +58,9 @@ def listing() -> dict[str, Any]:
                 **_model_size(config),
                 "kernels": [kernel.name for kernel in available() if cls.name in kernel.serves],
                 "about": about(cls),
+                "doc": _doc(cls),
+                "title": title_of(Identity("", "", cls.name, {})),
+                "transition": config.transition,
             }
             for cls, config in configs
         ],
@@ -61,9 +73,8 @@ def listing() -> dict[str, Any]:
 
 def described(part: Task | ModelConfig) -> dict[str, Any]:
     """One task or model: its module's words, its facts and its settings."""
-    module_doc = inspect.cleandoc(inspect.getmodule(type(part)).__doc__ or type(part).__doc__ or "")
     facts = _task_facts(part) if isinstance(part, Task) else _model_facts(part)
-    return {"name": part.name, "version": part.version, "doc": module_doc, **facts, "settings": settings(part)}
+    return {"name": part.name, "version": part.version, "doc": _doc(type(part)), **facts, "settings": settings(part)}
 
 
 def _task_facts(task: Task) -> dict[str, Any]:
@@ -182,6 +193,29 @@ def machine() -> dict[str, Any]:
         "versions": {"python": made["python"], **made["packages"], "commit": made["commit"], "dirty": made["dirty"]},
         "plugins": {str(number): problem for number, problem in enumerate(problems(), start=1)} or {"problems": "none"},
     }
+
+
+def drawable(task: Task) -> dict[str, Any] | None:
+    """The automaton behind a task, small enough to be drawn: where symbols lead from nothing, and from each state."""
+    try:
+        machine = machine_of(task)
+    except (NotImplementedError, ValueError):  # it has none
+        return None
+    if len(machine.after) > MOST_STATES or len(machine.symbols) > MOST_SYMBOLS:
+        return None
+    assert isinstance(task, Classification)
+    first = task.state(torch.tensor([[symbol] for symbol in machine.symbols]))[:, -1].tolist()
+    return {
+        "symbols": [task.vocab[symbol] for symbol in machine.symbols],
+        "first": [machine.number[tuple(parts)] for parts in first],
+        "after": [[leads[symbol] for symbol in machine.symbols] for leads in machine.after],
+        "answers": [task.vocab[answer] for answer in machine.answer],
+    }
+
+
+def _doc(cls: type) -> str:
+    """All that the module of a class says of it."""
+    return inspect.cleandoc(inspect.getmodule(cls).__doc__ or cls.__doc__ or "")
 
 
 def about(cls: type) -> str:

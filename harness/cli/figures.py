@@ -17,6 +17,14 @@ class FiguresOptions:
     """The one protocol to draw; empty for all."""
     out: Path | None = None
     """The folder to write to; figures/ of the results."""
+    models: tuple[str, ...] = ()
+    """Draw these models alone, by label, name or pattern: lstm 'xlstm*'."""
+    tasks: tuple[str, ...] = ()
+    """Draw these tasks alone, by label, name or pattern."""
+    bare: bool = False
+    """For a paper: without the title and the caption, which a paper writes itself."""
+    pdf: bool = False
+    """Also as PDF, its text as text."""
 
 
 def figures(words: list[str]) -> int:
@@ -28,6 +36,15 @@ def figures(words: list[str]) -> int:
     from chomsky_ladder.harness.store.record import collect
 
     records = collect(options.results)
-    written = drawing.write(records, folder, protocol=options.protocol or None, curves=curves.collect(options.results))
+    written = drawing.write(
+        records,
+        folder,
+        protocol=options.protocol or None,
+        curves=curves.collect(options.results),
+        models=options.models,
+        tasks=options.tasks,
+        bare=options.bare,
+        kinds=("png", "svg", "pdf") if options.pdf else ("png", "svg"),
+    )
     print(f"{len(written)} files under {folder}")
     return 0

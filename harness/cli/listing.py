@@ -25,8 +25,11 @@ _OTHERS = ("harness/cli/describe.py", "harness/train/build.py")
 
 def listed() -> dict[str, Any]:
     """The listing of this code and these plugins; what a plugin named on the line brought is never kept."""
-    if "chomsky_ladder.harness.config.registry" in sys.modules:
-        return _made()
+    return _made() if "chomsky_ladder.harness.config.registry" in sys.modules else of_these_sources()
+
+
+def of_these_sources() -> dict[str, Any]:
+    """The listing without what a plugin named on the line brought."""
     key = key_of_sources()
     for path in (SHIPPED, _kept_at(key)):
         tree = _opened(path)

@@ -1,5 +1,6 @@
-"""Command lines and the page: what `ladder page` does, and the line with which a reader reproduces a run."""
+"""The page: what `ladder page` does."""
 
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,24 +10,55 @@ from chomsky_ladder.harness.store.places import default_results, hint, refuse_pu
 
 @dataclass
 class PageOptions:
-    """Bring records.csv and curves.csv up to date and write one HTML file of tables, cells and figures."""
+    """Bring records.csv and curves.csv up to date and write one HTML file in which every result can be looked at."""
 
     results: Path = field(default_factory=default_results)
-    """The folder of runs/, records.csv, curves.csv and figures/; `published` for the committed one, with --out."""
+    """The folder of runs/, records.csv and curves.csv, with throughput/ and othello/ if there are; `published` for the
+    committed one, with --out or --serve."""
     out: Path | None = None
-    """The file to write; page.html in the results folder if not given."""
+    """The file to write, something.html, or else a folder, made if need be, that any web host can serve: index.html
+    with the records beside it; page.html in the results folder if not given."""
+    serve: bool = False
+    """Open it on a port of this machine until Ctrl-C; with no --out nothing is left behind."""
+    port: int = 8000
+    """With --serve, the port; 0 for any that is free."""
 
 
 def page(words: list[str]) -> int:
     options = parse(PageOptions, words, prog="ladder page")
     if not options.results.is_dir():
         raise ValueError(f"no such folder of results: {options.results}{hint(options.results)}")
+    if not 0 <= options.port < 65536:
+        raise ValueError(f"--port must lie in 0..65535, not {options.port}")
+    if options.serve and options.out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            return _written(options, Path(folder))
     out = options.out or options.results / "page.html"
     refuse_published(out, otherwise="say where to write with --out FILE")
-    if out.is_dir() or not out.parent.is_dir():
+    if _is_file(out) and (out.is_dir() or not out.parent.is_dir()):
         raise ValueError(f"--out names a file in a folder that is there, not {out}")
-    from chomsky_ladder.harness.page import html as pages  # with pandas
+    if not _is_file(out) and out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file and no folder; a page's name ends in .html")
+    return _written(options, out)
 
-    size = pages.write(options.results, out)
-    print(f"{out}: {size / 1e6:.2f} MB")
+
+def _is_file(out: Path) -> bool:
+    return out.suffix in (".html", ".htm")
+
+
+def _written(options: PageOptions, out: Path) -> int:
+    from chomsky_ladder.harness.cli.listing import of_these_sources
+    from chomsky_ladder.harness.page import site  # with pandas
+
+    listing = of_these_sources()
+    if _is_file(out):
+        size = site.write(options.results, out, listing=listing)
+    else:
+        size = site.write_site(options.results, out, listing=listing)
+    if not options.serve or options.out is not None:
+        print(f"{out}: {size / 1e6:.2f} MB")
+    if options.serve:
+        folder = out.parent if _is_file(out) else out
+        name = out.name if _is_file(out) else ""
+        site.serve(folder, name, port=options.port, tell=lambda line: print(line, flush=True))
     return 0

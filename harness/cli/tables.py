@@ -108,8 +108,8 @@ def _paper(options: TableOptions) -> "Published | None":
 
 def _shown(options: TableOptions, records: "pd.DataFrame", paper: "Published | None") -> int:
     """Print the table that is asked for, or write it to the file that is."""
+    from chomsky_ladder.harness.stats.chosen import beside, chosen
     from chomsky_ladder.harness.tables import write as tables
-    from chomsky_ladder.harness.tables.chosen import beside, chosen
 
     if options.beside:
         records = beside(records, options.beside)

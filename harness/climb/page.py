@@ -59,7 +59,8 @@ def draw(card: Card, records: pd.DataFrame, stem: Path) -> bytes | None:
     """The picture of the model and those beside it, as PNG, SVG and CSV; None where nothing was run."""
     from chomsky_ladder.harness.figures.kinds import climb  # with matplotlib
     from chomsky_ladder.harness.figures.plot import Scene
-    from chomsky_ladder.harness.figures.style import looks, save, style
+    from chomsky_ladder.harness.figures.style import save, style
+    from chomsky_ladder.harness.stats.looks import looks
     from chomsky_ladder.harness.stats.view import cells_of
 
     models = [card.model, *card.beside]

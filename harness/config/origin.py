@@ -43,7 +43,7 @@ class Origin:
 
     def plain(self) -> dict[str, Any]:
         """As a record's provenance holds it, with its distribution and commit where there are such."""
-        found = _distribution(self.called.partition(" ")[0])
+        found = _distribution(self.called.split(maxsplit=1)[0])
         about = {} if found is None else {"distribution": found.metadata["Name"], "version": found.version}
         return {"from": self.called, "sha256": self.digest, **about, **_commit(self.files, found)}
 
@@ -182,7 +182,9 @@ def load_words(
     What was typed into a session is refused, or passed by.
     """
     for name, module, of_class in modules:
-        if is_ours(module) and not is_asked_for(module):
+        if is_asked_for(module):  # ours, so it is wherever this is
+            yield module
+        if is_ours(module):
             continue
         file = getattr(sys.modules.get(module), "__file__", None)
         if file is None and typed == "pass":

@@ -10,23 +10,18 @@ comes with `--plugin`. The numbers are made without matplotlib's help, and nothi
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import remark_of
 from chomsky_ladder.harness.config.rooms import open_room, registered
 from chomsky_ladder.harness.stats.cells import least_and_most, median_of
+from chomsky_ladder.harness.stats.looks import Look
 from chomsky_ladder.harness.stats.view import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-class Look(NamedTuple):
-    color: str
-    marker: str
-    linestyle: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +38,11 @@ class Scene:
         return self.cells[0].stats.protocol
 
     @property
+    def protocol_name(self) -> str:
+        """Without what differs from it."""
+        return self.cells[0].stats.identity.protocol_name
+
+    @property
     def titles(self) -> dict[str, str]:
         """What models are called, by their labels."""
         return {cell.stats.model: cell.stats.title for cell in self.cells}
@@ -50,7 +50,7 @@ class Scene:
     @property
     def remark(self) -> str:
         """What nobody may overlook."""
-        return remark_of(self.cells[0].stats.identity.protocol_name)
+        return remark_of(self.protocol_name)
 
 
 @dataclass(frozen=True, kw_only=True)

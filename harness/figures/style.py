@@ -1,7 +1,7 @@
 """How figures look, and how they become files: colours, names that cannot break a picture, equal bytes every time.
 
-Colours are those of Okabe and Ito, which colour-blind readers tell apart; no two of the first 77 models share colour
-and marker. Text is never read as mathematics. The bytes of a picture are the same for one version of matplotlib.
+The colours of models are in harness/stats/looks.py. Text is never read as mathematics. The bytes of a picture are the
+same for one version of matplotlib.
 """
 
 import io
@@ -24,7 +24,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.typing import ColorType
 
-from chomsky_ladder.harness.figures.plot import Look, Scene
+from chomsky_ladder.harness.figures.plot import Scene
 from chomsky_ladder.harness.stats.view import CLASSES, LEVELS
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
@@ -63,20 +63,18 @@ STYLE = {
     "text.hinting": "no_hinting",  # so that what is measured is what is drawn
     "svg.fonttype": "path",
     "svg.hashsalt": "ladder",
+    "pdf.fonttype": 42,  # text stays text, in TrueType
 }
 
 T = TypeVar("T")
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
-_DASHES = ("-", "--", ":", "-.")
-
-
-def looks(models: Iterable[str]) -> dict[str, Look]:
-    """The same look for a model in every figure of a protocol."""
-    return {
-        model: Look(_COLOURS[i % 7], _MARKERS[i % 11], _DASHES[i // 7 % 4]) for i, model in enumerate(sorted(models))
-    }
+KINDS = ("png", "svg")
+_NO_METADATA: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+_AROUND = "around"
 
 
 def class_look(level: str) -> tuple[str, str, str]:
@@ -138,13 +136,19 @@ def words(fig: Figure, left: float, top: float, text: str, *, size: float = SMAL
     return fig.text(left / whole, 1 - top / tall, text, ha="left", va="top", size=size, color=color, linespacing=1.35)
 
 
+def around(text: Text) -> Text:
+    """Marks what a figure in a paper has in its own caption: left out where a bare one is asked for."""
+    text.set_label(_AROUND)
+    return text
+
+
 def head(fig: Figure, title: str, scene: Scene) -> None:
     """A title over a figure and, under it, the protocol."""
     name = labels([scene.protocol], width=104, lines=2)[scene.protocol]
     remark = f" ({scene.remark})" if scene.remark else ""
     over = 0.14 * name.count("\n")
-    words(fig, 0, -0.5 - over, title + remark, size=LARGE).set_fontweight("bold")
-    words(fig, 0, -0.28 - over, f"Protocol: {name}", color=MUTED)
+    around(words(fig, 0, -0.5 - over, title + remark, size=LARGE)).set_fontweight("bold")
+    around(words(fig, 0, -0.28 - over, f"Protocol: {name}", color=MUTED))
 
 
 def in_rows(things: Sequence[T], most: int) -> list[Sequence[T]]:
@@ -155,7 +159,7 @@ def in_rows(things: Sequence[T], most: int) -> list[Sequence[T]]:
 
 
 def caption(fig: Figure, top: float, text: str) -> None:
-    words(fig, 0, top, textwrap.fill(text, 140), color=MUTED)
+    around(words(fig, 0, top, textwrap.fill(text, 140), color=MUTED))
 
 
 def legend(fig: Figure, top: float, handles: Sequence[Line2D], names: Sequence[str]) -> float:
@@ -204,15 +208,18 @@ def log_axis(ax: Axes, values: Iterable[float], *, which: str) -> None:
     axis.set_major_formatter(FuncFormatter(short))
 
 
-def save(fig: Figure, data: pd.DataFrame, stem: Path) -> list[Path]:
-    """The picture as PNG and SVG, and its data as CSV beside it."""
+def save(
+    fig: Figure, data: pd.DataFrame, stem: Path, *, bare: bool = False, kinds: Sequence[str] = KINDS
+) -> list[Path]:
+    """The picture in each of these kinds, and its data as CSV beside it; a bare one has neither title nor caption."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     files = {"csv": csv_of(data, float_format="%.6g").encode()}
+    for text in fig.texts:
+        text.set_visible(not (bare and text.get_label() == _AROUND))
     box = fig.get_tightbbox().padded(0.08)  # inches
-    for kind, nothing in metadata.items():
+    for kind in kinds:
         content = io.BytesIO()
-        fig.savefig(content, format=kind, metadata=nothing, bbox_inches=box, facecolor="white")
+        fig.savefig(content, format=kind, metadata=_NO_METADATA[kind], bbox_inches=box, facecolor="white")
         files[kind] = content.getvalue()
     for kind, content in files.items():
         write_atomically(stem.with_name(f"{stem.name}.{kind}"), content)

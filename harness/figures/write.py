@@ -5,14 +5,16 @@ is not written, and a line says so.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from chomsky_ladder.harness.figures.names import folder_name
 from chomsky_ladder.harness.figures.plot import Plot, Scene, all_plots
-from chomsky_ladder.harness.figures.style import looks, save, style
+from chomsky_ladder.harness.figures.style import KINDS, save, style
+from chomsky_ladder.harness.stats.chosen import chosen
+from chomsky_ladder.harness.stats.looks import looks
 from chomsky_ladder.harness.stats.view import cells_of
 
 
@@ -26,9 +28,17 @@ def write(
     *,
     protocol: str | None = None,
     curves: pd.DataFrame | None = None,
+    models: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    bare: bool = False,
+    kinds: Sequence[str] = KINDS,
     tell: Callable[[str], None] = say,
 ) -> list[Path]:
-    """Write the figures of one protocol, or of every one of the records, to a folder each; the files written."""
+    """Write the figures of one protocol, or of every one of the records, to a folder each; the files written.
+
+    `models` and `tasks` leave those alone that are named, by label, name or pattern.
+    """
+    records = chosen(records, models=models, tasks=tasks) if models or tasks else records
     found = sorted(records["protocol"].unique())
     if protocol is not None and protocol not in found:
         raise ValueError(f"no records of the protocol {protocol!r}; there are {', '.join(found) or 'none at all'}")
@@ -44,7 +54,9 @@ def write(
                 if data.empty:
                     tell(f"{label}: no figure {plot.name}: {_why_not(plot, scene)}")
                 else:
-                    paths += save(plot.draw(data, scene), data, folder / folder_name(label) / plot.name)
+                    paths += save(
+                        plot.draw(data, scene), data, folder / folder_name(label) / plot.name, bare=bare, kinds=kinds
+                    )
     return paths
 
 

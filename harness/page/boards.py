@@ -1,54 +1,123 @@
-"""The boards on the page: for each Othello study its table with floors and verdicts, and what its models believe.
+"""Othello for the page's script: of each study its table, its verdicts, and the numbers behind its pictures.
 
-    othello/tables/<study>.html               the table, written by harness/inside/table.py
-    othello/figures/<study>/pictures.json     the pictures in the order in which one looks at them, with their titles
+    othello/tables/<study>.md                 the table, written by harness/inside/table.py
+    othello/figures/<study>/pictures.json     the pictures, beside each of which lie its numbers
+    othello/figures/<study>/*.csv             those: accuracy and error by layer, games, edits
 
-Both are as the study left them: the page measures nothing and draws nothing.
+The page measures nothing: it draws boards from what the study left. A board is a word of a letter a square.
 """
 
-from html import escape
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from chomsky_ladder.harness.figures.names import PICTURES
-from chomsky_ladder.harness.page.pictures import Album
+from chomsky_ladder.harness.page.columns import table
 from chomsky_ladder.harness.store.files import read_json
 
-_ROOM = 2_600_000  # bytes of pictures, all studies together, as they are embedded
-_LAST = ("flip", "erase", "game_every_ply")  # have what room the others leave, in this order
+STONES = {"empty": ".", "black": "b", "white": "w"}
+_EDITS = ("flip", "erase")
+_LAYERS = {
+    "accuracy_by_layer": ("model", "view", "source", "probe", "layer", "chosen", "cell", "board"),
+    "error_by_layer": ("model", "edit", "kind", "layer", "chosen", "mean", "se"),
+}
 
 
-def studies(folder: Path) -> list[str]:
-    """The names of those under results/othello that have drawn something; a smoke run shows only that it runs."""
-    found = (path.parent.name for path in folder.glob(f"figures/*/{PICTURES}"))
-    return sorted(name for name in found if name != "smoke")
+def studies(folder: Path) -> list[dict[str, Any]]:
+    """Those under results/othello that have drawn something; a smoke run shows only that it runs."""
+    found = sorted(path.parent.name for path in folder.glob(f"figures/*/{PICTURES}"))
+    return [_study(folder, name) for name in found if name != "smoke"]
 
 
-def sections(folder: Path) -> list[str]:
-    """One of the page for each study."""
-    album = Album(_ROOM)
-    return [_section(folder, study, album) for study in studies(folder)]
+def _study(folder: Path, name: str) -> dict[str, Any]:
+    drawn = folder / "figures" / name
+    layers = {kind: _layers(drawn / f"{kind}.csv", columns) for kind, columns in _LAYERS.items()}
+    titles = {each["picture"]: each["title"] for each in read_json(drawn / PICTURES)}
+    games = [_game(_read(path), titles[picture]) for picture, path in _of(drawn, titles, "game_every_ply")]
+    edits = [_edit(_read(path), kind, titles[name]) for kind in _EDITS for name, path in _of(drawn, titles, kind)]
+    return {"name": name, **_table(folder / "tables", name), "layers": layers, "games": games, "edits": edits}
 
 
-def _section(folder: Path, study: str, album: Album) -> str:
-    drawn = folder / "figures" / study
-    pictures = [(drawn / each["picture"], each["title"]) for each in read_json(drawn / PICTURES)]
-    shown = {stem: album.image(stem, f"{title}; Othello, {study}") for stem, title in sorted(pictures, key=_turn)}
-    figures = "".join(f"<figure>{shown[stem]}</figure>\n" for stem, _ in pictures if shown[stem])
-    left = [f"{stem.relative_to(drawn)}.png" for stem, _ in pictures if shown[stem] is None]
-    more = escape(f"Too large for this page, in othello/figures/{study}: {', '.join(left)}.")
-    note = f'<p class="settings">{more}</p>' if left else ""
-    table = folder / "tables" / f"{study}.html"
-    name = escape(study)
-    return (
-        f'<section class="block" id="othello-{name}" aria-labelledby="othello-title-{name}">'
-        f'<h2 id="othello-title-{name}">Othello, the board in the head: <bdi>{name}</bdi></h2>'
-        "<p>Models that have seen nothing but moves. A probe reads the board out of their stream; an edit writes a"
-        " different one into it, and the moves that follow are held to the rules.</p>\n"
-        f"{table.read_text('utf-8') if table.exists() else ''}\n"
-        f'<div class="figures boards">{figures}</div>{note}</section>'
-    )
+def _of(drawn: Path, titles: dict[str, str], kind: str) -> list[tuple[str, Path]]:
+    """The pictures of a kind that have their numbers beside them."""
+    paths = ((picture, drawn / f"{picture}.csv") for picture in titles if picture.rpartition("/")[2] == kind)
+    return [(picture, path) for picture, path in paths if path.exists()]
 
 
-def _turn(picture: tuple[Path, str]) -> int:
-    name = picture[0].name
-    return 1 + _LAST.index(name) if name in _LAST else 0
+def _read(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, dtype={"true": str, "probed": str}, keep_default_na=False)
+
+
+def _layers(path: Path, columns: tuple[str, ...]) -> dict[str, Any]:
+    found = pd.read_csv(path, keep_default_na=False, na_values={"layer": ""}) if path.exists() else pd.DataFrame()
+    rows = found.astype(object).where(found.notna() & (found != ""), None).to_dict("records")
+    return table(rows, columns)
+
+
+def _table(folder: Path, name: str) -> dict[str, Any]:
+    """Heads, lines and verdicts as the study wrote them."""
+    said = folder / f"{name}.md"
+    lines = said.read_text("utf-8").splitlines() if said.exists() else []
+    rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    words = [line for line in lines if line and not line.startswith("|")]
+    verdicts = "\n".join(words).replace("\n  ", "; ").splitlines()
+    kept = [row for row in rows if set("".join(row)) - set("- :")]
+    return {"table": kept, "verdicts": verdicts}
+
+
+def _game(rows: pd.DataFrame, title: str) -> dict[str, Any]:
+    """A board a ply: the true one, the probed one, how sure the probe is, the model's next moves."""
+    plies = []
+    for ply, own in rows.groupby("ply", sort=True):
+        first = own.iloc[0]
+        plies.append(
+            {
+                "ply": int(str(ply)),
+                "move": first["move"],
+                "player": first["player"],
+                "mover": first["mover"],
+                "true": _stones(own["true"]),
+                "probed": _stones(own["probed"]),
+                "sure": _hundredths(own["confidence"]),
+                "next": _hundredths(own["probability"]),
+                "legal": _flags(own["legal"]),
+            }
+        )
+    first = rows.iloc[0]
+    about = {"title": title, "model": title.partition(":")[0], "run_id": first["run_id"]}
+    return {**about, "layer": int(first["layer"]), "probe": first["probe"], "plies": plies}
+
+
+def _edit(rows: pd.DataFrame, kind: str, title: str) -> dict[str, Any]:
+    """Boards before and after, with what the model expects next."""
+    cases = []
+    for _, own in rows.groupby("case", sort=True):
+        first = own.iloc[0]
+        cases.append(
+            {
+                **{name: first[name] for name in ("mover", "edited", "from", "to")},
+                "ply": int(first["ply"]),
+                "before": _stones(own["board_before"]),
+                "after": _stones(own["board_after"]),
+                "next_before": _hundredths(own["probability_before"]),
+                "next_after": _hundredths(own["probability_after"]),
+                "legal_before": _flags(own["legal_before"]),
+                "legal_after": _flags(own["legal_after"]),
+            }
+        )
+    first = rows.iloc[0]
+    model = title.partition(":")[0]
+    return {"title": title, "model": model, "kind": kind, "run_id": first["run_id"], "cases": cases}
+
+
+def _stones(values: pd.Series) -> str:
+    return "".join(STONES.get(value, "?") for value in values)
+
+
+def _hundredths(values: pd.Series) -> list[int]:
+    return [round(100 * float(value)) for value in values]
+
+
+def _flags(values: pd.Series) -> str:
+    return "".join("1" if value in (True, "True") else "0" for value in values)

@@ -76,7 +76,7 @@ class CellStats:
 
     @property
     def title(self) -> str:
-        """What the model is called; its label where that holds a setting of the protocol (harness/tables/chosen.py)."""
+        """What the model is called; its label where that holds a setting of the protocol (harness/stats/chosen.py)."""
         return title_of(self.identity) if self.identity.model == self.model else self.model
 
     @property

@@ -156,6 +156,13 @@ def has_solved(row: Row) -> bool:
     return bool(row["test" if is_raw else "test_scaled"] >= (protocol.solved if protocol else SOLVED))
 
 
+def solved_text(protocol: str) -> str:
+    """From where on a run has the task by what its protocol calls solved: `scaled accuracy of 0.9 or more`."""
+    known = PROTOCOLS.get(protocol)
+    measure, least = (known.measure, known.solved) if known else ("scaled", SOLVED)
+    return f"{measure} accuracy of {least:g} or more"
+
+
 def best_rate(cell: Iterable[Row], column: str) -> float | None:
     """Of the rates at which a seed finished, the one with the highest mean; a seed that did not finish counts zero.
 

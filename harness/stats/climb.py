@@ -20,6 +20,7 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol, Rung
 from chomsky_ladder.harness.config.theory import Verdict, verdict
 from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.view import Cell, cells_of
+from chomsky_ladder.harness.store.labels import Identity
 
 Meeting = Literal["can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open"]
 MEETINGS: tuple[Meeting, ...] = ("can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open")
@@ -111,6 +112,11 @@ class Climb:
     @property
     def title(self) -> str:
         return next((step.cell.stats.title for step in self.steps if step.cell), self.model)
+
+    @property
+    def identity(self) -> Identity | None:
+        """Of one of its cells; None: it has none."""
+        return next((step.cell.stats.identity for step in self.steps if step.cell), None)
 
     @property
     def transition(self) -> str:

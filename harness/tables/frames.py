@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from chomsky_ladder.harness.stats.chosen import chosen
 from chomsky_ladder.harness.store.places import PUBLISHED, default_results, published_results
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.tables import write
-from chomsky_ladder.harness.tables.chosen import chosen
 
 
 def records(results: Path | str | None = None) -> pd.DataFrame:

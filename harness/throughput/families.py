@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from chomsky_ladder.harness.config.registry import all_models
-from chomsky_ladder.harness.figures.style import FAINT, SMALL, WIDTH, Look, at, in_rows, key, labels, looks, words
+from chomsky_ladder.harness.figures.style import FAINT, SMALL, WIDTH, at, in_rows, key, labels, words
+from chomsky_ladder.harness.stats.looks import Look, looks
 
 MANY = 9  # models from which on a figure has panels
 

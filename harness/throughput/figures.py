@@ -22,18 +22,17 @@ from chomsky_ladder.harness.figures.style import (
     LARGE,
     MUTED,
     WIDTH,
-    Look,
     at,
     caption,
     labels,
     legend,
     log_axis,
-    looks,
     save,
     style,
     words,
 )
 from chomsky_ladder.harness.stats import view
+from chomsky_ladder.harness.stats.looks import Look, looks
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.throughput.bench import Row
 from chomsky_ladder.harness.throughput.families import MANY, Draw, panels

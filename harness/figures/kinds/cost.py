@@ -10,9 +10,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
-from chomsky_ladder.harness.figures.style import FAINT, INK, WIDTH, Look, at, caption, head, labels, legend, log_axis
+from chomsky_ladder.harness.figures.style import FAINT, INK, WIDTH, at, caption, head, labels, legend, log_axis
 from chomsky_ladder.harness.stats.aggregates import aggregate, given_away, suites
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
+from chomsky_ladder.harness.stats.looks import Look
 from chomsky_ladder.harness.stats.view import Cell, common_tasks
 
 COSTS = ("parameters", "state_bytes", "train_seconds")

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from chomsky_ladder.harness.figures.plot import Plot, Scene, one_a_task, register, rows_of, spread
 from chomsky_ladder.harness.figures.style import MUTED, SMALL, WIDTH, at, caption, class_look, head, in_rows, labels, on
-from chomsky_ladder.harness.stats.cells import SOLVED
+from chomsky_ladder.harness.stats.cells import solved_text
 from chomsky_ladder.harness.stats.view import (
     FLOORS,
     rank,
@@ -82,7 +82,8 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
         fig,
         step * len(parts),
         "Scaled test accuracy (0 is chance, 1 perfect) at the last step: the median over seeds, and how many of the "
-        f"runs at the learning rate chosen on validation reached {SOLVED:g}. A dash: not measured.{unfinished}{is_raw} "
+        f"runs at the learning rate chosen on validation have {solved_text(scene.protocol_name)}. A dash: not "
+        f"measured.{unfinished}{is_raw} "
         "Floors need no computation: always the commonest answer; the best guess from length and position.",
     )
     return fig

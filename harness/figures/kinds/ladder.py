@@ -25,7 +25,7 @@ from chomsky_ladder.harness.figures.style import (
     on,
 )
 from chomsky_ladder.harness.stats.aggregates import given_away
-from chomsky_ladder.harness.stats.cells import SOLVED
+from chomsky_ladder.harness.stats.cells import solved_text
 from chomsky_ladder.harness.stats.view import CLASSES, common_tasks, tested_lengths
 
 _ROW = 14  # ladders side by side
@@ -121,7 +121,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     caption(
         fig,
         step * len(parts),
-        f"A task is held if scaled accuracy at {lengths}, at the last step, is at least {SOLVED:g} in most runs. A "
+        f"A task is held if most runs have {solved_text(scene.protocol_name)} at {lengths}, at the last step. A "
         "class is held (filled rung) if all of its tasks are that every model shown has run; the numbers are tasks "
         "held / run. A flag stands on the highest held class with no missed class (empty rung) below it. A dotted rung "
         "was not measured: unknown, not missed. Tasks that a guess from length and position solves, or that have no "

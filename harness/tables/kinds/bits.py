@@ -9,7 +9,7 @@ rounded run of it was tried.
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import warning_of
-from chomsky_ladder.harness.stats.cells import SOLVED, cells
+from chomsky_ladder.harness.stats.cells import cells, solved_text
 from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
@@ -53,7 +53,8 @@ def _sheet(found: pd.DataFrame) -> Sheet:
         lines.append(Line(shown[str(model)], tuple(entries.get(bits, DASH) for bits in BITS)))
     lead = (
         "Scaled test accuracy of models trained and scored with weight matrices of so many bits: median over seeds, "
-        f"[lowest, highest] where they differ, and k/n, how many of the n runs at that rate reached {SOLVED:g}."
+        "[lowest, highest] where they differ, and k/n, how many of the n runs at that rate have "
+        f"{solved_text(found['protocol_name'].iloc[0])}."
     )
     warning = warning_of(found["protocol_name"].iloc[0])
     columns = tuple(Column(f"{bits} bits" if bits else "not rounded") for bits in BITS)

@@ -243,7 +243,7 @@ def test_a_kernel_that_there_is_not_gets_a_hint() -> None:
         ("backend", None),
         ("checkpoint_every", "1000"),
         ("log_every", 10.0),
-        ("results", "results"),
+        ("results", 3),
     ],
 )
 def test_an_execution_of_a_wrong_type_is_refused(name: str, value: Any) -> None:

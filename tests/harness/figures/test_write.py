@@ -16,9 +16,11 @@ from matplotlib.image import imread
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.figures.kinds.cost import cost
 from chomsky_ladder.harness.figures.names import folder_name
-from chomsky_ladder.harness.figures.style import labels, looks
+from chomsky_ladder.harness.figures.style import labels
 from chomsky_ladder.harness.figures.write import write
+from chomsky_ladder.harness.stats.looks import looks
 from chomsky_ladder.harness.stats.view import cells_of
+from chomsky_ladder.harness.store.harmless import cell_of
 from support.faults import Child
 from support.records_by_hand import frame, record
 from support.scenes import heat_map, ladder, learning, lengths
@@ -131,7 +133,7 @@ write(records, Path(), curves=curves)
         assert (tmp_path / "xlstm" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def csv_alone(fig: object, data: pd.DataFrame, stem: Path) -> list[Path]:
+def csv_alone(fig: object, data: pd.DataFrame, stem: Path, **how: object) -> list[Path]:
     stem.parent.mkdir(parents=True, exist_ok=True)
     data.to_csv(stem.with_suffix(".csv"), index=False)
     return [stem.with_suffix(".csv")]
@@ -226,7 +228,8 @@ def test_no_name_breaks_a_picture(tmp_path: Path) -> None:
         elif path.suffix == ".svg":
             ElementTree.parse(path)
         else:
-            assert set(pd.read_csv(path, keep_default_na=False)["model"]) - {""} == set(HOSTILE)
+            models = pd.read_csv(path, keep_default_na=False)["model"].map(cell_of)
+            assert set(models) - {""} == set(HOSTILE)
 
 
 def test_labels_fit_and_differ() -> None:

@@ -1,49 +1,39 @@
-"""What the page shows of Othello: the study's table and pictures as they were left, escaped, while there is room."""
+"""What the page holds of Othello and of costs: the studies' numbers as they were left, escaped, and nothing else."""
 
-import json
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-from chomsky_ladder.harness.figures.names import PICTURES
-from chomsky_ladder.harness.page import boards as page_boards
 from chomsky_ladder.harness.page.html import page
+from support.page_studies import HOSTILE, othello, throughput
+from support.pages import Page, unpacked
 from support.records_by_hand import frame, record
 
-HOSTILE = "<script>alert(1)</script>"
+
+def test_a_study_has_its_table_its_boards_and_its_layers(tmp_path: Path) -> None:
+    text = page(frame(record()), othello=othello(tmp_path, "cpu"))
+    assert HOSTILE not in text
+    (found,) = Page(text).data["othello"]
+    assert found["table"] == [["", "floor", "lstm"], ["top-1", "0.1", "0.2"]]
+    assert found["verdicts"] == [f"lstm: {HOSTILE}; yes"]
+    (game,), (edit,) = found["games"], found["edits"]
+    first = game["plies"][0]
+    assert (first["true"], first["probed"], first["legal"]) == ("bw..", "bb.w", "1111")
+    assert first["sure"] == [99] * 4 and first["next"] == [25] * 4 and game["model"] == f"lstm {HOSTILE}"
+    assert edit["cases"][0]["before"] == "bw.." and edit["cases"][0]["after"] == "bb.w"
+    layers: dict[str, Any] = found["layers"]["error_by_layer"]
+    assert layers["kind"] == ["null"] and layers["layer"] == [None] and layers["mean"] == [3.5]
 
 
-def study(folder: Path, name: str, pictures: dict[str, int]) -> None:
-    """One whose pictures have so many bytes; their titles are hostile."""
-    drawn = folder / "figures" / name
-    for picture, size in pictures.items():
-        (drawn / picture).parent.mkdir(parents=True, exist_ok=True)
-        (drawn / f"{picture}.svg").write_bytes(bytes(size))
-    listed = [{"title": f"{picture} {HOSTILE}", "picture": picture} for picture in pictures]
-    (drawn / PICTURES).write_text(json.dumps(listed))
-    (folder / "tables").mkdir(exist_ok=True)
-    (folder / "tables" / f"{name}.html").write_text(f'<table class="plain boards"><tr><td>{name}</td></tr></table>')
+def test_a_smoke_run_is_no_result_and_without_a_study_there_is_nothing(tmp_path: Path) -> None:
+    assert Page(page(frame(record()), othello=othello(tmp_path, "smoke"))).data["othello"] == []
+    assert page(frame(record()), othello=tmp_path / "none") == page(frame(record()))
 
 
-def test_a_study_has_its_table_and_its_pictures_in_order(tmp_path: Path) -> None:
-    study(tmp_path, "cpu", {"accuracy_by_layer": 10, "lstm/game": 20, "lstm/flip": 30})
-    study(tmp_path, "smoke", {"accuracy_by_layer": 10})
-    text = page(frame(record()), boards=tmp_path)
-    assert text.index("<td>cpu</td>") < text.index("accuracy_by_layer") < text.index("lstm/game") < text.index("flip")
-    assert text.count('loading="lazy"') == 3 and "<td>smoke</td>" not in text  # a smoke run is no result
-    assert '<li><a href="#othello-cpu">Othello, cpu</a></li>' in text
-    assert HOSTILE not in text and "&lt;script&gt;alert(1)" in text
-
-
-def test_every_ply_has_the_room_that_the_others_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_boards, "_ROOM", 400)
-    study(tmp_path, "cpu", {"lstm/game_every_ply": 120, "lstm/game": 90, "gru/game": 120})
-    (text,) = page_boards.sections(tmp_path)
-    assert text.count("<img") == 2
-    assert text.count("<figure>") == 2
-    assert '<p class="settings">Too large for this page, in othello/figures/cpu: lstm/game_every_ply.png.</p>' in text
-
-
-def test_without_a_study_there_is_nothing(tmp_path: Path) -> None:
-    assert page_boards.sections(tmp_path) == []
-    assert page(frame(record()), boards=tmp_path) == page(frame(record()))
+def test_costs_are_those_of_the_path_that_a_user_gets(tmp_path: Path) -> None:
+    text = page(frame(record()), throughput=throughput(tmp_path))
+    assert HOSTILE not in text
+    (machine,) = Page(text).data["throughput"]
+    columns = {name: unpacked(column) for name, column in machine["columns"].items()}
+    assert set(columns["model"]) == {"lstm", "mamba"} and set(columns["what"]) == {"train", "prefill", "decode"}
+    assert columns["tokens_per_s"][0] == 80256 and len(columns["tokens_per_s"]) == 24
+    assert machine["grid"]["parameters"] == 100_000 and machine["commit"] == "c"

@@ -1,320 +1,234 @@
-"""The page in a real Chromium, driven over WebDriver's HTTP protocol with the standard library alone."""
+"""The frame of the page in a browser: addresses, the panel, what is taken away, widths, themes, no script."""
 
-import base64
 import json
-import shutil
-import subprocess
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
 
-from chomsky_ladder.harness.page.html import page
-from support.records_by_hand import frame, record
+from support.browser import EXTENT, Browser
+from support.pages import IMAGE, LEVELS, QUOTES, SCRIPT
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--force-prefers-reduced-motion"),
-)
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Chromium and its driver")
-
-IMAGE, SCRIPT, QUOTES = "<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "\"'&lt;b{{data}}"
-HOSTILE = (IMAGE, SCRIPT, QUOTES, "<!--<script>", "javascript:alert(3)", "long_" * 30, "\u202egnp")
-LEVELS = {IMAGE: "regular", "majority": "counter", "bucket_sort": "context_sensitive", "set": "context_sensitive"}
-EXTENT = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+At = Callable[[str], Browser]
+VIEWS = ("ladder", "matrix", "lengths", "cost", "tasks", "models", "othello", "add", "about")
+TITLE = "return document.getElementById('title').textContent"
+HASH = "return decodeURIComponent(location.hash)"
+OPEN = "return document.getElementById('panel').open"
+KEPT = "const make = URL.createObjectURL; URL.createObjectURL = (blob) => { window.kept = blob; return make(blob); };"
 
 
-class Browser:
-    """A session of chromedriver: what the tests ask of it and no more."""
-
-    def __init__(self, port: int, downloads: Path, profile: Path) -> None:
-        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
-        self._root = f"http://127.0.0.1:{port}"
-        options = {
-            "binary": CHROMIUM,
-            "args": [*FLAGS, f"--user-data-dir={profile}"],
-            "prefs": {"download.default_directory": str(downloads)},
-        }
-        asked = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-        answer = self._call("POST", "/session", {"capabilities": {"alwaysMatch": asked}})
-        self._root += f"/session/{answer['sessionId']}"
-
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        content = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self._root + path, content, {"Content-Type": "application/json"}, method=method
-        )
-        try:
-            with self._open(request, timeout=60) as answer:
-                return json.load(answer)["value"]
-        except urllib.error.HTTPError as error:
-            with error:
-                raise AssertionError(error.read().decode()) from None
-
-    def devtools(self, command: str, **parameters: Any) -> Any:
-        return self._call("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
-
-    def sized(self, width: int, height: int = 900) -> None:
-        """A viewport of exactly so many pixels, which a window of Chromium need not have."""
-        self.devtools(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
-
-    def go(self, path: Path) -> None:
-        self._call("POST", "/url", {"url": path.as_uri()})
-
-    def js(self, script: str, *arguments: Any) -> Any:
-        return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
-
-    def click(self, selector: str, place: int = 0) -> None:
-        """As a person does: it must be in sight and not covered."""
-        self._call("POST", f"/element/{self._element(selector, place)}/click", {})
-
-    def press(self, keys: str, selector: str) -> None:
-        self._call("POST", f"/element/{self._element(selector, 0)}/value", {"text": keys})
-
-    def _element(self, selector: str, place: int) -> str:
-        found = self._call("POST", "/elements", {"using": "css selector", "value": selector})
-        return next(iter(found[place].values()))
-
-    def complaints(self) -> list[str]:
-        """What the console has said since it was last asked."""
-        return [line["message"] for line in self._call("POST", "/se/log", {"type": "browser"})]
-
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self._call("GET", "/screenshot")))
-
-    def quit(self) -> None:
-        self._call("DELETE", "")
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_a_tab_with_a_title_and_something_in_it(at: At, view: str) -> None:
+    browser = at("")
+    browser.click(f"#tabs a[href='#{view}']")
+    assert browser.js("return location.hash") == f"#{view}"
+    assert browser.js("return document.querySelector('#tabs [aria-current]').textContent")
+    assert browser.js(f"return document.querySelector('#tabs a[href=\"#{view}\"]').ariaCurrent") == "page"
+    assert browser.js(TITLE) in browser.js("return document.title")
+    assert len(browser.js("return document.getElementById('body').innerText")) > 100
+    unnamed = "return [...document.querySelectorAll('button, a, input, select')].filter((one) => !"
+    unnamed += "(one.textContent.trim() || one.ariaLabel || one.labels?.length)).map((one) => one.outerHTML)"
+    assert browser.js(unnamed) == []
 
 
-@contextmanager
-def opened(folder: Path) -> Iterator[Browser]:
-    assert DRIVER
-    log = folder / "driver.log"
-    with log.open("w") as out:
-        driver = subprocess.Popen([DRIVER, "--port=0"], stdout=out, stderr=out)
-        try:
-            port = _port(log)
-            browser = Browser(port, folder, folder / "profile")
-            try:
-                yield browser
-            finally:
-                browser.quit()
-        finally:
-            driver.terminate()
-            driver.wait()
+def test_an_address_is_a_permalink_and_back_goes_back(at: At) -> None:
+    browser = at("#matrix?protocol=xlstm&q=lstm&cell=xlstm|majority|lstm")
+    assert browser.js(OPEN) and "LSTM on majority" in browser.js("return document.getElementById('panel').innerText")
+    browser.press("\ue00c", "#close")  # Escape
+    assert not browser.js(OPEN) and "cell=" not in browser.js(HASH) and "q=lstm" in browser.js(HASH)
+    browser.click("#tabs a[href='#cost']")
+    browser.back()
+    assert browser.js("return document.getElementById('c-q').value") == "lstm"
+    browser.js("location.hash = '#nowhere?x=1'")
+    assert browser.js(TITLE).startswith("How far up")
 
 
-def _port(log: Path) -> int:
-    for _ in range(200):
-        words = log.read_text().split("started successfully on port ")
-        if len(words) > 1 and "." in words[1]:
-            return int(words[1].split(".")[0])
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
-
-
-def runs() -> pd.DataFrame:
-    """Models and tasks with hostile names, a run that failed, cells nobody measured, and a table of many columns."""
-    bins = '{"40..64":0.9,"65..96":0.7,"97..128":0.55}'
-    rows = [
-        record(
-            task=task,
-            level=level,
-            model=model,
-            seed=seed,
-            test_scaled=score + seed / 100,
-            test_bins=bins,
-            content_free_bins=bins.replace("0.9", "0.6"),
-            extrapolation='{"512":0.6}',
-            commit="c0ffee",
-            device=SCRIPT,
-            torch="2.13.0",
-        )
-        for task, level in LEVELS.items()
-        for model, score in (("a_lstm", 0.5), ("b_mamba", 0.1), (SCRIPT, 0.9))
-        for seed in (0, 1)
-        if (task, model) != ("majority", SCRIPT)
-    ]
-    rows.append(record(task="bucket_sort", level="context_sensitive", model=QUOTES, status="failed", error=IMAGE))
-    rows += [record(protocol="quick (train.steps=9)", model=name, lr=1e-2) for name in HOSTILE]
-    rows += [record(protocol="slice", task=f"quite_a_long_task_{i}", model=f"model_{i}") for i in range(20)]
-    return frame(*rows)
-
-
-def curves(records: pd.DataFrame) -> pd.DataFrame:
-    rows = [(run, step, 2 / step, step / 200) for run in records["run_id"] for step in (20, 40, 100)]
-    return pd.DataFrame(rows, columns=["run_id", "step", "loss", "validation"])
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with opened(tmp_path_factory.mktemp("browser")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "page.html"
-    records = runs()
-    path.write_text(page(records, curves=curves(records)))
-    return path
-
-
-@pytest.fixture
-def opened_page(browser: Browser, file: Path) -> Iterator[Browser]:
-    """The page afresh at 1440 pixels; afterwards, that it said nothing to the console."""
-    browser.sized(1440)
-    browser.go(file)
-    yield browser
-    assert browser.complaints() == []
-    assert browser.js("return document.images.length + document.scripts.length") == 2  # data and ours
-
-
-def models(browser: Browser, table: int = 2) -> list[str]:
-    """The names of the rows in sight, from the top."""
-    script = "return [...document.querySelectorAll('table.grid')[arguments[0]].tBodies[0].rows]"
-    return browser.js(f"{script}.filter((row) => row.offsetParent).map((row) => row.cells[0].textContent)", table)
-
-
-def heads(browser: Browser, table: int = 2) -> list[str]:
-    script = "return [...document.querySelectorAll('table.grid')[arguments[0]].tHead.rows[arguments[1]].cells]"
-    script += ".filter((cell) => cell.offsetParent).map((cell) => `${cell.textContent} ${cell.colSpan}`)"
-    return [head for row in (0, 1) for head in browser.js(script, table, row)]
-
-
-def test_sorting(opened_page: Browser) -> None:
-    column = "#protocol-2 th[data-column='0'] button"
-    sorts = "return [...document.querySelectorAll('#protocol-2 [aria-sort]')].map((head) => head.ariaSort)"
-    by_name = models(opened_page)
-    assert by_name == sorted([QUOTES, SCRIPT, "a_lstm", "b_mamba"])
-    opened_page.click(column)
-    assert models(opened_page) == [SCRIPT, "a_lstm", "b_mamba", QUOTES]
-    assert opened_page.js(sorts) == ["none", "descending", "none", "none", "none"]
-    opened_page.press("\ue007", column)  # Enter
-    assert models(opened_page) == ["b_mamba", "a_lstm", SCRIPT, QUOTES]  # what was not measured stays last
-    assert opened_page.js(sorts) == ["none", "ascending", "none", "none", "none"]
-    opened_page.click("#protocol-2 th.corner button")
-    assert models(opened_page) == by_name and opened_page.js(sorts)[0] == "ascending"
-    opened_page.click("#protocol-2 th.corner button")
-    assert models(opened_page) == by_name[::-1]
-    floors = "return document.querySelectorAll('#protocol-2 tbody')[1].textContent"
-    assert "content free" in opened_page.js(floors)
-
-
-def test_filtering(opened_page: Browser) -> None:
-    bands, tasks = ["Model 1", "regular 1", "counter 1", "context-sensitive 2"], [f"{task} 1" for task in LEVELS]
-    whole = bands + tasks
-    assert heads(opened_page) == whole
-    opened_page.press("LSTM mamba", "#models")
-    assert models(opened_page) == ["a_lstm", "b_mamba"] and models(opened_page, table=0) == []
-    opened_page.press("sort maj", "#tasks")
-    assert heads(opened_page) == ["Model 1", "counter 1", "context-sensitive 1", *tasks[1:3]]
-    opened_page.click("#filters input[value='counter']")
-    assert heads(opened_page) == ["Model 1", "context-sensitive 1", tasks[2]]
-    shown = "return document.getElementById('shown').textContent"
-    assert opened_page.js(shown) == "2 of 31 rows, 1 of 25 columns"
-    said = "return [...document.querySelectorAll('.nothing')].map((one) => one.offsetParent !== null)"
-    assert opened_page.js(said) == [True, True, False]
-    opened_page.press("\ue003" * 10, "#models")  # Backspace
-    opened_page.press("\ue003" * 8, "#tasks")
-    opened_page.click("#filters input[value='counter']")
-    assert heads(opened_page) == whole and len(models(opened_page)) == 4 and opened_page.js(shown) == ""
-
-
-def test_a_cell_opens_and_closes(opened_page: Browser) -> None:
-    cells = "#protocol-2 button.cell"
-    is_open = "return document.getElementById('panel').open"
+def test_a_cell_opens_and_closes(at: At) -> None:
+    browser = at("#matrix?protocol=xlstm")
+    cells = "#body button.cell"
     text = "return document.getElementById('panel').innerText"
-    opened_page.press("\ue007", cells)  # Enter on the first
-    said = opened_page.js(text)
-    assert opened_page.js(is_open) and QUOTES in said
-    assert f"failed: {IMAGE}" in said and "No seed finished" in said
-    opened_page.press("\ue00c", "#close")  # Escape
-    assert not opened_page.js(is_open)
-    assert opened_page.js("return document.activeElement.matches(arguments[0])", cells)  # where one was before
-    place = "return [...document.querySelectorAll(arguments[0])].findIndex((one) => one.textContent.startsWith('0.51'))"
-    opened_page.click(cells, opened_page.js(place, cells))
-    said = opened_page.js(text)
-    for part in (
-        f"a_lstm on {IMAGE}",
-        "0.51 [0.50, 0.51]",
-        "scaled test accuracy: median and range over 2 seeds; solved by 0 of 2",
-        "0.001 (chosen)",
-        "c0ffee",
-        SCRIPT,
-    ):
-        assert part in said
-    quoted = IMAGE.replace("<", "'<", 1) + "'"
-    assert f"ladder run {quoted} a_lstm --protocol xlstm --train.lr 0.001 --seed 1" in said.replace("\n", "")
-    charts = "return [...document.querySelectorAll('#panel svg')].map((one) => one.querySelectorAll('circle').length)"
-    assert opened_page.js(charts) == [2 * 4 + 4, 2, 2]  # each seed's bins and their means; the ends of both curves
-    opened_page.click("#close")
-    assert not opened_page.js(is_open)
-
-
-def test_bins_are_where_their_numbers_say(opened_page: Browser) -> None:
-    """The second seed's four points, at accuracies .9 .7 .55 .6, scaled .8 .4 .1 .2 between the lines of 0 and 1."""
-    cells = "[...document.querySelectorAll('#protocol-2 button.cell')]"
-    opened_page.js(f"{cells}.find((one) => one.textContent.startsWith('0.51')).click()")
-    heights = "return [...document.querySelectorAll('#panel figure')[0].querySelectorAll('circle.mean-dot')]"
-    found = opened_page.js(f"{heights}.map((dot) => Number(dot.getAttribute('cy')))")
-    lines = "return [...document.querySelectorAll('#panel figure')[0].querySelectorAll('text')]"
-    ends = dict(opened_page.js(f"{lines}.map((text) => [text.textContent, Number(text.getAttribute('y')) - 4])"))
-    shares = [(ends["0"] - height) / (ends["0"] - ends["1"]) for height in found]
-    assert shares == pytest.approx([0.8, 0.4, 0.1, 0.2], abs=1e-6)
-    table = opened_page.js(
-        "return [...document.querySelectorAll('#panel details tbody tr')].map((row) => row.textContent)"
+    place = (
+        "return [...document.querySelectorAll(arguments[0])].findIndex((one) => one.textContent.includes(arguments[1]))"
     )
+    browser.click(cells, browser.js(place, cells, "none of 1 finished"))
+    said = browser.js(text)
+    assert QUOTES in said and f"failed: {IMAGE}" in said and "No seed finished" in said
+    browser.press("\ue00c", "#close")
+    assert not browser.js(OPEN)
+    assert "none of 1 finished" in browser.js("return document.activeElement.textContent")  # where one was before
+    browser.click(cells, browser.js(place, cells, "0.51"))
+    said = browser.js(text)
+    for part in (f"LSTM on {IMAGE}", "0.51 [0.50, 0.51]", "0.001 (chosen)", "c0ffee", SCRIPT, "0 of 2 solved it"):
+        assert part in said, part
+    quoted = IMAGE.replace("<", "'<", 1) + "'"
+    assert f"ladder run {quoted} lstm --protocol xlstm --train.lr 0.001 --seed 1" in said.replace("\n", "")
+    charts = (
+        "return [...document.querySelectorAll('#panel svg.chart')].map((one) => one.querySelectorAll('.mark').length)"
+    )
+    assert browser.js(charts) == [4, 2, 2]  # the medians of four lengths; the ends of both curves
+    browser.click("#close")
+    assert not browser.js(OPEN)
+
+
+def test_lengths_are_where_their_numbers_say(at: At) -> None:
+    """Accuracies .9 .7 .55 .6, scaled .8 .4 .1 .2 between the lines of 0 and 1."""
+    browser = at(f"#matrix?protocol=xlstm&cell={'xlstm|majority|lstm'}")
+    dots = "return [...document.querySelectorAll('#panel svg.chart')][0].querySelectorAll('.mark')"
+    found = browser.js(
+        f"{dots.replace('return ', 'const dots = ')}; return [...dots].map((dot) => dot.transform.baseVal[0].matrix.f)"
+    )
+    lines = "return [...document.querySelectorAll('#panel svg.chart')[0].querySelectorAll('text')]"
+    ends = dict(browser.js(f"{lines}.map((text) => [text.textContent, Number(text.getAttribute('y')) - 4])"))
+    shares = [(ends["0"] - height) / (ends["0"] - ends["1"]) for height in found]
+    assert shares == pytest.approx([0.8, 0.4, 0.1, 0.2], abs=1e-3)
+    table = browser.js("return [...document.querySelectorAll('#panel details tbody tr')].map((row) => row.textContent)")
     assert table[0] == "40..640.8000.800  0.8000.200" and len(table) == 4
 
 
+def test_the_panel_of_a_rung_says_what_theory_says(at: At) -> None:
+    browser = at("#ladder?cell=climb-v1|parity|mamba")
+    said = browser.js("return document.getElementById('panel').innerText")
+    assert "“count mod 2” (parity) in 1 of 2 seeds" in said and "Theory: ✗ cannot." in said
+    browser.click("#panel-names a", 1)
+    assert not browser.js(OPEN) and browser.js(TITLE) == "parity"
+
+
+@pytest.mark.parametrize(
+    ("address", "heads", "line"),
+    [
+        ("#ladder?q=mamba", "model,transition,rung", "mamba,diagonal,count mod 2,parity,parity,1,2,cannot,"),
+        (
+            "#matrix?protocol=xlstm&q=lstm",
+            "protocol,task,class",
+            "xlstm,majority,counter,lstm,0.001,0.505,0.5,0.51,0,2",
+        ),
+        ("#lengths?models=lstm&protocol=xlstm", "protocol,task,model,length", "xlstm,majority,lstm,512,0.2,0.2,0.2,2,"),
+        ("#cost", "model,accuracy_of,accuracy,train", "lstm,climb-v1: rungs held,11,80256,"),
+        ("#tasks?q=parity", "task,class,version", "parity,regular,1,"),
+        ("#task?name=parity", "task,protocol,label", "parity,climb-v1,parity,lstm,0.95,0.95,0.95,2,2"),
+        ("#models?q=lstm", "model,title,family", "lstm,LSTM,recurrent,1997,"),
+        ("#model?name=mamba", "model,protocol,task", "mamba,climb-v1,parity,regular,0.001,0.575,0.2,0.95,1,2"),
+        ("#othello", "floor", "top-1,0.1,0.2"),
+        ("#add", "step,command", "climb,ladder climb my_mean"),
+        ("#about", "protocol,task,model,run_id", "xlstm,majority,lstm,xlstm-majority-lstm-0.001-0,0,0.001,done"),
+    ],
+)
+def test_every_view_is_a_table_to_take_away(at: At, address: str, heads: str, line: str) -> None:
+    browser = at(address)
+    browser.js(KEPT)
+    browser.click(".exports button", 1)
+    first, *lines = browser.js("return window.kept.text()").split("\n")
+    assert heads in first and any(line in each for each in lines), lines[:5]
+
+
+def test_what_to_cite_are_this_work_and_the_papers_shown(at: At) -> None:
+    browser = at("#matrix?protocol=xlstm_cpu&paper=xlstm")
+    browser.js(KEPT)
+    browser.click(".exports button", 2)
+    said = browser.js("return window.kept.text()")
+    assert said.startswith("@misc{chomsky_ladder,") and "author = {Beck and others}" in said
+    assert "@misc{lstm," in said and "mamba" not in said and said.count("{") == said.count("}")
+
+
+@pytest.mark.parametrize("address", ["#ladder", "#matrix?protocol=xlstm", "#task?name=parity", "#othello"])
+def test_every_view_is_a_picture_to_take_away(at: At, address: str) -> None:
+    browser = at(address)
+    browser.js(KEPT)
+    browser.click(".exports button", 0)
+    wait = "return new Promise((done) => { const look = () => window.kept ? window.kept.arrayBuffer().then((b) => "
+    wait += "done([...new Uint8Array(b).slice(0, 24)])) : setTimeout(look, 20); look(); })"
+    head = browser.js(wait)
+    assert head[:8] == [0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A]
+    width = int.from_bytes(head[16:20], "big")
+    assert width > 600
+
+
+def test_a_picture_has_the_colours_of_the_theme_and_its_words(at: At) -> None:
+    browser = at("#ladder")
+    made = "return new XMLSerializer().serializeToString(svgOf(document.getElementById('body'), 'A title').svg)"
+    light = browser.js(made)
+    browser.click("#theme")
+    browser.click("#theme")  # dark
+    dark = browser.js(made)
+    browser.click("#theme")
+    for words in ("A title", "Mamba", ">2/2<", "Chomsky Ladder, "):
+        assert words in light and words in dark
+    assert 'fill="rgb(255, 255, 255)"' in light.partition("<text")[0] and 'fill="rgb(20, 22, 26)"' in dark
+
+
+def test_the_address_is_copied_or_said(at: At) -> None:
+    browser = at("#cost")
+    browser.click(".exports button", 3)
+    wait = "return new Promise((done) => setTimeout(() => done(document.getElementById('said').textContent), 100))"
+    assert "ddress" in browser.js(wait)
+
+
 @pytest.mark.parametrize("width", [390, 1440])
-def test_nothing_is_wider_than_the_screen(opened_page: Browser, width: int) -> None:
-    opened_page.sized(width)
-    needed, there = opened_page.js(EXTENT)
+@pytest.mark.parametrize("view", [*VIEWS, "task?name=mqar", "model?name=lstm", "matrix?protocol=quick (train.steps=9)"])
+def test_nothing_is_wider_than_the_screen(at: At, width: int, view: str) -> None:
+    browser = at("")
+    browser.sized(width)
+    browser.js("location.hash = `#${arguments[0]}`", view)
+    needed, there = browser.js(EXTENT)
     assert needed <= there <= width
-    count = opened_page.js("return document.querySelectorAll('button.cell').length")
-    wide = "const panel = document.getElementById('panel'); panel.close(); "
-    wide += (
-        "document.querySelectorAll('button.cell')[arguments[0]].click(); return [panel.scrollWidth, panel.clientWidth]"
-    )
-    for cell in range(count):
-        needed, there = opened_page.js(wide, cell)
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_no_panel_is_wider_than_the_screen(at: At, width: int) -> None:
+    browser = at("")
+    browser.sized(width)
+    wide = "const panel = document.getElementById('panel'); openCell(arguments[0]); const found = [panel.scrollWidth, "
+    wide += "panel.clientWidth]; panel.close(); return found"
+    for cell in range(0, browser.js("return cells.length"), 7):
+        needed, there = browser.js(wide, cell)
         assert needed <= there <= width, cell
-    needed, there = opened_page.js(EXTENT)
-    assert needed <= there
 
 
-def test_the_download_is_the_records(opened_page: Browser, file: Path) -> None:
-    opened_page.js(
-        "const make = URL.createObjectURL; URL.createObjectURL = (blob) => { window.kept = blob; return make(blob); };"
-    )
-    opened_page.click("#download")
-    downloaded = opened_page.js("return window.kept.text()")
-    assert downloaded == runs().sort_values("run_id").to_csv(index=False, lineterminator="\n")
-
-
-def test_the_theme_turns(opened_page: Browser) -> None:
+def test_the_theme_turns(at: At) -> None:
+    browser = at("")
     ground = "return getComputedStyle(document.body).backgroundColor"
     colours = []
     for scheme in ("light", "dark"):
-        opened_page.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        colours.append(opened_page.js(ground))
+        browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        colours.append(browser.js(ground))
     light, dark = colours
-    assert light == "rgb(252, 252, 250)" and dark == "rgb(20, 22, 26)"
+    assert light == "rgb(255, 255, 255)" and dark == "rgb(20, 22, 26)"
     for expected in (light, dark, dark):  # light, dark, and the system's again
-        opened_page.click("#theme")
-        assert opened_page.js(ground) == expected
+        browser.click("#theme")
+        assert browser.js(ground) == expected
+
+
+def test_it_is_walked_with_the_keyboard(at: At) -> None:
+    browser = at("#ladder")
+    browser.press("\ue007", "#skip")  # Enter
+    assert browser.js("return document.activeElement.id") == "main"
+    browser.press("\ue007", "#body button.cell")
+    assert browser.js(OPEN) and browser.js("return document.activeElement.id") == "close"
+    scopes = "return [...document.querySelectorAll('#body th')].filter((one) => !one.scope).length"
+    assert browser.js(scopes) == 0
+    captions = "return [...document.querySelectorAll('#body table')].filter((one) => !one.caption).length"
+    assert browser.js(captions) == 0
+
+
+def test_a_page_of_one_run_and_nothing_else_stands(browser: Browser, tmp_path: Path) -> None:
+    from chomsky_ladder.harness.page.html import page
+    from support.records_by_hand import frame, record
+
+    (tmp_path / "page.html").write_text(page(frame(record())))
+    for view in VIEWS:
+        browser.go(tmp_path / "page.html", f"#{view}")
+        assert browser.js("return document.getElementById('main').innerText.length") > 20
+        for act in range(3):
+            browser.click(".exports button", act)
+    assert browser.complaints() == []
+
+
+def test_it_is_painted_at_once(at: At) -> None:
+    """The numbers of a page are drawn before a reader would wait; a busy machine is given thrice the time."""
+    browser = at("#ladder")
+    script = "return new Promise((done) => new PerformanceObserver((seen) => done(seen.getEntries()[0].startTime))"
+    painted = browser.js(f"{script}.observe({{ type: 'paint', buffered: true }}))")
+    assert 0 < painted < 900
 
 
 def test_without_a_script_the_tables_are_there(browser: Browser, file: Path) -> None:
@@ -324,5 +238,7 @@ def test_without_a_script_the_tables_are_there(browser: Browser, file: Path) -> 
         browser.go(file)
     finally:
         browser.devtools("Emulation.setScriptExecutionDisabled", value=False)
-    assert models(browser) == sorted([QUOTES, SCRIPT, "a_lstm", "b_mamba"])
-    assert browser.js("return document.getElementById('filters').hidden")
+    found = browser.js("return [...document.querySelectorAll('noscript h2')].map((one) => one.textContent)")
+    assert found[0] == "The ladder: climb-v1" and "xlstm" in found
+    heads = browser.js("return [...document.querySelectorAll('noscript table')].map((one) => one.rows[0].innerText)")
+    assert all(name in json.dumps(heads) for name in ("remember", "majority")) and len(LEVELS) == 4

@@ -8,8 +8,8 @@ from chomsky_ladder.harness.climb.text import markdown, terminal
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.figures.kinds.climb import climb as picture
 from chomsky_ladder.harness.figures.plot import Scene
-from chomsky_ladder.harness.figures.style import looks
 from chomsky_ladder.harness.stats.climb import climbs_of, nearest, rung_of
+from chomsky_ladder.harness.stats.looks import looks
 from chomsky_ladder.harness.stats.view import cells_of
 from chomsky_ladder.harness.tables.write import table
 from support.records_by_hand import frame, record

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from chomsky_ladder.harness.config.protocols import identity_of, preset_run
-from chomsky_ladder.harness.figures.names import folder_name
 from chomsky_ladder.harness.page.html import page
 from chomsky_ladder.harness.tables.kinds.bits import is_rounded, unrounded
 from chomsky_ladder.harness.tables.write import table, write_all
+from support.pages import Page
 from support.records_by_hand import frame, record
 
 PLAIN, DENSE = "xlstm", "xlstm (task.supervision=dense)"
@@ -68,20 +68,7 @@ def test_it_is_written_where_something_was_rounded(tmp_path: Path) -> None:
         table(frame(record(protocol=PLAIN)), "bits")
 
 
-def test_the_page_shows_it_where_something_was_rounded() -> None:
-    rows = [record(protocol=PLAIN), record(protocol=PLAIN, model="<b>")]
-    assert 'id="bits"' not in page(frame(*rows))
-    rows += [record(protocol=f"{PLAIN} (train.qat=8)", model=name) for name in ("lstm", "<b>")]
-    shown = page(frame(*rows)).partition('id="bits"')[2].partition("</section>")[0]
-    assert (
-        shown.count("<tr>") == 1 + 2 and "<bdi>&lt;b&gt;</bdi>" in shown and shown.count("<td>0.80 0/1</td>") == 2 * 2
-    )
-
-
-def test_the_page_leaves_the_pictures_of_rounded_protocols_where_they_are(tmp_path: Path) -> None:
+def test_the_page_knows_which_protocols_are_one_but_for_their_bits() -> None:
     rounded = f"{PLAIN} (train.qat=8)"
-    for protocol in (PLAIN, rounded):
-        (tmp_path / folder_name(protocol)).mkdir()
-        (tmp_path / folder_name(protocol) / "heat_map.png").write_bytes(b"a picture")
-    text = page(frame(record(protocol=PLAIN), record(protocol=rounded)), figures=tmp_path)
-    assert text.count("<img ") == 1 and f'; {PLAIN}"' in text and f'; {rounded}"' not in text
+    data = Page(page(frame(record(protocol=PLAIN), record(protocol=rounded)))).data
+    assert [(own["bits"], own["unrounded"]) for own in data["protocols"]] == [(0, PLAIN), (8, PLAIN)]

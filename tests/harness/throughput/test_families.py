@@ -7,7 +7,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import same_color
 
-from chomsky_ladder.harness.figures.style import FAINT, Look, log_axis, style
+from chomsky_ladder.harness.figures.style import FAINT, log_axis, style
+from chomsky_ladder.harness.stats.looks import Look
 from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.throughput.families import MANY, families, panels
 from chomsky_ladder.harness.throughput.figures import write

@@ -1,0 +1,51 @@
+"use strict";
+// The data, and the columns of the runs. Text of records reaches the page by text nodes alone.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+const views = {}; // a name -> { title, lead, controls, body, sheet, models, papers }
+
+function unpacked(column) {
+  if (Array.isArray(column)) return column;
+  return "all" in column ? Array(column.count).fill(column.all) : column.at.map((place) => column.of[place]);
+}
+
+function rowsOf(columns) {
+  const lists = Object.entries(columns).map(([name, column]) => [name, unpacked(column)]);
+  const count = lists.length ? lists[0][1].length : 0;
+  return Array.from({ length: count }, (_, i) => Object.fromEntries(lists.map(([name, list]) => [name, list[i]])));
+}
+
+const binNames = new Set(["test_bins", "content_free_bins", "extrapolation"]);
+const { lengths: lengthNames, ...runColumns } = data.runs;
+for (const ladder of data.ladders) for (const row of ladder.rows) for (const step of row.steps) step.why = ladder.whys[step.why];
+const runs = rowsOf(runColumns).map((run, number) => {
+  for (const name of binNames) {
+    const [place, ...values] = run[name];
+    run[name] = values.map((value, i) => ({ name: lengthNames[place][i], value, ...ends(lengthNames[place][i]) }));
+  }
+  return { ...run, number };
+});
+
+function ends(bin) {
+  const [low, high] = bin.split("..").map(Number);
+  return { low, high: high ?? low };
+}
+
+const protocols = data.protocols.map((own, number) => ({ ...own, number, place: (model, task) => [own.models.indexOf(model), own.tasks.indexOf(task)] }));
+const cells = data.cells.map((cell, number) => {
+  const own = protocols[cell.protocol];
+  const all = cell.rows.map((i) => runs[i]);
+  const chosen = all.filter((run) => run.lr === cell.lr).sort((a, b) => a.seed - b.seed);
+  const done = chosen.filter((run) => run.status === "done");
+  return { ...cell, number, own, all, chosen, done, modelLabel: own.models[cell.model], taskLabel: own.tasks[cell.task], level: own.levels[cell.task] };
+});
+
+function cellAt(protocol, task, model) {
+  const own = protocols.find((one) => one.label === protocol);
+  if (!own) return null;
+  const [row, column] = own.place(model, task);
+  const number = own.cells[row]?.[column];
+  return number === undefined || number === null ? null : cells[number];
+}
+const addressOf = (cell) => `${cell.own.label}|${cell.taskLabel}|${cell.modelLabel}`;

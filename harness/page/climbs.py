@@ -1,0 +1,58 @@
+"""The ladder for the page's script: every climb of the records, a model a row, a rung a column.
+
+    {"protocol": 0, "where": "225..256", "rungs": [{"name", "asks", "task"}], "rows": [{"model", "steps": [..]}]}
+
+A step names its cell, and the place of what theory says of it among `whys`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from chomsky_ladder.harness.climb.rows import ROWS
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.page.cells import Sheet
+from chomsky_ladder.harness.page.columns import value_of
+from chomsky_ladder.harness.stats.cells import SOLVED
+from chomsky_ladder.harness.stats.climb import Climb, Step, climbs, longest
+
+
+def ladders(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
+    """One for each protocol with rungs; none where the records have none."""
+    found, start = [], 0
+    for number, sheet in enumerate(sheets):
+        rows = climbs(sheet.cells)
+        if rows:
+            protocol = PROTOCOLS[sheet.label]
+            rungs = [{"name": rung.name, "asks": rung.asks, "task": rung.task} for rung in protocol.rungs]
+            about = {"protocol": number, "where": longest(protocol), "holds": SOLVED, "seeds": protocol.seeds}
+            whys: dict[str, int] = {}
+            lines = [_row(row, sheet, start, whys) for row in rows]
+            found.append({**about, "to_come": _to_come(rows), "rungs": rungs, "rows": lines, "whys": list(whys)})
+        start += len(sheet.cells)
+    return found
+
+
+def _row(climb: Climb, sheet: Sheet, start: int, whys: dict[str, int]) -> dict[str, Any]:
+    steps = [
+        _step(step, climb, sheet, start) | {"why": whys.setdefault(step.theory.why, len(whys))} for step in climb.steps
+    ]
+    return {"model": climb.model, "transition": climb.transition, "held": climb.held, "run": climb.run, "steps": steps}
+
+
+def _step(step: Step, climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
+    at = None if step.cell is None else sheet.place[climb.model, step.cell.stats.task]
+    return {
+        "cell": None if at is None else start + at,
+        "held": step.held,
+        "n": step.n,
+        "scores": value_of(step.scores),
+        "theory": step.theory.word,
+        "meeting": step.meeting if step.n else "open",
+        "learnt": step.learnt_at,
+    }
+
+
+def _to_come(rows: Sequence[Climb]) -> int:
+    """Of the models of the reference table, how many have no row yet."""
+    there = [identity for row in rows if (identity := row.identity)]
+    return sum(all((name, changes) != (one.model_name, one.of_model()) for one in there) for name, changes in ROWS)

@@ -1,0 +1,57 @@
+"""The page as a file, as a folder that any host can serve, and on a port of this machine.
+
+site/index.html     the page
+site/records.csv    the records it was made of, in full precision, for who wants to reckon on
+site/curves.csv     their learning curves
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from chomsky_ladder.harness.page.html import of_results
+from chomsky_ladder.harness.store.files import write_atomically
+
+BESIDE = ("records.csv", "curves.csv")
+
+
+def write(results: Path, out: Path, *, listing: Mapping[str, Any] | None = None) -> int:
+    """Bring records.csv and curves.csv up to date and write the page of them; its size in bytes."""
+    content = of_results(results, listing=listing).encode()
+    write_atomically(out, content)
+    return len(content)
+
+
+def write_site(results: Path, folder: Path, *, listing: Mapping[str, Any] | None = None) -> int:
+    """The page in a folder of its own with the data beside it; the page's size in bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    size = write(results, folder / "index.html", listing=listing)
+    for name in BESIDE:
+        if (results / name).exists():
+            shutil.copyfile(results / name, folder / name)
+    return size
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    """Says nothing of every request."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, the name that its base class has
+        pass
+
+
+def serve(folder: Path, name: str, *, port: int, tell: Callable[[str], None]) -> None:
+    """A folder on this machine alone until Ctrl-C, of which `name` is the page; port 0 is any that is free."""
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Quiet, directory=str(folder)))
+    except OSError as error:
+        raise ValueError(f"--port {port} cannot be had: {error.strerror}") from None
+    with server:
+        tell(f"http://127.0.0.1:{server.server_address[1]}/{quote(name)} until Ctrl-C")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            tell("")

@@ -1,0 +1,56 @@
+"""Figures for a paper: some models and tasks alone, without what a paper says itself, as PDF with text that is text."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from chomsky_ladder.harness.figures import write as figures
+from chomsky_ladder.harness.figures.plot import all_plots
+from chomsky_ladder.harness.figures.write import write
+from chomsky_ladder.harness.stats.cells import solved_text
+from support.records_by_hand import frame, record
+
+TASKS = (("parity", "regular"), ("majority", "counter"), ("word_problem (group=S3)", "regular"))
+
+
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
+    kept = [plot for plot in all_plots() if plot.name == "heat_map"]
+    monkeypatch.setattr(figures, "all_plots", lambda: kept)
+    models = ("lstm", "mamba", "xlstm (ratio=0:1)")
+    return frame(*(record(task=task, level=level, model=model) for task, level in TASKS for model in models))
+
+
+def test_models_and_tasks_are_named_by_label_or_by_name(records: pd.DataFrame, tmp_path: Path) -> None:
+    write(records, tmp_path, models=["lstm", "xlstm"], tasks=["word_problem (group=S3)", "parity"])
+    shown = pd.read_csv(tmp_path / "xlstm" / "heat_map.csv", keep_default_na=False)
+    assert set(shown["model"]) == {"lstm", "xlstm (ratio=0:1)", ""}  # and the floors
+    assert set(shown["task"]) == {"parity", "word_problem (group=S3)"}
+    with pytest.raises(ValueError, match=r"no record is of model 'gru'; there are lstm, mamba, xlstm \(ratio=0:1\)"):
+        write(records, tmp_path, models=["lstm", "gru"])
+    with pytest.raises(ValueError, match="no record is of task 'majority v2'; did you mean majority"):
+        write(records, tmp_path, tasks=["majority v2"])
+
+
+def test_a_bare_one_has_neither_title_nor_caption(records: pd.DataFrame, tmp_path: Path) -> None:
+    """The words of a picture stand in its SVG as comments."""
+    write(records, tmp_path / "whole")
+    write(records, tmp_path / "bare", bare=True)
+    whole, bare = ((tmp_path / name / "xlstm" / "heat_map.svg").read_text() for name in ("whole", "bare"))
+    for words in ("<!-- Accuracy by task and model -->", "<!-- Protocol: xlstm -->", solved_text("xlstm")):
+        assert words in " ".join(whole.split()) and words not in " ".join(bare.split())
+    assert "<!-- majority -->" in whole and "<!-- majority -->" in bare
+
+
+def test_a_pdf_has_text_and_the_same_bytes_again(records: pd.DataFrame, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        paths = write(records, tmp_path / name, kinds=("pdf",))
+        assert [path.suffix for path in paths] == [".csv", ".pdf"]
+    one, two = ((tmp_path / name / "xlstm" / "heat_map.pdf").read_bytes() for name in ("one", "two"))
+    assert one == two and one.startswith(b"%PDF") and b"/FontFile2" in one and b"CreationDate" not in one
+
+
+def test_what_is_solved_is_said_by_the_protocol() -> None:
+    assert solved_text("xlstm") == "scaled accuracy of 0.9 or more" == solved_text("of a plugin that is gone")
+    assert solved_text("deepmind") == "raw accuracy of 0.9 or more"

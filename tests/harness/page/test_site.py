@@ -1,0 +1,69 @@
+"""`ladder page` as a file, as a folder for a host, and on a port; its mistakes as lines."""
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from chomsky_ladder.harness.cli.page import page as page_command
+from support.records_by_hand import frame, record
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "of mine"
+    folder.mkdir()
+    frame(record(), record(model="mamba")).to_csv(folder / "records.csv", index=False)
+    return folder
+
+
+def test_a_folder_holds_the_page_and_its_data(results: Path, tmp_path: Path) -> None:
+    assert page_command(["--results", str(results), "--out", str(tmp_path / "site")]) == 0
+    site = tmp_path / "site"
+    assert sorted(path.name for path in site.iterdir()) == ["index.html", "records.csv"]
+    assert (site / "records.csv").read_bytes() == (results / "records.csv").read_bytes()
+    assert page_command(["--results", str(results), "--out", str(tmp_path / "one.html")]) == 0
+    assert (tmp_path / "one.html").read_bytes() == (site / "index.html").read_bytes()
+
+
+def test_it_is_served_on_this_machine_until_it_is_stopped(results: Path, tmp_path: Path) -> None:
+    words = ["page", "--results", str(results), "--serve", "--port", "0"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "chomsky_ladder", *words]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().split()[0]
+            assert address.startswith("http://127.0.0.1:")
+            ask = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+            with ask(address, timeout=30) as answer:
+                served = answer.read().decode()
+            with ask(f"{address}records.csv", timeout=30) as answer:
+                assert answer.read() == (results / "records.csv").read_bytes()
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=30) == 0
+    assert "<title>Chomsky Ladder" in served
+    assert not [path for path in tmp_path.iterdir() if path != results]  # nothing is left behind
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--results", "{}/none"], "no such folder of results"),
+        (["--results", "{}"], "no finished runs"),
+        (["--results", "{}", "--out", "{}/no/page.html"], "--out names a file in a folder that is there"),
+        (["--results", "{}", "--out", "{}/taken"], "is a file and no folder; a page's name ends in .html"),
+        (["--results", "{}", "--serve", "--port", "70000"], "--port must lie in 0..65535, not 70000"),
+    ],
+)
+def test_a_mistake_is_a_line(words: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(ValueError, match=said):
+        page_command([word.format(tmp_path) for word in words])
