@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.store.harmless import cell_of
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.formats import html_fragment, markdown
 from chomsky_ladder.harness.tables.latex import latex
@@ -139,13 +140,13 @@ def test_markdown_keeps_plain_names_as_they_are() -> None:
     assert all(name in text for name in names)
 
 
-def test_csv_keeps_every_name_to_the_letter(tmp_path: Path) -> None:
+def test_csv_keeps_every_name_and_none_is_a_formula(tmp_path: Path) -> None:
     names = [*HOSTILE, "two\nlines", "comma, quote \" and 'more'", "=1+1"]
     rows = [record(task=name, model=f"of {name}", run_id=f"run-{i}", **CURVE) for i, name in enumerate(names)]
     for kind in ("accuracy", "lengths"):
         (tmp_path / "table.csv").write_text(text(table(frame(*rows), kind), "csv"), newline="")
         with (tmp_path / "table.csv").open(newline="") as file:
-            found = {(row["task"], row["model"]) for row in csv.DictReader(file) if row["model"]}
+            found = {(cell_of(row["task"]), row["model"]) for row in csv.DictReader(file) if row["model"]}
         assert found == {(name, f"of {name}") for name in names}
 
 
