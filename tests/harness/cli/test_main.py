@@ -203,6 +203,7 @@ def test_help(capsys: Capture) -> None:
         (("lst",), "no such command: 'lst'; did you mean list?"),
         (("run",), "which run? give a TASK and a MODEL"),
         (("run", "partiy", "lstm"), "unknown task 'partiy'; did you mean parity?"),
+        (("run", "lstm", "parity", "--quiet"), "the task comes first, `ladder run parity lstm`"),
         (("run", "parity", "lstmm"), "unknown model 'lstmm'; did you mean lstm"),
         (("run", "parity", "lstm", "--train.lrr", "1"), "--train.lrr, 1; did you mean --train.lr?"),
         (("run", "parity", "lstm", "--train.steps", "many"), "--train.steps: invalid literal"),
