@@ -48,7 +48,7 @@ def copied(tmp_path: Path) -> Path:
 @pytest.mark.full
 def test_it_is_read_without_torch_and_not_for_changed_code(tmp_path: Path) -> None:
     checkout = copied(tmp_path / "checkout")
-    code = "import sys; from chomsky_ladder.harness.cli.main import main; main(['list']); "
+    code = "import sys; from chomsky_ladder.harness.cli.main import main; main(['list', 'tasks']); "
     code += "print('torch' in sys.modules, file=sys.stderr)"
     environment = os.environ | {"PYTHONPATH": str(checkout), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
