@@ -14,7 +14,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("slice", {}),
     ("mamba2", {}),
     ("gated_delta_net", {}),
-    ("xlstm", {"ratio": "1:1"}),
+    ("xlstm", {}),  # 1:1
     ("gated_delta_product", {"eigenvalues": "signed"}),
     ("s4", {}),
     ("mamba", {"eigenvalues": "signed"}),
