@@ -36,7 +36,11 @@ def test_it_is_served_on_this_machine_until_it_is_stopped(results: Path, tmp_pat
     words = ["page", "--results", str(results), "--serve", "--port", "0"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "chomsky_ladder", *words]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+
+    def heeding() -> None:  # who runs the tests in the background has it ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=heeding) as server:
         try:
             assert server.stdout is not None
             address = server.stdout.readline().split()[0]
@@ -46,9 +50,10 @@ def test_it_is_served_on_this_machine_until_it_is_stopped(results: Path, tmp_pat
                 served = answer.read().decode()
             with ask(f"{address}records.csv", timeout=30) as answer:
                 assert answer.read() == (results / "records.csv").read_bytes()
-        finally:
             server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=30) == 0
+            assert server.wait(timeout=30) == 0
+        finally:
+            server.kill()
     assert "<title>Chomsky Ladder" in served
     assert not [path for path in tmp_path.iterdir() if path != results]  # nothing is left behind
 
