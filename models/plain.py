@@ -176,7 +176,8 @@ def wrap(
     """The config of a model whose module is `make(config)`, to be registered.
 
     `settings` are fields of the config with their defaults, options of the command line as `--model.NAME`. The others
-    are what a model may declare (models/base.py); `transition` is how its state moves, for what theory says of it.
+    are what a model may declare (models/base.py); `transition` is how its state moves, for what theory says of it:
+    "attention", "diagonal", "fixed linear", "gated units", .. (harness/config/theory.py has them all).
     """
     declared = {"sees": sees, "cost": cost, "transition": transition, "device": device, "exact": exact}
     declared |= {"title": title, "version": version, "year": year, "paper": paper, "make": lambda self: make(self)}

@@ -119,13 +119,29 @@ def check(words: list[str]) -> int:
     kind, cls = find_part(name)
     options = parse(with_part(CheckOptions, kind, conformance.specimen(cls)), words, prog=f"ladder check {name}")
     outcomes = conformance.check(getattr(options, kind))
-    columns([(outcome.verdict, outcome.check, outcome.reason) for outcome in outcomes])
     failed = sum(outcome.verdict == "FAIL" for outcome in outcomes)
+    columns([(outcome.verdict, outcome.check, outcome.reason) for outcome in _without_what_follows(outcomes)])
     if all(outcome.verdict == "skip" for outcome in outcomes):
         print(f"{name}: nothing of it could be checked here")
         return 1
     print(f"{name}: {failed} of {len(outcomes)} checks fail" if failed else f"{name}: conforms")
     return 1 if failed else 0
+
+
+ROOTS = ("what_it_owns_is_registered", "its_dropout_is_the_contexts", "blocks_keep_the_shape_of_the_stream")
+"""Checks whose failure makes most others fail."""
+
+
+def _without_what_follows(outcomes: list[conformance.Outcome]) -> list[conformance.Outcome]:
+    """Where one of the roots failed, the other failures in a line: mended, most of them go with it."""
+    roots = {root.replace("_", " ") for root in ROOTS}
+    failed = [outcome for outcome in outcomes if outcome.verdict == "FAIL"]
+    rest = [outcome for outcome in failed if outcome.check not in roots]
+    if not rest or len(rest) == len(failed):
+        return outcomes
+    kept = [outcome for outcome in outcomes if outcome not in rest]
+    said = f"{len(rest)} more fail, which may follow from the above: {', '.join(outcome.check for outcome in rest)}"
+    return [*kept, conformance.Outcome("..", "FAIL", said)]
 
 
 def with_part(options: type, kind: str, part: Task | ModelConfig) -> type:

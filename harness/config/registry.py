@@ -95,7 +95,7 @@ def find_part(name: str) -> tuple[str, type[Task] | type[ModelConfig]]:
     for base in (Task, ModelConfig):
         _refuse_unregistered(name, (), base)
     known = [*all_tasks(), *all_models()]
-    hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}; one of yours: --plugin FILE"
     raise ValueError(f"unknown task or model {name!r}{hint}")
 
 

@@ -73,7 +73,7 @@ class Room:
         registry = self.by_name()
         if name not in registry:
             known = [*or_else, *registry]
-            hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}; one of yours: --plugin FILE"
             broken = "".join(f" ({problem})" for problem in _problems if re.search(rf"\b{re.escape(name)}\b", problem))
             raise ValueError(f"unknown {self.what} {name!r}{hint}{broken}")
         entry = _settled(registry[name])

@@ -173,7 +173,8 @@ class Run:
         require(type(self.seed) is int and 0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, not {self.seed!r}")
         never = self.train.stop_after > 0 and self.eval.every == 0
         require(not never, "train.stop_after needs validations on the way: eval.every must not be 0")
-        require(self.task.level in LEVELS, f"{self.task.name}: no such level as {self.task.level!r}")
+        level = self.task.level
+        require(level in LEVELS, f"{self.task.name}: no such level as {level!r}; there are {', '.join(LEVELS)}")
         if self.eval.file:
             object.__setattr__(self, "eval", self._with_file())
         for stage in self.train.curriculum or (self.train.lengths[1],):

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from chomsky_ladder.harness.config.parts import checked, from_plain, plain
+from chomsky_ladder.harness.config.rooms import did_you_mean
+from chomsky_ladder.harness.config.theory import JOIN, TRANSITIONS
 from chomsky_ladder.harness.conform.compare import Skip, equal, same
 from chomsky_ladder.harness.train.optim import declared
 from chomsky_ladder.models.backbone import Model, state_bytes
@@ -17,6 +19,7 @@ from chomsky_ladder.models.block import Context
 
 VOCAB = 11
 LENGTHS = (1, 2, 7, 33)
+_BATCHES = 4  # on which every parameter is to learn
 
 
 def declares_itself(config: ModelConfig) -> None:
@@ -26,6 +29,10 @@ def declares_itself(config: ModelConfig) -> None:
     assert cls.name.isidentifier(), f"{cls.name!r} is no identifier"
     assert cls.name == cls.name.lower(), f"{cls.name!r} is not lower-case"
     made: Any = cls  # by the decorator, on it or on the class that it comes from
+    for kind in config.transition.split(JOIN) if config.transition else ():
+        assert kind in TRANSITIONS, (
+            f"transition {kind!r} is none that theory knows{did_you_mean(kind, TRANSITIONS)}: {', '.join(TRANSITIONS)}"
+        )
     assert made.__dataclass_params__.frozen, "the config must be a frozen dataclass"
     assert from_plain(cls, plain(checked(config, where="model")), where="model") == config, "config.json loses settings"
     assert cls().build(VOCAB).num_layers >= 1, "the model has no layers"
@@ -71,7 +78,8 @@ def wider_padding_changes_nothing(config: ModelConfig) -> None:
     prompt_B = (length_B + 1) // 2
     first = model(narrow, _context(length_B, 33, prompt_B))
     second = model(wide, _context(length_B, 70, prompt_B))
-    equal(second[:, :33][valid], first[valid], "valid outputs of a batch padded wider")
+    what = "valid outputs of a batch padded wider (read no place where ctx.valid_BL is False)"
+    equal(second[:, :33][valid], first[valid], what)
 
 
 def rows_do_not_see_each_other(config: ModelConfig) -> None:
@@ -147,13 +155,23 @@ def its_state_grows_as_declared(config: ModelConfig) -> None:
 
 
 def every_parameter_learns(config: ModelConfig) -> None:
-    model = _build(config)
-    ctx = Context()
-    loss = (model(_tokens(8, 33), ctx) * _weights(8, 33)).sum()
-    gradients = _gradients(model, loss + sum(value for values in ctx.losses.values() for value in values))
-    for name, gradient in gradients.items():
-        assert bool(torch.isfinite(gradient).all()), f"the gradient of {name} is not finite"
-        assert bool((gradient != 0).any()), f"no gradient reaches {name}: use it in forward, or leave it out"
+    """On one of a few batches: a router may send nothing to an expert on the first."""
+    model, unreached = _build(config), set[str]()
+    for seed in range(_BATCHES):
+        ctx = Context()
+        loss = (model(_tokens(8, 33, seed=seed), ctx) * _weights(8, 33)).sum()
+        gradients = _gradients(model, loss + sum(value for values in ctx.losses.values() for value in values))
+        for name, gradient in gradients.items():
+            assert bool(torch.isfinite(gradient).all()), f"the gradient of {name} is not finite"
+        still = {name for name, gradient in gradients.items() if not bool((gradient != 0).any())}
+        unreached = still if seed == 0 else unreached & still
+        if not unreached:
+            return
+    name = min(unreached)
+    raise AssertionError(
+        f"no gradient reaches {name} on {_BATCHES} batches: use it in forward, or leave it out; "
+        "of a router, start it so that every expert is chosen"
+    )
 
 
 def the_fast_path_equals_the_reference(config: ModelConfig) -> None:

@@ -1,13 +1,12 @@
 """Mistakes that are easily made in a model and fail late: found by looking at its modules, named with their cure."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.harness.conform.compare import Skip
 from chomsky_ladder.harness.conform.model import _build, _tokens
+from chomsky_ladder.harness.train.mistakes import own_dropout, unregistered
 from chomsky_ladder.models.backbone import Backbone, Model
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Block, Context
@@ -15,36 +14,13 @@ from chomsky_ladder.models.block import Block, Context
 
 def what_it_owns_is_registered(config: ModelConfig) -> None:
     """Modules, weights and tensors that torch does not know of are neither trained, nor moved, nor kept."""
-    model = _build(config)
-    known, weights = set(model.modules()), set(model.parameters())
-    for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            if name.startswith("_") and name in vars(nn.Module()):
-                continue
-            where = f"{type(module).__name__}.{name} ({path})"
-            lost = [part for part in _inside(value) if isinstance(part, nn.Module) and part not in known]
-            assert not lost, (
-                f"{where} holds {len(lost)} modules that are not registered, so that nothing trains them: "
-                f"make it an nn.Module{'Dict' if isinstance(value, dict) else 'List'}"
-            )
-            for part in _inside(value):
-                if part in weights:  # as torch's recurrent layers hold theirs once more
-                    continue
-                assert not isinstance(part, nn.Parameter), f"{where} holds weights that are not registered"
-                assert not isinstance(part, Tensor), (
-                    f"{where} is a tensor that is neither weight nor buffer, and stays on the CPU: "
-                    f"self.register_buffer({name!r}, ..)"
-                )
+    for said in unregistered(_build(config)):
+        raise AssertionError(said)
 
 
 def its_dropout_is_the_contexts(config: ModelConfig) -> None:
-    for path, module in _build(config).named_modules():
-        kinds = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
-        rate = getattr(module, "p", getattr(module, "dropout", 0)) if isinstance(module, kinds) else 0
-        assert rate == 0, (
-            f"{type(module).__name__} at {path} draws from torch's generator, which no seed of a run keys, in scoring "
-            "too: take ctx.dropout(x, self.rate), which knows when to"
-        )
+    for said in own_dropout(_build(config)):
+        raise AssertionError(said)
 
 
 def blocks_keep_the_shape_of_the_stream(config: ModelConfig) -> None:
@@ -78,12 +54,3 @@ def it_steps_if_it_says_so(config: ModelConfig) -> None:
 
 def _blocks(model: Model) -> list[nn.Module]:
     return list(model.blocks) if isinstance(model, Backbone) else []
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    """A value, and what plain lists, tuples and dicts hold."""
-    if isinstance(value, list | tuple | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _inside(part)
-    elif isinstance(value, torch.Tensor | nn.Module):
-        yield value

@@ -42,6 +42,7 @@ def targets(results: Path, *, states: Collection[State], run_ids: Sequence[str],
         if run_id not in folders:
             near = [name for name in folders if run_id and run_id in name][:3]
             hint = f"; there is {', '.join(near)}" if near else ""
+            hint = f"; `ladder clean --records {run_id}` removes its line" if _has_line(results, run_id) else hint
             raise ValueError(f"{run_id!r} is no run under {results / 'runs'}{hint}")
     if what == "checkpoints" and not states and not run_ids:
         states = ("done", "diverged")
@@ -120,3 +121,9 @@ def _size(folder: Path, what: What) -> int:
         return sum(path.lstat().st_size for path in _checkpoints(folder))
     below = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
     return sum(path.lstat().st_size for path in below)
+
+
+def _has_line(results: Path, run_id: str) -> bool:
+    """Whether records.csv has a line of a run, whose folder is gone or was never here."""
+    path = results / "records.csv"
+    return path.is_file() and f"\n{run_id},".encode() in path.read_bytes()

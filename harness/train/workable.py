@@ -1,4 +1,4 @@
-"""What can be seen to fail before a run begins: a kernel, a device, or a module that cannot be had here.
+"""What can be seen to fail before a run begins: a kernel, a device or a module that cannot be had here, a mistake.
 
 refuse_unworkable(FLAConfig(), backend="auto", device=torch.device("cpu"))
 ->  ValueError: fla runs on a CUDA device alone, not on cpu
@@ -6,9 +6,13 @@ refuse_unworkable(FLAConfig(), backend="auto", device=torch.device("cpu"))
 
 import torch
 
+from chomsky_ladder.harness.config.origin import is_ours
+from chomsky_ladder.harness.train.mistakes import own_dropout, unregistered
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, require
 from chomsky_ladder.models.kernels.choose import demand
+
+_VOCAB = 16  # to look at its modules, whatever the task
 
 
 def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.device, stacked: bool = False) -> None:
@@ -18,3 +22,8 @@ def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.dev
     require(fits, f"{model.name} runs on a CUDA device alone, not on {device}")
     why = model.unworkable()
     require(not why, why)
+    if not is_ours(type(model).__module__):  # ours are held to it by the tests
+        with torch.random.fork_rng(devices=[]):
+            built = model.build(_VOCAB)
+        for said in (*unregistered(built), *own_dropout(built)):
+            raise ValueError(f"{model.name}: {said}")

@@ -138,8 +138,9 @@ def test_an_unknown_name_gets_a_hint() -> None:
 
 
 def test_a_name_like_no_other_gets_the_whole_list() -> None:
-    assert refusal("qqqq", "task") == f"unknown task 'qqqq'; there are {', '.join(sorted(all_tasks()))}"
-    assert refusal("qqqq", "model") == f"unknown model 'qqqq'; there are {', '.join(sorted(all_models()))}"
+    yours = "; one of yours: --plugin FILE"
+    assert refusal("qqqq", "task") == f"unknown task 'qqqq'; there are {', '.join(sorted(all_tasks()))}{yours}"
+    assert refusal("qqqq", "model") == f"unknown model 'qqqq'; there are {', '.join(sorted(all_models()))}{yours}"
     assert all(name in refusal("qqqq") for name in [*all_tasks(), *all_models()])
 
 

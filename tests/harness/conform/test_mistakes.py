@@ -70,7 +70,7 @@ MISTAKES = {  # what is changed of the sound one, and what is said of it
     "attention under vmap": ({"forward": ATTENTION}, "has no rule of its own: declare stackable = False"),
     "an unused weight": (
         {"init": "self.unused = nn.Parameter(torch.zeros(width))"},
-        "no gradient reaches blocks.0.unused: use it in forward, or leave it out",
+        "no gradient reaches blocks.0.unused on 4 batches: use it in forward, or leave it out",
     ),
     "a range of the CPU": (
         {"forward": "return x + self.out(x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None])"},
@@ -84,6 +84,14 @@ MISTAKES = {  # what is changed of the sound one, and what is said of it
         {"init": "self.scale = torch.ones(width)", "forward": "return x + self.out(self.mean(x)) * self.scale"},
         "Mean.scale (blocks.0) is a tensor that is neither weight nor buffer, and stays on the CPU: "
         "self.register_buffer('scale', ..)",
+    ),
+    "a weight that is no parameter": (
+        {"init": "self.w = torch.ones(width, requires_grad=True)", "forward": "return x + self.out(x) * self.w"},
+        "Mean.w (blocks.0) is to be trained and is no nn.Parameter: self.w = nn.Parameter(..)",
+    ),
+    "a transition of no theory": (
+        {"field": 'transition = "diagonals"'},
+        "transition 'diagonals' is none that theory knows; did you mean diagonal",
     ),
     "a value that is read": (
         {"forward": "return x + self.out(self.mean(x)) if x.any() else x"},
@@ -134,6 +142,24 @@ def said(path: Path, changes: dict[str, str], capsys: pytest.CaptureFixture[str]
     code = main(["check", "mistaken", "--plugin", str(path)])
     shown = capsys.readouterr()
     return f"{code} {shown.out}{shown.err}"
+
+
+@pytest.mark.parametrize("name", ["a plain list", "nn.Dropout", "a weight that is no parameter"])
+def test_a_run_is_refused_for_what_can_be_seen(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes, expected = MISTAKES[name]
+    (tmp_path / "mistaken.py").write_text(HEAD.format(**{**SOUND, **changes}))
+    words = ["run", "parity", "mistaken", "--plugin", str(tmp_path / "mistaken.py"), "--protocol", "quick"]
+    assert main([*words, "--exec.results", str(tmp_path / "results"), "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ladder: mistaken: ") and expected in said and said.count("\n") == 1
+    assert not list(tmp_path.glob("results/runs/*"))
+
+
+def test_what_follows_from_a_mistake_stands_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes, expected = MISTAKES["a plain list"]
+    shown = said(tmp_path / "mistaken.py", changes, capsys)
+    lines = [line for line in shown.splitlines() if " FAIL " in f" {line} "]
+    assert len(lines) == 2 and expected in lines[0] and "more fail, which may follow from the above: " in lines[1]
 
 
 def test_the_sound_one_conforms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
