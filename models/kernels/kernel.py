@@ -87,6 +87,16 @@ def register(kernel: Kernel) -> Kernel:
     return kernel
 
 
+_found: dict[tuple[str, str], Any] = {}  # no lru_cache: torch.compile looks through one, and cannot follow an import
+
+
+def member(module: str, name: str) -> Any:
+    """What a module that is imported when first needed calls `name`."""
+    if (module, name) not in _found:
+        _found[module, name] = getattr(importlib.import_module(module), name)
+    return _found[module, name]
+
+
 def cuda_module(module: str) -> Callable[[], str]:
     """Why a module that needs a CUDA device is not to be had here."""
     return lambda: _no_cuda() or _import_error(module)
