@@ -34,9 +34,10 @@ from chomsky_ladder.harness.train.distributed import (
     make_pack,
     processes,
 )
-from chomsky_ladder.harness.train.machine import find_device, numerics, pinned, provenance
+from chomsky_ladder.harness.train.machine import find_device, let_go, numerics, pinned, provenance
 from chomsky_ladder.harness.train.member import Member
 from chomsky_ladder.harness.train.progress import GOES_ON, Progress
+from chomsky_ladder.harness.train.replays import Room
 from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
 from chomsky_ladder.harness.train.steps import capturable, stepper
@@ -151,10 +152,15 @@ def _trained(
             if len(group) == 1:
                 (member,) = group
                 outcomes[member.run.run_id] = member.result or _failed(member.run, member.folder, error)
+                traceback.clear_frames(error.__traceback__)  # they hold the pack's memory
                 continue
-            traceback.clear_frames(error.__traceback__)  # they hold the pack's memory
+            traceback.clear_frames(error.__traceback__)
             print(f"{label}: {type(error).__name__}: {error}; its runs are tried in smaller packs", file=sys.stderr)
             parts = 2
+        finally:
+            for member in group:
+                member.leave()
+            let_go(device)
         outcomes |= {member.run.run_id: member.result for member in group if member.result is not None}
         if number := asked():  # while it was scored: it is finished, the rest has not begun
             raise Preempted(number)
@@ -199,11 +205,12 @@ class Loop:
         self.members, self.settings, self.asked = list(members), settings, asked
         self.train, self.validates_every = members[0].run.train, members[0].run.eval.every
         self.pack = make_pack([member.run for member in members], device=device, backend=settings.backend)
-        self.steps = stepper(self.pack, settings)
+        room = Room()
+        self.steps = stepper(self.pack, settings, room)
         made = numerics(settings, device, pack=self.pack.count, capture=self.steps.name, processes=processes())
         (self.step,) = {_step_of(member.start) for member in members}  # members of a pack are at one step
         for row, member in enumerate(members):
-            member.join(self.pack, row, settings, made)
+            member.join(self.pack, row, settings, made, room=room)
         self._since = time.monotonic()
 
     def go(self, progress: Progress) -> None:
@@ -266,7 +273,7 @@ class Loop:
             if self.step == last or member.stops_here:
                 if self.asked():  # while another was scored; this one is saved
                     self._stop()
-                member.preparing = self.steps.preparing / self.pack.count
+                member.preparing, member.refused = self.steps.preparing / self.pack.count, self.steps.refused
                 self._tick()
                 member.finish(stopped_early=member.stops_here)
                 self.pack.hold(row)

@@ -6,6 +6,7 @@ Bit for bit is promised for equal fingerprints; across fingerprints the data are
 import ctypes
 import faulthandler
 import functools
+import gc
 import hashlib
 import importlib.metadata
 import inspect
@@ -90,6 +91,13 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # another C library
         return False
     return bool(mallopt(m_trim_threshold, bound)) and bool(mallopt(m_mmap_threshold, bound))
+
+
+def let_go(device: torch.device) -> None:
+    """Hand back what a pack held of a GPU, graphs and all: until Python happens to collect it, none other fits."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 @functools.lru_cache(maxsize=1)
