@@ -159,7 +159,7 @@ class Evaluator:
             rows = torch.stack([torch.ones_like(scored_B), exact_B, scored_B, right_B, hits_B])
             totals.index_add_(1, answers.lengths_B, rows)
             counted = [answers.nats_BL.sum(1), *(metric.count(answers).double() for metric in self.metrics)]
-            sums.index_add_(1, answers.lengths_B, torch.stack(counted))
+            _add_by_length(sums, answers.lengths_B, torch.stack(counted))
         columns = [*totals.tolist(), *sums.tolist()]
         seen = [length for length in legal if columns[0][length]]
         kept = [tuple(column[length] for length in seen) for column in columns]
@@ -217,6 +217,20 @@ class Evaluator:
         with autocast(self.run, self.device):
             logits_BLV, heard_BL = fed_back(self.model, tokens_BL, free_BL, backend=self.backend)
         return logits_BLV, batch._replace(tokens_BL=heard_BL)
+
+
+def _add_by_length(sums_XL: Tensor, lengths_B: Tensor, counted_XB: Tensor) -> None:
+    """Add each string's numbers to its length's, in an order that is the same every time."""
+    if sums_XL.device.type == "cpu":
+        sums_XL.index_add_(1, lengths_B, counted_XB)
+    else:
+        sums_XL += summed_by_length(lengths_B, counted_XB, longest=sums_XL.shape[1] - 1)
+
+
+def summed_by_length(lengths_B: Tensor, counted_XB: Tensor, *, longest: int) -> Tensor:
+    """The same sums without index_add_, which on a GPU takes strings as its threads come: [X, longest + 1]."""
+    is_of_BL = lengths_B[:, None] == torch.arange(longest + 1, device=lengths_B.device)
+    return torch.where(is_of_BL, counted_XB[:, :, None], 0.0).sum(1)
 
 
 def _weakly(evaluator: Evaluator) -> Callable[[Batch], Tensor]:

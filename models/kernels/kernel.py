@@ -97,18 +97,20 @@ def member(module: str, name: str) -> Any:
     return _found[module, name]
 
 
-def cuda_module(module: str) -> Callable[[], str]:
-    """Why a module that needs a CUDA device is not to be had here."""
-    return lambda: _no_cuda() or _import_error(module)
+def cuda_module(module: str, *, needs: str = "") -> Callable[[], str]:
+    """Why a module that needs a CUDA device, and something in it that a build may leave out, is not to be had here."""
+    return lambda: _no_cuda() or _import_error(module, needs)
 
 
 def _no_cuda() -> str:
     return "" if torch.cuda.is_available() else "no CUDA device"
 
 
-def _import_error(module: str) -> str:
+def _import_error(module: str, needs: str) -> str:
     try:
-        importlib.import_module(module)
+        found = importlib.import_module(module)
+        if needs and getattr(found, needs, None) is None:
+            return f"{module} was built without {needs}"
     except Exception as error:  # a compiled package fails in many ways, not by ImportError alone
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return ""

@@ -1,7 +1,8 @@
-"""The chunkwise mLSTM of xLSTM's authors, in Triton, for inputs of any length."""
+"""The chunkwise mLSTM of xLSTM's authors, in Triton, for any length. By name alone: its fp32 products are TF32."""
 
 import importlib
 
+import torch
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, register
@@ -26,7 +27,9 @@ register(
         reference="chomsky_ladder.models.scans.mlstm.mlstm_parallel",
         call=mlstm_scan,
         serves=("xlstm",),
-        missing=cuda_module(_MODULE),
+        dtypes=(torch.float32, torch.bfloat16),
+        missing=cuda_module(_MODULE, needs="mLSTMBackend"),
+        when="named",
         rank=36,
     )
 )

@@ -14,7 +14,7 @@ from chomsky_ladder.harness.config.registry import find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train import replays
 from chomsky_ladder.harness.train.build import build_model
-from chomsky_ladder.harness.train.evaluate import Evaluator
+from chomsky_ladder.harness.train.evaluate import Evaluator, summed_by_length
 from chomsky_ladder.harness.train.replays import Replays, Room
 from chomsky_ladder.tasks.base import Batch
 
@@ -169,3 +169,11 @@ def test_graphs_of_one_pack_share_their_memory(monkeypatch: pytest.MonkeyPatch) 
         for turn in range(3):
             replayed(batch(turn))
     assert len(handles) == 2 and handles[0] is handles[1] is made[0] and len(made) == 1
+
+
+def test_sums_by_length_need_no_order_of_threads() -> None:
+    generator = torch.Generator().manual_seed(0)
+    lengths_B = torch.randint(7, (50,), generator=generator)
+    counted_XB = torch.rand(2, 50, dtype=torch.float64, generator=generator)
+    expected_XL = torch.zeros(2, 9, dtype=torch.float64).index_add_(1, lengths_B, counted_XB)
+    torch.testing.assert_close(summed_by_length(lengths_B, counted_XB, longest=8), expected_XL, rtol=1e-15, atol=1e-15)
