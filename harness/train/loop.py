@@ -6,7 +6,6 @@ was never killed, bit for bit under an equal numerics fingerprint. Several runs 
 nothing but their steps.
 """
 
-import errno
 import signal
 import sys
 import time
@@ -36,6 +35,7 @@ from chomsky_ladder.harness.train.distributed import (
 )
 from chomsky_ladder.harness.train.machine import find_device, let_go, numerics, pinned, provenance
 from chomsky_ladder.harness.train.member import Member
+from chomsky_ladder.harness.train.outcome import kind_of
 from chomsky_ladder.harness.train.progress import GOES_ON, Progress
 from chomsky_ladder.harness.train.replays import Room
 from chomsky_ladder.harness.train.same_code import refuse_other_code
@@ -175,7 +175,7 @@ def _failed(run: Run, folder: RunFolder, error: Exception) -> RunFailed:
     said = f"{type(error).__name__}: {error}".splitlines()[0]
     made = provenance(run.task, run.model)
     trace = "".join(traceback.format_exception(error))
-    record = {**columns_of(run), "error": said, "kind": _kind(error), "traceback": trace, "provenance": made}
+    record = {**columns_of(run), "error": said, "kind": kind_of(error), "traceback": trace, "provenance": made}
     try:
         folder.fail(record)
         where = f"traceback in {folder.path / 'failure.json'}"
@@ -184,16 +184,6 @@ def _failed(run: Run, folder: RunFolder, error: Exception) -> RunFailed:
     failed = RunFailed(f"{run.run_id} failed: {said} ({where})")
     failed.__cause__ = error
     return failed
-
-
-def _kind(error: Exception) -> str:
-    """What sort of failure it is, where that says what to do about it."""
-    allocator = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's, on a CPU
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or allocator:
-        return "out of memory"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "disk full"
-    return "error"
 
 
 class Loop:

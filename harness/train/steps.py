@@ -7,20 +7,17 @@ it fills the caches that a traced step finds its constants in.
 """
 
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.train.compiled import Compiled, out_of_memory, there_and_back
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.replays import WARM_UP, Room
 from chomsky_ladder.harness.train.signals import Asked
-from chomsky_ladder.tasks.base import Batch
 
 Tick = Callable[[int], None]  # told how many steps are done
 UNROLLED = 10  # steps in a graph; between visits of the host that are closer, one
@@ -42,8 +39,8 @@ class Stepper(ABC):
             # The stream's products overflow on purpose. In the C++ that a draw becomes on a CPU, a compiler takes that
             # for impossible and writes past the end of the strings (torch 2.13, gcc 12).
             for part in ("losses", "update") if pack.device.type == "cpu" else ("draw", "losses", "update"):
-                setattr(pack, part, _Compiled(part, getattr(pack, part), pack.backends, self.refused))
-            _with_its_way_back(pack)
+                setattr(pack, part, Compiled(part, getattr(pack, part), pack.backends, self.refused))
+            there_and_back(pack)
 
     @abstractmethod
     def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:
@@ -117,7 +114,7 @@ class GraphSteps(Stepper):
                         for _ in range(steps):
                             self.pack.advance(longest)
                 except RuntimeError as error:
-                    if full := _out_of_memory(error):
+                    if full := out_of_memory(error):
                         raise full from error
                     said = "this step cannot be captured; exec.capture=off takes it plainly"
                     raise RuntimeError(f"{said} ({error})") from error
@@ -132,70 +129,6 @@ class GraphSteps(Stepper):
         yield
         torch.cuda.synchronize(self.pack.device)
         self.preparing += time.monotonic() - start
-
-
-def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
-    """What a capture failed of, where the end of the capture has covered it up."""
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError):
-            return error
-        error = error.__cause__ or error.__context__
-    return None
-
-
-class _Compiled:
-    """A part of the step: plain in its first call, then as torch.compile makes it, or plain for good if it cannot.
-
-    Every part decides before it changes anything, so one that fails to compile has done nothing yet.
-    """
-
-    def __init__(self, name: str, plain: Callable[..., Any], backends: set[str], refused: dict[str, str]) -> None:
-        self._name, self._plain, self._backends, self._refused = f"compiled.{name}", plain, backends, refused
-        self._calls = 0
-        self._compiled: Callable[..., Any] | None = torch.compile(plain, fullgraph=True, dynamic=False)
-
-    def __call__(self, *arguments: Any) -> Any:
-        self._calls += 1
-        if self._calls == 1 or self._compiled is None:
-            return self._plain(*arguments)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the tracer, about caches and speed
-                result = self._compiled(*arguments)
-        except Exception as error:
-            if _out_of_memory(error):
-                raise
-            self.refuse(error)
-            return self._plain(*arguments)
-        self._backends.add(self._name)
-        return result
-
-    @property
-    def refuses(self) -> bool:
-        return self._compiled is None
-
-    def refuse(self, error: Exception) -> None:
-        """Take it plainly from now on."""
-        self._compiled = None
-        self._backends.discard(self._name)
-        self._refused[self._name] = f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def _with_its_way_back(pack: Pack) -> None:
-    """Let compiled losses be refused, too, where their backward pass fails, which no call of theirs sees."""
-    gradients, losses = pack.gradients, pack.losses
-    assert isinstance(losses, _Compiled)
-
-    def there_and_back(step: Tensor, batch: Batch) -> Any:
-        try:
-            return gradients(step, batch)
-        except Exception as error:
-            if losses.refuses or _out_of_memory(error):
-                raise
-            losses.refuse(error)
-            return gradients(step, batch)
-
-    pack.gradients = there_and_back
 
 
 def capturable(settings: Exec, device: torch.device) -> None:

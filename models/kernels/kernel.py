@@ -20,8 +20,10 @@ everywhere: what needs an optional package imports it inside `missing` and `call
 import functools
 import importlib
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -93,7 +95,7 @@ _found: dict[tuple[str, str], Any] = {}  # no lru_cache: torch.compile looks thr
 def member(module: str, name: str) -> Any:
     """What a module that is imported when first needed calls `name`."""
     if (module, name) not in _found:
-        _found[module, name] = getattr(importlib.import_module(module), name)
+        _found[module, name] = getattr(_imported(module), name)
     return _found[module, name]
 
 
@@ -108,9 +110,16 @@ def _no_cuda() -> str:
 
 def _import_error(module: str, needs: str) -> str:
     try:
-        found = importlib.import_module(module)
+        found = _imported(module)
         if needs and getattr(found, needs, None) is None:
             return f"{module} was built without {needs}"
     except Exception as error:  # a compiled package fails in many ways, not by ImportError alone
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return ""
+
+
+def _imported(module: str) -> ModuleType:
+    """Without what packages have to say of others they import."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(module)

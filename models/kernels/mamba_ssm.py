@@ -1,11 +1,9 @@
 """The selective scan of the authors of Mamba, in CUDA. By name alone: ours stacks, and scores as it trains."""
 
-import importlib
-
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, register
+from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, member, register
 
 
 def mamba_scan(x_BLE: Tensor, dt_BLE: Tensor, A_EN: Tensor, B_BLN: Tensor, C_BLN: Tensor, D_E: Tensor) -> Tensor:
@@ -13,7 +11,7 @@ def mamba_scan(x_BLE: Tensor, dt_BLE: Tensor, A_EN: Tensor, B_BLN: Tensor, C_BLN
 
     All in the precision of dt, which comes in fp32 with care: the kernel wants one for all.
     """
-    scan = importlib.import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn
+    scan = member("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn")
     x_BEL, dt_BEL, B_BNL, C_BNL = (
         z.mT.contiguous() for z in (z.to(dt_BLE.dtype) for z in (x_BLE, dt_BLE, B_BLN, C_BLN))
     )
