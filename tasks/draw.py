@@ -31,6 +31,7 @@ _GAMMA = -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as int64: 2**64 over the gold
 _MUL_1 = -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
 _MUL_2 = -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
 _NAME_KEYS: dict[str, int] = {}
+_COLUMNS: dict[tuple[int, torch.device], Tensor] = {}  # no lru_cache: torch.compile looks through one
 _LOW_24, _LOW_32, _LOW_33, _LOW_34, _LOW_37 = ((1 << bits) - 1 for bits in (24, 32, 33, 34, 37))
 
 
@@ -68,6 +69,13 @@ def _name_key(name: str) -> int:
     return _NAME_KEYS[name]
 
 
+def _stays(x: Tensor) -> bool:
+    """Whether it has values, now, and outlives what makes it: not in a trace, and not in a CUDA graph's own memory."""
+    if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta:
+        return False
+    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 class _Stream:
     """What the torch and the numpy stream share: the address, and everything that is arithmetic on its bits."""
 
@@ -101,7 +109,8 @@ class _Stream:
         value = self.integers(sum(weights), shape)
         return sum((value >= bound) * 1 for bound in list(accumulate(weights))[:-1])
 
-    def _arange(self, size: int, /) -> Array:
+    def _columns(self, size: int, /) -> Array:
+        """What columns 0..size-1 add to an address, as `_absorb` has it: (column + 1) * gamma."""
         raise NotImplementedError
 
     def _float32(self, x: Array, /) -> Array:
@@ -110,8 +119,7 @@ class _Stream:
     def _bits(self, shape: Sequence[int]) -> Array:
         call, self.calls = self.calls, self.calls + 1
         key_B = _absorb(_absorb(self._key, call), self.rows_B)
-        columns = self._arange(prod(shape))
-        bits = _absorb(key_B[:, None], columns[None, :])
+        bits = _mix(self._columns(prod(shape))[None, :] ^ key_B[:, None])
         return bits.reshape(key_B.shape[0], *shape)
 
 
@@ -123,8 +131,15 @@ class Draw(_Stream):
         # 63-bit keys: ties have probability size**2 / 2**64, and a stable sort breaks them by column on every device.
         return torch.argsort((self._bits((size,)) >> 1), dim=1, stable=True)
 
-    def _arange(self, size: int) -> Tensor:
-        return torch.arange(size, device=self.rows_B.device)
+    def _columns(self, size: int) -> Tensor:
+        """Kept from the first, plain step on: computed in a compiled one, Inductor takes it for an index of 32 bits."""
+        key = (size, self.rows_B.device)
+        if key in _COLUMNS:
+            return _COLUMNS[key]
+        columns = (torch.arange(size, device=self.rows_B.device) + 1) * _GAMMA
+        if _stays(columns):
+            _COLUMNS[key] = columns
+        return columns
 
     @staticmethod
     def _float32(x: Tensor) -> Tensor:
@@ -138,8 +153,8 @@ class NumpyDraw(_Stream):
         return np.argsort(self._bits((size,)) >> 1, axis=1, kind="stable")
 
     @staticmethod
-    def _arange(size: int) -> np.ndarray:
-        return np.arange(size)
+    def _columns(size: int) -> np.ndarray:
+        return (np.arange(size) + 1) * _GAMMA
 
     @staticmethod
     def _float32(x: np.ndarray) -> np.ndarray:

@@ -18,31 +18,34 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.harness.config.registry import find_model
-from chomsky_ladder.harness.config.sizing import active_parameters, sized
+from chomsky_ladder.harness.config.sizing import active_parameters
 from chomsky_ladder.harness.conform import suite as conformance
 from chomsky_ladder.harness.conform.say import said_of
 from chomsky_ladder.harness.throughput.flops import counted, work_of
 from chomsky_ladder.harness.throughput.grid import Grid, Match, Point
-from chomsky_ladder.harness.throughput.measure import Meter, ceilings, little_garbage, ran_out, release
+from chomsky_ladder.harness.throughput.measure import Meter, ceilings, little_garbage, ran_out, release, within
 from chomsky_ladder.harness.throughput.memory import bounded, peak_of
-from chomsky_ladder.harness.throughput.sizes import state_sized, ways_of
+from chomsky_ladder.harness.throughput.sizes import matched, ways_of
+from chomsky_ladder.harness.train.compiled import called_plainly
 from chomsky_ladder.harness.train.machine import processor, provenance
 from chomsky_ladder.harness.train.replays import captured
 from chomsky_ladder.models.backbone import Model, count_parameters, state_bytes
 from chomsky_ladder.models.base import ModelConfig
-from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.block import Context, require
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.tasks.draw import Draw
 
 FORMAT = "throughput 1"
 FILLED = 256  # tokens that are put into a cache
 TRAIN_BYTES = 40  # a weight and step
+PATIENCE_S = {"cpu": 0, "cuda": 180}  # of a point with its compilation; 0: whatever it takes
 _HEAD = ("model", "match", "way", "precision", "what", "length", "batch")
 _SIZES = ("d_model", "parameters", "state_bytes")
 _TIMES = ("ms", "ms_p20", "ms_p80", "wall_ms")
@@ -117,12 +120,6 @@ def model_rows(cls: type[ModelConfig], grid: Grid, meter: Meter) -> Iterator[Row
             yield bench.row(point)
 
 
-def matched(config: ModelConfig, match: Match, grid: Grid) -> ModelConfig:
-    if match == "parameters":
-        return sized(config, vocab=grid.vocab, target=grid.parameters)
-    return state_sized(config, vocab=grid.vocab, target=grid.state_bytes, context=grid.state_context)
-
-
 class Bench:
     """One model at one size."""
 
@@ -152,7 +149,8 @@ class Bench:
         if most is not None and point.length > most:
             return row | {"not_run": f"takes no more than {most} positions"}
         try:
-            with bounded(self.device, self.grid.memory or None), warnings.catch_warnings():
+            patient, bound = within(PATIENCE_S[self.device.type]), bounded(self.device, self.grid.memory or None)
+            with patient, bound, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the tracer, about caches and speed
                 row |= self._measured(point)
         except Exception as error:  # one point that breaks must not take the others with it
@@ -242,14 +240,18 @@ class Training(Trial):
         self.loss_of: Callable[[], Tensor] = lambda: self._loss(self.context())
         if point.way.compiled:
             torch.compiler.reset()  # what it made for earlier points counts against a limit of variants
-            self.loss_of()  # says which fast paths run; a set that grows would be compiled for anew
-            self.loss_of = torch.compile(lambda: self._loss(Context(backend=point.way.backend)), dynamic=False)
+            _, why = called_plainly(self.loss_of)  # says which fast paths run; a set that grows would be compiled anew
+            require(not why, why)
+            self.loss_of = torch.compile(partial(self._alone, point.way.backend), fullgraph=True, dynamic=False)
 
     def _loss(self, ctx: Context) -> Tensor:
         with self.autocast():
             logits_BLV = self.model(self.inputs_BL, ctx)
             loss = nn.functional.cross_entropy(logits_BLV.flatten(0, 1).float(), self.targets_BL.flatten())
         return loss + sum(value for values in ctx.losses.values() for value in values)
+
+    def _alone(self, backend: str) -> Tensor:
+        return self._loss(Context(backend=backend))
 
     def forward(self) -> None:
         self.loss = self.loss_of()

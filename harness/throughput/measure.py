@@ -11,8 +11,11 @@ hundreds. Running out of memory is a result like any other: `ran_out` tells it f
 
 import contextlib
 import gc
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from types import FrameType
 from typing import NamedTuple
 
 import numpy as np
@@ -175,6 +178,25 @@ def little_garbage() -> Iterator[None]:
         gc.unfreeze()
 
 
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Interrupt what takes longer, a compiler above all; 0: whatever it takes. Only a process's main thread can."""
+    if not seconds or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def over(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"over {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def release(device: torch.device) -> None:
     """Give back what nobody holds, so that the next point starts from the same place."""
     gc.collect()
@@ -188,7 +210,9 @@ def ceilings(meter: Meter, precision: str) -> dict[str, float]:
     device = meter.device
     source = torch.ones(_COPIED[device.type] // 4, device=device)
     target, size = torch.zeros_like(source), _PRODUCT[device.type]
-    a = torch.full((size, size), 0.5, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    # Of random numbers: a GPU multiplies constants faster, as fewer of its wires change.
+    a = torch.randn(size, size, generator=torch.Generator().manual_seed(0)).to(device)
+    a = a.to(torch.bfloat16 if precision == "bf16" else torch.float32)
     out = torch.empty_like(a)
     rounds = Meter(device, repeats=_CEILING_ROUNDS, threads=1 if meter.by_process else 2)
     acts = {"copy": lambda: target.copy_(source), "product": lambda: torch.mm(a, a, out=out)}

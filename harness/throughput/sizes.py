@@ -10,7 +10,8 @@ from dataclasses import replace
 import torch
 
 from chomsky_ladder.harness.config.parts import require
-from chomsky_ladder.harness.throughput.grid import Grid, Way
+from chomsky_ladder.harness.config.sizing import sized
+from chomsky_ladder.harness.throughput.grid import Grid, Match, Way
 from chomsky_ladder.models.backbone import state_bytes
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.kernels.choose import available
@@ -26,11 +27,19 @@ def ways_of(name: str, grid: Grid, device: torch.device) -> list[Way]:
     found = []
     for precision in grid.precisions:
         for backend in ("auto", "reference", *kernels):
-            for compiled in (False, True) if grid.compiled else (False,):
+            # The plain loops that references are would take a compiler hours.
+            for compiled in (False, True) if grid.compiled and backend == "auto" else (False,):
                 found += [Way(precision, backend, compiled, graph) for graph in ((False, True) if cuda else (False,))]
     if not cuda:  # the reference is for comparison alone, and one is enough
         found = [way for way in found if way.backend == "auto" or way.precision == grid.precisions[0]]
     return found
+
+
+def matched(config: ModelConfig, match: Match, grid: Grid) -> ModelConfig:
+    """The config at the width that makes it comparable."""
+    if match == "parameters":
+        return sized(config, vocab=grid.vocab, target=grid.parameters)
+    return state_sized(config, vocab=grid.vocab, target=grid.state_bytes, context=grid.state_context)
 
 
 def state_sized(config: ModelConfig, *, vocab: int, target: int, context: int) -> ModelConfig:

@@ -45,6 +45,7 @@ from chomsky_ladder.harness.train.data import TrainingStream
 from chomsky_ladder.harness.train.evaluate import Answers, Evaluator, Score
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.replays import Room
 from chomsky_ladder.harness.train.signals import Asked
 from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Backend, Context
@@ -187,11 +188,11 @@ def make_pack(runs: Sequence[Run], *, device: torch.device, backend: Backend) ->
 
 
 def make_evaluator(
-    run: Run, model: Model, *, device: torch.device, backend: Backend, replayed: bool = False
+    run: Run, model: Model, *, device: torch.device, backend: Backend, replayed: bool = False, room: Room | None = None
 ) -> Evaluator:
     """What scores a model, alone or every process its share."""
     kind = Evaluator if processes() == 1 else SharedEvaluator
-    return kind(run, model, device=device, backend=backend, replayed=replayed)
+    return kind(run, model, device=device, backend=backend, replayed=replayed, room=room)
 
 
 class _Total(torch.autograd.Function):

@@ -6,7 +6,8 @@ token, through its step form.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -19,7 +20,7 @@ from chomsky_ladder.harness.train.data import evaluation_batches
 from chomsky_ladder.harness.train.forward import Answers, autocast, context
 from chomsky_ladder.harness.train.generate import fed_back
 from chomsky_ladder.harness.train.metric import Metric, metrics_of
-from chomsky_ladder.harness.train.replays import Replays
+from chomsky_ladder.harness.train.replays import Replays, Room
 from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Backend
 from chomsky_ladder.tasks.base import Batch, Task
@@ -87,13 +88,25 @@ class Evaluator:
     """Scores one model on any split of one run's strings; `replayed`, from CUDA graphs where answers are parallel."""
 
     def __init__(
-        self, run: Run, model: Model, *, device: torch.device, backend: Backend, replayed: bool = False
+        self,
+        run: Run,
+        model: Model,
+        *,
+        device: torch.device,
+        backend: Backend,
+        replayed: bool = False,
+        room: Room | None = None,
     ) -> None:
         self.run, self.model, self.device, self.backend = run, model, device, backend
-        self._replays = Replays(self._parallel, device) if replayed else None
+        self._replays = Replays(_weakly(self), device, room) if replayed else None
         self.task: Task = without_training_targets(run.task)
         self.metrics = metrics_of(self.task)
         self.backends: set[str] = set()
+
+    @property
+    def refused(self) -> str:
+        """Why scores that were to be replayed are not; empty if they are."""
+        return self._replays.refused if self._replays else ""
 
     @property
     def test_task(self) -> Task:
@@ -146,7 +159,7 @@ class Evaluator:
             rows = torch.stack([torch.ones_like(scored_B), exact_B, scored_B, right_B, hits_B])
             totals.index_add_(1, answers.lengths_B, rows)
             counted = [answers.nats_BL.sum(1), *(metric.count(answers).double() for metric in self.metrics)]
-            sums.index_add_(1, answers.lengths_B, torch.stack(counted))
+            _add_by_length(sums, answers.lengths_B, torch.stack(counted))
         columns = [*totals.tolist(), *sums.tolist()]
         seen = [length for length in legal if columns[0][length]]
         kept = [tuple(column[length] for length in seen) for column in columns]
@@ -204,6 +217,32 @@ class Evaluator:
         with autocast(self.run, self.device):
             logits_BLV, heard_BL = fed_back(self.model, tokens_BL, free_BL, backend=self.backend)
         return logits_BLV, batch._replace(tokens_BL=heard_BL)
+
+
+def _add_by_length(sums_XL: Tensor, lengths_B: Tensor, counted_XB: Tensor) -> None:
+    """Add each string's numbers to its length's, in an order that is the same every time."""
+    if sums_XL.device.type == "cpu":
+        sums_XL.index_add_(1, lengths_B, counted_XB)
+    else:
+        sums_XL += summed_by_length(lengths_B, counted_XB, longest=sums_XL.shape[1] - 1)
+
+
+def summed_by_length(lengths_B: Tensor, counted_XB: Tensor, *, longest: int) -> Tensor:
+    """The same sums without index_add_, which on a GPU takes strings as its threads come: [X, longest + 1]."""
+    is_of_BL = lengths_B[:, None] == torch.arange(longest + 1, device=lengths_B.device)
+    return torch.where(is_of_BL, counted_XB[:, :, None], 0.0).sum(1)
+
+
+def _weakly(evaluator: Evaluator) -> Callable[[Batch], Tensor]:
+    """Its answers in parallel, for replays that it owns: graphs, and their memory, go when it goes."""
+    method = weakref.WeakMethod(evaluator._parallel)
+
+    def parallel(batch: Batch) -> Tensor:
+        bound = method()
+        assert bound is not None, "replays do not outlive their evaluator"
+        return bound(batch)
+
+    return parallel
 
 
 def scaled(accuracy: float, chance: float) -> float:

@@ -6,7 +6,6 @@ was never killed, bit for bit under an equal numerics fingerprint. Several runs 
 nothing but their steps.
 """
 
-import errno
 import signal
 import sys
 import time
@@ -34,9 +33,11 @@ from chomsky_ladder.harness.train.distributed import (
     make_pack,
     processes,
 )
-from chomsky_ladder.harness.train.machine import find_device, numerics, pinned, provenance
+from chomsky_ladder.harness.train.machine import find_device, let_go, numerics, pinned, provenance
 from chomsky_ladder.harness.train.member import Member
+from chomsky_ladder.harness.train.outcome import kind_of
 from chomsky_ladder.harness.train.progress import GOES_ON, Progress
+from chomsky_ladder.harness.train.replays import Room
 from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
 from chomsky_ladder.harness.train.steps import capturable, stepper
@@ -151,10 +152,15 @@ def _trained(
             if len(group) == 1:
                 (member,) = group
                 outcomes[member.run.run_id] = member.result or _failed(member.run, member.folder, error)
+                traceback.clear_frames(error.__traceback__)  # they hold the pack's memory
                 continue
-            traceback.clear_frames(error.__traceback__)  # they hold the pack's memory
+            traceback.clear_frames(error.__traceback__)
             print(f"{label}: {type(error).__name__}: {error}; its runs are tried in smaller packs", file=sys.stderr)
             parts = 2
+        finally:
+            for member in group:
+                member.leave()
+            let_go(device)
         outcomes |= {member.run.run_id: member.result for member in group if member.result is not None}
         if number := asked():  # while it was scored: it is finished, the rest has not begun
             raise Preempted(number)
@@ -169,7 +175,7 @@ def _failed(run: Run, folder: RunFolder, error: Exception) -> RunFailed:
     said = f"{type(error).__name__}: {error}".splitlines()[0]
     made = provenance(run.task, run.model)
     trace = "".join(traceback.format_exception(error))
-    record = {**columns_of(run), "error": said, "kind": _kind(error), "traceback": trace, "provenance": made}
+    record = {**columns_of(run), "error": said, "kind": kind_of(error), "traceback": trace, "provenance": made}
     try:
         folder.fail(record)
         where = f"traceback in {folder.path / 'failure.json'}"
@@ -178,16 +184,6 @@ def _failed(run: Run, folder: RunFolder, error: Exception) -> RunFailed:
     failed = RunFailed(f"{run.run_id} failed: {said} ({where})")
     failed.__cause__ = error
     return failed
-
-
-def _kind(error: Exception) -> str:
-    """What sort of failure it is, where that says what to do about it."""
-    allocator = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's, on a CPU
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or allocator:
-        return "out of memory"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "disk full"
-    return "error"
 
 
 class Loop:
@@ -199,11 +195,12 @@ class Loop:
         self.members, self.settings, self.asked = list(members), settings, asked
         self.train, self.validates_every = members[0].run.train, members[0].run.eval.every
         self.pack = make_pack([member.run for member in members], device=device, backend=settings.backend)
-        self.steps = stepper(self.pack, settings)
+        room = Room()
+        self.steps = stepper(self.pack, settings, room)
         made = numerics(settings, device, pack=self.pack.count, capture=self.steps.name, processes=processes())
         (self.step,) = {_step_of(member.start) for member in members}  # members of a pack are at one step
         for row, member in enumerate(members):
-            member.join(self.pack, row, settings, made)
+            member.join(self.pack, row, settings, made, room=room)
         self._since = time.monotonic()
 
     def go(self, progress: Progress) -> None:
@@ -266,7 +263,7 @@ class Loop:
             if self.step == last or member.stops_here:
                 if self.asked():  # while another was scored; this one is saved
                     self._stop()
-                member.preparing = self.steps.preparing / self.pack.count
+                member.preparing, member.refused = self.steps.preparing / self.pack.count, self.steps.refused
                 self._tick()
                 member.finish(stopped_early=member.stops_here)
                 self.pack.hold(row)

@@ -6,6 +6,7 @@ Bit for bit is promised for equal fingerprints; across fingerprints the data are
 import ctypes
 import faulthandler
 import functools
+import gc
 import hashlib
 import importlib.metadata
 import inspect
@@ -33,6 +34,7 @@ from chomsky_ladder.models.kernels.native import identity
 from chomsky_ladder.tasks.base import Task
 
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
+GPU_PACKAGES = ("triton", "mlstm-kernels", "mamba-ssm", "causal-conv1d", "xlstm")
 _ONEDNN = "ONEDNN_MAX_CPU_ISA"
 _LIBRARIES = ("MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "BLIS_")
 _SAME_BITS = ("_NUM_THREADS", "_VERBOSE")  # threads are set by each run
@@ -74,6 +76,7 @@ def numerics(
         "kernels": [kernel.name for kernel in available() if not kernel.missing()],
         "compiled": identity(),
         **({"libraries": asked} if (asked := _asked_of_libraries()) else {}),
+        **(_of_cuda() if device.type == "cuda" else {}),
     }
 
 
@@ -81,6 +84,32 @@ def _asked_of_libraries() -> list[str]:
     """What the environment asks of the libraries that multiply: other instructions, other last bits."""
     found = ((name, value) for name, value in sorted(os.environ.items()) if name.startswith(_LIBRARIES))
     return [f"{name}={value}" for name, value in found if name != _ONEDNN and not name.endswith(_SAME_BITS)]
+
+
+def _of_cuda() -> dict[str, Any]:
+    """What else the last bits depend on there: a fingerprint on a CPU has none of it."""
+    installed = {name: version for name in GPU_PACKAGES if (version := _version_if_any(name))}
+    return {
+        "cuda": str(torch.version.cuda),
+        "cudnn": str(torch.backends.cudnn.version()),
+        "packages": [f"{name} {version}" for name, version in installed.items()],
+    }
+
+
+def driver() -> str:
+    """The version of NVIDIA's driver; empty where there is none."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text("utf-8").splitlines()[0].split()
+    except (OSError, IndexError):
+        return ""
+    return next((word for word in words if word[:1].isdigit()), "")
+
+
+def _version_if_any(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def fingerprint(tree: dict[str, Any]) -> str:
@@ -100,6 +129,13 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # another C library
         return False
     return bool(mallopt(m_trim_threshold, bound)) and bool(mallopt(m_mmap_threshold, bound))
+
+
+def let_go(device: torch.device) -> None:
+    """Hand back what a pack held of a GPU, graphs and all: until Python happens to collect it, none other fits."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 @functools.lru_cache(maxsize=1)
@@ -140,7 +176,12 @@ def provenance(*parts: Any) -> dict[str, Any]:
         **({"plugins": {name: found.plain() for name, found in theirs.items()}} if theirs else {}),
         "python": platform.python_version(),
         "packages": dict(_versions()),
-        "machine": {"system": platform.system(), "processor": processor(), "cores": os.cpu_count()},
+        "machine": {
+            "system": platform.system(),
+            "processor": processor(),
+            "cores": os.cpu_count(),
+            **({"driver": driver()} if torch.cuda.is_available() else {}),
+        },
         "command": [_spelled_out(word) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
     }
 
@@ -193,13 +234,33 @@ def _cpuinfo(key: str) -> str:
 
 @contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """The thread count of a run, put back afterwards; the process keeps the memory it has once taken."""
+    """The thread count of a run and those flags of a GPU, put back afterwards; the process keeps memory once taken."""
     keep_freed_memory()
     avoid_faulty_tiles()
     remove_damaged_kernels()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        yield
+        with _as_said():
+            yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def _as_said() -> Iterator[None]:
+    """Products in the precision a run says, and attention by one and the same kernel, on a GPU.
+
+    By default cuDNN's recurrences and convolutions keep 10 of the 23 bits of an fp32 number (TF32), which a recurrence
+    carries along; which kernel attention takes in bf16 depends on the release of torch, and cuDNN's is left out.
+    """
+    matmul: Any = torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn
+    before = (matmul.allow_tf32, cudnn.allow_tf32, torch.backends.cuda.cudnn_sdp_enabled())
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before[:2]
+        torch.backends.cuda.enable_cudnn_sdp(before[2])

@@ -20,6 +20,7 @@ from chomsky_ladder.harness.train.machine import fingerprint, provenance
 from chomsky_ladder.harness.train.optim import rate_at
 from chomsky_ladder.harness.train.outcome import summary
 from chomsky_ladder.harness.train.pack import Pack, Seen
+from chomsky_ladder.harness.train.replays import Room
 from chomsky_ladder.harness.train.same_code import codes_of, with_earlier_code
 from chomsky_ladder.harness.train.steps import captures
 from chomsky_ladder.models.backbone import Model, count_parameters
@@ -46,6 +47,7 @@ class Member:
         self.seconds = 0.0  # of training
         self.validating = 0.0
         self.preparing = 0.0  # of training's: to warm up, compile and capture, in this session
+        self.refused: dict[str, str] = {}  # parts of its pack's steps that were to be compiled, and why they are not
         self.result: dict[str, Any] | None = None
         self.provenance = provenance(run.task, run.model)  # of the start: what is committed later did not run
 
@@ -54,13 +56,13 @@ class Member:
         self.start = content
         return self
 
-    def join(self, pack: Pack, row: int, settings: Exec, numerics: dict[str, Any]) -> None:
+    def join(self, pack: Pack, row: int, settings: Exec, numerics: dict[str, Any], *, room: Room | None = None) -> None:
         """Become row `row` of a pack, at the step it starts from."""
         content = self.start
         self.model: Model = pack.models[row]
         replayed = captures(settings, pack.device)
         self.evaluator = make_evaluator(
-            self.run, self.model, device=pack.device, backend=settings.backend, replayed=replayed
+            self.run, self.model, device=pack.device, backend=settings.backend, replayed=replayed, room=room
         )
         self.numerics = numerics
         if content is None:
@@ -138,6 +140,11 @@ class Member:
         result = {**self._outcome("diverged"), "loss": repr(seen.loss), "grad_norm": repr(seen.norm)}
         self.result = self.folder.finish(result)
 
+    def leave(self) -> None:
+        """Let go of what its pack holds for it: weights, and the graphs of its scores."""
+        for name in ("model", "evaluator"):
+            vars(self).pop(name, None)
+
     def _scores(self) -> dict[str, Any]:
         run, evaluator = self.run, self.evaluator
         scores = {
@@ -147,11 +154,13 @@ class Member:
         }
         longer = evaluator.extrapolation()
         task = evaluator.test_task
+        refused = {**self.refused, **({"replayed.scores": evaluator.refused} if evaluator.refused else {})}
         return {
             "floors": task.floors(task.legal_lengths(*run.eval.lengths), score=run.eval.score)._asdict(),
             **{name: summary(run, score, task if name == "test" else None) for name, score in scores.items()},
             "extrapolation": {str(length): summary(run, score) for length, score in longer.items()},
             "backends": sorted(self.backends | evaluator.backends),
+            **({"refused": refused} if refused else {}),
         }
 
     def _outcome(self, status: str) -> dict[str, Any]:

@@ -1,7 +1,10 @@
-"""What a run's record says of its scores, and the labels by which a table finds it."""
+"""What a run's record says of its scores, and of what it broke on."""
 
+import errno
 from itertools import pairwise
 from typing import Any
+
+import torch
 
 from chomsky_ladder.harness.config.run import Run, without_training_targets
 from chomsky_ladder.harness.train.evaluate import Score, scaled
@@ -36,3 +39,13 @@ def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
         "metrics": {each.name: score.metric(each) for each in metrics_of(task) if each.name in score.others},
         "counts": score.plain(),
     }
+
+
+def kind_of(error: Exception) -> str:
+    """What sort of failure it is, where that says what to do about it."""
+    allocator = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's, on a CPU
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or allocator:
+        return "out of memory"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk full"
+    return "error"

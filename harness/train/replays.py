@@ -31,6 +31,19 @@ def captured(act: Act, device: torch.device, *, warm_up: int = WARM_UP, pool: An
     return graph.replay
 
 
+class Room:
+    """The memory that all graphs of a pack share: no two run at once, and none leaves in it what another reads."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    @property
+    def handle(self) -> Any:
+        """What a capture is told; made when the first asks for it, so that there is none without CUDA."""
+        self._handle = self._handle or torch.cuda.graph_pool_handle()
+        return self._handle
+
+
 class _Recording(NamedTuple):
     replay: Act
     batch: Batch
@@ -40,11 +53,10 @@ class _Recording(NamedTuple):
 class Replays:
     """A function from a batch to a tensor that has no other effect and does not wait for the device."""
 
-    def __init__(self, function: Callable[[Batch], Tensor], device: torch.device) -> None:
-        self._function, self._device = function, device
+    def __init__(self, function: Callable[[Batch], Tensor], device: torch.device, room: Room | None = None) -> None:
+        self._function, self._device, self._room = function, device, room or Room()
         self._met: set[torch.Size] = set()
         self._recordings: dict[torch.Size, _Recording] = {}
-        self._pool: Any = None  # of memory, one for all: no two replays run at once
         self.refused = ""
         """Why nothing is recorded any more; empty if everything is."""
 
@@ -69,12 +81,11 @@ class Replays:
         held = Batch(*(part.clone() for part in batch))
         try:
             result = torch.empty_like(self._function(held))
-            self._pool = self._pool or torch.cuda.graph_pool_handle()
 
             def act() -> None:
                 result.copy_(self._function(held))
 
-            replay = captured(act, self._device, warm_up=1, pool=self._pool)
+            replay = captured(act, self._device, warm_up=1, pool=self._room.handle)
         except RuntimeError as error:  # out of memory among them: plainly it still goes
             self._recordings.clear()
             self.refused = f"{type(error).__name__}: {error}".splitlines()[0]

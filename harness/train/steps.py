@@ -7,20 +7,20 @@ it fills the caches that a traced step finds its constants in.
 """
 
 import time
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
 from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.train.compiled import Compiled, out_of_memory, there_and_back
 from chomsky_ladder.harness.train.pack import Pack
-from chomsky_ladder.harness.train.replays import WARM_UP
+from chomsky_ladder.harness.train.replays import WARM_UP, Room
 from chomsky_ladder.harness.train.signals import Asked
 
 Tick = Callable[[int], None]  # told how many steps are done
-UNROLLED = 10  # steps in a graph
+UNROLLED = 10  # steps in a graph; between visits of the host that are closer, one
 WORTH_COMPILING = 2000  # steps; compiling takes half a minute
 
 
@@ -31,13 +31,16 @@ class Stepper(ABC):
     def __init__(self, pack: Pack, *, compiling: bool) -> None:
         self.pack, self.train = pack, pack.run.train
         self.preparing = 0.0  # seconds of warm-up, compilation and capture, no part of any equality
+        self.refused: dict[str, str] = {}
+        """Parts that were to be compiled and are taken plainly, and why."""
         if compiling:
             self.name += ", compiled"
             torch.compiler.reset()  # what it made for earlier packs counts against a limit of variants
             # The stream's products overflow on purpose. In the C++ that a draw becomes on a CPU, a compiler takes that
             # for impossible and writes past the end of the strings (torch 2.13, gcc 12).
             for part in ("losses", "update") if pack.device.type == "cpu" else ("draw", "losses", "update"):
-                setattr(pack, part, _Compiled(part, getattr(pack, part), pack.backends))
+                setattr(pack, part, Compiled(part, getattr(pack, part), pack.backends, self.refused))
+            there_and_back(pack)
 
     @abstractmethod
     def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:
@@ -60,13 +63,15 @@ class PlainSteps(Stepper):
 
 
 class GraphSteps(Stepper):
-    """A graph for each longest length of the curriculum; steps before a capture and left over are taken plainly."""
+    """A graph for each longest length of the curriculum, of several steps and of one; steps before it are plain."""
 
     name = "graph"
 
-    def __init__(self, pack: Pack, *, compiling: bool) -> None:
+    def __init__(self, pack: Pack, *, compiling: bool, room: Room | None = None) -> None:
         super().__init__(pack, compiling=compiling)
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._room = room or Room()
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}  # by longest length and steps
+        self._warm: dict[int, int] = {}  # steps taken in preparation of a longest length
         self._stream = torch.cuda.Stream(pack.device)
 
     def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:
@@ -80,70 +85,50 @@ class GraphSteps(Stepper):
         return step
 
     def _stage(self, step: int, end: int, longest: int, tick: Tick, asked: Asked) -> int:
-        if longest not in self._graphs and end - step >= WARM_UP + UNROLLED:
-            step = self._prepare(step, longest)
-        graph = self._graphs.get(longest)
-        while graph is not None and end - step >= UNROLLED:
-            graph.replay()
-            step += UNROLLED
-            tick(step)
-            if asked():
-                return step
         while step < end and not asked():
-            self.pack.advance(longest)
-            step += 1
+            if self._warm.get(longest, 0) < WARM_UP:
+                self._warm_up(longest)
+                step += 1
+            else:
+                steps = UNROLLED if end - step >= UNROLLED else 1
+                self._graph(longest, steps).replay()
+                step += steps
             tick(step)
         return step
 
-    def _prepare(self, step: int, longest: int) -> int:
-        """Warm up by real steps on a side stream, then capture; the step that is next."""
+    def _warm_up(self, longest: int) -> None:
+        """A real step on the stream that a capture takes place on."""
+        with self._prepared():
+            self._stream.wait_stream(torch.cuda.current_stream(self.pack.device))
+            with torch.cuda.stream(self._stream):
+                self.pack.advance(longest)
+            torch.cuda.current_stream(self.pack.device).wait_stream(self._stream)
+        self._warm[longest] = self._warm.get(longest, 0) + 1
+
+    def _graph(self, longest: int, steps: int) -> torch.cuda.CUDAGraph:
+        if (longest, steps) not in self._graphs:
+            graph = torch.cuda.CUDAGraph()
+            with self._prepared():
+                try:
+                    with torch.cuda.graph(graph, stream=self._stream, pool=self._room.handle):
+                        for _ in range(steps):
+                            self.pack.advance(longest)
+                except RuntimeError as error:
+                    if full := out_of_memory(error):
+                        raise full from error
+                    said = "this step cannot be captured; exec.capture=off takes it plainly"
+                    raise RuntimeError(f"{said} ({error})") from error
+            self._graphs[longest, steps] = graph
+        return self._graphs[longest, steps]
+
+    @contextmanager
+    def _prepared(self) -> Iterator[None]:
+        """Its seconds are those of preparation."""
         torch.cuda.synchronize(self.pack.device)
         start = time.monotonic()
-        self._stream.wait_stream(torch.cuda.current_stream(self.pack.device))
-        with torch.cuda.stream(self._stream):
-            for _ in range(WARM_UP):
-                self.pack.advance(longest)
-        torch.cuda.current_stream(self.pack.device).wait_stream(self._stream)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, stream=self._stream):
-                for _ in range(UNROLLED):
-                    self.pack.advance(longest)
-        except RuntimeError as error:
-            raise RuntimeError(f"this step cannot be captured; exec.capture=off takes it plainly ({error})") from error
-        self._graphs[longest] = graph
+        yield
         torch.cuda.synchronize(self.pack.device)
         self.preparing += time.monotonic() - start
-        return step + WARM_UP
-
-
-class _Compiled:
-    """A part of the step: plain in its first call, then as torch.compile makes it, or plain for good if it cannot.
-
-    Every part decides before it changes anything, so one that fails to compile has done nothing yet.
-    """
-
-    def __init__(self, name: str, plain: Callable[..., Any], backends: set[str]) -> None:
-        self._name, self._plain, self._backends = f"compiled.{name}", plain, backends
-        self._calls = 0
-        self._compiled: Callable[..., Any] | None = torch.compile(plain, fullgraph=True, dynamic=False)
-
-    def __call__(self, *arguments: Any) -> Any:
-        self._calls += 1
-        if self._calls == 1 or self._compiled is None:
-            return self._plain(*arguments)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the tracer, about caches and speed
-                result = self._compiled(*arguments)
-        except Exception as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
-            self._compiled = None
-            self._backends.discard(self._name)
-            return self._plain(*arguments)
-        self._backends.add(self._name)
-        return result
 
 
 def capturable(settings: Exec, device: torch.device) -> None:
@@ -157,10 +142,12 @@ def captures(settings: Exec, device: torch.device) -> bool:
     return settings.capture == "on" or (settings.capture == "auto" and device.type == "cuda")
 
 
-def stepper(pack: Pack, settings: Exec) -> Stepper:
+def stepper(pack: Pack, settings: Exec, room: Room | None = None) -> Stepper:
     """Whatever `exec.capture` and `exec.compile` ask for, where this device has it."""
     cuda = pack.device.type == "cuda"
     compiling = settings.compile == "on" or (
         settings.compile == "auto" and cuda and pack.run.train.steps >= WORTH_COMPILING
     )
-    return (GraphSteps if captures(settings, pack.device) else PlainSteps)(pack, compiling=compiling)
+    if captures(settings, pack.device):
+        return GraphSteps(pack, compiling=compiling, room=room)
+    return PlainSteps(pack, compiling=compiling)

@@ -1,16 +1,18 @@
-"""The short convolution of the authors of Mamba, in CUDA."""
+"""The short convolution of the authors of Mamba, in CUDA. By name alone: ours is fused with what is around it."""
 
-import importlib
-
+import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, register
+from chomsky_ladder.models.block import require
+from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, member, register
 from chomsky_ladder.models.kernels.native_conv import CONVOLVING
 
 
 def short_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None) -> Tensor:
     """`ShortConvolution` from the start, through the CUDA kernel of causal-conv1d."""
-    convolve = importlib.import_module("causal_conv1d").causal_conv1d_fn
+    width = weight_EW.shape[1]
+    require(2 <= width <= 4, f"the backend causal_conv1d takes a convolution of 2 to 4 positions, not {width}")
+    convolve = member("causal_conv1d", "causal_conv1d_fn")
     bias_E = None if bias_E is None else bias_E.to(x_BLE.dtype)
     return convolve(x_BLE.mT, weight_EW.to(x_BLE.dtype), bias_E).mT
 
@@ -22,7 +24,10 @@ register(
         reference="chomsky_ladder.models.layers.convolution.ShortConvolution",
         call=short_convolution,
         serves=CONVOLVING,
-        missing=cuda_module("causal_conv1d"),
+        dtypes=(torch.float32, torch.bfloat16),
+        takes=lambda x_BLE, ctx: x_BLE.shape[-1] % 8 == 0,
+        missing=cuda_module("causal_conv1d", needs="causal_conv1d_fn"),
+        when="named",
         rank=35,
     )
 )

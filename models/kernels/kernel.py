@@ -20,8 +20,10 @@ everywhere: what needs an optional package imports it inside `missing` and `call
 import functools
 import importlib
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -87,18 +89,37 @@ def register(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def cuda_module(module: str) -> Callable[[], str]:
-    """Why a module that needs a CUDA device is not to be had here."""
-    return lambda: _no_cuda() or _import_error(module)
+_found: dict[tuple[str, str], Any] = {}  # no lru_cache: torch.compile looks through one, and cannot follow an import
+
+
+def member(module: str, name: str) -> Any:
+    """What a module that is imported when first needed calls `name`."""
+    if (module, name) not in _found:
+        _found[module, name] = getattr(_imported(module), name)
+    return _found[module, name]
+
+
+def cuda_module(module: str, *, needs: str = "") -> Callable[[], str]:
+    """Why a module that needs a CUDA device, and something in it that a build may leave out, is not to be had here."""
+    return lambda: _no_cuda() or _import_error(module, needs)
 
 
 def _no_cuda() -> str:
     return "" if torch.cuda.is_available() else "no CUDA device"
 
 
-def _import_error(module: str) -> str:
+def _import_error(module: str, needs: str) -> str:
     try:
-        importlib.import_module(module)
+        found = _imported(module)
+        if needs and getattr(found, needs, None) is None:
+            return f"{module} was built without {needs}"
     except Exception as error:  # a compiled package fails in many ways, not by ImportError alone
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return ""
+
+
+def _imported(module: str) -> ModuleType:
+    """Without what packages have to say of others they import."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(module)

@@ -1,16 +1,20 @@
-"""The selective scan of the authors of Mamba, in CUDA."""
+"""The selective scan of the authors of Mamba, in CUDA. By name alone: ours stacks, and scores as it trains."""
 
-import importlib
-
+import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, register
+from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, member, register
 
 
 def mamba_scan(x_BLE: Tensor, dt_BLE: Tensor, A_EN: Tensor, B_BLN: Tensor, C_BLN: Tensor, D_E: Tensor) -> Tensor:
-    """`selective_scan` from zeros, with positive eigenvalues, through mamba-ssm's CUDA kernel."""
-    scan = importlib.import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn
-    x_BEL, dt_BEL, B_BNL, C_BNL = (z.mT.contiguous() for z in (x_BLE, dt_BLE.to(x_BLE.dtype), B_BLN, C_BLN))
+    """`selective_scan` from zeros, with positive eigenvalues, through mamba-ssm's CUDA kernel.
+
+    All in the precision of dt, which comes in fp32 with care: the kernel wants one for all.
+    """
+    scan = member("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn")
+    x_BEL, dt_BEL, B_BNL, C_BNL = (
+        z.mT.contiguous() for z in (z.to(dt_BLE.dtype) for z in (x_BLE, dt_BLE, B_BLN, C_BLN))
+    )
     return scan(x_BEL, dt_BEL, A_EN.float(), B_BNL, C_BNL, D_E.float()).mT
 
 
@@ -21,7 +25,9 @@ register(
         reference="chomsky_ladder.models.layers.selective.selective_scan",
         call=mamba_scan,
         serves=("mamba",),
-        missing=cuda_module("mamba_ssm.ops.selective_scan_interface"),
+        dtypes=(torch.float32, torch.bfloat16),
+        missing=cuda_module("mamba_ssm.ops.selective_scan_interface", needs="selective_scan_cuda"),
+        when="named",
         rank=30,
     )
 )

@@ -1,10 +1,23 @@
 """torch's own LSTM, RNN and GRU: alone and whole they are the fastest there is on any device; they do not stack."""
 
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.scans.recurrences import Activation
+
+
+def _called(recurrence: Callable[..., Any], *arguments: Any) -> Any:
+    """On a GPU cuDNN wants all weights in one piece, which views of a pack's rows are not: it copies, and says so."""
+    if arguments[0].device.type == "cpu" or torch.compiler.is_compiling():
+        return recurrence(*arguments)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        return recurrence(*arguments)
 
 
 def fused_lstm(
@@ -22,7 +35,8 @@ def fused_lstm(
 def _torch_lstm(
     x_BLD: Tensor, h_BD: Tensor, c_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    h_BLD, h_1BD, c_1BD = torch.lstm(
+    h_BLD, h_1BD, c_1BD = _called(
+        torch.lstm,
         x_BLD,
         (h_BD[None], c_BD[None]),
         [weight_ih, weight_hh, bias, torch.zeros_like(bias)],
@@ -47,7 +61,9 @@ def fused_rnn(
     kernel = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}[activation]
     with torch.autocast(device, enabled=False):
         # Has biases; one layer; no dropout; training or not; one direction; batch first.
-        h_BLD, h_1BD = kernel(tensors[0], tensors[1], tensors[2:], True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        h_BLD, h_1BD = _called(
+            kernel, tensors[0], tensors[1], tensors[2:], True, 1, 0.0, torch.is_grad_enabled(), False, True
+        )
     return h_BLD, h_1BD[0]
 
 
@@ -62,8 +78,8 @@ def fused_gru(
         tensors = [tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors]
     with torch.autocast(device, enabled=False):
         # Has biases; one layer; no dropout; training or not; one direction; batch first.
-        h_BLD, h_1BD = torch.gru(
-            tensors[0], tensors[1], tensors[2:], True, 1, 0.0, torch.is_grad_enabled(), False, True
+        h_BLD, h_1BD = _called(
+            torch.gru, tensors[0], tensors[1], tensors[2:], True, 1, 0.0, torch.is_grad_enabled(), False, True
         )
     return h_BLD, h_1BD[0]
 

@@ -1,11 +1,9 @@
 """`slstm_scan` through our own Triton kernel (models/kernels/triton/slstm.py)."""
 
-import importlib
-
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, register
+from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, member, register
 from chomsky_ladder.models.scans.slstm import Carried, Read, Weights
 
 _MODULE = f"{__package__}.triton.slstm"
@@ -13,7 +11,7 @@ _MODULE = f"{__package__}.triton.slstm"
 
 def triton_slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Tensor, Carried]:
     """`slstm_scan` through our own Triton kernel, which stacks."""
-    return importlib.import_module(_MODULE).triton_slstm_scan(read, state, weights)
+    return member(_MODULE, "triton_slstm_scan")(read, state, weights)
 
 
 register(

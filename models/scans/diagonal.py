@@ -2,8 +2,8 @@
 
     a = (1/2, 1/2, 0), u = (1, 1, 1), h_0 = 4        h = (3, 5/2, 1)
 
-`scan_loop` is the definition. `_Scan` is the loop in place on a CPU, and elsewhere a parallel scan by doublings (Hillis
-and Steele 1986), in which a and u at t come to stand for the last 1, 2, 4 .. positions up to t:
+`scan_loop` is the definition. `_Scan` is the loop in place on a CPU; elsewhere, and compiled, a parallel scan by
+doublings (Hillis and Steele 1986), in which a and u at t come to stand for the last 1, 2, 4 .. positions up to t:
 
     u_t <- u_t + a_t u_{t-n}        a_t <- a_t a_{t-n}        for n = 1, 2, 4 .. below L
 
@@ -70,7 +70,7 @@ class _Scan(torch.autograd.Function):
 
 def _scanned(a_BLD: Tensor, u_BLD: Tensor, *, backwards: bool = False) -> Tensor:
     """h from zeros, or with `backwards` g from zeros behind the end. What `u_BLD` holds may be overwritten."""
-    scan = in_place if u_BLD.device.type == "cpu" else doubled
+    scan = in_place if u_BLD.device.type == "cpu" and not torch.compiler.is_compiling() else doubled
     return scan(a_BLD, u_BLD, backwards=backwards)
 
 

@@ -4,6 +4,7 @@ import pkgutil
 import subprocess
 import sys
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import xlstm_slstm as _xlstm_slstm
 from chomsky_ladder.models.kernels.causal_conv1d import short_convolution
-from chomsky_ladder.models.kernels.kernel import KERNELS, Kernel, register
+from chomsky_ladder.models.kernels.kernel import KERNELS, Kernel, cuda_module, register
 from chomsky_ladder.models.kernels.mamba_ssm import mamba_scan
 from chomsky_ladder.models.kernels.mlstm_kernels import mlstm_scan
 from chomsky_ladder.models.layers.convolution import ShortConvolution
@@ -176,6 +177,38 @@ def agree(ours: torch.Tensor, theirs: torch.Tensor, inputs: list[torch.Tensor], 
     pairs += zip(*(torch.autograd.grad((y * weights).sum(), inputs) for y in (ours, theirs)), strict=True)
     for one, other in pairs:
         assert float((one - other).abs().max()) <= tolerance * max(1.0, float(other.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["mamba_ssm", "causal_conv1d", "mlstm_kernels", "xlstm_slstm"])
+def test_packages_of_others_are_taken_by_name_alone(name: str) -> None:
+    """They round otherwise than what packs train with, so that a run would be scored by another model."""
+    kernel = _choose.named(name)
+    assert kernel.when == "named" and (torch.float64 not in kernel.dtypes or name == "xlstm_slstm")
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_one_kernel_trains_and_scores(stacked: bool) -> None:
+    """Alone, stacked and in scoring the LSTM of a GPU is the same one."""
+    assert _choose.named("triton_lstm").takes(torch.zeros(2, 3, 128), Context(stacked=stacked))
+    assert not _choose.named("triton_lstm").takes(torch.zeros(2, 3, 512), Context(stacked=stacked))
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_a_package_built_without_its_kernel_is_missing(built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As mamba-ssm is unless it is told to keep its CUDA: it imports, and the first step fails."""
+    package = ModuleType("half_built")
+    package.scan_cuda = (lambda: None) if built else None  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "half_built", package)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    said = cuda_module("half_built", needs="scan_cuda")()
+    assert said == ("" if built else "half_built was built without scan_cuda")
+
+
+def test_causal_conv1d_says_what_it_cannot_take() -> None:
+    with pytest.raises(ValueError, match="takes a convolution of 2 to 4 positions, not 5"):
+        short_convolution(torch.zeros(1, 3, 8), torch.zeros(8, 5), None)
+    takes = _choose.named("causal_conv1d").takes
+    assert takes(torch.zeros(1, 3, 16), Context()) and not takes(torch.zeros(1, 3, 12), Context())
 
 
 @pytest.mark.gpu

@@ -16,7 +16,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.triton.recurrence import (
     ROWS,
@@ -50,69 +49,111 @@ def triton_lstm_scan(
     assert c_BD.dtype in (torch.float32, torch.bfloat16), f"{c_BD.dtype} is the reference's"
     gates_BLG, h_BD, weight_hh = (x.to(dtype) for x in (gates_BLG, h_BD, weight_hh))
     inputs_R = (x.unsqueeze(0) for x in (gates_BLG, h_BD, c_BD, weight_hh))
-    h_RBLD, c_RBD, *_ = _Scan.apply(*inputs_R, kept, precision)
+    h_RBLD, c_RBD, *_ = _scan(*inputs_R, kept, precision)
     h_BLD = h_RBLD.squeeze(0)  # an index would cost the backward pass a copy
     return h_BLD, h_BLD[:, -1], c_RBD.squeeze(0)
 
 
-class _Scan(torch.autograd.Function):
-    """With an axis R of replicas in front, into which vmap folds its own."""
+@torch.library.custom_op("chomsky_ladder::lstm_scan", mutates_args=())
+def _scan(
+    gates_RBLG: Tensor, h_RBD: Tensor, c_RBD: Tensor, U_RGD: Tensor, kept: bool, precision: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """All h, the last c and, if `kept`, what the backward pass reads: the four activations and all c.
 
-    @staticmethod
-    def forward(
-        gates_RBLG: Tensor, h_RBD: Tensor, c_RBD: Tensor, U_RGD: Tensor, kept: bool, precision: Precision
-    ) -> tuple[Tensor, ...]:
-        """All h, the last c and, if `kept`, what the backward pass reads: the four activations and all c."""
-        replicas, batch, length, _ = gates_RBLG.shape
-        width = U_RGD.shape[-1]
-        tiles = triton.cdiv(batch, ROWS.value)
-        constants = settings(width, U_RGD.dtype, precision)
-        h_RBLD, last_RBD = empty(gates_RBLG, replicas, batch, length, width), empty(c_RBD, *c_RBD.shape)
-        past = None if constants["RESIDENT"] else empty(gates_RBLG, replicas, tiles, 2, ROWS.value, width)
-        sizes = ((batch, length, 4 * width), (batch, length + 1, width)) if kept else ((0,), (0,))
-        act_RBLG, c_RBLD = (empty(gates_RBLG, replicas, *size, dtype=torch.float32) for size in sizes)
-        gates_RBLG = rows_together(gates_RBLG)
-        with torch.cuda.device_of(gates_RBLG):
-            _forward[tiles, replicas](
-                *(gates_RBLG, h_RBD.contiguous(), c_RBD.contiguous(), U_RGD.contiguous()),
-                *(h_RBLD, last_RBD, past, act_RBLG, c_RBLD),
-                *(batch, length, *gates_RBLG.stride()[:3]),
-                KEPT=kept,
-                **constants,
-            )
-        return h_RBLD, last_RBD, act_RBLG, c_RBLD
+    With an axis R of replicas in front, into which vmap folds its own.
+    """
+    replicas, batch, length, _ = gates_RBLG.shape
+    width = U_RGD.shape[-1]
+    tiles = triton.cdiv(batch, ROWS.value)
+    constants = settings(width, U_RGD.dtype, precision)
+    written = _written(gates_RBLG, h_RBD, c_RBD, U_RGD, kept, precision)
+    h_RBLD, last_RBD, act_RBLG, c_RBLD = written
+    past = None if constants["RESIDENT"] else empty(gates_RBLG, replicas, tiles, 2, ROWS.value, width)
+    gates_RBLG = rows_together(gates_RBLG)
+    with torch.cuda.device_of(gates_RBLG):
+        _forward[tiles, replicas](
+            *(gates_RBLG, h_RBD.contiguous(), c_RBD.contiguous(), U_RGD.contiguous()),
+            *(h_RBLD, last_RBD, past, act_RBLG, c_RBLD),
+            *(batch, length, *gates_RBLG.stride()[:3]),
+            KEPT=kept,
+            **constants,
+        )
+    return written
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-        _, h_RBD, c_RBD, U_RGD, _, ctx.precision = inputs
-        ctx.mark_non_differentiable(*output[2:])
-        ctx.set_materialize_grads(False)
-        ctx.c_dtype = c_RBD.dtype
-        ctx.save_for_backward(h_RBD, U_RGD, output[0], *output[2:])
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple:
-        h_RBD, U_RGD, h_RBLD, act_RBLG, c_RBLD = ctx.saved_tensors
-        replicas, batch, length, width = h_RBLD.shape
-        constants = settings(width, U_RGD.dtype, ctx.precision)
-        d_gates_RBLG = empty(h_RBLD, replicas, batch, length, 4 * width)
-        d_h_RBD, d_c_RBD = empty(h_RBD, *h_RBD.shape), empty(h_RBD, *h_RBD.shape, dtype=ctx.c_dtype)
-        with torch.cuda.device_of(h_RBLD):
-            _backward[triton.cdiv(batch, ROWS.value), replicas](
-                *(None if d is None else d.contiguous() for d in grads[:2]),
-                *(act_RBLG, c_RBLD, U_RGD.contiguous(), d_gates_RBLG, d_h_RBD, d_c_RBD, batch, length),
-                **constants,
-            )
-        with torch.autocast(h_RBLD.device.type, enabled=False):
-            past_RBLD = torch.cat([h_RBD[:, :, None], h_RBLD[:, :, :-1]], 2)
-            d_U_RGD = d_gates_RBLG.flatten(1, 2).mT @ past_RBLD.flatten(1, 2)
-        return d_gates_RBLG, d_h_RBD, d_c_RBD, d_U_RGD, None, None
+@_scan.register_fake
+def _written(
+    gates_RBLG: Tensor, h_RBD: Tensor, c_RBD: Tensor, U_RGD: Tensor, kept: bool, precision: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    replicas, batch, length, _ = gates_RBLG.shape
+    width = U_RGD.shape[-1]
+    h_RBLD, last_RBD = empty(gates_RBLG, replicas, batch, length, width), empty(c_RBD, *c_RBD.shape)
+    sizes = ((batch, length, 4 * width), (batch, length + 1, width)) if kept else ((0,), (0,))
+    act_RBLG, c_RBLD = (empty(gates_RBLG, replicas, *size, dtype=torch.float32) for size in sizes)
+    return h_RBLD, last_RBD, act_RBLG, c_RBLD
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        outputs = _Scan.apply(*fold_replicas(inputs[:4], in_dims[:4], info.batch_size), *inputs[4:])
-        return unfold_replicas(outputs, info.batch_size)
+
+@torch.library.custom_op("chomsky_ladder::lstm_scan_back", mutates_args=())
+def _scan_back(
+    d_h_RBLD: Tensor | None,
+    d_c_RBD: Tensor | None,
+    act_RBLG: Tensor,
+    c_RBLD: Tensor,
+    U_RGD: Tensor,
+    c_dtype: torch.dtype,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of the gates, of the first h and of the first c."""
+    written = _written_back(d_h_RBLD, d_c_RBD, act_RBLG, c_RBLD, U_RGD, c_dtype, precision)
+    replicas, batch, length, _ = act_RBLG.shape
+    with torch.cuda.device_of(act_RBLG):
+        _backward[triton.cdiv(batch, ROWS.value), replicas](
+            *(None if d is None else d.contiguous() for d in (d_h_RBLD, d_c_RBD)),
+            *(act_RBLG, c_RBLD, U_RGD.contiguous(), *written, batch, length),
+            **settings(U_RGD.shape[-1], U_RGD.dtype, precision),
+        )
+    return written
+
+
+@_scan_back.register_fake
+def _written_back(
+    d_h_RBLD: Tensor | None,
+    d_c_RBD: Tensor | None,
+    act_RBLG: Tensor,
+    c_RBLD: Tensor,
+    U_RGD: Tensor,
+    c_dtype: torch.dtype,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    replicas, batch, length, gates = act_RBLG.shape
+    first = (replicas, batch, U_RGD.shape[-1])
+    return empty(U_RGD, replicas, batch, length, gates), empty(U_RGD, *first), empty(U_RGD, *first, dtype=c_dtype)
+
+
+def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    _, h_RBD, c_RBD, U_RGD, _, ctx.precision = inputs
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.set_materialize_grads(False)
+    ctx.c_dtype = c_RBD.dtype
+    ctx.save_for_backward(h_RBD, U_RGD, output[0], *output[2:])
+
+
+def _gradients(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    h_RBD, U_RGD, h_RBLD, act_RBLG, c_RBLD = ctx.saved_tensors
+    d_gates_RBLG, d_h_RBD, d_c_RBD = _scan_back(*grads[:2], act_RBLG, c_RBLD, U_RGD, ctx.c_dtype, ctx.precision)
+    with torch.autocast(h_RBLD.device.type, enabled=False):
+        past_RBLD = torch.cat([h_RBD[:, :, None], h_RBLD[:, :, :-1]], 2)
+        d_U_RGD = d_gates_RBLG.flatten(1, 2).mT @ past_RBLD.flatten(1, 2)
+    return d_gates_RBLG, d_h_RBD, d_c_RBD, d_U_RGD, None, None
+
+
+_scan.register_autograd(_gradients, setup_context=_keep)
+
+
+@_scan.register_vmap
+def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    outputs = _scan(*fold_replicas(inputs[:4], in_dims[:4], info.batch_size), *inputs[4:])
+    return unfold_replicas(outputs, info.batch_size)
 
 
 @triton.jit

@@ -26,7 +26,7 @@ ROWS = tl.constexpr(16)  # of a tile: the fewest for which a tensor core multipl
 BLOCK = tl.constexpr(16)  # of the inner dimension, where matrices are read anew
 
 
-def settings(width: int, dtype: torch.dtype, precision: Precision) -> dict[str, Any]:
+def settings(width: int, dtype: torch.dtype, precision: str) -> dict[str, Any]:
     """A kernel's constants and warps, by plain rules, so that no call measures and a CUDA graph can capture it.
 
     Compiled for an H200, shared memory stays within 148 of its 227 KiB. Up to a width of 64 in fp32 and 128 in bf16 no

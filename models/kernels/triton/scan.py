@@ -21,7 +21,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -39,79 +38,131 @@ def triton_selective_scan(
     tensors = (u_BLE, dt_BLE, A_NE, B_BLN, C_BLN, h_BNE)
     assert all(z.dtype in (torch.float32, torch.bfloat16) for z in tensors), "the kernel takes fp32 and bf16 alone"
     assert u_BLE.shape[1] >= 1, "the kernel takes one position or more"
-    y_1BLE, h_1BNE, _ = _FusedScan.apply(*(z.contiguous()[None] for z in tensors), signed, torch.is_grad_enabled())
+    y_1BLE, h_1BNE, _ = _scan(*(z.contiguous()[None] for z in tensors), signed, torch.is_grad_enabled())
     return y_1BLE[0], h_1BNE[0]
 
 
-class _FusedScan(torch.autograd.Function):
-    """The scan with an axis R in front, of replicas that differ in A too: what vmap adds folds into it."""
+@torch.library.custom_op("chomsky_ladder::selective_scan", mutates_args=())
+def _scan(
+    u_RBLE: Tensor,
+    dt_RBLE: Tensor,
+    A_RNE: Tensor,
+    B_RBLN: Tensor,
+    C_RBLN: Tensor,
+    h_RBNE: Tensor,
+    signed: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All y, the last state, and the states that start the chunks: none, unless a backward pass is to come.
 
-    @staticmethod
-    def forward(
-        u_RBLE: Tensor,
-        dt_RBLE: Tensor,
-        A_RNE: Tensor,
-        B_RBLN: Tensor,
-        C_RBLN: Tensor,
-        h_RBNE: Tensor,
-        signed: bool,
-        keep: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """All y, the last state, and the states that start the chunks: none, unless a backward pass is to come."""
-        replicas, batch, length, channels = u_RBLE.shape
-        states = A_RNE.shape[1]
-        tiling, device = _Tiling.of(states, channels), u_RBLE.device
-        y_RBLE, last_RBNE = (_room(z.shape, z.dtype, device) for z in (u_RBLE, h_RBNE))
-        chunks = triton.cdiv(length, CHUNK) if keep else 0
-        starts_RBKNE = _room((replicas, batch, chunks, states, channels), torch.float32, device)
-        inputs = (z.contiguous() for z in (u_RBLE, dt_RBLE, A_RNE, B_RBLN, C_RBLN, h_RBNE))
-        outputs = (y_RBLE, last_RBNE, starts_RBKNE)
-        sizes = (batch, length, states, channels, tiling.states, tiling.tile, CHUNK)
-        with torch.cuda.device_of(u_RBLE):
-            grid = (replicas * batch * tiling.count,)
-            forward_kernel[grid](*inputs, *outputs, *sizes, signed, keep, num_warps=tiling.warps)
-        return outputs
+    With an axis R in front, of replicas that differ in A too: what vmap adds folds into it.
+    """
+    tensors = (u_RBLE, dt_RBLE, A_RNE, B_RBLN, C_RBLN, h_RBNE)
+    written = _written(*tensors, signed, keep)
+    replicas, batch, length, channels = u_RBLE.shape
+    states = A_RNE.shape[1]
+    tiling = _Tiling.of(states, channels)
+    sizes = (batch, length, states, channels, tiling.states, tiling.tile, CHUNK)
+    with torch.cuda.device_of(u_RBLE):
+        inputs, grid = (z.contiguous() for z in tensors), (replicas * batch * tiling.count,)
+        forward_kernel[grid](*inputs, *written, *sizes, signed, keep, num_warps=tiling.warps)
+    return written
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
-        *tensors, h_RBNE, ctx.signed, _ = inputs
-        ctx.state_dtype = h_RBNE.dtype
-        ctx.mark_non_differentiable(output[2])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, output[2])
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gy_RBLE: Tensor | None, gh_RBNE: Tensor | None, _: None) -> Gradients:
-        u_RBLE, dt_RBLE, A_RNE, B_RBLN, C_RBLN, starts_RBKNE = ctx.saved_tensors
-        if gy_RBLE is None:
-            gy_RBLE = torch.zeros_like(u_RBLE)
-        if gh_RBNE is None:
-            gh_RBNE = torch.zeros_like(starts_RBKNE[:, :, 0])
-        replicas, batch, length, channels = u_RBLE.shape
-        states = A_RNE.shape[1]
-        tiling, device = _Tiling.of(states, channels), u_RBLE.device
-        gu_RBLE, gdt_RBLE = (_room(z.shape, z.dtype, device) for z in (u_RBLE, dt_RBLE))
-        gA_RBNE = _room((replicas, batch, states, channels), torch.float32, device)
-        gB_RBTLN, gC_RBTLN = (
-            _room((replicas, batch, tiling.count, length, states), torch.float32, device) for _ in range(2)
-        )
-        first_RBNE = _room(gA_RBNE.shape, ctx.state_dtype, device)
-        inputs = (z.contiguous() for z in (*ctx.saved_tensors, gy_RBLE, gh_RBNE))
-        outputs = (gu_RBLE, gdt_RBLE, gA_RBNE, gB_RBTLN, gC_RBTLN, first_RBNE)
-        sizes = (batch, length, states, channels, tiling.states, tiling.tile, CHUNK)
-        with torch.cuda.device_of(u_RBLE):
-            grid = (replicas * batch * tiling.count,)
-            backward_kernel[grid](*inputs, *outputs, *sizes, ctx.signed, num_warps=tiling.warps)
-        gA_RNE = gA_RBNE.sum(1).to(A_RNE.dtype)
-        gB_RBLN, gC_RBLN = gB_RBTLN.sum(2).to(B_RBLN.dtype), gC_RBTLN.sum(2).to(C_RBLN.dtype)
-        return gu_RBLE, gdt_RBLE, gA_RNE, gB_RBLN, gC_RBLN, first_RBNE, None, None
+@_scan.register_fake
+def _written(
+    u_RBLE: Tensor,
+    dt_RBLE: Tensor,
+    A_RNE: Tensor,
+    B_RBLN: Tensor,
+    C_RBLN: Tensor,
+    h_RBNE: Tensor,
+    signed: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    replicas, batch, length, channels = u_RBLE.shape
+    y_RBLE, last_RBNE = (_room(z.shape, z.dtype, u_RBLE.device) for z in (u_RBLE, h_RBNE))
+    starts = (replicas, batch, triton.cdiv(length, CHUNK) if keep else 0, A_RNE.shape[1], channels)
+    return y_RBLE, last_RBNE, _room(starts, torch.float32, u_RBLE.device)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple]:
-        *tensors, signed, keep = inputs
-        outputs = _FusedScan.apply(*fold_replicas(tensors, in_dims[:-2], info.batch_size), signed, keep)
-        return unfold_replicas(outputs, info.batch_size)
+
+@torch.library.custom_op("chomsky_ladder::selective_scan_back", mutates_args=())
+def _scan_back(
+    u_RBLE: Tensor,
+    dt_RBLE: Tensor,
+    A_RNE: Tensor,
+    B_RBLN: Tensor,
+    C_RBLN: Tensor,
+    starts_RBKNE: Tensor,
+    gy_RBLE: Tensor,
+    gh_RBNE: Tensor,
+    state_dtype: torch.dtype,
+    signed: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of u and dt, of A by rows, of B and C by tiles, and of the first state."""
+    tensors = (u_RBLE, dt_RBLE, A_RNE, B_RBLN, C_RBLN, starts_RBKNE, gy_RBLE, gh_RBNE)
+    written = _written_back(*tensors, state_dtype, signed)
+    replicas, batch, length, channels = u_RBLE.shape
+    states = A_RNE.shape[1]
+    tiling = _Tiling.of(states, channels)
+    sizes = (batch, length, states, channels, tiling.states, tiling.tile, CHUNK)
+    with torch.cuda.device_of(u_RBLE):
+        inputs, grid = (z.contiguous() for z in tensors), (replicas * batch * tiling.count,)
+        backward_kernel[grid](*inputs, *written, *sizes, signed, num_warps=tiling.warps)
+    return written
+
+
+@_scan_back.register_fake
+def _written_back(
+    u_RBLE: Tensor,
+    dt_RBLE: Tensor,
+    A_RNE: Tensor,
+    B_RBLN: Tensor,
+    C_RBLN: Tensor,
+    starts_RBKNE: Tensor,
+    gy_RBLE: Tensor,
+    gh_RBNE: Tensor,
+    state_dtype: torch.dtype,
+    signed: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    replicas, batch, length, channels = u_RBLE.shape
+    states, device = A_RNE.shape[1], u_RBLE.device
+    tiles = _Tiling.of(states, channels).count
+    gu_RBLE, gdt_RBLE = (_room(z.shape, z.dtype, device) for z in (u_RBLE, dt_RBLE))
+    gA_RBNE = _room((replicas, batch, states, channels), torch.float32, device)
+    gB_RBTLN, gC_RBTLN = (_room((replicas, batch, tiles, length, states), torch.float32, device) for _ in range(2))
+    return gu_RBLE, gdt_RBLE, gA_RBNE, gB_RBTLN, gC_RBTLN, _room(gA_RBNE.shape, state_dtype, device)
+
+
+def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *tensors, h_RBNE, ctx.signed, _ = inputs
+    ctx.state_dtype = h_RBNE.dtype
+    ctx.mark_non_differentiable(output[2])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, output[2])
+
+
+def _gradients(ctx: Any, gy_RBLE: Tensor | None, gh_RBNE: Tensor | None, _: None) -> Gradients:
+    u_RBLE, _, A_RNE, B_RBLN, C_RBLN, starts_RBKNE = ctx.saved_tensors
+    if gy_RBLE is None:
+        gy_RBLE = torch.zeros_like(u_RBLE)
+    if gh_RBNE is None:
+        gh_RBNE = torch.zeros_like(starts_RBKNE[:, :, 0])
+    found = _scan_back(*ctx.saved_tensors, gy_RBLE, gh_RBNE, ctx.state_dtype, ctx.signed)
+    gu_RBLE, gdt_RBLE, gA_RBNE, gB_RBTLN, gC_RBTLN, first_RBNE = found
+    gA_RNE = gA_RBNE.sum(1).to(A_RNE.dtype)
+    gB_RBLN, gC_RBLN = gB_RBTLN.sum(2).to(B_RBLN.dtype), gC_RBTLN.sum(2).to(C_RBLN.dtype)
+    return gu_RBLE, gdt_RBLE, gA_RNE, gB_RBLN, gC_RBLN, first_RBNE, None, None
+
+
+_scan.register_autograd(_gradients, setup_context=_keep)
+
+
+@_scan.register_vmap
+def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple]:
+    *tensors, signed, keep = inputs
+    outputs = _scan(*fold_replicas(tensors, in_dims[:-2], info.batch_size), signed, keep)
+    return unfold_replicas(outputs, info.batch_size)
 
 
 class _Tiling(NamedTuple):

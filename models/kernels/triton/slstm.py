@@ -16,7 +16,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.triton.recurrence import (
     ROWS,
@@ -55,83 +54,141 @@ def triton_slstm_scan(
     with torch.autocast(h_BHK.device.type, enabled=False):
         gates_BLHG = from_input(tuple(read), W_HGJ)
     inputs_R = (x.unsqueeze(0) for x in (gates_BLHG, h_BHK, *held, R_HGK, b_HG))
-    h_RBLHK, y_RBHK, a_RBHK, *_ = _Scan.apply(*inputs_R, kept, precision)
+    h_RBLHK, y_RBHK, a_RBHK, *_ = _scan(*inputs_R, kept, precision)
     h_BLHK = h_RBLHK.squeeze(0)  # an index would cost the backward pass a copy
     return h_BLHK, (h_BLHK[:, -1], y_RBHK.squeeze(0), a_RBHK.squeeze(0))
 
 
-class _Scan(torch.autograd.Function):
-    """With an axis R of replicas in front, into which vmap folds its own."""
+@torch.library.custom_op("chomsky_ladder::slstm_scan", mutates_args=())
+def _scan(
+    gates_RBLHG: Tensor,
+    h_RBHK: Tensor,
+    y_RBHK: Tensor,
+    a_RBHK: Tensor,
+    R_RHGK: Tensor,
+    b_RHG: Tensor,
+    kept: bool,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """All h, the last y and a and, if `kept`, what the backward pass reads: the four activations and all y.
 
-    @staticmethod
-    def forward(
-        gates_RBLHG: Tensor,
-        h_RBHK: Tensor,
-        y_RBHK: Tensor,
-        a_RBHK: Tensor,
-        R_RHGK: Tensor,
-        b_RHG: Tensor,
-        kept: bool,
-        precision: Precision,
-    ) -> tuple[Tensor, ...]:
-        """All h, the last y and a and, if `kept`, what the backward pass reads: the four activations and all y."""
-        replicas, batch, length, heads, _ = gates_RBLHG.shape
-        width = R_RHGK.shape[-1]
-        tiles = triton.cdiv(batch, ROWS.value)
-        constants = settings(width, R_RHGK.dtype, precision)
-        gates_RBLHG = rows_together(gates_RBLHG)
-        h_RBLHK = empty(gates_RBLHG, replicas, batch, length, heads, width)
-        last_y_RBHK, last_a_RBHK = empty(y_RBHK, *y_RBHK.shape), empty(a_RBHK, *a_RBHK.shape)
-        past = None if constants["RESIDENT"] else empty(gates_RBLHG, replicas * heads, tiles, 2, ROWS.value, width)
-        sizes = ((batch, length, heads, size * width) if kept else (0,) for size in (4, 1))
-        act_RBLHG, y_RBLHK = (empty(gates_RBLHG, replicas, *size, dtype=torch.float32) for size in sizes)
-        with torch.cuda.device_of(gates_RBLHG):
-            _forward[tiles, replicas * heads](
-                gates_RBLHG,
-                *(x.contiguous() for x in (h_RBHK, y_RBHK, a_RBHK, R_RHGK, b_RHG)),
-                *(h_RBLHK, last_y_RBHK, last_a_RBHK, past, act_RBLHG, y_RBLHK),
-                *(batch, length, heads, *gates_RBLHG.stride()[:4]),
-                KEPT=kept,
-                **constants,
-            )
-        return h_RBLHK, last_y_RBHK, last_a_RBHK, act_RBLHG, y_RBLHK
+    With an axis R of replicas in front, into which vmap folds its own.
+    """
+    replicas, batch, length, heads, _ = gates_RBLHG.shape
+    width = R_RHGK.shape[-1]
+    tiles = triton.cdiv(batch, ROWS.value)
+    constants = settings(width, R_RHGK.dtype, precision)
+    gates_RBLHG = rows_together(gates_RBLHG)
+    written = _written(gates_RBLHG, h_RBHK, y_RBHK, a_RBHK, R_RHGK, b_RHG, kept, precision)
+    h_RBLHK, last_y_RBHK, last_a_RBHK, act_RBLHG, y_RBLHK = written
+    past = None if constants["RESIDENT"] else empty(gates_RBLHG, replicas * heads, tiles, 2, ROWS.value, width)
+    with torch.cuda.device_of(gates_RBLHG):
+        _forward[tiles, replicas * heads](
+            gates_RBLHG,
+            *(x.contiguous() for x in (h_RBHK, y_RBHK, a_RBHK, R_RHGK, b_RHG)),
+            *(h_RBLHK, last_y_RBHK, last_a_RBHK, past, act_RBLHG, y_RBLHK),
+            *(batch, length, heads, *gates_RBLHG.stride()[:4]),
+            KEPT=kept,
+            **constants,
+        )
+    return written
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-        gates_RBLHG, h_RBHK, y_RBHK, a_RBHK, R_RHGK, b_RHG, _, ctx.precision = inputs
-        ctx.mark_non_differentiable(*output[3:])
-        ctx.set_materialize_grads(False)
-        ctx.strides = rows_together(torch.empty_like(gates_RBLHG, device="meta")).stride()  # dense, in the same order
-        ctx.dtypes = y_RBHK.dtype, a_RBHK.dtype, b_RHG.dtype
-        ctx.save_for_backward(h_RBHK, R_RHGK, output[0], *output[3:])
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple:
-        h_RBHK, R_RHGK, h_RBLHK, act_RBLHG, y_RBLHK = ctx.saved_tensors
-        replicas, batch, length, heads, width = h_RBLHK.shape
-        constants = settings(width, R_RHGK.dtype, ctx.precision)
-        y_dtype, a_dtype, b_dtype = ctx.dtypes
-        d_gates_RBLHG = empty(h_RBLHK, 4 * h_RBLHK.numel()).as_strided((*h_RBLHK.shape[:-1], 4 * width), ctx.strides)
-        d_h_RBHK = empty(h_RBHK, *h_RBHK.shape)
-        d_y_RBHK, d_a_RBHK = (empty(h_RBHK, *h_RBHK.shape, dtype=dtype) for dtype in (y_dtype, a_dtype))
-        with torch.cuda.device_of(h_RBLHK):
-            _backward[triton.cdiv(batch, ROWS.value), replicas * heads](
-                *(None if d is None else d.contiguous() for d in grads[:3]),
-                *(act_RBLHG, y_RBLHK, R_RHGK.contiguous(), d_gates_RBLHG, d_h_RBHK, d_y_RBHK, d_a_RBHK),
-                *(batch, length, heads, *d_gates_RBLHG.stride()[:4]),
-                **constants,
-            )
-        with torch.autocast(h_RBLHK.device.type, enabled=False):
-            past_RBLHK = torch.cat([h_RBHK[:, :, None], h_RBLHK[:, :, :-1]], 2)
-            d_R_RHGK = torch.einsum("rblhg,rblhk->rhgk", d_gates_RBLHG, past_RBLHK)
-            d_b_RHG = d_gates_RBLHG.sum((1, 2), dtype=b_dtype)
-        return d_gates_RBLHG, d_h_RBHK, d_y_RBHK, d_a_RBHK, d_R_RHGK, d_b_RHG, None, None
+@_scan.register_fake
+def _written(
+    gates_RBLHG: Tensor,
+    h_RBHK: Tensor,
+    y_RBHK: Tensor,
+    a_RBHK: Tensor,
+    R_RHGK: Tensor,
+    b_RHG: Tensor,
+    kept: bool,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    replicas, batch, length, heads, _ = gates_RBLHG.shape
+    width = R_RHGK.shape[-1]
+    h_RBLHK = empty(gates_RBLHG, replicas, batch, length, heads, width)
+    last_y_RBHK, last_a_RBHK = empty(y_RBHK, *y_RBHK.shape), empty(a_RBHK, *a_RBHK.shape)
+    sizes = ((batch, length, heads, size * width) if kept else (0,) for size in (4, 1))
+    act_RBLHG, y_RBLHK = (empty(gates_RBLHG, replicas, *size, dtype=torch.float32) for size in sizes)
+    return h_RBLHK, last_y_RBHK, last_a_RBHK, act_RBLHG, y_RBLHK
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        outputs = _Scan.apply(*fold_replicas(inputs[:6], in_dims[:6], info.batch_size), *inputs[6:])
-        return unfold_replicas(outputs, info.batch_size)
+
+@torch.library.custom_op("chomsky_ladder::slstm_scan_back", mutates_args=())
+def _scan_back(
+    d_h_RBLHK: Tensor | None,
+    d_y_RBHK: Tensor | None,
+    d_a_RBHK: Tensor | None,
+    act_RBLHG: Tensor,
+    y_RBLHK: Tensor,
+    R_RHGK: Tensor,
+    strides: list[int],
+    y_dtype: torch.dtype,
+    a_dtype: torch.dtype,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of the gates, with these strides, and of the first h, y and a."""
+    d_state = (d_h_RBLHK, d_y_RBHK, d_a_RBHK)
+    written = _written_back(*d_state, act_RBLHG, y_RBLHK, R_RHGK, strides, y_dtype, a_dtype, precision)
+    replicas, batch, length, heads, width = y_RBLHK.shape
+    with torch.cuda.device_of(y_RBLHK):
+        _backward[triton.cdiv(batch, ROWS.value), replicas * heads](
+            *(None if d is None else d.contiguous() for d in d_state),
+            *(act_RBLHG, y_RBLHK, R_RHGK.contiguous(), *written),
+            *(batch, length, heads, *strides[:4]),
+            **settings(width, R_RHGK.dtype, precision),
+        )
+    return written
+
+
+@_scan_back.register_fake
+def _written_back(
+    d_h_RBLHK: Tensor | None,
+    d_y_RBHK: Tensor | None,
+    d_a_RBHK: Tensor | None,
+    act_RBLHG: Tensor,
+    y_RBLHK: Tensor,
+    R_RHGK: Tensor,
+    strides: list[int],
+    y_dtype: torch.dtype,
+    a_dtype: torch.dtype,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    replicas, batch, _, heads, width = y_RBLHK.shape
+    first = (replicas, batch, heads, width)
+    d_gates_RBLHG = R_RHGK.new_empty_strided(act_RBLHG.shape, strides)
+    d_y_RBHK, d_a_RBHK = (empty(R_RHGK, *first, dtype=dtype) for dtype in (y_dtype, a_dtype))
+    return d_gates_RBLHG, empty(R_RHGK, *first), d_y_RBHK, d_a_RBHK
+
+
+def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    gates_RBLHG, h_RBHK, y_RBHK, a_RBHK, R_RHGK, b_RHG, _, ctx.precision = inputs
+    ctx.mark_non_differentiable(*output[3:])
+    ctx.set_materialize_grads(False)
+    ctx.strides = rows_together(torch.empty_like(gates_RBLHG, device="meta")).stride()  # dense, in the same order
+    ctx.dtypes = y_RBHK.dtype, a_RBHK.dtype, b_RHG.dtype
+    ctx.save_for_backward(h_RBHK, R_RHGK, output[0], *output[3:])
+
+
+def _gradients(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    h_RBHK, R_RHGK, h_RBLHK, act_RBLHG, y_RBLHK = ctx.saved_tensors
+    *state_dtypes, b_dtype = ctx.dtypes
+    found = _scan_back(*grads[:3], act_RBLHG, y_RBLHK, R_RHGK, list(ctx.strides), *state_dtypes, ctx.precision)
+    d_gates_RBLHG, *d_state = found
+    with torch.autocast(h_RBLHK.device.type, enabled=False):
+        past_RBLHK = torch.cat([h_RBHK[:, :, None], h_RBLHK[:, :, :-1]], 2)
+        d_R_RHGK = torch.einsum("rblhg,rblhk->rhgk", d_gates_RBLHG, past_RBLHK)
+        d_b_RHG = d_gates_RBLHG.sum((1, 2), dtype=b_dtype)
+    return d_gates_RBLHG, *d_state, d_R_RHGK, d_b_RHG, None, None
+
+
+_scan.register_autograd(_gradients, setup_context=_keep)
+
+
+@_scan.register_vmap
+def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    outputs = _scan(*fold_replicas(inputs[:6], in_dims[:6], info.batch_size), *inputs[6:])
+    return unfold_replicas(outputs, info.batch_size)
 
 
 @triton.jit

@@ -1,6 +1,9 @@
 """A report of small models is whole, every lack in it has its reason, and tables and figures show what it holds."""
 
 import json
+import re
+import signal
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -208,6 +211,22 @@ def test_compiled_training_is_a_way_of_its_own() -> None:
     points = GRID.points("parameters", ways)
     assert "auto compiled" in {way.name for way in ways}
     assert {point.what for point in points if point.way.compiled} == {"train"}
+    assert {way.backend for way in ways if way.compiled} == {"auto"}, "the reference's loop would take hours"
+
+
+def test_a_loop_of_thousands_of_operations_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: pytest.fail("it was compiled"))
+    bench = Bench(LSTMConfig(d_model=16), "parameters", GRID, Meter(CPU, repeats=3))
+    row = bench.row(Point(Way(backend="reference", compiled=True), "train", 1, 512))
+    assert re.fullmatch(r"ValueError: \d+,\d{3} operations, of which no more than 2,000 are compiled", row["not_run"])
+
+
+def test_a_point_that_takes_too_long_is_given_up() -> None:
+    with pytest.raises(TimeoutError, match=r"over 0\.05 s"), throughput_measure.within(0.05):
+        time.sleep(60)
+    with throughput_measure.within(60):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 1
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_prefill_and_decoding_are_those_of_generation() -> None:
@@ -313,9 +332,10 @@ def test_a_captured_step_of_training_is_timed_and_learns_as_a_plain_one() -> Non
         calls = 8
         for _ in range(calls if not graph else calls - throughput_measure.WARM_UP):
             training.once()  # a capture's warm-up takes steps of its own
-        losses[graph] = float(training.loss_of())
+        losses[graph] = training.loss_of().item()
         row = bench.row(Point(Way(backend="reference", graph=graph), "train", 2, 16))
-        assert row["ms"] > 0 and row["peak_bytes"] > 0 and "not_run" not in row
+        assert row["ms"] > 0 and "not_run" not in row
+        assert graph or row["peak_bytes"] > 0, "a replay allocates nothing"
     assert losses[True] == pytest.approx(losses[False], rel=1e-4)
 
 

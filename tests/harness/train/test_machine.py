@@ -44,6 +44,35 @@ def test_instructions_that_are_asked_for_are_other_numerics(variable: str, monke
     assert tree["libraries"] == [variable] and machine.fingerprint(tree) != usual
 
 
+def test_a_gpu_multiplies_as_the_run_says() -> None:
+    """cuDNN's recurrences round fp32 to ten bits unless told, and their scores with them; flags are anyone's else."""
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+
+    def flags() -> tuple[bool, ...]:
+        return cuda.matmul.allow_tf32, cudnn.allow_tf32, cuda.cudnn_sdp_enabled()
+
+    before = flags()
+    try:
+        cudnn.allow_tf32 = cuda.matmul.allow_tf32 = True
+        with machine.pinned(1):
+            assert flags() == (False, False, False)
+        assert flags() == (True, True, before[2])
+    finally:
+        cuda.matmul.allow_tf32, cudnn.allow_tf32 = before[:2]
+
+
+def test_a_fingerprint_has_what_counts_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    versions = {"triton": "3.6.0", "mamba-ssm": "2.3"}
+    monkeypatch.setattr(machine, "_version_if_any", lambda name: versions.get(name, ""))
+    there, here = (machine.numerics(Exec(), torch.device(name)) for name in ("cuda", "cpu"))
+    assert set(there) - set(here) == {"cuda", "cudnn", "packages"}
+    assert there["packages"] == ["triton 3.6.0", "mamba-ssm 2.3"]
+    versions["triton"] = "3.7.1"
+    assert machine.fingerprint(there) != machine.fingerprint(machine.numerics(Exec(), torch.device("cuda")))
+    assert "driver" not in machine.provenance(Parity(), LSTMConfig())["machine"]
+
+
 def test_provenance_names_the_very_sources() -> None:
     made = machine.provenance(Parity(), LSTMConfig())
     sources = made["sources"]

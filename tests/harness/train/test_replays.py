@@ -1,5 +1,7 @@
 """Scores from replays are the plain ones; a recording that fails leaves them plain. CUDA is stood in for but once."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,8 +14,8 @@ from chomsky_ladder.harness.config.registry import find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train import replays
 from chomsky_ladder.harness.train.build import build_model
-from chomsky_ladder.harness.train.evaluate import Evaluator
-from chomsky_ladder.harness.train.replays import Replays
+from chomsky_ladder.harness.train.evaluate import Evaluator, summed_by_length
+from chomsky_ladder.harness.train.replays import Replays, Room
 from chomsky_ladder.tasks.base import Batch
 
 CPU = torch.device("cpu")
@@ -122,3 +124,56 @@ def test_scores_from_cuda_graphs_are_the_plain_ones(model: str, precision: str) 
             for parameter in built.parameters():
                 parameter.mul_(-1.1)
     assert "replayed.scores" in replayed.backends
+
+
+def test_an_evaluator_goes_with_its_graphs_as_soon_as_nobody_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By counting references alone: Python collects when it likes, and graphs hold gigabytes of a GPU."""
+    graphs = []
+
+    class Graph:
+        def __init__(self, act: Callable[[], Any]) -> None:
+            act()
+            graphs.append(weakref.ref(self))
+
+        def replay(self) -> None:
+            pass
+
+    monkeypatch.setattr(replays, "captured", lambda act, device, warm_up, pool: Graph(act).replay)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
+    scorer = Evaluator(RUN, build_model(RUN, CPU), device=CPU, backend="auto", replayed=True)
+    watched = weakref.ref(scorer)
+    for _ in range(2):
+        scorer.validation()
+    assert graphs and all(graph() is not None for graph in graphs)
+    gc.disable()
+    try:
+        del scorer
+        assert watched() is None and all(graph() is None for graph in graphs)
+    finally:
+        gc.enable()
+
+
+def test_graphs_of_one_pack_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    handles, made = [], []
+
+    def captured(act: Callable[[], Any], device: torch.device, *, warm_up: int, pool: object) -> Callable[[], Any]:
+        handles.append(pool)
+        return act
+
+    monkeypatch.setattr(replays, "captured", captured)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: made.append(object()) or made[-1])
+    room = Room()
+    assert not made
+    for _ in range(2):
+        replayed = Replays(lambda given: given.tokens_BL * 2, CPU, room)
+        for turn in range(3):
+            replayed(batch(turn))
+    assert len(handles) == 2 and handles[0] is handles[1] is made[0] and len(made) == 1
+
+
+def test_sums_by_length_need_no_order_of_threads() -> None:
+    generator = torch.Generator().manual_seed(0)
+    lengths_B = torch.randint(7, (50,), generator=generator)
+    counted_XB = torch.rand(2, 50, dtype=torch.float64, generator=generator)
+    expected_XL = torch.zeros(2, 9, dtype=torch.float64).index_add_(1, lengths_B, counted_XB)
+    torch.testing.assert_close(summed_by_length(lengths_B, counted_XB, longest=8), expected_XL, rtol=1e-15, atol=1e-15)

@@ -1,6 +1,7 @@
 """How steps are taken: what is refused, what is recorded, and that a compiled or captured step is the plain one."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,12 +16,26 @@ import torch
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.registry import all_models, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train import compiled
 from chomsky_ladder.harness.train import steps as how
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.steps import GraphSteps, PlainSteps, stepper
+from support.cases import full, some
 
 CPU = torch.device("cpu")
+WHOLE, UPDATE = {"losses", "update"}, {"update"}
+COMPILED = {
+    **{(model, seeds): WHOLE for model in ("lstm", "mamba2", "transformer") for seeds in (1, 2)},
+    ("mamba", 1): WHOLE,
+    ("mamba", 2): UPDATE,  # the scan by hand under vmap; on a GPU it is a kernel's
+    ("moe", 1): UPDATE,  # on a CPU tokens are sorted by expert, as many as there happen to be
+    ("moe", 2): WHOLE,
+    ("xlstm", 1): UPDATE,  # its rows by hand; on a GPU they are not taken
+    ("xlstm", 2): UPDATE,
+}
+"""Parts of a step that torch.compile takes on a CPU, of a model alone and stacked."""
+TRACED = ["hgrn", "hyena", "lstm", "lstm_block", "mamba2", "min_gru", "min_lstm", "transformer"]
 SCORE = Eval(lengths=(8, 12), test=16, validation=8, every=0, bins=(8, 12), extrapolate=())
 
 
@@ -66,9 +81,11 @@ def fake_compiler(monkeypatch: pytest.MonkeyPatch, *, refuses: str = "") -> list
 def test_what_cannot_be_compiled_stays_plain(refuses: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_compiler(monkeypatch, refuses=refuses)
     pack, expected = (Pack(small(seeds=2), device=CPU, backend="auto") for _ in range(2))
-    stepper(pack, Exec(device="cpu", compile="on")).advance(0, 6, lambda done: None)
+    steps = stepper(pack, Exec(device="cpu", compile="on"))
+    steps.advance(0, 6, lambda done: None)
     stepper(expected, Exec(device="cpu")).advance(0, 6, lambda done: None)
     assert pack.seen() == expected.seen()
+    assert steps.refused == ({f"compiled.{refuses}": "RuntimeError: cannot trace this"} if refuses else {})
     parts = {"losses", "update"}
     noted = {name.removeprefix("compiled.") for name in pack.backends if name.startswith("compiled.")}
     assert noted == parts - {refuses}
@@ -86,7 +103,7 @@ class _Graphs:
     """In the place of CUDA: a capture remembers the advances made in it, a replay makes them for real."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.replays, self.captured = 0, []
+        self.replays, self.captured, self.pools = 0, [], []
         self._recording: list[int] | None = None
         real, graphs = Pack.advance, self
 
@@ -103,8 +120,9 @@ class _Graphs:
                     real(graphs.pack, longest)
 
         class Recording:
-            def __init__(self, graph: Graph, stream: Any) -> None:
+            def __init__(self, graph: Graph, stream: Any, pool: Any) -> None:
                 self.graph = graph
+                graphs.pools.append(pool)
 
             def __enter__(self) -> None:
                 self.graph.steps = graphs._recording = []
@@ -134,6 +152,7 @@ class _Graphs:
             ("stream", lambda stream: stream),
             ("current_stream", Stream),
             ("synchronize", lambda device: None),
+            ("graph_pool_handle", object),
         ):
             monkeypatch.setattr(torch.cuda, name, stand_in)
 
@@ -162,23 +181,101 @@ def test_replays_take_every_step_once(
     assert pack.seen() == expected.seen()
     assert torch.equal(pack.weight_RP, expected.weight_RP)
     assert told[-1] == 40 and told == sorted(set(told))
-    assert all(count == how.UNROLLED for count in graphs.captured)
-    assert len(graphs.captured) <= len(curriculum or (1,))
+    stages = len(curriculum or (1,))
+    assert set(graphs.captured) <= {1, how.UNROLLED} and len(graphs.captured) <= 2 * stages
+    assert len({id(pool) for pool in graphs.pools}) == 1
     if visits == [40]:
-        assert graphs.replays == (2 if curriculum else 3)
+        assert graphs.replays == (2 * (1 + 7) if curriculum else 3 + 7)
+    if visits[0] == 1:  # a host that looks at every step
+        assert graphs.replays == 40 - how.WARM_UP * stages
+
+
+def test_memory_that_a_capture_runs_out_of_is_said_to_be_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the capture fails of what failed inside, under a name that says nothing."""
+    graphs = _Graphs(monkeypatch)
+    graphs.pack = pack = Pack(small(), device=CPU, backend="auto")
+    steps = GraphSteps(pack, compiling=False)
+    steps.advance(0, how.WARM_UP, lambda done: None)
+
+    def advance(longest: int) -> None:
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        except RuntimeError:
+            raise RuntimeError("operation failed due to a previous error during capture")  # noqa: B904
+
+    monkeypatch.setattr(pack, "advance", advance)
+    with pytest.raises(torch.OutOfMemoryError, match=r"2\.00 GiB"):
+        steps.advance(how.WARM_UP, 40, lambda done: None)
+    monkeypatch.setattr(pack, "advance", _refuses)
+    with pytest.raises(RuntimeError, match=r"exec\.capture=off takes it plainly \(not while capturing\)"):
+        steps.advance(how.WARM_UP, 40, lambda done: None)
+
+
+def _refuses(given: object) -> None:
+    raise RuntimeError("not while capturing")
+
+
+def test_what_is_thousands_of_operations_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = fake_compiler(monkeypatch)
+    monkeypatch.setattr(compiled, "MOST_OPERATIONS", 60)
+    pack, expected = (Pack(small("gru"), device=CPU, backend="reference") for _ in range(2))
+    steps = stepper(pack, Exec(device="cpu", compile="on"))
+    steps.advance(0, 3, lambda done: None)
+    PlainSteps(expected, compiling=False).advance(0, 3, lambda done: None)
+    assert pack.seen() == expected.seen()
+    assert re.fullmatch(r"\d+ operations, of which no more than 60 are compiled", steps.refused["compiled.losses"])
+    assert "losses" not in calls
+
+
+def test_losses_whose_way_back_does_not_compile_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = fake_compiler(monkeypatch)
+    pack, expected = (Pack(small(seeds=2), device=CPU, backend="auto") for _ in range(2))
+    losses, broke = pack.losses, []
+
+    def broken(*arguments: Any) -> Any:
+        loss_R, metrics = losses(*arguments)
+        if calls[-1:] == ["broken"] and not broke:
+            broke.append(True)
+            loss_R.register_hook(_refuses)
+        return loss_R, metrics
+
+    pack.losses = broken
+    steps = stepper(pack, Exec(device="cpu", compile="on"))
+    steps.advance(0, 6, lambda done: None)
+    PlainSteps(expected, compiling=False).advance(0, 6, lambda done: None)
+    assert pack.seen() == expected.seen()
+    assert "compiled.losses" not in pack.backends and "compiled.update" in pack.backends
+    assert steps.refused == {"compiled.losses": "RuntimeError: not while capturing"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["lstm", "transformer", "xlstm", "mamba", "moe"])
-@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize(("model", "seeds"), sorted(COMPILED))
 def test_compiled_steps_are_plain_steps(model: str, seeds: int) -> None:
     torch._dynamo.reset()
     pack, expected = (Pack(small(model, seeds=seeds), device=CPU, backend="auto") for _ in range(2))
-    stepper(pack, Exec(device="cpu", compile="on")).advance(0, 12, lambda done: None)
+    steps = stepper(pack, Exec(device="cpu", compile="on"))
+    steps.advance(0, 12, lambda done: None)
     stepper(expected, Exec(device="cpu")).advance(0, 12, lambda done: None)
-    assert any(name.startswith("compiled") for name in pack.backends)
+    noted = {name.removeprefix("compiled.") for name in pack.backends if name.startswith("compiled.")}
+    assert noted == COMPILED[model, seeds], steps.refused
+    assert {f"compiled.{part}" for part in {"losses", "update"} - noted} == set(steps.refused)
     for one, other in zip(pack.seen(), expected.seen(), strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the tracer, as where steps are compiled
+@pytest.mark.parametrize("seeds", [1, full(2)])
+@pytest.mark.parametrize("model", some(TRACED, always=("min_gru",)))
+def test_losses_are_traced_whole(model: str, seeds: int) -> None:
+    """Without a compiler's machine code: what torch.compile follows on a CPU, there and back."""
+    torch._dynamo.reset()
+    pack = Pack(small(model, seeds=seeds), device=CPU, backend="auto")
+    batch = pack.draw(pack.step_number, 8)
+    expected_RP, expected_R, _ = pack.gradients(pack.step_number, batch)  # the first is plain
+    pack.losses = torch.compile(pack.losses, fullgraph=True, dynamic=False, backend="aot_eager")
+    gradient_RP, loss_R, _ = pack.gradients(pack.step_number, batch)
+    torch.testing.assert_close(loss_R, expected_R, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient_RP, expected_RP, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow

@@ -1,0 +1,110 @@
+"""A part of the step as torch.compile makes it, or plain for good where it cannot be had, and why.
+
+The first call is plain, since it fills the caches that a traced step finds its constants in, and counts what it asks of
+torch: a loop over time is thousands of operations, which a compiler takes tens of minutes over (measured on a core: 590
+s for the 4,250 of an NTM at length 40) and which a CUDA graph replays as well.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.tasks.base import Batch
+
+MOST_OPERATIONS = 2000  # of a forward pass; more is not compiled
+
+
+class Operations(TorchDispatchMode):
+    """Counts what is asked of torch while it is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def called_plainly(act: Callable[[], Any]) -> tuple[Any, str]:
+    """What it returns, and why it is not to be compiled: empty if it may be."""
+    with Operations() as seen:
+        result = act()
+    said = f"{seen.count:,} operations, of which no more than {MOST_OPERATIONS:,} are compiled"
+    return result, said if seen.count > MOST_OPERATIONS else ""
+
+
+class Compiled:
+    """A function that decides before it changes anything: where compiling it fails, nothing has been done yet."""
+
+    def __init__(self, name: str, plain: Callable[..., Any], backends: set[str], refused: dict[str, str]) -> None:
+        self._name, self._plain, self._backends, self._refused = f"compiled.{name}", plain, backends, refused
+        self._met = False
+        self._compiled: Callable[..., Any] | None = torch.compile(plain, fullgraph=True, dynamic=False)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not self._met:
+            return self._first(*arguments)
+        if self._compiled is None:
+            return self._plain(*arguments)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the tracer, about caches and speed
+                result = self._compiled(*arguments)
+        except Exception as error:
+            if out_of_memory(error):
+                raise
+            self.refuse(f"{type(error).__name__}: {error}")
+            return self._plain(*arguments)
+        self._backends.add(self._name)
+        return result
+
+    def _first(self, *arguments: Any) -> Any:
+        self._met = True
+        result, why = called_plainly(lambda: self._plain(*arguments))
+        if why:
+            self.refuse(why)
+        return result
+
+    @property
+    def refuses(self) -> bool:
+        return self._compiled is None
+
+    def refuse(self, why: str) -> None:
+        """Take it plainly from now on."""
+        self._compiled = None
+        self._backends.discard(self._name)
+        self._refused[self._name] = why.splitlines()[0]
+
+
+def there_and_back(pack: Pack) -> None:
+    """Let compiled losses be refused, too, where their backward pass fails, which no call of theirs sees."""
+    gradients, losses = pack.gradients, pack.losses
+    assert isinstance(losses, Compiled)
+
+    def tried(step: Tensor, batch: Batch) -> Any:
+        try:
+            return gradients(step, batch)
+        except Exception as error:
+            if losses.refuses or out_of_memory(error):
+                raise
+            losses.refuse(f"{type(error).__name__}: {error}")
+            return gradients(step, batch)
+
+    pack.gradients = tried
+
+
+def out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
+    """What a step failed of, where something that failed of it has covered it up."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,84 @@
+"""torch.compile takes our Triton kernels whole, alone and stacked, with their backward pass: one operation each way.
+
+The kernels are not launched here, so that no value means anything: that they are right is the interpreter's to say.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+
+from chomsky_ladder.models.kernels.kernel import KERNELS, member
+from support.cases import full, some
+from support.fused_recurrences import needs_triton
+
+pytestmark = needs_triton
+
+ROOM = "chomsky_ladder.models.kernels.triton"
+B, L, D, H, N = 3, 5, 16, 2, 4
+SHAPES = {
+    "triton_lstm": [(B, L, D), (B, D), (B, D), (4 * D, D), (4 * D, D), (4 * D,)],
+    "triton_slstm": [(B, L, H, D), *[(B, H, D)] * 3, *[(H, 4 * D, D)] * 2, (H, 4 * D)],
+    "triton_scan": [(B, L, D), (B, L, D), (N, D), (B, L, N), (B, L, N), (B, N, D)],
+}
+LAUNCHED = {
+    "triton_lstm": ("lstm", "_forward", "_backward"),
+    "triton_slstm": ("slstm", "_forward", "_backward"),
+    "triton_scan": ("scan", "forward_kernel", "backward_kernel"),
+}
+
+
+class Silent:
+    """In place of a kernel: a launch leaves what it was to write."""
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *args, **constants: None
+
+
+def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
+    (call,) = (each.call for each in KERNELS if each.name == kernel)
+
+    def slstm(x: Tensor, h: Tensor, y: Tensor, a: Tensor, W: Tensor, R: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        h_BLHK, state = call((x,), (h, y, a), (W, R, b))
+        return h_BLHK, *state
+
+    def scan(*inputs: Tensor) -> tuple[Tensor, ...]:
+        return call(*inputs, False)
+
+    return {"triton_lstm": call, "triton_slstm": slstm, "triton_scan": scan}[kernel]
+
+
+@pytest.mark.parametrize("kernel", some(SHAPES, always=("triton_lstm",)))
+@pytest.mark.parametrize("replicas", [2, full(0)])
+def test_one_operation_each_way(kernel: str, replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    torch._dynamo.reset()
+    file, *launched = LAUNCHED[kernel]
+    for name in launched:
+        monkeypatch.setattr(f"{ROOM}.{file}.{name}", Silent())
+    shapes = [(replicas, *shape) if replicas else shape for shape in SHAPES[kernel]]
+    inputs = [torch.zeros(shape).requires_grad_() for shape in shapes]
+    scan = torch.vmap(called(kernel)) if replicas else called(kernel)
+    scan(*inputs)  # as the first step is plain: it finds what is imported late
+    seen: Counter[str] = Counter()
+
+    def count(module: fx.GraphModule, inputs: Any) -> Any:
+        seen.update(str(node.target) for node in module.graph.nodes if "chomsky_ladder" in str(node.target))
+        return make_boxed_func(module.forward)
+
+    backend = aot_autograd(fw_compiler=count)
+    outputs = torch.compile(scan, fullgraph=True, dynamic=False, backend=backend)(*inputs)
+    gradients = torch.autograd.grad([x.sum() for x in outputs], inputs)
+    assert [x.shape for x in gradients] == [x.shape for x in inputs]
+    assert len(seen) == 2 and set(seen.values()) == {1}, seen
+
+
+def test_what_is_imported_late_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert member("json", "loads") is member("json", "loads")
+    monkeypatch.setattr("importlib.import_module", None)
+    assert member("json", "loads")("1") == 1
