@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
+
 from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import name_first, parse
 from chomsky_ladder.harness.config.exec import Exec
@@ -20,6 +22,7 @@ from chomsky_ladder.harness.sweep.scripts import runs_of
 from chomsky_ladder.harness.sweep.sources import sources
 from chomsky_ladder.harness.sweep.sweep import shard
 from chomsky_ladder.harness.tables import write as tables
+from chomsky_ladder.harness.train.machine import find_device
 
 
 @dataclass
@@ -42,7 +45,7 @@ def plan_sweep(words: list[str]) -> int:
     save(parts, options.exec.results)
     left = sum(len(part.runs) for part in parts)
     hours = sum(part.seconds + part.preparing for part in parts) / 3600
-    workers = min(max(1, (os.cpu_count() or 1) // options.exec.threads), max(1, len(parts)))
+    workers, of_what = _at_once(options.exec, len(parts))
     if options.json:
         tree = {"runs": len(runs), "done": len(runs) - left, "hours": hours, "parts": [_plain(part) for part in parts]}
         print(json.dumps(tree, indent=1))
@@ -50,9 +53,17 @@ def plan_sweep(words: list[str]) -> int:
     print(f"{len(runs)} runs: {len(runs) - left} done, {left} to do in {len(parts)} packs")
     for line in _lines(parts):
         print(line)
-    several = f"; on {workers} cores at once about {_duration(hours / workers)}" if workers > 1 else ""
+    several = f"; on {workers} {of_what} at once about {_duration(hours / workers)}" if workers > 1 else ""
     print(f"expected: {_duration(hours)} one after the other{several}")
     return 0
+
+
+def _at_once(settings: Exec, packs: int) -> tuple[int, str]:
+    """How many packs run beside one another here, on what: a GPU takes one at a time, whatever cores are beside it."""
+    device = find_device(settings.device)
+    if device.type == "cuda":
+        return min(torch.cuda.device_count() if device.index is None else 1, max(1, packs)), "GPUs"
+    return min(max(1, (os.cpu_count() or 1) // settings.threads), max(1, packs)), "cores"
 
 
 @dataclass

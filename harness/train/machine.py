@@ -135,6 +135,8 @@ def let_go(device: torch.device) -> None:
     """Hand back what a pack held of a GPU, graphs and all: until Python happens to collect it, none other fits."""
     if device.type == "cuda":
         gc.collect()
+        torch.cuda.synchronize(device)
+        torch._C._cuda_clearCublasWorkspaces()  # one of 32 MiB for each stream that ever multiplied
         torch.cuda.empty_cache()
 
 

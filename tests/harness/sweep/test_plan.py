@@ -1,12 +1,15 @@
 """What a sweep will take: its packs, its expected time, and the scripts that name its runs."""
 
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.cli import sweeps
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.registry import find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
@@ -148,3 +151,14 @@ def test_a_script_that_names_no_runs(content: str | None, complaint: str, tmp_pa
     assert cli.main(["plan", str(script)]) == 2
     said = capsys.readouterr().err
     assert complaint in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("device", "found"), [("cuda", (3, "GPUs")), ("cuda:1", (1, "GPUs")), ("cpu", (4, "cores"))])
+def test_packs_at_once_are_as_many_as_there_are_devices(
+    device: str, found: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert sweeps._at_once(Exec(device=device, threads=4), 9) == found
+    assert sweeps._at_once(Exec(device=device, threads=4), 1)[0] == 1
