@@ -10,6 +10,7 @@ choices are one run, on any machine, and a changed task is another one.
 import hashlib
 import json
 import math
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -170,7 +171,7 @@ class Run:
             object.__setattr__(self, name, checked(part, where=name))
         known = self.protocol in PROTOCOLS
         require(known, f"unknown protocol {self.protocol!r}{'' if known else did_you_mean(self.protocol, PROTOCOLS)}")
-        require(type(self.seed) is int and 0 <= self.seed < 2**63, f"seed must be in 0..2**63-1, not {self.seed!r}")
+        _check_seed(self.seed)
         never = self.train.stop_after > 0 and self.eval.every == 0
         require(not never, "train.stop_after needs validations on the way: eval.every must not be 0")
         level = self.task.level
@@ -219,6 +220,13 @@ class Run:
             bool(self.task.legal_lengths(*lengths)),
             f"{self.task.name} has no string of length {lengths[0]}..{lengths[1]} ({what}.lengths)",
         )
+
+    def with_seed(self, seed: int) -> "Run":
+        """The same run with another seed, of which nothing else depends: the rest is validated already."""
+        _check_seed(seed)
+        other = copy(self)
+        object.__setattr__(other, "seed", seed)
+        return other
 
     @property
     def run_id(self) -> str:
@@ -289,6 +297,10 @@ class Run:
         parts["eval"] = from_plain(Eval, tree.pop("eval"), where="eval")
         parts |= {name: tree.pop(name) for name in ("seed", "protocol")}
         return cls(**parts)
+
+
+def _check_seed(seed: int) -> None:
+    require(type(seed) is int and 0 <= seed < 2**63, f"seed must be in 0..2**63-1, not {seed!r}")
 
 
 def without_training_targets(task: Task) -> Task:

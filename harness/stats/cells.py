@@ -118,7 +118,7 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
                 "median": median_of(shown),
                 "low": low,
                 "high": high,
-                "solved": sum(has_solved(row) for row in finished),
+                "solved": solved_among(finished),
                 "runs": sum(row["lr"] == rate for row in cell),  # that did not finish, too
                 "seeds": " ".join(f"{value:.4f}" for value in shown),
                 "exact": _mean([row["test_exact"] for row in finished]),
@@ -150,11 +150,13 @@ def _is_scaled(cell: list[Row]) -> bool:
     return not without
 
 
-def has_solved(row: Row) -> bool:
-    """Whether a finished run has the task, by what its protocol calls solved; raw where nothing is scaled."""
-    protocol = PROTOCOLS.get(Identity.of(row).protocol_name)
-    is_raw = pd.isna(row["test_scaled"]) or (protocol is not None and protocol.measure == "raw")
-    return bool(row["test" if is_raw else "test_scaled"] >= (protocol.solved if protocol else SOLVED))
+def solved_among(finished: Sequence[Row]) -> int:
+    """How many runs of a cell have the task, by what its protocol calls solved; raw where nothing is scaled."""
+    protocol = PROTOCOLS.get(Identity.of(finished[0]).protocol_name) if finished else None
+    enough, is_raw = (protocol.solved, protocol.measure == "raw") if protocol else (SOLVED, False)
+    return sum(
+        bool(row["test" if is_raw or pd.isna(row["test_scaled"]) else "test_scaled"] >= enough) for row in finished
+    )
 
 
 def solved_text(protocol: str) -> str:

@@ -17,6 +17,11 @@ def as_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+def distinct(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Of records or cells, a row for every label: what else sets two runs apart is no part of what they are."""
+    return as_rows(frame.drop_duplicates(["protocol", "task", "model"]))
+
+
 def _values(column: pd.Series) -> list[Any]:
     if pd.api.types.is_extension_array_dtype(column.dtype):
         return [None if value is pd.NA else value for value in column.to_numpy(dtype=object).tolist()]

@@ -1,6 +1,7 @@
 """A cell as figures and the page see it: its statistics beside the runs that made it."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +9,8 @@ from typing import Any
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.stats.cell_stats import CellStats, cell_stats
-from chomsky_ladder.harness.stats.cells import headline
-from chomsky_ladder.harness.stats.rows import as_rows
+from chomsky_ladder.harness.stats.cell_stats import CellStats, stats_of
+from chomsky_ladder.harness.stats.cells import Place, Row, placed
 from chomsky_ladder.harness.store.labels import Identity
 
 CLASSES = {"regular": "regular", "counter": "counter", "context_free": "context-free"}
@@ -36,7 +36,7 @@ class Cell:
 
     def scaled(self, value: float | None) -> float | None:
         """An accuracy as this cell shows it."""
-        if value is None or pd.isna(value):
+        if value is None or math.isnan(value):
             return None
         chance = 0.0 if self.stats.measure == "test" else self.runs[0]["s_rand"]
         return round((value - chance) / (1 - chance), 12) + 0.0  # a floor at chance is 0, not a rounding error
@@ -44,12 +44,16 @@ class Cell:
 
 def cells_of(records: pd.DataFrame) -> list[Cell]:
     """The cells of one protocol, by class, task and model."""
-    records = headline(records)
-    rows: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
-    for row in as_rows(records.sort_values("seed", kind="stable")):
-        if row["status"] == "done":
-            rows.setdefault((row["task"], row["model"], float(row["lr"])), []).append(row)
-    found = [Cell(stats, tuple(rows.get((stats.task, stats.model, stats.lr), ()))) for stats in cell_stats(records)]
+    return cells_in(placed(records))
+
+
+def cells_in(places: dict[Place, list[Row]]) -> list[Cell]:
+    """The same of records by their places."""
+    found = []
+    for stats in stats_of(places):
+        runs = places[stats.protocol, stats.task, stats.model]
+        own = [run for run in runs if run["status"] == "done" and run["lr"] == stats.lr]
+        found.append(Cell(stats, tuple(sorted(own, key=lambda run: run["seed"]))))
     return sorted(found, key=lambda cell: (rank(cell.stats.level), cell.stats.task, cell.stats.model))
 
 

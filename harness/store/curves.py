@@ -25,7 +25,7 @@ def collect(results: Path) -> pd.DataFrame:
     """curves.csv brought up to date with the finished runs beside it unless it is published, sorted, as a frame."""
     file = results / "curves.csv"
     stored = _stored(file)
-    found = [row for folder in _finished(results) for row in _curve_of(folder)]
+    found = [tuple(row.values()) for folder in _finished(results) for row in _curve_of(folder)]
     fresh = pd.DataFrame(found, columns=list(COLUMNS))
     kept = stored[~stored["run_id"].isin(set(fresh["run_id"]))]
     frames = [frame for frame in (kept, fresh) if len(frame)]
@@ -78,7 +78,8 @@ def _stored(file: Path) -> pd.DataFrame:
         stored = pd.read_csv(file, encoding="utf-8")
         if list(stored.columns) != list(COLUMNS):
             raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
-        stored["run_id"] = stored["run_id"].astype(str).map(cell_of)
+        run_ids = stored["run_id"].astype(str)
+        stored["run_id"] = run_ids.map({run_id: cell_of(run_id) for run_id in run_ids.unique()})
     except ValueError as error:
         raise ValueError(
             f"{file} is damaged: {error}; put it back, or remove it: the runs that are here are in it again then"

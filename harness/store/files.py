@@ -88,7 +88,7 @@ def read_plain(path: Path | str) -> bytes:
         os.close(number)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path | str) -> Any:
     """What a JSON file holds, None if there is none; thousands are read, so by the quicker of two readers."""
     try:
         return from_json(read_plain(path))
@@ -100,11 +100,11 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is damaged: {error}") from None
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
+def read_object(path: Path | str) -> dict[str, Any] | None:
     """What a JSON file holds that must hold an object; None if there is none."""
     tree = read_json(path)
     if tree is not None and not isinstance(tree, dict):
         raise ValueError(f"{path} is damaged: it holds no object")
-    if tree is None and path.exists():  # the text `null`
+    if tree is None and Path(path).exists():  # the text `null`
         raise ValueError(f"{path} is damaged: it holds no object")
     return tree

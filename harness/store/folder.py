@@ -42,7 +42,7 @@ class Filed(Protocol):
 
 class RunFolder:
     def __init__(self, results: Path, run_id: str) -> None:
-        self.path = results / "runs" / run_id
+        self.path = results.joinpath("runs", run_id)
         self.metrics = self.path / "metrics.jsonl"
 
     def open(self, run: Filed) -> None:

@@ -33,13 +33,18 @@ def cell_of(text: str) -> str:
 def _may_be_computed(column: pd.Series) -> bool:
     if pd.api.types.is_numeric_dtype(column.dtype):
         return False
-    return any(isinstance(value, str) and _COMPUTED.match(value) for value in column.tolist())
+    return any(map(_COMPUTED.match, _texts(column)))
 
 
 def _has_return(column: pd.Series) -> bool:
     if pd.api.types.is_numeric_dtype(column.dtype):
         return False
-    return any(isinstance(value, str) and "\r" in value for value in column.tolist())
+    return any("\r" in text for text in _texts(column))
+
+
+def _texts(column: pd.Series) -> set[str]:
+    """Each once: a run's id stands beside every step of its curve."""
+    return {value for value in column.tolist() if isinstance(value, str)}
 
 
 def _guarded(value: Any) -> Any:

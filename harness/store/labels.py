@@ -56,6 +56,10 @@ class Identity:
         tree = self.plain()
         return {**tree, "settings": json.dumps(tree["settings"], separators=(",", ":"))}
 
+    def columns_and_labels(self) -> dict[str, str]:
+        """Both, made once for all runs that are of one thing."""
+        return _columns_and_labels(*self.columns().values())
+
     def labels(self) -> dict[str, str]:
         return {"protocol": self.protocol, "task": self.task, "model": self.model}
 
@@ -138,6 +142,12 @@ def _change(name: str, value: Any) -> str:
     if not isinstance(value, list | tuple):
         return f"{name}={value}"
     return f"{name}={'..'.join(map(str, value))}"
+
+
+@lru_cache(maxsize=4096)
+def _columns_and_labels(protocol: str, task: str, model: str, settings: str) -> dict[str, str]:
+    identity = Identity(protocol, task, model, _opened(settings))
+    return identity.columns() | identity.labels()
 
 
 @lru_cache(maxsize=4096)

@@ -8,12 +8,12 @@
 Nothing here needs torch.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import from_json
 
 _TRUTHS = ("stopped_early", "mixed_numerics", "dirty")
 
@@ -38,7 +38,7 @@ def _shares(text: str) -> str:
 
 
 def _numbers(text: str, *, low: float = -math.inf, high: float = math.inf) -> str:
-    tree = json.loads(text) if text != "{}" else {}
+    tree = from_json(text) if text != "{}" else {}
     if not isinstance(tree, dict):
         raise ValueError("Input should be names with numbers")
     for name, value in tree.items():

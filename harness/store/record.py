@@ -4,10 +4,10 @@
 records of runs whose folders are on another machine, or gone, stay. Nothing here needs torch.
 """
 
-import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from json import JSONEncoder
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -36,6 +36,8 @@ from chomsky_ladder.harness.store.ranges import (
     refuse_truths,
 )
 from chomsky_ladder.harness.store.status import run_folders
+
+_compact = JSONEncoder(separators=(",", ":")).encode
 
 
 class Record(BaseModel):
@@ -100,7 +102,7 @@ class Record(BaseModel):
         refuse_truths(values)
         identity = Identity.of(values)
         traits = values.get("traits") or TRAITS.get(identity.task_name, "")
-        return values | identity.columns() | identity.labels() | {"traits": traits}
+        return values | identity.columns_and_labels() | {"traits": traits}
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -174,10 +176,10 @@ def _scores(result: dict[str, Any]) -> dict[str, Any]:
         "test_exact": test["exact"],
         "test_hits": test["hits"],
         "test_loss": test["loss"],
-        "test_bins": json.dumps(test["bins"], separators=(",", ":")),
-        "content_free_bins": json.dumps(test["content_free_bins"], separators=(",", ":")),
-        "extrapolation": json.dumps(longer, separators=(",", ":")),
-        "metrics": json.dumps(test.get("metrics", {}), separators=(",", ":")),  # the first results have none
+        "test_bins": _compact(test["bins"]),
+        "content_free_bins": _compact(test["content_free_bins"]),
+        "extrapolation": _compact(longer),
+        "metrics": _compact(test.get("metrics", {})),  # the first results have none
         "validation": result["validation"]["accuracy"],
         "in_distribution": result["in_distribution"]["accuracy"],
         "train_seconds": result["seconds"]["train"],

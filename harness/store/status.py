@@ -57,13 +57,13 @@ def run_folders(results: Path) -> list[Path]:
         entries = sorted(os.scandir(results / "runs"), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    folders = (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-    return [folder for folder in folders if _may_have_config(folder)]
+    folders = (entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    return [Path(folder) for folder in folders if _may_have_config(folder)]
 
 
-def _may_have_config(folder: Path) -> bool:
+def _may_have_config(folder: str) -> bool:
     try:
-        return stat.S_ISREG((folder / "config.json").stat().st_mode)
+        return stat.S_ISREG(os.stat(f"{folder}/config.json").st_mode)  # noqa: PTH116  ten thousand of them
     except PermissionError:
         return True  # whoever reads it says so
     except OSError:

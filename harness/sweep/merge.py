@@ -6,11 +6,14 @@ numbers stays as it is here and is reported with what each was made with: equal 
 versions and hardware may differ.
 """
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import filter as matching
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +73,8 @@ def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> M
             raise ValueError(f"{folder} is the folder that would be merged into")
     if not dry_run:
         refuse_published(results)
+    for known in (_run_of, _columns_of):
+        known.cache_clear()  # of a merge before, when a name may have meant another class
     found = [(folder, recorded(folder / "records.csv")) for folder in folders]
     if dry_run:
         merging = _Merging(results, staging=None)
@@ -96,24 +101,25 @@ def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> M
 
 def verify(folder: RunFolder) -> Record:
     """The record of a finished run; refused where config, result or checkpoints are not those of the run."""
-    from chomsky_ladder.harness.config.run import Run
     from chomsky_ladder.harness.store import checkpoint  # with torch, which a merge that finds nothing new does without
 
+    record = Record.of(folder)
+    if record is None:
+        raise ValueError("it has no result")
     run_id, tree = folder.path.name, read_json(folder.path / "config.json")
     try:
         if tree["eval"].get("file_sha256"):
             tree["eval"]["file"] = str(folder.path / "strings")  # not there: the hash stands for them
         if tree["task"].get("file_sha256"):
             tree["task"]["file"] = str(folder.path / "text")
-        run = Run.from_plain(tree)
+        seed = tree.pop("seed")
+        config = json.dumps(tree)
+        run = _run_of(config).with_seed(seed)
     except (AttributeError, KeyError, TypeError):
         raise ValueError("its config.json is no run's") from None
     if run.run_id != run_id:
         raise ValueError(f"its config is that of {run.run_id}")
-    record = Record.of(folder)
-    if record is None:
-        raise ValueError("it has no result")
-    _refuse_other_columns(record, run)
+    _refuse_other_columns(record, {**_columns_of(config), "seed": seed})
     for path in sorted(folder.path.glob("step_*.ckpt")):
         try:
             content = checkpoint.read(path)
@@ -126,15 +132,28 @@ def verify(folder: RunFolder) -> Record:
     return record
 
 
-def _refuse_other_columns(record: Record, run: "Run") -> None:
-    """A record says of what it is as the run says it, unless its protocol is of another version by now."""
+@lru_cache(maxsize=64)
+def _run_of(config: str) -> "Run":
+    """The run with seed 0 of a config.json without its seed: hundreds of runs differ in that alone."""
+    from chomsky_ladder.harness.config.run import Run
+
+    return Run.from_plain({**json.loads(config), "seed": 0})
+
+
+@lru_cache(maxsize=64)
+def _columns_of(config: str) -> dict[str, Any]:
     from chomsky_ladder.harness.config.protocols import columns_of
 
-    wanted = columns_of(run)
-    settings, version = Identity.of(record.model_dump()).settings, "protocol.version"
+    return columns_of(_run_of(config))
+
+
+def _refuse_other_columns(record: Record, wanted: dict[str, Any]) -> None:
+    """A record says of what it is as the run says it, unless its protocol is of another version by now."""
+    said = record.model_dump()
+    said["settings"] = settings = dict(Identity.of(said).settings)
+    version = "protocol.version"
     if settings.get(version, 1) != wanted["settings"].get(version, 1):
         return
-    said = {**record.model_dump(), "settings": dict(settings)}
     for name in ("protocol_name", "task_name", "model_name", "settings", "level", "lr", "seed"):
         if said[name] != wanted[name]:
             raise ValueError(f"its result is not that of its config: {name} is {said[name]!r}, not {wanted[name]!r}")
@@ -177,10 +196,10 @@ class _Merging:
         if path.name in self.found and _are_equal(path, place):
             self.merged.same.append(path.name)
             return
-        theirs = Record.of(source)
-        if theirs is None:
-            raise ValueError("its result has gone")
-        if self._has(theirs.run_id):
+        if self._has(path.name):
+            theirs = Record.of(source)
+            if theirs is None:
+                raise ValueError("its result has gone")
             if not self._agrees(folder, theirs):
                 return
             if place.exists() or theirs.run_id in self.merged.taken:
@@ -193,7 +212,12 @@ class _Merging:
         else:
             copy = RunFolder(self.staging, path.name)
             _copy(files, copy.path)
-            theirs = verify(copy)
+            try:
+                theirs = verify(copy)
+            except ValueError:
+                shutil.rmtree(copy.path)
+                verify(source)  # which says the same of the file that is there
+                raise
             copy.path.rename(place)  # which fails if something has appeared there
         self.here[theirs.run_id] = self.found[theirs.run_id] = theirs
         self.merged.taken.append(theirs.run_id)
@@ -242,11 +266,12 @@ def _equal(one: Any, other: Any) -> bool:
 
 def _files(folder: Path) -> list[Path]:
     """What is taken of a finished run, its result last; a link is refused."""
-    files = [path for pattern in _COPIED for path in sorted(folder.glob(pattern))]
-    for path in files:
-        if path.is_symlink() or not path.is_file():
-            raise ValueError(f"{path.name} is not a plain file")
-    return files
+    there = {entry.name: entry for entry in os.scandir(folder)}
+    names = [name for pattern in _COPIED for name in sorted(matching(there, pattern))]
+    for name in names:
+        if not there[name].is_file(follow_symlinks=False):
+            raise ValueError(f"{name} is not a plain file")
+    return [folder / name for name in names]
 
 
 def _are_equal(one: Path, other: Path) -> bool:

@@ -6,6 +6,7 @@ markdown without bold; the other files by `ladder table --all`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,7 @@ from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.files import write_atomically, write_where_allowed
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.labels import COLUMNS, Identity
-from chomsky_ladder.harness.store.record import collect, stored
+from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.tables import formats
 from chomsky_ladder.harness.tables.kind import ROOM, Made, all_kinds
 from chomsky_ladder.harness.tables.latex import latex
@@ -35,12 +36,14 @@ def table(records: pd.DataFrame, kind: str, *, against: Published | str | None =
     if against is not None and wanted.against is None:
         compared = ", ".join(each.name for each in all_kinds() if each.against)
         raise ValueError(f"no published values for a table of {kind}; there are some for {compared}")
-    kept = records[[bool(wanted.wants(row)) for row in as_rows(records)]]
+    rows = as_rows(records)
+    is_wanted = [bool(wanted.wants(row)) for row in rows]
+    kept = records[is_wanted]
     if kept.empty:
         raise ValueError(f"nothing to show in a table of {kind}: no record is of {wanted.subject}")
+    together = pd.Series([wanted.together(row) for row in compress(rows, is_wanted)], kept.index)
     paper = published(against) if isinstance(against, str) else against
     kept, left_out = (kept, ()) if paper is None else _of_family(kept, paper)
-    together = pd.Series([wanted.together(row) for row in as_rows(kept)], kept.index)
     groups = [group for _, group in kept.groupby(together, sort=True)]
     made = [wanted.make(group) if paper is None else wanted.against(group, paper) for group in groups]
     sheets = tuple(sheet for one in made for sheet in one.sheets)
@@ -85,7 +88,11 @@ def csv(table: pd.DataFrame) -> str:
 
 def write(results: Path) -> str:
     """Bring records.csv up to date, write results/tables/accuracy.{csv,md} where allowed, and return the markdown."""
-    table = cells(collect(results))
+    return _written(results, collect(results))
+
+
+def _written(results: Path, records: pd.DataFrame) -> str:
+    table = cells(records)
     text = markdown(table)
     for name, content in (("accuracy.csv", csv(table)), ("accuracy.md", text)):
         write_where_allowed(results / "tables" / name, content.encode())
@@ -95,8 +102,8 @@ def write(results: Path) -> str:
 def write_all(results: Path, *, against: Sequence[str] = ()) -> tuple[list[Path], list[str]]:
     """Every kind in every format under results/tables/: the files, and why there is none of some kind."""
     folder = results / "tables"
-    write(results)
-    records = stored(results / "records.csv")
+    records = collect(results)
+    _written(results, records)
     paths, why_not = [folder / "accuracy.csv", folder / "accuracy.md"], []
     for paper in (None, *against):
         for kind in all_kinds():

@@ -11,7 +11,7 @@ from matplotlib.ticker import MultipleLocator
 
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
 from chomsky_ladder.harness.figures.style import FAINT, INK, WIDTH, at, caption, head, labels, legend, log_axis
-from chomsky_ladder.harness.stats.aggregates import aggregate, given_away, suites
+from chomsky_ladder.harness.stats.aggregates import given_away, mean, suites
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
 from chomsky_ladder.harness.stats.looks import Look
 from chomsky_ladder.harness.stats.view import Cell, common_tasks
@@ -53,13 +53,14 @@ def cost(cells: Sequence[Cell]) -> pd.DataFrame:
     left_out = [{"protocol": fair[0].stats.protocol, "model": model, "runs": 0} for model in models - set(shown)]
     rows = []
     for model, own in sorted(shown.items()):
-        estimate = aggregate(found[model].scores)
         runs = [run for cell in own for run in cell.runs]
         costs = {name: mean_and_std([float(run[name]) for run in runs if pd.notna(run[name])])[0] for name in COSTS}
-        scores = dict(zip(("mean", "low", "high"), estimate.mean, strict=True))
-        labels = {"protocol": own[0].stats.protocol, "model": model, "tasks": "; ".join(tasks)}
+        scores = dict(zip(("mean", "low", "high"), mean(found[model].scores), strict=True))
+        labels: dict[str, Any] = {"protocol": own[0].stats.protocol, "model": model, "tasks": "; ".join(tasks)}
         devices = "; ".join(sorted({run["device"] or "unknown" for run in runs}))
-        rows.append({**labels, "runs": estimate.runs, **scores, **costs, "device": devices})
+        rows.append(
+            {**labels, "runs": sum(map(len, found[model].scores.values())), **scores, **costs, "device": devices}
+        )
     for name in COSTS:
         for row in rows:
             row[f"front_{name}"] = bool(row[name]) and not any(_beats(other, row, name) for other in rows)

@@ -1,5 +1,6 @@
 """Learning curves: validation accuracy and training loss by step, a panel a task."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
@@ -16,7 +17,6 @@ from chomsky_ladder.harness.figures.style import (
     log_axis,
     short,
 )
-from chomsky_ladder.harness.stats.rows import as_rows
 
 Of = Literal["validation", "loss"]
 
@@ -41,22 +41,26 @@ def learning(scene: Scene, *, of: Of) -> pd.DataFrame:
     if len(twice):
         raise ValueError(f"curves hold step {twice['step'].iloc[0]} of {twice['run_id'].iloc[0]} twice")
     by_run: dict[str, dict[int, float]] = {}
-    for row in as_rows(curves.dropna(subset=[of]).sort_values("step")):
-        by_run.setdefault(row["run_id"], {})[int(row["step"])] = float(row[of])
+    there = curves.dropna(subset=[of]).sort_values("step")
+    for run_id, step, value in zip(*(there[name].tolist() for name in ("run_id", "step", of)), strict=True):
+        by_run.setdefault(run_id, {})[int(step)] = float(value)
     rows = []
     for cell in scene.cells:
-        kept = [(run, by_run[run["run_id"]]) for run in cell.runs if run["run_id"] in by_run]
-        for step in sorted({step for _, curve in kept for step in curve}):
-            values = [_at(curve, step, holds=bool(run["stopped_early"])) for run, curve in kept]
+        kept = [run for run in cell.runs if run["run_id"] in by_run]
+        steps = sorted({step for run in kept for step in by_run[run["run_id"]]})
+        held = [_held(by_run[run["run_id"]], steps) if run["stopped_early"] else by_run[run["run_id"]] for run in kept]
+        for step in steps:
+            values = [curve.get(step) for curve in held]
             found = spread([cell.scaled(value) for value in values] if of == "validation" else values)
             if found["n"]:
                 rows.append({**cell.place, "step": step, **found})
     return rows_of(rows, columns)
 
 
-def _at(curve: dict[int, float], step: int, *, holds: bool) -> float | None:
+def _held(curve: dict[int, float], steps: Sequence[int]) -> dict[int, float]:
+    """Its last value at all later steps."""
     last = max(curve)
-    return curve[last] if holds and step > last else curve.get(step)
+    return curve | {step: curve[last] for step in steps if step > last}
 
 
 def draw_learning(data: pd.DataFrame, scene: Scene, *, of: Of) -> Figure:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from chomsky_ladder.harness.stats.cell_stats import cell_stats
-from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.stats.cell_stats import cell_stats, stats_of
+from chomsky_ladder.harness.stats.cells import cells, placed, tabled
 from chomsky_ladder.harness.tables.against import against_data, against_sheet
 from chomsky_ladder.harness.tables.bold import allowed_bold
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
@@ -14,8 +14,9 @@ from chomsky_ladder.harness.tables.sheets import accuracy_sheet
 
 
 def accuracy(records: pd.DataFrame) -> Made:
-    frame = cells(records)
-    bold, why = allowed_bold(cell_stats(records))
+    places = placed(records)
+    frame = tabled(places)
+    bold, why = allowed_bold(stats_of(places))
     return Made((accuracy_sheet(frame, bold=bold, notes=why),), frame)
 
 

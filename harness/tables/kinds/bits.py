@@ -10,7 +10,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cells import cells, solved_text
-from chomsky_ladder.harness.stats.rows import as_rows
+from chomsky_ladder.harness.stats.rows import as_rows, distinct
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, cell_text, shown_models
@@ -67,7 +67,7 @@ register(
         about="accuracy by the bits of the weights, where some were rounded",
         make=bits,
         together=unrounded,
-        when=lambda records: any(map(is_rounded, as_rows(records))),
+        when=lambda records: any(map(is_rounded, distinct(records))),
         why_not="no run is of rounded weights (--train.qat)",
         rank=6,
     )

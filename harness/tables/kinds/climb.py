@@ -10,7 +10,6 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
 from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import MEETINGS, SIGNS, Climb, Step, climbs, longest
-from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.stats.view import cells_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
@@ -85,7 +84,7 @@ register(
         make=climb,
         wants=of_a_climb,
         subject="a protocol with rungs (climb-v1)",
-        when=lambda records: any(of_a_climb(row) for row in as_rows(records)),
+        when=lambda records: any(map(has_rungs, records["protocol"].unique())),
         rank=0,
     )
 )

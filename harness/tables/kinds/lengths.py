@@ -12,7 +12,7 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats import view
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
-from chomsky_ladder.harness.stats.cells import cells, least_and_most, median_of
+from chomsky_ladder.harness.stats.cells import least_and_most, median_of, placed, tabled
 from chomsky_ladder.harness.tables.kind import Kind, Made, register
 from chomsky_ladder.harness.tables.sheets import (
     Column,
@@ -25,20 +25,23 @@ from chomsky_ladder.harness.tables.sheets import (
 )
 
 Place = tuple[str, str]  # training, test, all or further; and the lengths
+Scores = dict[Place, list[float]]  # a seed each
 
 _NOT_TESTED = "Nothing may be bold: models are only tested against each other on all test lengths together."
 
 
 def lengths(records: pd.DataFrame) -> Made:
     """The sheets of one protocol, in the hierarchy's order, and a row for every number in them."""
-    found = view.cells_of(records)
-    texts = {(row["task"], row["model"]): cell_text(row) for _, row in cells(records).iterrows()}
+    by_place = placed(records)
+    found = view.cells_in(by_place)
+    texts = {(row["task"], row["model"]): cell_text(row) for _, row in tabled(by_place).iterrows()}
     sheets, rows = [], []
     for task in dict.fromkeys(cell.stats.task for cell in found):
         of_task = [cell for cell in found if cell.stats.task == task]
         if any(cell.runs for cell in of_task):
-            sheets.append(_sheet(of_task, texts))
-            rows += _rows(of_task)
+            scored = [_scores(cell) for cell in of_task]
+            sheets.append(_sheet(of_task, scored, texts))
+            rows += _rows(of_task, scored)
     columns = (
         "protocol",
         "level",
@@ -58,17 +61,16 @@ def lengths(records: pd.DataFrame) -> Made:
     return Made(tuple(sheets), pd.DataFrame(rows, columns=list(columns)))
 
 
-def _sheet(cells_here: Sequence[view.Cell], texts: dict[tuple[str, str], str]) -> Sheet:
+def _sheet(cells_here: Sequence[view.Cell], scored: Sequence[Scores], texts: dict[tuple[str, str], str]) -> Sheet:
     seen = cells_here[0].stats
-    places = _places(cells_here)
+    places = _places(scored)
     lines = []
-    for cell in cells_here:
-        scores = _scores(cell)
+    for cell, scores in zip(cells_here, scored, strict=True):
         entries = [range_entry(scores.get(place, [])) for place in places]
         entries[places.index(("all", _all(places)))] = Entry((texts[cell.stats.task, cell.stats.model],))
         lines.append(Line(cell.stats.title, tuple(entries)))
     for floor in view.FLOORS:
-        scores = _floor_scores(cells_here, floor)
+        scores = _floor_scores(_with_runs(cells_here), floor, places)
         lines.append(
             Line(floor_name(floor), tuple(range_entry(scores.get(place, [])) for place in places), is_floor=True)
         )
@@ -82,14 +84,13 @@ def _sheet(cells_here: Sequence[view.Cell], texts: dict[tuple[str, str], str]) -
     return Sheet(title, (lead,), "model", columns, tuple(lines), (_NOT_TESTED,), warning)
 
 
-def _rows(cells_here: Sequence[view.Cell]) -> list[dict[str, Any]]:
-    places, rows = _places(cells_here), []
-    for cell in cells_here:
-        scores = _scores(cell)
+def _rows(cells_here: Sequence[view.Cell], scored: Sequence[Scores]) -> list[dict[str, Any]]:
+    places, rows = _places(scored), []
+    for cell, scores in zip(cells_here, scored, strict=True):
         rows += [_row(cell, place, scores[place], n=len(scores[place])) for place in places if place in scores]
     for floor in view.FLOORS:
         one = _with_runs(cells_here)
-        scores = _floor_scores(cells_here, floor)
+        scores = _floor_scores(one, floor, places)
         rows += [
             {**_row(one, place, scores[place], n=0), "model": "", "floor": floor} for place in places if place in scores
         ]
@@ -103,10 +104,10 @@ def _row(cell: view.Cell, place: Place, values: Sequence[float], *, n: int) -> d
     return {**cell.place, "floor": "", "kind": place[0], "lengths": place[1], **found}
 
 
-def _places(cells_here: Sequence[view.Cell]) -> list[Place]:
+def _places(scored: Sequence[Scores]) -> list[Place]:
     """The columns: all that any model has, training first, then by length, all test lengths behind their bins."""
     order = {"training": 0, "test": 1, "all": 2, "further": 3}
-    found = {place for cell in cells_here for place in _scores(cell)}
+    found = {place for scores in scored for place in scores}
     return sorted(found, key=lambda place: (order[place[0]], _ends(place[1])))
 
 
@@ -114,11 +115,11 @@ def _all(places: Sequence[Place]) -> str:
     return next(shown for kind, shown in places if kind == "all")
 
 
-def _scores(cell: view.Cell) -> dict[Place, list[float]]:
+def _scores(cell: view.Cell) -> Scores:
     """What each seed scored, by place."""
     if not cell.runs:
         return {}
-    scores: dict[Place, list[float]] = {}
+    scores: Scores = {}
     by_run = [json.loads(run["test_bins"]) for run in cell.runs]
     trained = view.training_lengths(cell.stats.identity, by_run[0])
     low_high = f"{trained[0]}..{trained[1]}" if trained else "as trained"
@@ -135,10 +136,9 @@ def _scores(cell: view.Cell) -> dict[Place, list[float]]:
     return scores
 
 
-def _floor_scores(cells_here: Sequence[view.Cell], floor: str) -> dict[Place, list[float]]:
+def _floor_scores(cell: view.Cell, floor: str, places: Sequence[Place]) -> Scores:
     """Over all test lengths; by bin of the better floor alone, which is the only one that knows the length."""
-    cell = _with_runs(cells_here)
-    values = {("all", _all(_places(cells_here))): cell.runs[0][floor]}
+    values = {("all", _all(places)): cell.runs[0][floor]}
     if floor == "content_free":
         values |= {("test", name): value for name, value in json.loads(cell.runs[0]["content_free_bins"]).items()}
     scaled = {place: cell.scaled(value) for place, value in values.items()}

@@ -63,7 +63,7 @@ register(
         make=metrics,
         wants=lambda row: bool(kept(row)),
         subject="a run that kept metrics",
-        when=lambda records: any(map(kept, as_rows(records))),
+        when=lambda records: any(map(kept, as_rows(records.filter(["metrics"])))),
         rank=8,
     )
 )

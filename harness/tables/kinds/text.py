@@ -13,7 +13,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import warning_of
 from chomsky_ladder.harness.stats.cell_stats import mean_and_std
-from chomsky_ladder.harness.stats.rows import as_rows
+from chomsky_ladder.harness.stats.rows import distinct
 from chomsky_ladder.harness.stats.view import Cell, cells_of
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
@@ -111,7 +111,7 @@ register(
         make=text,
         wants=is_text,
         subject="text",
-        when=lambda records: any(map(is_text, as_rows(records))),
+        when=lambda records: any(map(is_text, distinct(records))),
         rank=7,
     )
 )

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chomsky_ladder.harness.stats.aggregates import Bootstrap, Estimate, aggregate, improvement, profile, suites
+from chomsky_ladder.harness.stats.aggregates import Bootstrap, Estimate, aggregate, improvement, mean, profile, suites
 from chomsky_ladder.harness.stats.cell_stats import cell_stats, wilson
 from chomsky_ladder.harness.stats.claims import permutation_test, verdict
 from support.records_by_hand import frame, record
@@ -133,6 +133,7 @@ def test_an_aggregate_lies_within_the_runs_and_depends_on_no_order(
         assert least - 1e-12 <= low <= high <= most + 1e-12
     turned = {task: shuffler.sample(scores[task], len(scores[task])) for task in reversed(list(scores))}
     assert repr(aggregate(turned, bootstrap=FEW)) == repr(found)
+    assert repr(mean(turned, bootstrap=FEW)) == repr(found.mean)
     assert repr(profile(turned, taus=(0.0, 0.5), bootstrap=FEW)) == repr(curve)
 
 
