@@ -1,10 +1,10 @@
 """Othello: the board in the head of several architectures. Train, probe, edit, tell states apart, draw, table.
 
-    scripts/othello.py [--budget smoke|cpu|full] [--models NAME ..] [--results FOLDER] [--processes N]
+    scripts/othello.py [--budget smoke|cpu|full] [--models NAME ..] [--seeds N] [--results FOLDER] [--processes N]
 
-smoke takes a minute and shows that everything runs; cpu takes some twenty minutes of two cores, on 6x6; full has the
-published size, on a GPU. What is done is not done again, so a study that was stopped goes on where it was. Maintainers
-make what is published with `--results results/othello`.
+smoke takes a minute and shows that everything runs; cpu takes some two hours of two cores, on 6x6, for three seeds of
+models of one size; full has the published size, on a GPU. What is done is not done again, so a study that was stopped
+goes on where it was. Maintainers make what is published with `--results results/othello`.
 """
 
 import argparse
@@ -29,13 +29,13 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", default=[], help="any of the registry; default: those of the budget")
     parser.add_argument("--results", type=Path, default=default_results() / "othello", help="where everything goes")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--seed", type=int, default=0, help="of the initial weights and the training games")
+    parser.add_argument("--seeds", type=int, default=0, help="of weights and training games; default: the budget's")
     parser.add_argument("--processes", type=int, default=0, help="default: one on a GPU, else one a core")
     parser.add_argument("--helper", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     start = time.monotonic()
     runs, settings = (
-        runs_of(options.budget, options.models, seed=options.seed),
+        runs_of(options.budget, options.models, seeds=options.seeds),
         Exec(results=options.results, device=options.device, log_every=50),
     )
     budget, on_cpu = BUDGETS[options.budget], find_device(options.device).type == "cpu"

@@ -16,6 +16,7 @@ import torch
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import replaced
+from chomsky_ladder.harness.config.sizing import total_parameters
 from chomsky_ladder.harness.inside import table as othello_table
 from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings, WorldModelSettings
 from chomsky_ladder.harness.inside.study import BUDGETS, is_done, runs_of, work
@@ -41,8 +42,13 @@ def small_runs(*models: str) -> list[Any]:
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_budgets_are_runs(budget: str) -> None:
     runs = runs_of(budget)
-    assert [run.model.name for run in runs] == list(BUDGETS[budget].models)
-    assert len(set(runs_of(budget, ["gru", "rwkv6"]))) == 2
+    found = BUDGETS[budget]
+    assert [run.model.name for run in runs] == list(found.models) * found.seeds
+    assert len(set(runs_of(budget, ["gru", "rwkv6"], seeds=2))) == 4
+    if found.parameters:
+        sizes = {total_parameters(run.model, len(run.task.vocab)) for run in runs}
+        assert all(abs(size / found.parameters - 1) < 0.04 for size in sizes), sizes
+        assert len({(run.train.steps, run.train.batch) for run in runs}) == 1
     assert {run.task.size for run in runs} == {8 if budget == "full" else 6}
     if budget == "full":
         assert {(run.train.steps, run.train.batch) for run in runs} == {(50_000, 256)}
@@ -98,7 +104,17 @@ def row(**changes: Any) -> dict[str, Any]:
         values[name] = 0.2
     for name in ("null", "error", "error_se", "random", "wrong_square", "perfect_null"):
         values[f"edit_{name}"] = 2.5
-    own = {"model": "lstm", "size": 6, "parameters": 1000, "steps": 10, "is_result": True, "legal": 0.9, "layer": 2}
+    own = {
+        "model": "lstm",
+        "settings": "lstm",
+        "seed": 0,
+        "size": 6,
+        "parameters": 1000,
+        "steps": 10,
+        "is_result": True,
+        "legal": 0.9,
+        "layer": 2,
+    }
     own |= {"commit": "abc", "torch": "2.13", "device": "cpu"}
     over = {"sd_over_random_network": 4.0, "sd_over_majority": 9.0, "sd_over_history": -1.0, "edit_layer": 1}
     return {**values, **own, **over, "model_linear": 0.8, "history_linear": 0.85, **changes}
@@ -108,20 +124,31 @@ def test_what_is_claimed_and_what_is_not() -> None:
     assert othello_table.beats(row())
     assert not othello_table.beats(row(sd_over_random_network=2.9))
     assert not othello_table.beats(row(sd_over_majority=None))
-    said = "\n".join(
-        othello_table.verdicts([row(), row(model="gru", sd_over_majority=1.0, is_result=False, legal=0.4)])
-    )
-    assert "lstm: the linear probe beats both the random network (+4.0 s.d. over games)" in said
-    assert "it reads 0.8000 of the squares, below the raw history's 0.8500" in said
-    assert (
-        "gru: the linear probe does NOT beat" in said and "not a result: its moves are legal at a rate of 0.400" in said
-    )
-    text = othello_table.table([row(), row(model="gru", is_result=False)])
-    assert "| 0.900 | 0.900 (not a result) |" in text
+    other = row(model="gru", settings="gru", sd_over_majority=1.0, is_result=False, legal=0.4)
+    headline, *said = othello_table.verdicts([row(), row(seed=1, model_linear=0.84), other])
+    assert headline == "The moves alone tell a linear probe more of the board than any model's stream does."
+    assert "lstm: the linear probe beats the random network (+4.0 ± 0.0 s.d. over games)" in said[0]
+    assert "on 2 of 2 seeds; it reads 0.820 ± 0.028 of the squares, the raw history's 0.850 ± 0.000" in said[0]
+    assert "an edit (flip) leaves 2.50 ± 0.00 errors a board of 2.50 ± 0.00 unedited" in said[0]
+    assert "on 0 of 1 seed; it reads 0.800 of" in said[1]
+    assert "not a result: its moves are legal at a rate of 0.400" in said[1]
+    text = othello_table.table([row(), other])
+    assert "| 0.900 | 0.400 (not a result) |" in text
     assert len({line.count("|") for line in text.splitlines()}) == 1
-    page = othello_table.page_table([row(), row(model="<script>")])
+    page = othello_table.page_table([row(), row(model="<script>", settings="<script>")])
     assert "<script>" not in page and "<td>&lt;script&gt;</td>" not in page and "&lt;script&gt;</th>" in page
-    assert "by 3; it reads 0.8000" in page and "lstm at commit abc, torch 2.13, cpu" in page
+    assert "it reads 0.800" in page and "lstm, seed 0: commit abc, torch 2.13, cpu" in page
+
+
+def test_a_column_is_a_model_of_all_its_seeds() -> None:
+    rows = [row(layer=2), row(seed=1, layer=3, legal=0.8), row(model="gru", settings="gru")]
+    head, _, *lines = othello_table.table(rows).splitlines()
+    assert head == "|  | floor | lstm | gru |"
+    assert "| seeds |  | 2 | 1 |" in lines
+    assert any("0.850 ± 0.071 | 0.900 |" in line for line in lines)
+    assert any("(2, 3) |" in line for line in lines)
+    wider = row(settings="lstm (d_model=8)", seed=0)
+    assert othello_table.table([*rows, wider]).splitlines()[0] == "|  | floor | lstm | gru | lstm (d_model=8) |"
 
 
 def test_eight_by_eight_is_a_result_from_95_percent_on() -> None:

@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from chomsky_ladder.harness.figures.style import FAINT, INK, MUTED, WIDTH, at, caption, labels, legend, words
+from chomsky_ladder.harness.inside.table import headline
 
 _ACROSS = 3
 _LEFT, _BETWEEN, _STRIP, _TALL, _UNDER = 0.5, 0.34, 0.34, 1.5, 0.46  # inches
@@ -47,12 +48,12 @@ def accuracy(data: pd.DataFrame) -> Figure:
 
     def told(rows: pd.DataFrame) -> str:
         best = rows[(rows["line"] == "linear probe") & rows["chosen"].astype(bool)]
-        return "".join(f"linear {row['cell']:.3f} at layer {row['layer']:.0f}" for _, row in best.iterrows())
+        return f"linear {_spread(best['cell'], 3)} at layer {_layers(best)}" if len(best) else ""
 
     fig, top = _panels(data, draw, told, rows_by=None)
     top += legend(fig, top, [Line2D([], [], **look) for look in looks.values()], list(looks))
     games = " and ".join(f"{count:,}" for count in sorted(set(data["games"])))
-    _head(fig, "How well the board is read from each layer", f"share of right squares of {games} test games")
+    _head(fig, _reading(data), f"squares read rightly from each layer, share of {games} test games{_of_seeds(data)}")
     caption(
         fig,
         top + 0.05,
@@ -74,13 +75,15 @@ def interventions(data: pd.DataFrame) -> Figure:
         ax.set_ylim(0, 1.08 * high)
 
     def told(rows: pd.DataFrame) -> str:
-        best, null = (rows[(rows["kind"] == kind) & rows["chosen"]].iloc[0] for kind in ("edited", "null"))
-        return f"{rows['edit'].iloc[0]}: {null['mean']:.2f} to {best['mean']:.2f} from layer {best['layer']:.0f} on"
+        best, null = (rows[(rows["kind"] == kind) & rows["chosen"].astype(bool)] for kind in ("edited", "null"))
+        edited, unedited = _spread(best["mean"], 2), _spread(null["mean"], 2)
+        return f"{rows['edit'].iloc[0]}: {unedited} unedited, {edited} from layer {_layers(best)} on"
 
     fig, top = _panels(data, draw, told, rows_by="edit")
     top += legend(fig, top, [Line2D([], [], **look) for look in looks.values()], list(looks))
     cases = " and ".join(f"{count:,}" for count in sorted(set(data["cases"])))
-    _head(fig, "What an edit of the board does to the moves", f"errors a board, mean ± standard error over {cases}")
+    spread = _of_seeds(data) or ", ± standard error"
+    _head(fig, _following(data), f"errors a board of the moves after an edit, mean of {cases} boards{spread}")
     caption(
         fig,
         top + 0.05,
@@ -132,14 +135,49 @@ def _lines(ax: Axes, rows: pd.DataFrame, looks: dict[str, dict], *, value: str) 
     ends = (layers.min(), layers.max())
     ax.set_xlim(ends[0] - 0.25, ends[1] + 0.25)
     for order, (name, look) in enumerate(reversed(looks.items())):
-        own = rows[rows["line"] == name].sort_values("layer")
+        own = rows[rows["line"] == name]
         if own.empty:
             continue
         if own["layer"].isna().all():
-            ax.axhline(own[value].iloc[0], color=look["color"], ls=look["ls"], lw=1.0, zorder=2)
+            ax.axhline(own[value].mean(), color=look["color"], ls=look["ls"], lw=1.0, zorder=2)
             continue
-        error = own["se"] if "se" in own and own["se"].notna().all() else None
-        ax.errorbar(own["layer"], own[value], error, **look, lw=1.2, elinewidth=0.8, zorder=3 + order)
+        seeds = own.groupby("layer")
+        error = seeds[value].std() if own["seed"].nunique() > 1 else seeds["se"].first() if "se" in own else None
+        mean = seeds[value].mean()
+        ax.errorbar(mean.index, mean, error, **look, lw=1.2, elinewidth=0.8, zorder=3 + order)
+
+
+def _reading(data: pd.DataFrame) -> str:
+    """What was found: of which models the stream tells more of the board than the moves do, on every seed."""
+    chosen = data[data["chosen"].astype(bool)]
+    best = chosen.pivot_table(index=["model", "seed"], columns="line", values="cell", sort=False)
+    if not {"linear probe", "raw history, linear"} <= set(best):
+        return "How well the board is read from each layer"
+    above = (best["linear probe"] > best["raw history, linear"]).groupby("model", sort=False).all()
+    return headline(above.to_dict())
+
+
+def _following(data: pd.DataFrame) -> str:
+    """What was found: whose moves an edit brings nearer to the edited board, and a random direction less, by seed."""
+    flips = data[(data["edit"] == data["edit"].iloc[0]) & data["chosen"].astype(bool)]
+    best = flips.pivot_table(index=["model", "seed"], columns="kind", values="mean", sort=False)
+    near = best["edited"] < best[["null", "random"]].min(axis=1)
+    follow = [str(model) for model, does in near.groupby("model", sort=False).all().items() if does]
+    return f"The moves follow an edit of the board: {', '.join(follow)}" if follow else "No moves follow an edit"
+
+
+def _spread(values: pd.Series, digits: int) -> str:
+    mean = f"{values.mean():.{digits}f}"
+    return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
+
+
+def _layers(rows: pd.DataFrame) -> str:
+    return ", ".join(f"{layer:.0f}" for layer in dict.fromkeys(rows["layer"]))
+
+
+def _of_seeds(data: pd.DataFrame) -> str:
+    seeds = data["seed"].nunique()
+    return f", ± deviation of {seeds} seeds" if seeds > 1 else ""
 
 
 def _head(fig: Figure, title: str, what: str) -> None:

@@ -2,12 +2,12 @@
 
 game             a line for each square after each ply: what lies there, what the probe reads, the next move
 edits            a line for each square of each example of intervene.json, before and after
-accuracy         a line for each probe of probe.json, by layer
-interventions    a line for each layer of intervene.json and each control
+accuracy         a line for each probe of probe.json, by layer, of every seed
+interventions    a line for each layer of intervene.json and each control, of every seed
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -26,6 +26,14 @@ from chomsky_ladder.tasks.draw import Draw
 COLOURS = {True: ("empty", "black", "white"), False: ("empty", "white", "black")}  # of empty, mine, theirs to black
 MOVERS = {True: "black", False: "white"}
 INTERVENE = "intervene.json"
+
+
+class Measured(NamedTuple):
+    """What a run was asked, under what its model is called among the others."""
+
+    label: str
+    seed: int
+    result: Mapping[str, Any]
 
 
 @torch.no_grad()
@@ -103,24 +111,25 @@ def edits(result: Mapping[str, Any], task: Any, *, edit: str = "flip") -> pd.Dat
     return pd.DataFrame(rows)
 
 
-def accuracy(results: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """The tables of probe.json files, each under its model's label."""
+def accuracy(results: Sequence[Measured]) -> pd.DataFrame:
+    """The tables of probe.json files, each under its model's label and with its seed."""
     kept = ("view", "source", "probe", "layer", "chosen", "cell", "board", "occupied", "cell_sd_games")
     rows = [
-        {"model": label, "run_id": result["run_id"], "games": result["games"]["test"]} | {key: row[key] for key in kept}
-        for label, result in results.items()
+        {"model": label, "seed": seed, "run_id": result["run_id"], "games": result["games"]["test"]}
+        | {key: row[key] for key in kept}
+        for label, seed, result in results
         for row in result["rows"]
     ]
     return pd.DataFrame(rows)
 
 
-def interventions(results: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+def interventions(results: Sequence[Measured]) -> pd.DataFrame:
     """The errors of intervene.json files, each under its model's label; a level for all layers has none."""
     rows = []
-    for label, result in results.items():
+    for label, seed, result in results:
         for edit, found in result["edits"].items():
-            own = {"model": label, "run_id": result["run_id"], "edit": edit, "cases": found["cases"]["test"]}
-            rows += [own | row for row in _errors(found)]
+            own = {"model": label, "seed": seed, "run_id": result["run_id"], "edit": edit}
+            rows += [own | {"cases": found["cases"]["test"]} | row for row in _errors(found)]
     return pd.DataFrame(rows)
 
 

@@ -1,8 +1,8 @@
 """The pictures of what probed runs hold in their heads, each as PNG, SVG and CSV, with a title for whoever shows them.
 
     accuracy_by_layer, error_by_layer       of all the runs together, a panel each
-    <run_id>/game, game_every_ply           the true board beside the probed one
-    <run_id>/flip, erase                    boards before and after an edit, with the model's moves on them
+    <run_id>/game, game_every_ply           the true board beside the probed one, of each model's first seed
+    <run_id>/flip, erase                    boards before and after an edit, with the model's moves on them, likewise
 
 What a run has not been asked (`ladder probe`, `ladder intervene`) is left out. pictures.json lists the others.
 """
@@ -40,7 +40,7 @@ def write(folders: Sequence[RunFolder], out: Path, *, device: str = "cpu") -> li
     """Draw all there is of some runs of one task; the pictures in the order in which one looks at them."""
     with style():
         found = _of_all(folders, out)
-        for folder in folders:
+        for folder in _first_seeds(folders):
             found += _of_one(folder, out / folder.path.name, device=device)
     if found:
         listed = [{"title": picture.title, "picture": str(picture.stem.relative_to(out))} for picture in found]
@@ -49,22 +49,25 @@ def write(folders: Sequence[RunFolder], out: Path, *, device: str = "cpu") -> li
 
 
 def _of_all(folders: Sequence[RunFolder], out: Path) -> list[Picture]:
-    probed, edited = {}, {}
-    names = labels_of(folders)
-    for folder in folders:
-        label = names[folder.path.name]
-        for kept, name in ((probed, tables.PROBE), (edited, tables.INTERVENE)):
-            if (result := tables.read(folder, name)) is not None:
-                kept[label] = result
     found = []
-    if probed:
+    if probed := _measured(folders, tables.PROBE):
         data = tables.accuracy(probed)
         found.append(_saved(figure_layers.accuracy(data), data, out / "accuracy_by_layer", "The board, layer by layer"))
-    if edited:
+    if edited := _measured(folders, tables.INTERVENE):
         data = tables.interventions(edited)
         title = "What an edit of the board does, layer by layer"
         found.append(_saved(figure_layers.interventions(data), data, out / "error_by_layer", title))
     return found
+
+
+def _measured(folders: Sequence[RunFolder], name: str) -> list[tables.Measured]:
+    names = labels_of(folders)
+    read = [(folder, tables.read(folder, name)) for folder in folders]
+    return [
+        tables.Measured(names[folder.path.name], Run.from_plain(folder.config()).seed, result)
+        for folder, result in read
+        if result is not None
+    ]
 
 
 def _of_one(folder: RunFolder, out: Path, *, device: str) -> list[Picture]:
@@ -94,12 +97,20 @@ def glance(plies: int) -> list[int]:
 
 
 def labels_of(folders: Sequence[RunFolder]) -> dict[str, str]:
-    """What each run is called among the others: its model's name, its settings too, or its id, whichever tells."""
+    """What each run is called among the others, of other seeds too: its model's name, its settings too, or its id."""
     runs, ids = [Run.from_plain(folder.config()) for folder in folders], [folder.path.name for folder in folders]
     for names in ([run.model.name for run in runs], [identity_of(run).model for run in runs]):
-        if len(set(names)) == len(runs):
+        if len(set(zip(names, (run.seed for run in runs), strict=True))) == len(runs):
             return dict(zip(ids, names, strict=True))
     return dict(zip(ids, ids, strict=True))
+
+
+def _first_seeds(folders: Sequence[RunFolder]) -> list[RunFolder]:
+    """One run a model: boards of its other seeds would be the same picture again."""
+    first: dict[str, RunFolder] = {}
+    for folder, label in zip(folders, labels_of(folders).values(), strict=True):
+        first.setdefault(label, folder)
+    return list(first.values())
 
 
 def _saved(fig: Figure, data: pd.DataFrame, stem: Path, title: str) -> Picture:

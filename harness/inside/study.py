@@ -1,6 +1,6 @@
 """What several architectures hold of an Othello board: train, probe, edit, tell states apart, each part once.
 
-    runs = runs_of("cpu", ["lstm", "transformer"])
+    runs = runs_of("cpu", ["lstm", "transformer"])      all of a budget have its steps, its games and its parameters
     work(runs, BUDGETS["cpu"], Exec())      each part is skipped where its file is there, made with these settings
 
 scripts/othello.py is the command, harness/inside/table.py what comes of it.
@@ -15,6 +15,7 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import plain, replaced
 from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.config.sizing import sized
 from chomsky_ladder.harness.inside import intervene, probe, worldmodel
 from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings, WorldModelSettings
 from chomsky_ladder.harness.store.files import read_json
@@ -28,11 +29,14 @@ class Budget:
 
     size: int
     models: dict[str, dict[str, Any]]
-    """Settings of the models it is for, with `steps` and `lr` where these are a model's own."""
+    """Settings of the models it is for."""
     others: dict[str, Any]
     """Settings that any other model takes, if it has them."""
     train: dict[str, Any]
     eval: dict[str, Any]
+    parameters: int = 0
+    """What every model has, by its width; 0 for the widths among its settings."""
+    seeds: int = 1
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     intervene: InterveneSettings = field(default_factory=InterveneSettings)
     worldmodel: WorldModelSettings = field(default_factory=WorldModelSettings)
@@ -40,7 +44,6 @@ class Budget:
 
 _EVAL = {"test": 1024, "validation": 256, "every": 500}
 _TINY = {"d_model": 32, "num_blocks": 2, "num_heads": 2}
-_SMALL = {"d_model": 64, "num_blocks": 2, "num_heads": 4}
 _LARGE = {"d_model": 512, "num_blocks": 8, "num_heads": 8}
 
 BUDGETS: dict[str, Budget] = {
@@ -54,17 +57,20 @@ BUDGETS: dict[str, Budget] = {
         intervene=InterveneSettings(cases_validation=10, cases_test=20, strengths=(1.0, 4.0)),
         worldmodel=WorldModelSettings(pairs=10, walks=2, depth=2),
     ),
-    # Half an hour of two cores. The second recurrent model is an xLSTM of sLSTM blocks: on one thread a step of
-    # 128 games, at width 64 in two blocks, took it .08 s, mamba .32 s, mamba2 .18 s and the transformer .11 s.
+    # Some two hours of two cores: the same steps of the same games for models of one size, at the rate of 1e-3, 3e-3 and
+    # 1e-2 that had the lowest validation loss after 600 steps, which was one and the same for all.
     "cpu": Budget(
         size=6,
         models={
-            "transformer": {**_SMALL, "num_blocks": 4, "steps": 4000},
-            "xlstm": {**_SMALL, "ratio": "0:1", "steps": 4000},
-            "lstm": {**_SMALL, "d_model": 128, "forget_bias": 1.0, "steps": 3000},
+            "transformer": {"num_blocks": 4, "num_heads": 4},
+            "xlstm": {"num_blocks": 4, "num_heads": 4, "ratio": "0:1"},
+            "mamba": {"num_blocks": 4},
+            "lstm": {"num_blocks": 2, "forget_bias": 1.0},
         },
-        others=_SMALL,
-        train={"steps": 3000, "batch": 128, "lr": 3e-3, "warmup": 0.05, "weight_decay": 0.01, "precision": "fp32"},
+        others={"num_blocks": 4, "num_heads": 4},
+        parameters=200_000,
+        seeds=3,
+        train={"steps": 6000, "batch": 128, "lr": 1e-2, "warmup": 0.05, "weight_decay": 0.01, "precision": "fp32"},
         eval=_EVAL,
         probe=ProbeSettings(games_train=1000, games_validation=300, games_test=500),
         intervene=InterveneSettings(cases_validation=150, cases_test=500),
@@ -81,21 +87,25 @@ BUDGETS: dict[str, Budget] = {
 }
 
 
-def runs_of(budget: str, models: Sequence[str] = (), *, seed: int = 0) -> list[Run]:
-    """One run a model, of any in the registry; without names, of those the budget is for."""
-    return [_run(BUDGETS[budget], model, seed) for model in models or BUDGETS[budget].models]
+def runs_of(budget: str, models: Sequence[str] = (), *, seeds: int = 0) -> list[Run]:
+    """The runs of any models in the registry, the first seed of all first; without names of those of the budget."""
+    found = BUDGETS[budget]
+    return [_run(found, model, seed) for seed in range(seeds or found.seeds) for model in models or found.models]
 
 
 def _run(budget: Budget, model: str, seed: int) -> Run:
     base = preset_run("othello", model, seed=seed)
     known = plain(base.model)
-    own = dict(budget.models.get(model, {name: value for name, value in budget.others.items() if name in known}))
-    train = {**budget.train, **{name: own.pop(name) for name in ("steps", "lr") if name in own}}
+    own = budget.models.get(model, budget.others)
+    task = replaced(base.task, {"size": budget.size}, where="task")
+    config = replaced(base.model, {name: value for name, value in own.items() if name in known}, where="model")
+    if budget.parameters:
+        config = sized(config, vocab=len(task.vocab), target=budget.parameters)
     return replace(
         base,
-        task=replaced(base.task, {"size": budget.size}, where="task"),
-        model=replaced(base.model, {name: value for name, value in own.items() if name in known}, where="model"),
-        train=replaced(base.train, train, where="train"),
+        task=task,
+        model=config,
+        train=replaced(base.train, budget.train, where="train"),
         eval=replaced(base.eval, budget.eval, where="eval"),
     )
 

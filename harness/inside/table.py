@@ -1,12 +1,14 @@
 """The table of an Othello study: floors and baselines beside every number, and what the probes have to beat.
 
+A column is a model: the mean of its seeds and their standard deviation, and of a choice what every seed has chosen.
 A number of the whole board, 8x8, is called a result only where the model's likeliest moves are legal at a rate of .95.
 The raw history, a stronger baseline than a random network, is told whichever way it falls.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pandas as pd
@@ -17,6 +19,9 @@ from chomsky_ladder.harness.inside import intervene, probe, worldmodel
 from chomsky_ladder.harness.store.files import read_json, write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.harmless import csv_of
+
+Row = dict[str, Any]
+Cell = Callable[[Sequence[Row]], str]
 
 LEGAL = 0.95
 """Of 8x8 a model with a lower rate of legal moves has not learnt the game."""
@@ -46,17 +51,18 @@ def facts_of(run: Run) -> dict[str, float]:
     }
 
 
-def row_of(folder: RunFolder) -> dict[str, Any]:
-    """One model's line of the table."""
+def row_of(folder: RunFolder) -> Row:
+    """What one run, a seed of a model, brings to the table."""
     run = Run.from_plain(folder.config())
     result: dict[str, Any] = folder.result() or {}
     size: Any = getattr(run.task, "size", None)
     probed, edited, told = (read_json(folder.path / module.FILE) for module in (probe, intervene, worldmodel))
     test, flip = result["test"], edited["edits"]["flip"]
     best = flip["best"]
-    row: dict[str, Any] = {
+    row: Row = {
         "model": run.model.name,
         "settings": identity_of(run).model,
+        "seed": run.seed,
         "run_id": run.run_id,
         "size": size,
         "parameters": result["parameters"],
@@ -107,57 +113,84 @@ def is_result(*, size: int, legal: float) -> bool:
     return size < 8 or legal >= LEGAL
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def by_model(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The lines of each model's seeds, under its name, or under its settings where two models have one name."""
+    key = "model" if len({row["settings"] for row in rows}) == len({row["model"] for row in rows}) else "settings"
+    return {name: [row for row in rows if row[key] == name] for name in dict.fromkeys(row[key] for row in rows)}
+
+
+def table(rows: Sequence[Row]) -> str:
     """Markdown: a column a model, floors and baselines on the line of what they are for."""
     head, *lines = (f"| {' | '.join(cells)} |" for cells in _cells(rows))
-    return "\n".join([head, "| --- " * (len(rows) + 2) + "|", *lines]) + "\n"
+    return "\n".join([head, f"| --- {'| --- ' * (len(by_model(rows)) + 1)}|", *lines]) + "\n"
 
 
-def page_table(rows: Sequence[dict[str, Any]]) -> str:
+def page_table(rows: Sequence[Row]) -> str:
     """The same with the verdicts as HTML for the page."""
     head, *lines = ([escape(cell) for cell in cells] for cells in _cells(rows))
     heads = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     body = "\n".join(
         f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>' for name, *cells in lines
     )
-    made = [f"{row['model']} at commit {row['commit']}, torch {row['torch']}, {row['device']}" for row in rows]
-    told = "\n".join(verdicts(rows)).replace("\n  ", "; ").split("\n")
-    said = "\n".join(f"<li>{escape(line)}</li>" for line in [*told, *made])
+    made = [
+        f"{name}, seed {row['seed']}: commit {row['commit']}, torch {row['torch']}, {row['device']}"
+        for name, own in by_model(rows).items()
+        for row in own
+    ]
+    said = "\n".join(f"<li>{escape(line)}</li>" for line in [*verdicts(rows), *made])
     return (
         f'<div class="scroll" tabindex="0"><table class="plain boards"><thead><tr>{heads}</tr></thead>\n'
         f'<tbody>{body}</tbody></table></div>\n<ul class="settings">{said}</ul>\n'
     )
 
 
-def _cells(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
-    yield ["", "floor", *(row["model"] for row in rows)]
+def _cells(rows: Sequence[Row]) -> Iterator[list[str]]:
+    models = by_model(rows)
+    yield ["", "floor", *models]
     for name, floor, cell in _LINES:
-        yield [name, floor(rows[0]), *map(cell, rows)]
+        yield [name, floor(rows), *map(cell, models.values())]
 
 
-def verdicts(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What is claimed of each model, and whether the history of moves alone is read better than the model."""
-    lines = []
-    for row in rows:
-        random, majority = row["sd_over_random_network"], row["sd_over_majority"]
-        does = "beats" if beats(row) else "does NOT beat"
-        lines.append(
-            f"{row['model']}: the linear probe {does} both the random network ({_signed(random)} s.d. over games) and "
-            f"the majority ({_signed(majority)} s.d.) by {BEYOND:g}"
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """What is claimed: first of all the models, then of each, whether the history of moves is read better or not."""
+    models = by_model(rows)
+    lines = [headline({name: _above_history(own) for name, own in models.items()}) + "."]
+    for name, own in models.items():
+        won = sum(map(beats, own))
+        random, majority, history = (_deviations(against)(own) for against in ("random_network", "majority", "history"))
+        line = (
+            f"{name}: the linear probe beats the random network ({random} s.d. over games) and the majority "
+            f"({majority}) by {BEYOND:g} on {won} of {_seeds(own)}; "
+            f"it reads {_mean(own, 'model_linear')} of the squares, the raw history's {_mean(own, 'history_linear')} "
+            f"({history}); an edit (flip) leaves {_mean(own, 'edit_error', 2)} errors a board of "
+            f"{_mean(own, 'edit_null', 2)} unedited, a random direction {_mean(own, 'edit_random', 2)}"
         )
-        own, history = row["model_linear"], row["history_linear"]
-        side = "above" if own > history else "below"
-        lines.append(f"  it reads {own:.4f} of the squares, {side} the raw history's {history:.4f}")
-        if not row["is_result"]:
-            lines.append(f"  not a result: its moves are legal at a rate of {row['legal']:.3f}, below {LEGAL}")
+        if not all(row["is_result"] for row in own):
+            line += f"; not a result: its moves are legal at a rate of {_mean(own, 'legal')}, below {LEGAL}"
+        lines.append(line)
     return lines
 
 
-def beats(row: dict[str, Any]) -> bool:
+def headline(above: Mapping[str, bool]) -> str:
+    """Which models' streams tell more of the board than the moves alone do."""
+    models = [name for name, is_above in above.items() if is_above]
+    if not models:
+        return "The moves alone tell a linear probe more of the board than any model's stream does"
+    if len(models) == len(above):
+        return "Every model's stream tells a linear probe more of the board than the moves alone do"
+    return f"Of {', '.join(models)} the stream tells a linear probe more of the board than the moves alone do"
+
+
+def beats(row: Row) -> bool:
     return all((row[f"sd_over_{against}"] or 0.0) >= BEYOND for against in ("random_network", "majority"))
 
 
-def write(rows: Sequence[dict[str, Any]], stem: Path) -> str:
+def _above_history(own: Sequence[Row]) -> bool:
+    """On every seed."""
+    return all(row["model_linear"] > row["history_linear"] for row in own)
+
+
+def write(rows: Sequence[Row], stem: Path) -> str:
     """The table as CSV, markdown and HTML, the last two with the verdicts under it; the markdown again."""
     text = table(rows) + "\n" + "\n".join(verdicts(rows)) + "\n"
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -177,61 +210,88 @@ def keep(folders: Sequence[RunFolder], out: Path) -> None:
             write_atomically(copies / name, (folder.path / name).read_bytes())
 
 
-def _number(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: "–" if row[name] is None else f"{row[name]:.3f}"
+def _seeds(own: Sequence[Row]) -> str:
+    return f"{len(own)} seed{'s' * (len(own) > 1)}"
 
 
-def _both(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: f"{_number(name)(row)} ({_number(f'{name}_random')(row)})"
+def _across(values: Sequence[float | None], form: str) -> str:
+    """A mean and the deviation of what it is of, if there are several."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    mean = form.format(sum(known) / len(known))
+    return mean if len(known) == 1 else f"{mean} ± {form.replace('+', '').format(stdev(known))}"
 
 
-def _signed(value: float | None) -> str:
-    return "no" if value is None else f"{value:+.1f}"
+def _mean(own: Sequence[Row], name: str, digits: int = 3) -> str:
+    return _across([row[name] for row in own], f"{{:.{digits}f}}")
 
 
-def _nothing(row: dict[str, Any]) -> str:
+def _all(own: Sequence[Row], name: str) -> str:
+    """What each seed has, once where they agree."""
+    return ", ".join(dict.fromkeys(f"{row[name]:,}" for row in own))
+
+
+def _number(name: str, digits: int = 3) -> Cell:
+    return lambda own: _mean(own, name, digits)
+
+
+def _both(name: str) -> Cell:
+    return lambda own: f"{_mean(own, name)} ({_mean(own, f'{name}_random')})"
+
+
+def _deviations(against: str) -> Cell:
+    return lambda own: _across([row[f"sd_over_{against}"] for row in own], "{:+.1f}")
+
+
+def _nothing(own: Sequence[Row]) -> str:
     return ""
 
 
-_LINES: tuple[tuple[str, Callable[[dict[str, Any]], str], Callable[[dict[str, Any]], str]], ...] = (
-    ("parameters", _nothing, lambda row: f"{row['parameters']:,}"),
-    ("steps", _nothing, lambda row: f"{row['steps']:,}"),
+_LINES: tuple[tuple[str, Cell, Cell], ...] = (
+    ("parameters", _nothing, lambda own: _all(own, "parameters")),
+    ("steps", _nothing, lambda own: _all(own, "steps")),
+    ("seeds", _nothing, lambda own: str(len(own))),
     (
         "legal rate of the likeliest move",
-        lambda row: f"{row['legal_uniform']:.3f} uniform, {row['legal_by_ply']:.3f} by ply",
-        lambda row: f"{row['legal']:.3f}" + ("" if row["is_result"] else " (not a result)"),
+        lambda rows: f"{rows[0]['legal_uniform']:.3f} uniform, {rows[0]['legal_by_ply']:.3f} by ply",
+        lambda own: _mean(own, "legal") + ("" if all(row["is_result"] for row in own) else " (not a result)"),
     ),
-    ("loss, nats", lambda row: f"{row['loss_floor']:.3f} at best", _number("loss")),
-    ("top-1", lambda row: f"{row['top1_ceiling']:.3f} at best", _number("top1")),
+    ("loss, nats", lambda rows: f"{rows[0]['loss_floor']:.3f} at best", _number("loss")),
+    ("top-1", lambda rows: f"{rows[0]['top1_ceiling']:.3f} at best", _number("top1")),
     (
         "linear probe, squares right (layer)",
-        lambda row: f"{row['majority_none']:.3f} majority",
-        lambda row: f"{row['model_linear']:.3f} ({row['layer']})",
+        lambda rows: f"{rows[0]['majority_none']:.3f} majority",
+        lambda own: f"{_mean(own, 'model_linear')} ({_all(own, 'layer')})",
     ),
     ("- of a random network", _nothing, _number("random_network_linear")),
     ("- of the raw history", _nothing, _number("history_linear")),
-    ("two-layer probe, squares right", lambda row: f"{row['majority_none']:.3f} majority", _number("model_two_layer")),
+    (
+        "two-layer probe, squares right",
+        lambda rows: f"{rows[0]['majority_none']:.3f} majority",
+        _number("model_two_layer"),
+    ),
     ("- of a random network", _nothing, _number("random_network_two_layer")),
     ("- of the raw history", _nothing, _number("history_two_layer")),
     (
         "linear probe, whole boards right",
-        lambda row: f"{row['majority_none_board']:.3f} majority",
+        lambda rows: f"{rows[0]['majority_none_board']:.3f} majority",
         _number("model_linear_board"),
     ),
     ("- of the raw history", _nothing, _number("history_linear_board")),
-    ("linear over random network, s.d. over games", _nothing, lambda row: _signed(row["sd_over_random_network"])),
-    ("linear over majority, s.d.", _nothing, lambda row: _signed(row["sd_over_majority"])),
-    ("linear over raw history, s.d.", _nothing, lambda row: _signed(row["sd_over_history"])),
+    ("linear over random network, s.d. over games", _nothing, _deviations("random_network")),
+    ("linear over majority, s.d.", _nothing, _deviations("majority")),
+    ("linear over raw history, s.d.", _nothing, _deviations("history")),
     (
-        "flip: errors a board (from layer)",
-        lambda row: f"{row['edit_perfect_null']:.2f} a perfect player's null",
-        lambda row: f"{row['edit_error']:.2f} ± {row['edit_error_se']:.2f} ({row['edit_layer']})",
+        "flip: errors a board, edited (from layer)",
+        lambda rows: f"{rows[0]['edit_perfect_null']:.2f} a perfect player's, unedited",
+        lambda own: f"{_mean(own, 'edit_error', 2)} ({_all(own, 'edit_layer')})",
     ),
-    ("- not edited (null)", _nothing, lambda row: f"{row['edit_null']:.2f}"),
-    ("- random direction", _nothing, lambda row: f"{row['edit_random']:.2f}"),
-    ("- another square's direction", _nothing, lambda row: f"{row['edit_wrong_square']:.2f}"),
+    ("- not edited (null)", _nothing, _number("edit_null", 2)),
+    ("- random direction", _nothing, _number("edit_random", 2)),
+    ("- another square's direction", _nothing, _number("edit_wrong_square", 2)),
     *(
-        (f"{name.replace('_', ' ')} (of a random network)", lambda row: "1 perfect", _both(name))
+        (f"{name.replace('_', ' ')} (of a random network)", lambda rows: "1 perfect", _both(name))
         for name in worldmodel.METRICS
     ),
 )

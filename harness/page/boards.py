@@ -22,6 +22,7 @@ _LAYERS = {
     "accuracy_by_layer": ("model", "view", "source", "probe", "layer", "chosen", "cell", "board"),
     "error_by_layer": ("model", "edit", "kind", "layer", "chosen", "mean", "se"),
 }
+_OVER_SEEDS = {"chosen": "any", "cell": "mean", "board": "mean", "mean": "mean", "se": "mean"}
 
 
 def studies(folder: Path) -> list[dict[str, Any]]:
@@ -50,7 +51,12 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _layers(path: Path, columns: tuple[str, ...]) -> dict[str, Any]:
+    """The mean of a model's seeds at each of its layers."""
     found = pd.read_csv(path, keep_default_na=False, na_values={"layer": ""}) if path.exists() else pd.DataFrame()
+    if not found.empty:
+        keys = [name for name in columns if name not in _OVER_SEEDS]
+        over = {name: how for name, how in _OVER_SEEDS.items() if name in columns}
+        found = found.groupby(keys, sort=False, dropna=False, as_index=False).agg(over)
     rows = found.astype(object).where(found.notna() & (found != ""), None).to_dict("records")
     return table(rows, columns)
 

@@ -1,10 +1,12 @@
 """Pictures of boards and layers: their data against a plain board, what is drawn of it, the same bytes every time."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -14,13 +16,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
 from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.figures.style import INK, save, style
 from chomsky_ladder.harness.inside import draw_boards as figure_boards
 from chomsky_ladder.harness.inside import draw_layers as figure_layers
 from chomsky_ladder.harness.inside import figure_data as tables
 from chomsky_ladder.harness.inside import figures as board_figures
-from chomsky_ladder.harness.inside.figures import glance, labels_of
+from chomsky_ladder.harness.inside.figures import _first_seeds, glance, labels_of
 from chomsky_ladder.harness.inside.intervene import intervene_run
 from chomsky_ladder.harness.inside.probe import load_probe, probe_run
 from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings
@@ -172,8 +175,8 @@ def test_an_edit_shows_both_boards_and_counts_errors() -> None:
 
 def test_lines_by_layer_are_those_of_the_files(folder: RunFolder) -> None:
     probed, edited = tables.read(folder), tables.read(folder, tables.INTERVENE)
-    data = tables.accuracy({"one": probed, "two": probed})
-    errors = tables.interventions({"one": edited, "two": edited})
+    data = tables.accuracy([tables.Measured(label, 0, probed) for label in ("one", "two")])
+    errors = tables.interventions([tables.Measured(label, 0, edited) for label in ("one", "two")])
     with style():
         accuracy, error = figure_layers.accuracy(data), figure_layers.interventions(errors)
     ax = accuracy.get_axes()[1]
@@ -188,8 +191,51 @@ def test_lines_by_layer_are_those_of_the_files(folder: RunFolder) -> None:
         assert wanted in drawn
     assert [flip["null"]["mean"]] * 2 in drawn
     best = flip["best"]
-    said = f"flip: {flip['null']['mean']:.2f} to {best['error']['mean']:.2f} from layer {best['layer']} on"
+    said = f"flip: {flip['null']['mean']:.2f} unedited, {best['error']['mean']:.2f} from layer {best['layer']} on"
     assert said in [text.get_text() for text in error.texts]
+
+
+def test_a_line_is_the_mean_of_its_seeds(folder: RunFolder) -> None:
+    probed = tables.read(folder)
+    assert probed is not None
+    better = {**probed, "rows": [{**row, "cell": row["cell"] + 0.1} for row in probed["rows"]]}
+    data = tables.accuracy([tables.Measured("one", seed, result) for seed, result in enumerate((probed, better))])
+    with style():
+        fig = figure_layers.accuracy(data)
+    (ax,) = fig.get_axes()
+    wanted = [row["cell"] + 0.05 for row in probed["rows"] if (row["view"], row["source"], row["probe"]) == LINEAR]
+    assert any(np.allclose(line.get_ydata(), wanted) for line in ax.get_lines() if len(line.get_ydata()) == len(wanted))
+    chosen = next(
+        row for row in probed["rows"] if (row["view"], row["source"], row["probe"]) == LINEAR and row["chosen"]
+    )
+    text = [text.get_text() for text in fig.texts]
+    assert f"linear {chosen['cell'] + 0.05:.3f} ± 0.071 at layer {chosen['layer']}" in text
+    assert any("± deviation of 2 seeds" in line for line in text)
+
+
+def test_the_title_is_what_was_found() -> None:
+    def errors(**edited: float) -> pd.DataFrame:
+        rows = [
+            {"model": model, "seed": seed, "edit": "flip", "kind": kind, "chosen": True, "mean": mean}
+            for model, lowest in edited.items()
+            for seed in (0, 1)
+            for kind, mean in (("edited", lowest), ("null", 3.0), ("random", 2.5 + seed))
+        ]
+        return pd.DataFrame(rows)
+
+    assert figure_layers._following(errors(lstm=2.4, gru=2.7)) == "The moves follow an edit of the board: lstm"
+    assert figure_layers._following(errors(gru=2.7)) == "No moves follow an edit"
+    rows = [
+        {"model": model, "seed": seed, "line": line, "chosen": True, "cell": cell}
+        for model, of_model in (("lstm", 1.0), ("gru", 0.8))
+        for seed in (0, 1)
+        for line, cell in (("linear probe", of_model), ("raw history, linear", 0.9))
+    ]
+    assert figure_layers._reading(pd.DataFrame(rows)).startswith("Of lstm the stream tells")
+    assert figure_layers._reading(pd.DataFrame(rows[4:])).startswith("The moves alone tell")
+    assert figure_layers._reading(pd.DataFrame(rows[:4])).startswith("Every model's stream")
+    rows[0]["cell"] = 0.5  # on one seed it does not
+    assert figure_layers._reading(pd.DataFrame(rows)).startswith("The moves alone tell")
 
 
 LINEAR = ("mine_theirs", "model", "linear")
@@ -231,11 +277,14 @@ def test_a_run_that_was_asked_nothing_has_no_pictures(tmp_path: Path) -> None:
 
 
 def test_names_tell_runs_apart(tmp_path: Path) -> None:
-    runs: list[Run] = [*runs_of("smoke", ["lstm", "gru"]), *runs_of("smoke", ["lstm"], seed=1)]
+    runs: list[Run] = runs_of("smoke", ["lstm", "gru"], seeds=2)
+    longer = replaced(runs[0].train, {"steps": 21}, where="train")
+    runs.append(replace(runs[0], train=longer))
     folders = [RunFolder(tmp_path, run.run_id) for run in runs]
     for own, run in zip(folders, runs, strict=True):
         own.open(run)
-    assert list(labels_of(folders[:2]).values()) == ["lstm", "gru"]
+    assert list(labels_of(folders[:4]).values()) == ["lstm", "gru", "lstm", "gru"]
+    assert _first_seeds(folders[:4]) == folders[:2]
     assert list(labels_of(folders).values()) == [run.run_id for run in runs]
 
 
