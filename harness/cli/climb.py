@@ -11,6 +11,7 @@ from typing import Any
 from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import take_flag
 from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.store.colours import in_colour
 
 CLIMB = "climb-v1"
 
@@ -224,6 +225,6 @@ def _show(label: str, model: Any, records: Any, reference: list[Any], options: A
     if options.json:
         print(content, end="")
         return 0
-    print(text.terminal(made, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    print(text.terminal(made, colour=in_colour(sys.stdout)))
     print(f"written: {folder}/card.html, .md, .png, .json")
     return 0

@@ -8,7 +8,7 @@ from chomsky_ladder.harness.cli import describe
 from chomsky_ladder.harness.cli.arguments import sized_as_asked
 from chomsky_ladder.harness.cli.options import name_first, parse, take
 from chomsky_ladder.harness.cli.protocols import describe_protocol
-from chomsky_ladder.harness.cli.say import columns, print_json
+from chomsky_ladder.harness.cli.say import columns, print_json, said
 from chomsky_ladder.harness.config.registry import find_part, find_task
 from chomsky_ladder.harness.conform import suite as conformance
 from chomsky_ladder.harness.train.export import export as export_strings
@@ -120,12 +120,16 @@ def check(words: list[str]) -> int:
     options = parse(with_part(CheckOptions, kind, conformance.specimen(cls)), words, prog=f"ladder check {name}")
     outcomes = conformance.check(getattr(options, kind))
     failed = sum(outcome.verdict == "FAIL" for outcome in outcomes)
-    columns([(outcome.verdict, outcome.check, outcome.reason) for outcome in _without_what_follows(outcomes)])
+    rows = [(outcome.verdict, outcome.check, outcome.reason) for outcome in _without_what_follows(outcomes)]
+    columns(rows, looks={"FAIL": "bad", "skip": "faint"})
     if all(outcome.verdict == "skip" for outcome in outcomes):
-        print(f"{name}: nothing of it could be checked here")
+        said(f"{name}: nothing of it could be checked here", "weak")
         return 1
-    print(f"{name}: {failed} of {len(outcomes)} checks fail" if failed else f"{name}: conforms")
-    return 1 if failed else 0
+    if failed:
+        said(f"{name}: {failed} of {len(outcomes)} checks fail", "bad")
+        return 1
+    said(f"{name}: conforms", "good")
+    return 0
 
 
 ROOTS = ("what_it_owns_is_registered", "its_dropout_is_the_contexts", "blocks_keep_the_shape_of_the_stream")

@@ -2,11 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chomsky_ladder.harness.store import status as statuses
+from chomsky_ladder.harness.store.colours import Look, in_colour, painted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,15 +18,23 @@ def print_json(tree: Any) -> int:
     return 0
 
 
-def columns(rows: Iterable[Sequence[str]], *, title: str = "") -> None:
-    """Rows as aligned columns under a title, the last column free; nothing where there are none."""
-    rows = list(rows)
+def columns(rows: Iterable[Sequence[str]], *, title: str = "", looks: Mapping[str, Look] | None = None) -> None:
+    """Rows as aligned columns under a title, the last column free; nothing where there are none.
+
+    `looks` is the colour of a row by its first column, where a terminal has any.
+    """
+    rows, colour = list(rows), in_colour(sys.stdout)
     if rows and title:
-        print(title)
+        print(painted(title, "strong", on=colour))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)] if rows else []
     for row in rows:
         cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
-        print("  " + "  ".join([*cells, row[-1]]).rstrip())
+        print(painted("  " + "  ".join([*cells, row[-1]]).rstrip(), (looks or {}).get(row[0]), on=colour))
+
+
+def said(text: str, look: Look) -> None:
+    """A line that is all good or bad news."""
+    print(painted(text, look, on=in_colour(sys.stdout)))
 
 
 def say_edited(records: "pd.DataFrame", results: Path) -> None:

@@ -15,6 +15,7 @@ from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import name_first
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.colours import in_colour
 from chomsky_ladder.harness.store.places import default_results, refuse_published
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.sweep.engines.base import Engine, engine_of
@@ -139,7 +140,7 @@ def _shown(runs: Sequence[Run], results: Path) -> None:
     if own.empty:
         return
     try:
-        print(tables.text(tables.table(own, "accuracy"), "text"))
+        print(tables.text(tables.table(own, "accuracy"), "text", colour=in_colour(sys.stdout)))
     except ValueError as refused:  # the runs are done all the same
         print(f"no table of them: {refused}", file=sys.stderr)
     elsewhere = [] if results == default_results() else ["--results", str(results)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import columns, say_edited
+from chomsky_ladder.harness.store.colours import in_colour
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results, is_read_only, refuse_published
 
@@ -123,7 +124,8 @@ def _shown(options: TableOptions, records: "pd.DataFrame", paper: "Published | N
         write_atomically(options.out, tables.text(made, form).encode())
         print(options.out)
         return 0
-    print(tables.text(made, options.format or ("text" if sys.stdout.isatty() else "markdown")), end="")
+    form = options.format or ("text" if sys.stdout.isatty() else "markdown")
+    print(tables.text(made, form, colour=in_colour(sys.stdout)), end="")
     titles = [sheet.title for sheet in made.sheets]
     if sys.stdout.isatty() and len(titles) > 3:
         print(f"ladder: {len(titles)} tables; --protocol picks one, --beside SETTING puts such in one", file=sys.stderr)

@@ -4,8 +4,14 @@ from collections.abc import Sequence
 
 from chomsky_ladder.harness.climb.card import FURTHER, Card, Row
 from chomsky_ladder.harness.config.theory import TRANSITIONS
+from chomsky_ladder.harness.store.colours import Look, painted
 
-COLOURS = {"can, learnt": "32", "cannot, not learnt": "2", "can, not learnt": "33", "cannot, yet held": "35"}  # ANSI
+LOOKS: dict[str, Look] = {
+    "can, learnt": "good",
+    "cannot, not learnt": "faint",
+    "can, not learnt": "weak",
+    "cannot, yet held": "odd",
+}
 HEADS = ("rung", "asks", "holds", "to 40", "longest", FURTHER, "learnt", "theory")
 
 
@@ -19,8 +25,8 @@ def terminal(card: Card, *, colour: bool) -> str:
     for place, line in enumerate(table):
         parts = [f"{c:<{w}}" if i in left else f"{c:>{w}}" for i, (c, w) in enumerate(zip(line, widths, strict=True))]
         text = f"  {'  '.join(parts).rstrip()}"
-        code = COLOURS.get(card.rows[len(card.rows) - place].meeting) if colour and place else None
-        lines.append(f"\x1b[{code}m{text}\x1b[0m" if code else text)
+        look = LOOKS.get(card.rows[len(card.rows) - place].meeting) if place else "strong"
+        lines.append(painted(text, look, on=colour))
     lines += ["", *notes(card), "", "next", *(f"  {line}" for line in card.next)]
     return "\n".join(lines) + "\n"
 

@@ -57,7 +57,7 @@ BUDGETS: dict[str, Budget] = {
         intervene=InterveneSettings(cases_validation=10, cases_test=20, strengths=(1.0, 4.0)),
         worldmodel=WorldModelSettings(pairs=10, walks=2, depth=2),
     ),
-    # Some two hours of two cores: the same steps of the same games for models of one size, at the rate of 1e-3, 3e-3 and
+    # Two hours of two cores: the same steps of the same games for models of one size, at the rate of 1e-3, 3e-3 and
     # 1e-2 that had the lowest validation loss after 600 steps, which was one and the same for all.
     "cpu": Budget(
         size=6,

@@ -22,6 +22,7 @@ _LAYERS = {
     "accuracy_by_layer": ("model", "view", "source", "probe", "layer", "chosen", "cell", "board"),
     "error_by_layer": ("model", "edit", "kind", "layer", "chosen", "mean", "se"),
 }
+_NUMBERS = ("layer", "cell", "board", "mean", "se")
 _OVER_SEEDS = {"chosen": "any", "cell": "mean", "board": "mean", "mean": "mean", "se": "mean"}
 
 
@@ -52,7 +53,11 @@ def _read(path: Path) -> pd.DataFrame:
 
 def _layers(path: Path, columns: tuple[str, ...]) -> dict[str, Any]:
     """The mean of a model's seeds at each of its layers."""
-    found = pd.read_csv(path, keep_default_na=False, na_values={"layer": ""}) if path.exists() else pd.DataFrame()
+    found = (
+        pd.read_csv(path, keep_default_na=False, na_values=dict.fromkeys(_NUMBERS, ""))
+        if path.exists()
+        else pd.DataFrame()
+    )
     if not found.empty:
         keys = [name for name in columns if name not in _OVER_SEEDS]
         over = {name: how for name, how in _OVER_SEEDS.items() if name in columns}

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-_OURS = re.compile(r"(\x1b\[(?:0|2|32|33|35)m)")  # the colours of a report card
+from chomsky_ladder.harness.store.colours import CODES
+
+_OURS = re.compile(rf"(\x1b\[(?:0|{'|'.join(CODES.values())})m)")
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -13,15 +13,17 @@ import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
-from chomsky_ladder.harness.tables.sheets import SIGNS, Column, Entry, Line, Sheet
+from chomsky_ladder.harness.store.colours import Look, painted
+from chomsky_ladder.harness.tables.sheets import SIGNS, Column, Entry, Line, Mark, Sheet
 
 LEAST, MOST = 60, 160  # signs across
+_LOOKS: dict[Mark, Look] = {"agrees": "good", "differs": "weak", "floor": "faint"}
 
 
-def plain(sheets: Sequence[Sheet], *, across: int | None = None) -> str:
-    """As wide as the terminal, or 100 where there is none."""
+def plain(sheets: Sequence[Sheet], *, across: int | None = None, colour: bool = False) -> str:
+    """As wide as the terminal, or 100 where there is none; in colour the best and the solved are green."""
     room = across or shutil.get_terminal_size((100, 24)).columns
-    return "\n".join(_sheet(sheet, max(LEAST, min(MOST, room))) for sheet in sheets)
+    return "\n".join(_sheet(sheet, max(LEAST, min(MOST, room)), colour) for sheet in sheets)
 
 
 def parts(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[list[int]]:
@@ -52,13 +54,17 @@ def _wide(places: Sequence[int], widths: Sequence[int]) -> int:
     return sum(widths[place] + 2 for place in places)
 
 
-def _sheet(sheet: Sheet, across: int) -> str:
+def _sheet(sheet: Sheet, across: int, colour: bool) -> str:
     first = max(len(sheet.corner), *(len(line.name) for line in sheet.lines), 0)
     names = [f"{column.name} ({column.remark})" if column.remark else column.name for column in sheet.columns]
     widths = [_column(names[place], [line.entries[place] for line in sheet.lines]) for place in range(len(names))]
-    said = [sheet.title, *_wrapped(" ".join([*sheet.lead, *([sheet.warning] if sheet.warning else [])]), across), ""]
+    said = [
+        painted(sheet.title, "strong", on=colour),
+        *_wrapped(" ".join([*sheet.lead, *([sheet.warning] if sheet.warning else [])]), across),
+        "",
+    ]
     for part in parts(sheet.columns, widths, max(LEAST, across) - first):
-        said += _block(sheet, part, names, widths, first)
+        said += _block(sheet, part, names, widths, first, colour)
     if any(entry.bold for line in sheet.lines for entry in line.entries):
         said += ["A star stands for bold."]
     for note in sheet.notes:
@@ -66,7 +72,9 @@ def _sheet(sheet: Sheet, across: int) -> str:
     return "\n".join(line.rstrip() for line in said) + "\n"
 
 
-def _block(sheet: Sheet, part: Sequence[int], names: Sequence[str], widths: Sequence[int], first: int) -> list[str]:
+def _block(
+    sheet: Sheet, part: Sequence[int], names: Sequence[str], widths: Sequence[int], first: int, colour: bool
+) -> list[str]:
     rows = []
     if any(sheet.columns[place].group for place in part):
         row = " " * first
@@ -76,18 +84,26 @@ def _block(sheet: Sheet, part: Sequence[int], names: Sequence[str], widths: Sequ
     rows.append(sheet.corner.ljust(first) + "".join(f"  {names[place].rjust(widths[place])}" for place in part))
     rows.append("-" * (first + _wide(part, widths)))
     for line in sheet.lines:
-        rows += _line(line, part, widths, first)
+        rows += _line(line, part, widths, first, colour)
     return [*rows, ""]
 
 
-def _line(line: Line, part: Sequence[int], widths: Sequence[int], first: int) -> list[str]:
+def _line(line: Line, part: Sequence[int], widths: Sequence[int], first: int, colour: bool) -> list[str]:
     cells = [texts(line.entries[place]) for place in part]
+    looks: list[Look | None] = ["faint" if line.is_floor else _look(line.entries[place]) for place in part]
     rows = []
     for i in range(max(map(len, cells), default=1)):
-        shown = [cell[i] if i < len(cell) else "" for cell in cells]
         begin = (line.name if i == 0 else "").ljust(first)
-        rows.append(begin + "".join(f"  {text.rjust(widths[place])}" for text, place in zip(shown, part, strict=True)))
+        shown = [
+            (cell[i] if i < len(cell) else "").rjust(widths[place]) for cell, place in zip(cells, part, strict=True)
+        ]
+        cells_of_line = (painted(text, look, on=colour) for text, look in zip(shown, looks, strict=True))
+        rows.append(begin + "".join(f"  {text}" for text in cells_of_line))
     return rows
+
+
+def _look(entry: Entry) -> Look | None:
+    return _LOOKS.get(entry.mark) if entry.mark else "good" if entry.bold or entry.is_solved else None
 
 
 def _column(name: str, entries: Sequence[Entry]) -> int:

@@ -35,6 +35,7 @@ class Entry:
     lines: tuple[str, ...]
     bold: bool = False
     mark: Mark = ""
+    is_solved: bool = False  # on every run
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ def plain_entry(measure: Measure) -> Shown:
     """Median and range of the seeds, how many of the runs solved the task, and how many did not finish."""
 
     def shown(task: str, model: str, row: Cell) -> Entry:
-        return DASH if row is None else Entry((cell_text(in_measure(row, measure)),))
+        if row is None:
+            return DASH
+        return Entry((cell_text(in_measure(row, measure)),), is_solved=bool(row["n"]) and row["solved"] == row["runs"])
 
     return shown
 

@@ -64,9 +64,9 @@ def _of_family(records: pd.DataFrame, paper: Published) -> tuple[pd.DataFrame, t
     return kept, (f"Not compared: {reasons}.",) if reasons else ()
 
 
-def text(made: Made, form: Format) -> str:
+def text(made: Made, form: Format, *, colour: bool = False) -> str:
     made_as: dict[Format, Callable[[], str]] = {
-        "text": lambda: plain(made.sheets),
+        "text": lambda: plain(made.sheets, colour=colour),
         "markdown": lambda: formats.markdown(made.sheets),
         "csv": lambda: csv(made.data),
         "latex": lambda: latex(made.sheets, made.kind),

@@ -1,0 +1,20 @@
+"""Colour, where a terminal shows it: what is good, what is weak, what need not be looked at.
+
+    painted("conforms", "good", on=in_colour(sys.stdout))      green on a terminal, the word alone in a file
+
+A terminal has colours unless NO_COLOR is set or TERM is dumb (no-color.org). No colour says what words do not.
+"""
+
+import os
+from typing import Literal, TextIO
+
+Look = Literal["strong", "faint", "good", "weak", "odd", "bad"]
+CODES: dict[Look, str] = {"strong": "1", "faint": "2", "good": "32", "weak": "33", "odd": "35", "bad": "31"}  # ANSI
+
+
+def in_colour(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def painted(text: str, look: Look | None, *, on: bool) -> str:
+    return f"\x1b[{CODES[look]}m{text}\x1b[0m" if on and look and text.strip() else text
