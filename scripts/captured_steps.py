@@ -33,10 +33,10 @@ from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.train import member
-from chomsky_ladder.harness.train.evaluate import Score
 from chomsky_ladder.harness.train.loop import execute_together
 from chomsky_ladder.harness.train.machine import provenance
 from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.score import Score
 from chomsky_ladder.harness.train.steps import GraphSteps
 
 Row = dict[str, Any]

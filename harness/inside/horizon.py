@@ -27,7 +27,6 @@ from chomsky_ladder.harness.inside.settings import HorizonSettings
 from chomsky_ladder.harness.inside.streams import Trained, load_trained
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.train.evaluate import scaled
 from chomsky_ladder.harness.train.forward import autocast
 from chomsky_ladder.harness.train.generate import start
 from chomsky_ladder.harness.train.machine import (
@@ -37,6 +36,7 @@ from chomsky_ladder.harness.train.machine import (
     numerics,
     provenance,
 )
+from chomsky_ladder.harness.train.score import scaled
 from chomsky_ladder.models.backbone import state_bytes
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.tasks.base import Batch

@@ -23,6 +23,7 @@ from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder, expected_seconds, plan_file
 from chomsky_ladder.harness.store.places import refuse_published
 from chomsky_ladder.harness.train.evaluate import Evaluator
+from chomsky_ladder.harness.train.evaluate_pack import PackEvaluator, pays
 from chomsky_ladder.harness.train.machine import find_device, pinned
 from chomsky_ladder.harness.train.pack import Pack, pack_key
 from chomsky_ladder.harness.train.same_code import refuse_other_code
@@ -134,9 +135,9 @@ def _measured(group: Sequence[Run], settings: Exec, device: torch.device) -> _Co
     train, score = group[0].train, group[0].eval
     longest = max(train.lengths[1], *train.curriculum, 0)
     short = {"steps": min(train.steps, _LONGEST), "curriculum": (), "lengths": (train.lengths[0], longest)}
-    pack = Pack(
-        [replace(run, train=replace(run.train, **short)) for run in group], device=device, backend=settings.backend
-    )
+    few = min(score.batch, score.validation)
+    shorter = [replace(run, train=replace(run.train, **short), eval=replace(score, validation=few)) for run in group]
+    pack = Pack(shorter, device=device, backend=settings.backend)
     steps = stepper(pack, settings)
     cuda = device.type == "cuda"
     warm, sampled = (1 + WARM_UP + UNROLLED, 10 * UNROLLED) if cuda else (2, _SAMPLED)
@@ -145,19 +146,14 @@ def _measured(group: Sequence[Run], settings: Exec, device: torch.device) -> _Co
     warmed = _now(device)
     steps.advance(warm, warm + sampled, lambda done: None)
     a_step = (_now(device) - warmed) / sampled
-    few = min(score.batch, score.validation)
-    scorer = Evaluator(
-        replace(group[0], eval=replace(score, validation=few)),
-        pack.models[0],
-        device=device,
-        backend=settings.backend,
-        replayed=captures(settings, device),
-    )
+    how: Any = {"backend": settings.backend, "replayed": captures(settings, device)}
+    together = pays(pack)
+    scorer = PackEvaluator(pack, **how) if together else Evaluator(pack.run, pack.models[0], device=device, **how)
     for _ in range(2):  # the first call of a shape finds and allocates, the second records
         scorer.validation()
     start_scoring = _now(device)
     scorer.validation()
-    a_string = (_now(device) - start_scoring) / few
+    a_string = (_now(device) - start_scoring) / (few * pack.count if together else few)
     # Twice as long a string takes at least twice the time: what the longer test strings of a record add.
     longer = sum(score.extrapolation * length / score.lengths[1] * 2 for length in score.extrapolate)
     strings = (train.steps // score.every if score.every else 0) * score.validation

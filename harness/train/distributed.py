@@ -42,10 +42,11 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import require
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.train.data import TrainingStream
-from chomsky_ladder.harness.train.evaluate import Answers, Evaluator, Score
+from chomsky_ladder.harness.train.evaluate import Answers, Evaluator
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.replays import Room
+from chomsky_ladder.harness.train.score import Score
 from chomsky_ladder.harness.train.signals import Asked
 from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Backend, Context

@@ -33,9 +33,10 @@ from chomsky_ladder.harness.train.distributed import (
     make_pack,
     processes,
 )
+from chomsky_ladder.harness.train.evaluate_pack import PackEvaluator, Together
 from chomsky_ladder.harness.train.machine import find_device, let_go, numerics, pinned, provenance
 from chomsky_ladder.harness.train.member import Member
-from chomsky_ladder.harness.train.outcome import kind_of
+from chomsky_ladder.harness.train.outcome import kind_of, last_word
 from chomsky_ladder.harness.train.progress import GOES_ON, Progress
 from chomsky_ladder.harness.train.replays import Room
 from chomsky_ladder.harness.train.same_code import refuse_other_code
@@ -201,6 +202,7 @@ class Loop:
         (self.step,) = {_step_of(member.start) for member in members}  # members of a pack are at one step
         for row, member in enumerate(members):
             member.join(self.pack, row, settings, made, room=room)
+        self.together = Together(self.pack, settings, room)
         self._since = time.monotonic()
 
     def go(self, progress: Progress) -> None:
@@ -217,7 +219,7 @@ class Loop:
             checkpointed = self.step % self.settings.checkpoint_every == 0
             if checkpointed and 0 < 2 * len(self._live()) <= len(self.members):
                 return
-        progress.close(self._last_word())
+        progress.close(last_word([member.result for member in self.members], sum(m.seconds for m in self.members)))
 
     def _live(self) -> list[tuple[int, Member]]:
         """Rows and members that have no result yet."""
@@ -245,7 +247,9 @@ class Loop:
         notes = [f"loss {sum(seen[row].loss for row, _ in live) / len(live):.4f}"] if live else []
         if self.validates_every and step % self.validates_every == 0 and live:
             self._tick()
-            notes.append(f"validation {sum(member.validate() for _, member in live) / len(live):.3f}")
+            given = self.together.of(len(live), PackEvaluator.validation)
+            accuracies = [member.validate(given[row] if given else None) for row, member in live]
+            notes.append(f"validation {sum(accuracies) / len(live):.3f}")
             self._since = time.monotonic()
         self._tick()
         stopping = bool(self.asked())
@@ -259,15 +263,20 @@ class Loop:
 
     def _finish_those_done(self, last: int) -> None:
         """Score who is at the end, or may stop before it; the clock of the others stands still meanwhile."""
-        for row, member in self._live():
-            if self.step == last or member.stops_here:
-                if self.asked():  # while another was scored; this one is saved
-                    self._stop()
-                member.preparing, member.refused = self.steps.preparing / self.pack.count, self.steps.refused
-                self._tick()
-                member.finish(stopped_early=member.stops_here)
-                self.pack.hold(row)
-                self._since = time.monotonic()
+        due = [(row, member) for row, member in self._live() if self.step == last or member.stops_here]
+        if due and self.asked():  # they are saved
+            self._stop()
+        self._tick()
+        given = self.together.of(len(due), PackEvaluator.scores_apart)
+        self._since = time.monotonic()
+        for row, member in due:
+            if self.asked():  # while another was scored; this one is saved
+                self._stop()
+            member.preparing, member.refused = self.steps.preparing / self.pack.count, self.steps.refused
+            self._tick()
+            member.finish(given[row] if given else None, stopped_early=member.stops_here)
+            self.pack.hold(row)
+            self._since = time.monotonic()
 
     def _stop(self) -> None:
         """End at a signal; whoever has no result goes on from its checkpoint when it is started again."""
@@ -282,16 +291,3 @@ class Loop:
         for _, member in live:
             member.seconds += (now - self._since) / len(live)
         self._since = now
-
-    def _last_word(self) -> str:
-        """Of a finished pack, for a person."""
-        if len(self.members) > 1:
-            done = [m.result["test"]["accuracy"] for m in self.members if m.result and m.result["status"] == "done"]
-            mean = f", mean test accuracy {sum(done) / len(done):.3f}" if done else ""
-            return f"{len(done)} of {len(self.members)} runs done{mean}, {sum(m.seconds for m in self.members):.1f}s"
-        result = self.members[0].result
-        assert result is not None
-        if result["status"] == "diverged":
-            return f"diverged at step {result['steps']}: loss {result['loss']}, gradient norm {result['grad_norm']}"
-        spent = sum(result["seconds"][part] for part in ("train", "validate", "score"))
-        return f"{result['steps']} steps, test accuracy {result['test']['accuracy']:.3f}, {spent:.1f}s"

@@ -22,6 +22,7 @@ from chomsky_ladder.harness.train.outcome import by_length, floors_by, summary
 from chomsky_ladder.harness.train.pack import Pack, Seen
 from chomsky_ladder.harness.train.replays import Room
 from chomsky_ladder.harness.train.same_code import codes_of, with_earlier_code
+from chomsky_ladder.harness.train.score import G, Given, Score, Scores
 from chomsky_ladder.harness.train.steps import captures
 from chomsky_ladder.models.backbone import Model, count_parameters
 
@@ -95,11 +96,11 @@ class Member:
         self.folder.log(step=counters.step, loss=loss, lr=rate, grad_norm=seen.norm, **seen.metrics)
         counters.loss_sum, counters.logged = 0.0, counters.step
 
-    def validate(self) -> float:
+    def validate(self, given: Given[Score] | None = None) -> float:
         """Score it on the validation strings, for the history and for an early stop; the accuracy."""
         start = time.monotonic()
-        score = self.evaluator.validation()
-        self.validating += time.monotonic() - start
+        score = self._taken(given) if given else self.evaluator.validation()
+        self.validating += time.monotonic() - start + (given.seconds if given else 0.0)
         accuracy = score.accuracy(score=self.run.eval.score)
         assert accuracy is not None
         is_perfect = score.is_perfect() or accuracy > self.run.train.stop_above
@@ -123,12 +124,13 @@ class Member:
         checkpoint.write(checkpoint.path_of(self.folder.path, self.counters.step), content)
         checkpoint.prune(self.folder.path)
 
-    def finish(self, *, stopped_early: bool) -> None:
+    def finish(self, given: Given[Scores[Score]] | None = None, *, stopped_early: bool) -> None:
         """Score it at the last step's weights, never at the best checkpoint's, and leave its record."""
         self.folder.log_time(event="trained", steps=self.counters.step, seconds=round(self.seconds, 3))
         start = time.monotonic()
-        result = {**self._outcome("done"), "stopped_early": stopped_early, **self._scores()}
-        scoring = time.monotonic() - start
+        scores = self._taken(given) if given else self.evaluator.scores()
+        result = {**self._outcome("done"), "stopped_early": stopped_early, **self._summaries(scores)}
+        scoring = time.monotonic() - start + (given.seconds if given else 0.0)
         self.folder.log_time(event="scored", seconds=round(scoring, 3))
         spent = {"train": self.seconds, "prepare": self.preparing, "validate": self.validating, "score": scoring}
         result["seconds"] = {name: round(seconds, 3) for name, seconds in spent.items()}
@@ -147,20 +149,22 @@ class Member:
         for name in ("model", "evaluator"):
             vars(self).pop(name, None)
 
-    def _scores(self) -> dict[str, Any]:
+    def _taken(self, given: Given[G]) -> G:
+        """What its pack has scored for it, by which ways."""
+        self.backends |= given.backends
+        if given.refused:
+            self.refused = {**self.refused, "replayed.scores": given.refused}
+        return given.scores
+
+    def _summaries(self, scores: Scores[Score]) -> dict[str, Any]:
         run, evaluator = self.run, self.evaluator
-        scores = {
-            "test": evaluator.test(),
-            "validation": evaluator.validation(),
-            "in_distribution": evaluator.in_distribution(),
-        }
-        longer = evaluator.extrapolation()
+        splits = {name: getattr(scores, name) for name in ("test", "validation", "in_distribution")}
         task = evaluator.test_task
         refused = {**self.refused, **({"replayed.scores": evaluator.refused} if evaluator.refused else {})}
         return {
             "floors": task.floors(task.legal_lengths(*run.eval.lengths), score=floors_by(run))._asdict(),
-            **{name: summary(run, score, task if name == "test" else None) for name, score in scores.items()},
-            "extrapolation": {str(length): summary(run, score) for length, score in longer.items()},
+            **{name: summary(run, score, task if name == "test" else None) for name, score in splits.items()},
+            "extrapolation": {str(length): summary(run, score) for length, score in scores.extrapolation.items()},
             "backends": sorted(self.backends | evaluator.backends),
             **({"refused": refused} if refused else {}),
         }

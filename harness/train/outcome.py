@@ -1,14 +1,15 @@
 """What a run's record says of its scores, and of what it broke on."""
 
 import errno
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
 import torch
 
 from chomsky_ladder.harness.config.run import Run, without_training_targets
-from chomsky_ladder.harness.train.evaluate import Score, scaled
 from chomsky_ladder.harness.train.metric import metrics_of
+from chomsky_ladder.harness.train.score import Score, scaled
 from chomsky_ladder.tasks.base import Task
 
 
@@ -55,6 +56,20 @@ def _bins(run: Run) -> list[tuple[int, int]]:
 def floors_by(run: Run) -> Literal["tokens", "lengths"]:
     """How its floors are averaged: of whole strings none exceeds the share of their answers, length by length."""
     return "lengths" if run.eval.score == "strings" else run.eval.score
+
+
+def last_word(results: Sequence[dict[str, Any] | None], seconds: float) -> str:
+    """Of what became of a pack, for a person; `seconds` of training."""
+    if len(results) > 1:
+        done = [result["test"]["accuracy"] for result in results if result and result["status"] == "done"]
+        mean = f", mean test accuracy {sum(done) / len(done):.3f}" if done else ""
+        return f"{len(done)} of {len(results)} runs done{mean}, {seconds:.1f}s"
+    (result,) = results
+    assert result is not None
+    if result["status"] == "diverged":
+        return f"diverged at step {result['steps']}: loss {result['loss']}, gradient norm {result['grad_norm']}"
+    spent = sum(result["seconds"][part] for part in ("train", "validate", "score"))
+    return f"{result['steps']} steps, test accuracy {result['test']['accuracy']:.3f}, {spent:.1f}s"
 
 
 def kind_of(error: Exception) -> str:

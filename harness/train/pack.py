@@ -8,7 +8,7 @@ longer finite, is decided on the device, so the host may look as seldom as it li
 graph.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -156,12 +156,20 @@ class Pack:
             batch = Batch(*fields)
             ctx = context(batch, backend=self.backend)
             ctx.stacked, ctx.masks = True, self.stream.masks(step, seed=seed)
-            named = dict(zip(self._names, weights, strict=True))
-            loss = loss_of(lambda tokens_BL, ctx: functional_call(self.models[0], named, (tokens_BL, ctx)), batch, ctx)
+            loss = loss_of(self._reading(weights), batch, ctx)
             self.backends |= ctx.backends
             return loss, _means(ctx)
 
         return torch.vmap(one)(list(leaves), self.stream.seed_R, *batch)
+
+    def logits(self, batch: Batch, ctx: Context) -> Tensor:
+        """What each of several models says of the same strings: [R, B, L, V]."""
+        return torch.vmap(lambda weights: self._reading(weights)(batch.tokens_BL, ctx))(self._leaves)
+
+    def _reading(self, weights: Sequence[Tensor]) -> Callable[[Tensor, Context], Tensor]:
+        """The model with these weights in place of its own."""
+        named = dict(zip(self._names, weights, strict=True))
+        return lambda tokens_BL, ctx: functional_call(self.models[0], named, (tokens_BL, ctx))
 
     @torch.no_grad()
     def update(self, gradient_RP: Tensor, loss_R: Tensor, metrics: dict[str, Tensor]) -> None:

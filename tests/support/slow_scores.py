@@ -12,7 +12,8 @@ from torch import nn
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.data import evaluation_lengths
-from chomsky_ladder.harness.train.evaluate import Evaluator, Score
+from chomsky_ladder.harness.train.evaluate import Evaluator
+from chomsky_ladder.harness.train.score import Score
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.encoder import EncoderConfig

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from chomsky_ladder.harness.train.evaluate import Score, scaled
 from chomsky_ladder.harness.train.outcome import summary
+from chomsky_ladder.harness.train.score import Score, scaled
 from chomsky_ladder.tasks.mod_arithmetic import ModArithmetic
 from chomsky_ladder.tasks.reverse_string import ReverseString
 from support.slow_scores import SMALL, evaluator_of, run_of

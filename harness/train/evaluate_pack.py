@@ -1,0 +1,100 @@
+"""The models of a pack scored at once: strings drawn once, answers of all in one pass over stacked weights.
+
+    PackEvaluator(pack, device=.., backend=..).validation()     a score of each model, in their order
+
+Runs of a pack are scored on the same strings. One by one, each of them draws those strings again and launches all of
+its kernels; a pass of `torch.vmap` over the weights, as in a step of training (harness/train/pack.py), draws and
+launches once. A model's answers are then rows of one batch behind those of the model before it.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.train.evaluate import Scoring
+from chomsky_ladder.harness.train.forward import Answers, autocast, context
+from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.replays import Room
+from chomsky_ladder.harness.train.score import G, Given, Score, Scores
+from chomsky_ladder.harness.train.steps import captures
+from chomsky_ladder.models.block import Backend
+from chomsky_ladder.tasks.base import Batch
+
+
+class PackEvaluator(Scoring[list[Score]]):
+    def __init__(self, pack: Pack, *, backend: Backend, replayed: bool = False, room: Room | None = None) -> None:
+        super().__init__(pack.run, device=pack.device, backend=backend, replayed=replayed, room=room)
+        self.pack = pack
+
+    def scores_apart(self) -> list[Scores[Score]]:
+        """All that finished runs are asked, of each model."""
+        found = self.scores()
+        count = self.pack.count
+        longer = [{length: each[row] for length, each in found.extrapolation.items()} for row in range(count)]
+        return [Scores(*part) for part in zip(found.test, found.validation, found.in_distribution, longer, strict=True)]
+
+    def _counted(self, stream: Iterator[Answers], legal: Sequence[int]) -> list[Score]:
+        return self._counted_apart(stream, legal, models=self.pack.count)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        was_training = self.pack.models[0].training
+        self.pack.models[0].eval()
+        try:
+            yield
+        finally:
+            self.pack.models[0].train(was_training)
+
+    def _parallel(self, batch: Batch) -> Tensor:
+        """[R * B, L, V]"""
+        ctx = context(batch, backend=self.backend)
+        ctx.stacked = True
+        with autocast(self.run, self.device, cached=self._replays is None):
+            logits_RBLV = self.pack.logits(batch, ctx)
+        self.backends |= ctx.backends
+        return logits_RBLV.flatten(0, 1)
+
+    def _fed_back(self, batch: Batch) -> tuple[Tensor, Batch]:
+        raise AssertionError("answers that are fed back are scored model by model")
+
+    def _answers_of(
+        self, batch: Batch, rows_B: Tensor, lengths_B: Tensor, logits_BLV: Tensor, allowed_BLV: Tensor | None
+    ) -> Answers:
+        def of_each(part: Tensor) -> Tensor:
+            return part.repeat(self.pack.count, *[1] * (part.ndim - 1))
+
+        of_all = Batch(*map(of_each, batch))
+        allowed_XLV = None if allowed_BLV is None else of_each(allowed_BLV)
+        return super()._answers_of(of_all, of_each(rows_B), of_each(lengths_B), logits_BLV, allowed_XLV)
+
+
+def pays(pack: Pack) -> bool:
+    """Where launching kernels is what scoring takes. On a CPU a model's scores are those it has alone, to the bit."""
+    return pack.count > 1 and pack.device.type == "cuda" and pack.run.task.decode == "parallel"
+
+
+class Together:
+    """Scores of a pack's models at once, where that pays."""
+
+    def __init__(self, pack: Pack, settings: Exec, room: Room | None = None) -> None:
+        self._scoring: PackEvaluator | None = None
+        if pays(pack):
+            replayed = captures(settings, pack.device)
+            self._scoring = PackEvaluator(pack, backend=settings.backend, replayed=replayed, room=room)
+
+    def of(self, members: int, ask: Callable[[PackEvaluator], list[G]]) -> list[Given[G]] | None:
+        """What so many members are to be asked, of all there are; None where each is to be asked alone."""
+        if self._scoring is None or members < 2:
+            return None
+        start = time.monotonic()
+        try:
+            found = ask(self._scoring)
+        except torch.OutOfMemoryError:
+            self._scoring = None
+            return None
+        share = (time.monotonic() - start) / members
+        return [Given(scores, share, self._scoring.backends, self._scoring.refused) for scores in found]
