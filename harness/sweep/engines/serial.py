@@ -1,9 +1,11 @@
-"""The engine that trains packs one after the other in this process."""
+"""The engine that trains packs one after the other in this process, and has the next one compiled meanwhile."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 
 from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.sweep.ahead import Ahead
 from chomsky_ladder.harness.sweep.engines.base import Ended, Engine, Event, Job, NoOptions, Started, register, train
 
 
@@ -14,9 +16,12 @@ class SerialCrew:
         self._settings = settings
 
     def events(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
-        for job in jobs:
-            yield Started(job)
-            yield Ended(job, train(job, self._settings))
+        with Ahead(self._settings) as ahead:
+            for job, following in zip_longest(jobs, jobs[1:]):
+                yield Started(job)
+                if following:
+                    ahead.prepare(following)
+                yield Ended(job, train(job, self._settings))
 
 
 @contextmanager
