@@ -89,8 +89,9 @@ def _compile(told: dict[str, Any]) -> None:
         load_plugin(source)
     device = find_device(told["device"])
     if device.type == "cuda":
-        free, all_there_is = torch.cuda.mem_get_info(device)
-        torch.cuda.set_per_process_memory_fraction(_SHARE * free / all_there_is, device)
+        index = torch.cuda.current_device() if device.index is None else device.index
+        free, all_there_is = torch.cuda.mem_get_info(index)
+        torch.cuda.set_per_process_memory_fraction(_SHARE * free / all_there_is, index)
     pack = Pack([Run.from_plain(tree) for tree in told["runs"]], device=device, backend=told["backend"])
     PlainSteps(pack, compiling=True).advance(0, WARM_UP, lambda step: None)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.registry import find_model, find_task
@@ -107,3 +108,12 @@ def test_what_was_made_ahead_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     said = subprocess.run(command, input=trees, capture_output=True, text=True, check=True).stdout
     found = json.loads(said.splitlines()[-1])
     assert found["fxgraph_cache_hit"] >= 2 and not found.get("fxgraph_cache_miss"), found
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
+def test_a_helper_on_a_gpu_ends_well(device: str, tmp_path: Path) -> None:
+    with Ahead(on(tmp_path, device=device), wait=0.0) as ahead:
+        ahead.prepare(job_of(1, 0, 1))
+        assert ahead.wait() == 0
