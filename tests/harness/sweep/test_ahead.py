@@ -30,7 +30,7 @@ def job_of(number: int, *seeds: int) -> Job:
 
 
 def on(results: Path, **changes: Any) -> Exec:
-    return Exec(results=results, device="cpu", **{"compile": "on", **changes})
+    return Exec(results=results, **{"device": "cpu", "compile": "on", **changes})
 
 
 def test_only_what_is_compiled_is_prepared_and_only_when_it_is_time(tmp_path: Path) -> None:
