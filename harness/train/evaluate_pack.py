@@ -50,13 +50,18 @@ class PackEvaluator(Scoring[list[Score]]):
             self.pack.models[0].train(was_training)
 
     def _parallel(self, batch: Batch) -> Tensor:
-        """[R * B, L, V]"""
+        """[R * B, L, V]; in as many parts as there are models, so that no more is held than for one of them alone."""
+        size = -(-len(batch.tokens_BL) // self.pack.count)
+        parts = [self._of_part(Batch(*part)) for part in zip(*(field.split(size) for field in batch), strict=True)]
+        return torch.cat(parts, 1).flatten(0, 1)
+
+    def _of_part(self, batch: Batch) -> Tensor:
         ctx = context(batch, backend=self.backend)
         ctx.stacked = True
         with autocast(self.run, self.device, cached=self._replays is None):
             logits_RBLV = self.pack.logits(batch, ctx)
         self.backends |= ctx.backends
-        return logits_RBLV.flatten(0, 1)
+        return logits_RBLV
 
     def _fed_back(self, batch: Batch) -> tuple[Tensor, Batch]:
         raise AssertionError("answers that are fed back are scored model by model")
