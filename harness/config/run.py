@@ -139,7 +139,7 @@ class Eval:
     Chance and floors of the last are those of single answers, which no guess at all of them exceeds.
     """
     batch: int = 256
-    """Strings scored at a time."""
+    """Strings scored at a time, at the most: a CPU takes fewer."""
     file: str = ""
     """A file of `ladder export` to score in place of the test strings; its lengths and count replace those here."""
     file_sha256: str = ""

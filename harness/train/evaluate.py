@@ -27,6 +27,8 @@ from chomsky_ladder.models.block import Backend
 from chomsky_ladder.tasks.base import Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 
+CACHED = 32  # strings; 256 at a time take a CPU up to three times as long
+
 
 class Scoring(ABC, Generic[S]):
     """Scores on any split of one run's strings; `replayed`, from CUDA graphs where answers are parallel."""
@@ -69,6 +71,11 @@ class Scoring(ABC, Generic[S]):
         """The run's own strings: another set that lies under their name by now is never scored."""
         return open_frozen(self.run.eval.file, self.run.eval.file_sha256)
 
+    @property
+    def _at_a_time(self) -> int:
+        """Strings of a batch: on a CPU so few that its caches hold them, padded to little more than their length."""
+        return min(self.run.eval.batch, CACHED) if self.device.type == "cpu" else self.run.eval.batch
+
     def scores(self) -> Scores[S]:
         """All that a finished run is asked."""
         return Scores(self.test(), self.validation(), self.in_distribution(), self.extrapolation())
@@ -80,7 +87,7 @@ class Scoring(ABC, Generic[S]):
         settings = self.run.eval
         if settings.file:
             frozen = self._frozen()
-            batches = frozen.batches(batch=settings.batch, device=self.device)
+            batches = frozen.batches(batch=self._at_a_time, device=self.device)
             return self._answers(batches, frozen.task, seed=frozen.seed, split=frozen.split)
         return self.answers("test", self.task.legal_lengths(*settings.lengths), settings.test)
 
@@ -139,7 +146,7 @@ class Scoring(ABC, Generic[S]):
             count=count,
             seed=settings.seed,
             split=split,
-            batch=settings.batch,
+            batch=self._at_a_time,
             device=self.device,
             by=settings.lengths_by,
         )

@@ -16,9 +16,9 @@ from chomsky_ladder.models.scans.selective import scan_chunks
 from chomsky_ladder.models.scans.slstm import fused_slstm_scan
 
 
-def takes_rows(x_BLD: Tensor, ctx: Context) -> bool:
+def takes_rows(x_BLD: Tensor, ctx: Context, *, longest: int = SHORT) -> bool:
     """Short inputs in one precision."""
-    return x_BLD.shape[1] <= SHORT and not torch.is_autocast_enabled("cpu")
+    return x_BLD.shape[1] <= longest and not torch.is_autocast_enabled("cpu")
 
 
 register(

@@ -13,6 +13,8 @@ from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
 from chomsky_ladder.models.scans.mlstm_rows import Form, Kept, RowWeights, grouped, in_heads, mlstm_rows, multiply
 
+MIDDLING = 192  # tokens; up to here whole squares take less time than chunks, half of it at 65 to 128
+
 
 def _forward_rows(x_BLD: Tensor, y_BLD: Tensor, weights: RowWeights, kept: Kept) -> None:
     wide_XBLE, square_XHBLL, small_XBHL, top_BHL = kept
@@ -104,7 +106,7 @@ register(
         device="cpu",
         dtypes=tuple(REAL),
         stacks=True,
-        takes=lambda x_BLD, ctx: untraced(x_BLD, ctx) and takes_rows(x_BLD, ctx),
+        takes=lambda x_BLD, ctx: untraced(x_BLD, ctx) and takes_rows(x_BLD, ctx, longest=MIDDLING),
         missing=missing,
         rank=22,
     )

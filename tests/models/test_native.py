@@ -13,11 +13,11 @@ from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import native as _native
+from chomsky_ladder.models.kernels.native_mlstm import MIDDLING
 from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.models.min_gru import MinGRUConfig
-from chomsky_ladder.models.scans.mlstm import SHORT
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
 from chomsky_ladder.models.xlstm import XLSTMConfig
 from support.layers import close
@@ -180,7 +180,7 @@ def test_models_in_single_precision_are_as_good_as_torchs(name: str) -> None:
     """Outputs and the gradients of all weights; the widths fill no vector, and the scan has more than one chunk."""
     config, kernels = MODELS[name]
     torch.manual_seed(0)
-    length = SHORT - 3 if kernels == {"native_mlstm"} else CHUNK + 6
+    length = MIDDLING - 3 if kernels == {"native_mlstm"} else CHUNK + 6
     model, tokens_BL = config.build(5), torch.randint(5, (3, length))
     with torch.no_grad():
         for parameter in model.parameters():

@@ -11,6 +11,7 @@ from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.models.kernels import native as _native
 from chomsky_ladder.models.kernels.kernel import KERNELS
+from chomsky_ladder.models.kernels.native_mlstm import MIDDLING
 from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
 from chomsky_ladder.models.scans.mlstm_rows import mlstm_rows
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
@@ -171,7 +172,7 @@ def test_rows_by_hand_need_heads_of_whole_blocks(width: int, heads: int, served:
     assert bool(ctx.backends & rows) == served
     others = [Context(backend="reference"), Context(), Context()]
     layer(x_BLD, others[0])
-    layer(x_BLD.repeat(1, 13, 1), others[1])
+    layer(x_BLD.repeat(1, MIDDLING // 5 + 1, 1), others[1])
     with torch.autocast("cpu", torch.bfloat16):
         layer(x_BLD, others[2])
     assert not any(ctx.backends & rows for ctx in others), (

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.harness.train import evaluate
 from chomsky_ladder.harness.train.outcome import summary
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
@@ -246,3 +248,23 @@ def test_any_allowed_answer_is_right() -> None:
         always_a.known[tuple(batch.tokens_BL[0].tolist())] = [1] * 20
     starts_otherwise = [int(batch.tokens_BL[0, 0]) != 1 for _, batch in strings]
     assert evaluator_of(run, always_a).test().accuracy() == np.mean(starts_otherwise)
+
+
+def test_a_cpu_scores_no_more_strings_at_a_time_than_its_caches_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = replace(run_of(Parity()), eval=replace(run_of(Parity()).eval, test=100, batch=64))
+    scorer, seen = evaluator_of(run), []
+    parallel = type(scorer)._parallel
+
+    def counted_parallel(self: Any, batch: Batch) -> Tensor:
+        seen.append(len(batch.tokens_BL))
+        return parallel(self, batch)
+
+    monkeypatch.setattr(type(scorer), "_parallel", counted_parallel)
+    few = scorer.test()
+    assert seen == [32, 32, 32, 4]
+    monkeypatch.setattr(evaluate, "CACHED", 1000)
+    seen.clear()
+    many = scorer.test()
+    assert seen == [64, 36]
+    assert (few.lengths, few.correct, few.exact) == (many.lengths, many.correct, many.exact)
+    assert few.nats == pytest.approx(many.nats, rel=1e-6)
