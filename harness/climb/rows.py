@@ -46,4 +46,5 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("path_attention", {}),
     ("deltaformer", {}),
     ("xlstm_large", {}),
+    ("pd_ssm", {}),
 )
