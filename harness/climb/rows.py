@@ -47,4 +47,5 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("deltaformer", {}),
     ("xlstm_large", {}),
     ("pd_ssm", {}),
+    ("m2rnn", {}),
 )
