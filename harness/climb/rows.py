@@ -48,4 +48,5 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("xlstm_large", {}),
     ("pd_ssm", {}),
     ("m2rnn", {}),
+    ("looped_transformer", {}),
 )

@@ -101,6 +101,7 @@ _TABLE: dict[str, dict[str, Result]] = {
         "sorting": _can("averaging hard attention with the places' numbers (Weiss et al. 2021, 2106.06981)"),
         "recall": _can("two layers, of a width that does not grow (Arora et al. 2023, 2312.04927)"),
     },
+    "looped attention": {"non-solvable": _TC0_ATTENTION},
     "window": _each(
         (
             *("star-free", "parity", "cyclic", "solvable", "non-solvable", "majority", "counter", "nesting"),

@@ -18,6 +18,7 @@ JOIN = " + "  # between the transitions of a stack of several kinds
 
 TRANSITIONS: dict[str, str] = {
     "attention": "softmax attention over all positions it may see",
+    "looped attention": "softmax attention over all positions it may see, by the same layers a fixed number of times",
     "window": "softmax attention over the last few positions",
     "diagonal": "diagonal, with eigenvalues in [0, 1] that depend on the token",
     "fixed diagonal": "diagonal, with eigenvalues in [0, 1] that are the same at every token",
