@@ -129,8 +129,8 @@ def _of_maps(share_RBLK: Tensor, maps_RKNN: Tensor, row_RBLN: Tensor, column_RBL
     flat_RKM = maps_RKNN.flatten(2)
     of_share, gflat_RKM = [], torch.zeros_like(flat_RKM)
     for share_RXK, row_RXN2, column_RXN2 in zip(*pieces, strict=True):
-        soft_RXNN = torch.softmax(_scores(share_RXK, maps_RKNN), -1)
-        g_RXNN = (row_RXN2 @ column_RXN2.mT).mul_(soft_RXNN)
+        soft_RXNN = torch.softmax(M_RXNN := _scores(share_RXK, maps_RKNN), -1)
+        g_RXNN = torch.matmul(row_RXN2, column_RXN2.mT, out=M_RXNN).mul_(soft_RXNN)
         g_RXM = g_RXNN.addcmul_(soft_RXNN, g_RXNN.sum(-1, keepdim=True), value=-1).flatten(2)
         of_share.append(g_RXM @ flat_RKM.mT)
         gflat_RKM.baddbmm_(share_RXK.mT, g_RXM)
