@@ -105,8 +105,19 @@ def _read(h_RBN: Tensor, place_RBN: Tensor) -> Tensor:
 def _written(h_RBN: Tensor, place_RBN: Tensor) -> Tensor:
     """Sums of real and of imaginary parts, which every device has."""
     parts_RBN2 = torch.view_as_real(h_RBN)
-    index_RBN2 = place_RBN[..., None].expand_as(parts_RBN2)
-    return torch.view_as_complex(torch.zeros_like(parts_RBN2).scatter_add(-2, index_RBN2, parts_RBN2))
+    summed = _scattered if h_RBN.device.type == "cpu" else _selected
+    return torch.view_as_complex(summed(parts_RBN2, place_RBN))
+
+
+def _scattered(parts_RBN2: Tensor, place_RBN: Tensor) -> Tensor:
+    return torch.zeros_like(parts_RBN2).scatter_add(-2, place_RBN[..., None].expand_as(parts_RBN2), parts_RBN2)
+
+
+def _selected(parts_RBN2: Tensor, place_RBN: Tensor) -> Tensor:
+    """The same in an order of its own: where threads add to one place as they come, no two runs are equal."""
+    there_N = torch.arange(place_RBN.shape[-1], device=place_RBN.device)
+    theirs_RBNN = place_RBN[..., None, :] == there_N[:, None]
+    return torch.stack([torch.where(theirs_RBNN, part[..., None, :], 0).sum(-1) for part in parts_RBN2.unbind(-1)], -1)
 
 
 def _places(share_RBLK: Tensor, maps_RKNN: Tensor) -> Tensor:

@@ -100,6 +100,17 @@ def test_the_scan_equals_the_loop_from_a_state(
 
 
 @FORMS
+def test_sums_of_other_devices_are_those_of_a_cpu(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = drawn(9)
+    expected = torch.view_as_real(one_hot_loop(*given, form))
+    monkeypatch.setattr(one_hot, "_scattered", one_hot._selected)
+    found = torch.view_as_real(one_hot_scan(*given, form))
+    close(found, expected)
+    for one, other in zip(gradients(found, given), gradients(expected, given), strict=True):
+        close(one, other, 1e-10)
+
+
+@FORMS
 def test_the_gradient_of_a_map_is_that_of_its_softmax_in_its_place(form: Form) -> None:
     """By differences of what has for P what it is, and how the softmax differs from where it was."""
     share_BLK, maps_KNN, d_BLN, b_BLN, h_BN = (x.detach() for x in drawn(4))
