@@ -37,6 +37,9 @@ class TransformerConfig(ModelConfig):
     each range of distances (t5), or a function of the distance as a share of the position (fire, of the past alone)."""
     max_length: int = 0
     """Number of learnt positions: the longest input there can be. Of `positions=learnt` alone."""
+    position_range: int = 0
+    """Positions in training are a sorted sample of so many, drawn for every string, and evenly spread over them in an
+    evaluation; 0 for the places 0, 1, 2 ... Of models that see the whole string at once."""
     output_gate: Literal["none", "sigmoid"] = "none"
     """Whether what attention reads is multiplied by sigmoid(W x), a gate in every channel."""
     norm: Literal["rms", "layer"] = "rms"
@@ -70,6 +73,20 @@ class TransformerConfig(ModelConfig):
             f"{self.name}: positions='fire' measures a distance by the position it is seen from, so that nothing may "
             "lie ahead",
         )
+        require(
+            self.position_range >= 0 and (self.position_range == 0 or self.positions != "none"),
+            f"{self.name}: position_range is how many positions there are to draw of: not negative, and 0 with none",
+        )
+        require(
+            self.position_range == 0 or not self.stepwise,
+            f"{self.name}: position_range spreads a string's positions by its length, which a model that goes token by "
+            "token does not know; encoder and prefix_lm do",
+        )
+        require(
+            self.positions != "learnt" or self.position_range <= self.max_length,
+            f"{self.name}: max_length={self.max_length} learnt positions are too few for "
+            f"position_range={self.position_range}",
+        )
         require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
@@ -95,7 +112,7 @@ class TransformerConfig(ModelConfig):
 
     @property
     def longest_input(self) -> int | None:
-        return self.max_length if self.positions == "learnt" else None
+        return self.position_range or (self.max_length if self.positions == "learnt" else None)
 
     def block(self, layer: int) -> Block:
         behind = self.make_feed_forward()
@@ -107,11 +124,12 @@ class TransformerConfig(ModelConfig):
             window=self.window,
             num_kv_heads=self.num_kv_heads,
             gated=self.output_gate == "sigmoid",
+            among=self.position_range,
         )
         scale_down(attention.out, self.num_writers)
         block = Residual(self.d_model, [attention, behind], norm=self.norm, place=self.norm_place, dropout=self.dropout)
         if layer == 0 and self.positions in ADDED:
-            return Positioned(block, self.d_model, max_length=self.max_length)
+            return Positioned(block, self.d_model, max_length=self.max_length, among=self.position_range)
         return block
 
     def make_feed_forward(self) -> Layer:

@@ -40,14 +40,14 @@ QKV_BLOCK = 4  # width of a block of W_q, W_k and W_v
 class HeadNorm(nn.Module):
     """A LayerNorm over each head's channels, with a weight and no bias."""
 
-    def __init__(self, width: int, num_heads: int) -> None:
+    def __init__(self, width: int, num_heads: int, *, eps: float = 1e-5) -> None:
         super().__init__()
-        self.num_heads = num_heads
+        self.num_heads, self.eps = num_heads, eps
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
         heads = x.unflatten(-1, (self.num_heads, -1))
-        return nn.functional.layer_norm(heads, heads.shape[-1:]).flatten(-2) * self.weight
+        return nn.functional.layer_norm(heads, heads.shape[-1:], eps=self.eps).flatten(-2) * self.weight
 
 
 class BlockDiagonal(nn.Module):

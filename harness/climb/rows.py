@@ -45,4 +45,8 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("stick_breaking", {}),
     ("path_attention", {}),
     ("deltaformer", {}),
+    ("xlstm_large", {}),
+    ("pd_ssm", {}),
+    ("m2rnn", {}),
+    ("looped_transformer", {}),
 )

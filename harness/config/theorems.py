@@ -101,6 +101,7 @@ _TABLE: dict[str, dict[str, Result]] = {
         "sorting": _can("averaging hard attention with the places' numbers (Weiss et al. 2021, 2106.06981)"),
         "recall": _can("two layers, of a width that does not grow (Arora et al. 2023, 2312.04927)"),
     },
+    "looped attention": {"non-solvable": _TC0_ATTENTION},
     "window": _each(
         (
             *("star-free", "parity", "cyclic", "solvable", "non-solvable", "majority", "counter", "nesting"),
@@ -203,6 +204,22 @@ _TABLE: dict[str, dict[str, Result]] = {
         _FINITE, _can("one layer, blocks as large as the automaton asks (Walker et al. 2025, 2505.17761)")
     )
     | _state(),
+    "one-hot columns": _each(
+        _FINITE,
+        _can("one layer of as many numbers as the automaton has states (Terzic et al. 2025, 2509.22284)"),
+    )
+    | _state(),
+    "one-hot rows": {
+        "star-free": _open("no row merges two states, as a theorem's columns do (Terzic et al. 2025, 2509.22284)"),
+        **_each(
+            _FINITE[1:],
+            _can(
+                "one layer of as many numbers as the group has elements, whose matrices have one 1 in every row and in "
+                "every column (Terzic et al. 2025, 2509.22284)",
+            ),
+        ),
+        **_state(),
+    },
     "gated units": _each(_FINITE, _REGULAR) | _each(("majority", "counter"), _NO_COUNT) | _state(),
     "lstm": _each(_FINITE, _REGULAR) | _each(("majority", "counter"), _COUNT) | _state(),
     "slstm": _each(_FINITE, _REGULAR) | _state(),

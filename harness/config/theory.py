@@ -18,6 +18,7 @@ JOIN = " + "  # between the transitions of a stack of several kinds
 
 TRANSITIONS: dict[str, str] = {
     "attention": "softmax attention over all positions it may see",
+    "looped attention": "softmax attention over all positions it may see, by the same layers a fixed number of times",
     "window": "softmax attention over the last few positions",
     "diagonal": "diagonal, with eigenvalues in [0, 1] that depend on the token",
     "fixed diagonal": "diagonal, with eigenvalues in [0, 1] that are the same at every token",
@@ -29,6 +30,8 @@ TRANSITIONS: dict[str, str] = {
     "reflections": "a product of several reflections a token",
     "generalised delta": "a diagonal less a matrix of rank one, eigenvalues above -1",
     "dense blocks": "blocks of full matrices that depend on the token",
+    "one-hot columns": "every number of the state is added to one of its places, which the token chooses, and scaled",
+    "one-hot rows": "every place of the state takes one of its numbers, which the token chooses, and scales it",
     "gated units": "non-linear, in numbers that cannot leave [-1, 1]",
     "lstm": "non-linear, with cells that can count",
     "slstm": "non-linear, with exponential gates and a normaliser",

@@ -26,14 +26,14 @@ COLOURS = {
     "hybrid": "#6B6B6B",
 }
 MEMBERS = {
-    "recurrent": ("lstm", "gru", "xlstm", "lstm_block", "rnn"),
+    "recurrent": ("lstm", "gru", "xlstm", "lstm_block", "rnn", "xlstm_large", "m2rnn"),
     "attention": (
         *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
-        *("fox", "stick_breaking", "path_attention", "deltaformer"),
+        *("fox", "stick_breaking", "path_attention", "deltaformer", "looped_transformer"),
     ),
     "state space": ("mamba", "mamba2", "mamba3", "s4", "h3"),
     "linear attention": ("gla", "retention", "hgrn2"),
-    "linear recurrence": ("slice", "min_gru", "min_lstm", "hgrn", "rwkv4", "rwkv5", "rwkv6"),
+    "linear recurrence": ("slice", "min_gru", "min_lstm", "hgrn", "rwkv4", "rwkv5", "rwkv6", "pd_ssm"),
     "delta rule": ("delta_net", "gated_delta_net", "gated_delta_product", "rwkv7", "kda", "gated_delta_net2", "comba"),
     "memory": ("stack_rnn", "tape_rnn", "ntm", "dnc"),
     "convolution": ("hyena",),

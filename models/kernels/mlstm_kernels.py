@@ -35,7 +35,7 @@ register(
         computes="mlstm_parallel",
         reference="chomsky_ladder.models.scans.mlstm.mlstm_parallel",
         call=mlstm_scan,
-        serves=("xlstm",),
+        serves=("xlstm", "xlstm_large"),
         dtypes=(torch.float32, torch.bfloat16),
         missing=cuda_module(_MODULE, needs="mLSTMBackend"),
         when="named",

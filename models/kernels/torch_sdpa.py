@@ -26,7 +26,10 @@ register(
         computes="explicit_attention",
         reference="chomsky_ladder.models.layers.attention.explicit_attention",
         call=attention,
-        serves=("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
+        serves=(
+            *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
+            "looped_transformer",
+        ),
         device="any",
         takes=lambda q_BHMK, ctx: q_BHMK.shape[2] >= FUSED_FROM,
         when="always",

@@ -23,7 +23,7 @@ from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.kernels.kernel import Kernel
 from chomsky_ladder.models.kernels.torch_sdpa import FUSED_FROM
 from chomsky_ladder.models.layers.position_bias import Bias, make_bias
-from chomsky_ladder.models.layers.positions import Positions, rotate
+from chomsky_ladder.models.layers.positions import Positions, positions_of, rotate
 from chomsky_ladder.models.layers.residual import Layer
 
 Sees = Literal["past", "prompt", "all"]
@@ -44,11 +44,12 @@ class Attention(Layer):
         window: int = 0,
         num_kv_heads: int = 0,
         gated: bool = False,
+        among: int = 0,
     ) -> None:
         super().__init__()
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads or num_heads
         self.sees: Sees = sees
-        self.positions, self.window = positions, window
+        self.positions, self.window, self.among = positions, window, among
         self.head_dim = width // num_heads
         self.query_key_value = nn.Linear(width, (num_heads + 2 * self.num_kv_heads) * self.head_dim, bias=False)
         self.out = nn.Linear(width, width, bias=False)
@@ -56,9 +57,12 @@ class Attention(Layer):
         self.gate = nn.Linear(width, width, bias=False) if gated else None
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        position_L = torch.arange(x_BLD.shape[1], device=x_BLD.device)
-        q_BHLK, k_BHLK, v_BHLK = self._project(x_BLD, position_L)
-        y_BHLK = attend(q_BHLK, k_BHLK, v_BHLK, sees=self.sees, window=self.window, bias=self.bias, ctx=ctx)
+        position_L = positions_of(x_BLD, ctx, among=self.among)  # [B, L] if they are drawn
+        q_BHLK, k_BHLK, v_BHLK = self._project(x_BLD, position_L[:, None] if self.among else position_L)
+        drawn_BL = position_L if self.among else None
+        y_BHLK = attend(
+            q_BHLK, k_BHLK, v_BHLK, sees=self.sees, window=self.window, bias=self.bias, drawn_BL=drawn_BL, ctx=ctx
+        )
         return self._written(x_BLD, y_BHLK)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -120,8 +124,9 @@ def attend(
     ctx: Context,
     window: int = 0,
     bias: Bias | None = None,
+    drawn_BL: Tensor | None = None,
 ) -> Tensor:
-    """A whole sequence over itself."""
+    """A whole sequence over itself; the bias goes by the positions drawn, if any are, what is seen by the places."""
     length = q_BHLK.shape[2]
     window = 0 if window >= length else window
     if sees == "past" and window and is_banded(length, window, ctx):
@@ -134,6 +139,7 @@ def attend(
             return fused_attention(kernel, q_BHLK, k_BHLK, v_BHLK, None, is_causal=True)
     position_L = torch.arange(length, device=q_BHLK.device)
     may_see = visible(position_L, position_L, sees=sees, window=window, ctx=ctx)
+    position_L = position_L if drawn_BL is None else drawn_BL
     mask = biased(may_see, position_L, position_L, bias, dtype=q_BHLK.dtype)
     return masked_attention(q_BHLK, k_BHLK, v_BHLK, mask, ctx=ctx)
 
@@ -161,10 +167,12 @@ def visible(position_M: Tensor, position_L: Tensor, *, sees: Sees, window: int, 
 def biased(
     may_see: Tensor | None, position_M: Tensor, position_L: Tensor, bias: Bias | None, *, dtype: torch.dtype
 ) -> Tensor | None:
-    """A mask of scores with the bias of positions in it, if there is one."""
+    """A mask of scores with the bias of positions in it, if there is one; positions are [L], or [B, L]."""
     if bias is None:
         return may_see
-    bias_HML = bias(position_M[:, None] - position_L, position_M, dtype=dtype)
+    bias_HML = bias(position_M[..., None] - position_L[..., None, :], position_M, dtype=dtype)
+    if position_M.dim() == 2:
+        bias_HML = bias_HML.transpose(0, 1)  # [B, H, M, L]
     return bias_HML if may_see is None else torch.where(may_see, bias_HML, float("-inf"))
 
 

@@ -4,6 +4,11 @@ rope         q_t -> R(t) q_t, k_s -> R(s) k_s       Su et al. 2021 (2104.09864)
 alibi, t5, kerple, fire      score_ts -> score_ts + bias(t, s)      models/layers/position_bias.py
 sinusoidal   x_t -> x_t + (sin, cos)(t / 10000^(2i/D))        Vaswani et al. 2017 (1706.03762)
 learnt       x_t -> x_t + P_t
+
+The position of a token is its place in the string, or one of a longer range: `spread` draws of it, for every string in
+every step of training, a set as large as the string, and hands it out in order (Ruoss et al. 2023, 2305.16843). Scores
+are no draws here: in an evaluation, where the published code draws too, positions are spread as a set is on average,
+token i of n at (i + 1/2) / n of the range. As n decides, this is for models that see the whole string at once.
 """
 
 from typing import Literal
@@ -17,13 +22,37 @@ Positions = Literal["rope", "none", "sinusoidal", "learnt", "alibi", "t5", "kerp
 ADDED: tuple[Positions, ...] = ("sinusoidal", "learnt")
 
 
+def positions_of(x_BLD: Tensor, ctx: Context, *, among: int) -> Tensor:
+    """[L], or [B, L] if `among` says of how many; the same in every layer of a pass."""
+    if not among:
+        return torch.arange(x_BLD.shape[1], device=x_BLD.device)
+    if "positions" not in ctx.shared:
+        ctx.shared["positions"] = spread(x_BLD, ctx, among=among)
+    return ctx.shared["positions"]
+
+
+def spread(x_BLD: Tensor, ctx: Context, *, among: int) -> Tensor:
+    """Positions [B, L] of 0 .. among - 1, in order inside a string; behind it the last."""
+    batch, length = x_BLD.shape[:2]
+    if length > among:
+        raise ValueError(f"position_range={among} has too few positions for length {length}")
+    place_L = torch.arange(length, device=x_BLD.device)
+    size_B = torch.full((batch,), length, device=x_BLD.device) if ctx.valid_BL is None else ctx.valid_BL.sum(1)
+    if ctx.masks is None:
+        position_BL = (2 * place_L + 1) * among // (2 * size_B[:, None].clamp(min=1))
+    else:
+        drawn_BL = ctx.masks.uniform((among,)).argsort(dim=-1, stable=True)[:, :length]
+        position_BL = torch.where(place_L < size_B[:, None], drawn_BL, among).sort(-1).values
+    return position_BL.clamp(max=among - 1)
+
+
 def rotate(x_BHLK: Tensor, position_L: Tensor, *, base: float = 10_000.0) -> Tensor:
-    """Turn the pairs (x_k, x_{k + K/2}) by position * base**(-2k/K)."""
+    """Turn the pairs (x_k, x_{k + K/2}) by position * base**(-2k/K), positions [L] or [B, 1, L]."""
     half = x_BHLK.shape[-1] // 2
     # At least fp32: a bf16 angle is off by whole turns at long lengths.
     dtype = torch.promote_types(x_BHLK.dtype, torch.float32)
     frequency_K = base ** (-torch.arange(half, device=x_BHLK.device, dtype=dtype) / half)
-    angle_LK = position_L[:, None].to(dtype) * frequency_K
+    angle_LK = position_L[..., None].to(dtype) * frequency_K
     cos_LK, sin_LK = angle_LK.cos(), angle_LK.sin()
     a_BHLK, b_BHLK = x_BHLK.chunk(2, dim=-1)
     turned = torch.cat([a_BHLK * cos_LK - b_BHLK * sin_LK, a_BHLK * sin_LK + b_BHLK * cos_LK], dim=-1)
@@ -46,15 +75,15 @@ def sinusoids(position_X: Tensor, width: int, *, dtype: torch.dtype) -> Tensor:
 class Positioned(Block):
     """A block whose stream gets a vector for each position first: the model's lowest."""
 
-    def __init__(self, block: Block, width: int, *, max_length: int = 0) -> None:
+    def __init__(self, block: Block, width: int, *, max_length: int = 0, among: int = 0) -> None:
         """Learnt vectors for `max_length` positions, of the size of nn.Embedding's tokens; 0 for sinusoids."""
         super().__init__()
-        self.block = block
+        self.block, self.among = block, among
         self.learnt = nn.Embedding(max_length, width) if max_length else None
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         self._refuse_beyond(x_BLD.shape[1])
-        return self.block(x_BLD + self._vectors(torch.arange(x_BLD.shape[1], device=x_BLD.device), x_BLD), ctx)
+        return self.block(x_BLD + self._vectors(positions_of(x_BLD, ctx, among=self.among), x_BLD), ctx)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         self._refuse_beyond(max_length)

@@ -1,0 +1,97 @@
+"""The looped Transformer: the same blocks over and over, each time with the input added to what they made of it.
+
+    z_l = blocks(z_{l-1} + x)  for l = 1 .. loops, z_0 = 0        z_l = blocks(z_{l-1}), z_0 = x  with `injection=none`
+
+The blocks are those of `transformer`, with its settings, so that depth costs no parameters. Dehghani et al. 2018
+(1807.03819) tie all layers of a Transformer; adding the input at every turn is of Yang et al. 2023 (2311.12424) and of
+Fan et al. 2024 (2409.15647), who take no positions, the default here, and as many turns as the task has steps. That
+number goes by the length of the string, which a position does not know before its end; here it is fixed. Vectors for
+positions, where asked for, are added at every turn.
+
+Every turn keeps keys and values of its own: stepping, a state is `loops` times as large as that of the blocks. What the
+blocks write into the stream is divided by sqrt(2 blocks loops) at the start, as in a stack so deep.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.layers.positions import Positions
+from chomsky_ladder.models.transformer import TransformerConfig
+
+
+class Looped(Block):
+    """The state is a list of the turns' lists of the blocks' states."""
+
+    def __init__(self, blocks: Sequence[Block], *, loops: int, injected: bool) -> None:
+        super().__init__()
+        self.blocks: Any = nn.ModuleList(blocks)
+        self.loops, self.injected = loops, injected
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        z_BLD: Any = None
+        for _ in range(self.loops):
+            z_BLD = self._next(x_BLD, z_BLD)
+            for block in self.blocks:
+                z_BLD = block(z_BLD, ctx)
+        return z_BLD
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        size = {"max_length": max_length, "device": device, "dtype": dtype}
+        return [[block.init_state(batch, **size) for block in self.blocks] for _ in range(self.loops)]
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        return self._carry("step", x_BD, state, ctx)
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        return self._carry("extend", x_BLD, state, ctx)
+
+    def _carry(self, form: Literal["step", "extend"], x: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        z: Any = None
+        after = []
+        for turn in state:
+            z, held = self._next(x, z), []
+            for block, before in zip(self.blocks, turn, strict=True):
+                z, behind = getattr(block, form)(z, before, ctx)
+                held.append(behind)
+            after.append(held)
+        return z, after
+
+    def _next(self, x: Tensor, z: Tensor | None) -> Tensor:
+        if z is None:
+            return x
+        return z + x if self.injected else z
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class LoopedTransformerConfig(TransformerConfig):
+    name, family, year, paper = "looped_transformer", "attention", 2024, "2409.15647"
+    title = "Looped Transformer"
+
+    positions: Positions = "none"
+    """How positions are told apart, as in `transformer`."""
+    loops: int = 3
+    """How many times the blocks are gone through."""
+    injection: Literal["input", "none"] = "input"
+    """What is added to the stream before every turn but the first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.loops >= 1, f"{self.name}: loops must be at least 1, not {self.loops}")
+
+    @property
+    def transition(self) -> str:
+        return "window" if self.window else "looped attention"
+
+    @property
+    def num_writers(self) -> int:
+        return self.loops * super().num_writers if self.norm_place == "pre" else 1
+
+    def blocks(self) -> list[Block]:
+        return [Looped(super().blocks(), loops=self.loops, injected=self.injection == "input")]

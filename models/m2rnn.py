@@ -1,0 +1,112 @@
+"""M2RNN: a recurrence whose state is a matrix and whose transition is not linear.
+
+    h_t = f_t h_{t-1} + (1 - f_t) tanh(h_{t-1} W + k_t v_t^T)        y_t = q_t h_t + s * v_t
+    f_t = exp(-A softplus(w x_t + d))        q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x))
+    x = x + W_o RMSNorm(y * silu(W_g x))        x = x + SwiGLU(x)
+
+in every head of its own, with W [V, V] and s in R^V, each layer behind an RMSNorm; the norm of y is over all heads:
+Mishra et al. 2026 (2603.14360), in the form of the authors' public code, whose clipping of the state's gradient, which
+is off there unless asked for, is not here. With f = 0 and k = 1 each of the K rows of h is an Elman network, so that
+what is proven of `rnn` with tanh holds here, and no number leaves [-1, 1].
+
+W starts as the identity, s as 1, A and d as those of `gated_delta_net`, all else at torch.nn.Linear's default, the two
+projections into the stream divided by sqrt(2 blocks). The state is kept in fp32 at least. It is a loop by nature
+(models/scans/matrix_rnn.py).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.gated_delta_net import initial_decay
+from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.scans.matrix_rnn import matrix_rnn_loop, matrix_rnn_scan
+
+
+class MatrixRNN(Layer):
+    """The state is the convolution's and h [B, H, K, V]."""
+
+    no_decay = frozenset({"skip_HV"})
+
+    def __init__(self, config: "M2RNNConfig") -> None:
+        super().__init__()
+        width, self.num_heads = config.d_model, config.num_heads
+        head_dim = width // self.num_heads
+        self.query_key_value = nn.Linear(width, 3 * width, bias=False)
+        self.convolution = ShortConvolution(3 * width, width=config.conv_width, bias=False)
+        self.dt = nn.Linear(width, self.num_heads, bias=False)
+        self.A_log, self.dt_bias = map(nn.Parameter, initial_decay(self.num_heads))
+        self.weight_HVV = nn.Parameter(torch.eye(head_dim).repeat(self.num_heads, 1, 1))
+        self.skip_HV = nn.Parameter(torch.ones(self.num_heads, head_dim))
+        self.gate = nn.Linear(width, width, bias=False)
+        self.norm = nn.RMSNorm(width)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        _, h_BHKV = self.init_state(x_BLD.shape[0], max_length=0, device=x_BLD.device, dtype=x_BLD.dtype)
+        return self._read(x_BLD, self.convolution(self.query_key_value(x_BLD), ctx), h_BHKV, ctx)[0]
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        held = torch.promote_types(dtype, torch.float32)
+        head_dim = self.weight_HVV.shape[-1]
+        h_BHKV = torch.zeros(batch, self.num_heads, head_dim, head_dim, device=device, dtype=held)
+        return self.convolution.init_state(batch, device=device, dtype=dtype), h_BHKV
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        y_BLD, state = self.extend(x_BD[:, None], state, ctx)
+        return y_BLD[:, 0], state
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        past_BWE, h_BHKV = state
+        mixed_BLE, past_BWE = self.convolution.extend(self.query_key_value(x_BLD), past_BWE)
+        y_BLD, h_BHKV = self._read(x_BLD, mixed_BLE, h_BHKV, ctx)
+        return y_BLD, (past_BWE, h_BHKV)
+
+    def _read(self, x_BLD: Tensor, mixed_BLE: Tensor, h_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+        dtype = h_BHKV.dtype
+        q_BLHK, k_BLHK, v_BLHV = rearrange(
+            nn.functional.silu(mixed_BLE).to(dtype), "b l (n h k) -> n b l h k", n=3, h=self.num_heads
+        ).unbind(0)
+        dt_BLH = nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
+        f_BLH = torch.exp(-self.A_log.to(dtype).exp() * dt_BLH)
+        scan = matrix_rnn_loop if ctx.backend == "reference" else matrix_rnn_scan
+        with torch.autocast(x_BLD.device.type, enabled=False):
+            y_BLHV, h_BHKV = scan(q_BLHK, k_BLHK, v_BLHV, f_BLH, self.weight_HVV.to(dtype), h_BHKV)
+        y_BLD = (y_BLHV + self.skip_HV * v_BLHV).flatten(2)
+        return self.out(self.norm(y_BLD * nn.functional.silu(self.gate(x_BLD)))), h_BHKV
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class M2RNNConfig(ModelConfig):
+    name, family, year, paper = "m2rnn", "recurrent", 2026, "2603.14360"
+    title = "M2RNN"
+    transition = "gated units"
+
+    num_heads: int = 4
+    """Heads; they divide the width evenly."""
+    conv_width: int = 4
+    """Taps of the convolution behind queries, keys and values."""
+    d_inner: int = 0
+    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
+            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
+        )
+        require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+
+    def block(self, layer: int) -> Block:
+        layers = [MatrixRNN(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
+        for each in layers:
+            scale_down(each.out, 2 * self.num_blocks)
+        return Residual(self.d_model, layers, dropout=self.dropout)
