@@ -7,6 +7,7 @@ a deterministic one (Rabin and Scott 1959). What cannot be read is refused in on
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, NoReturn
@@ -167,7 +168,7 @@ class _Parser:
 
 
 @dataclass
-class _Machine:
+class Machine:
     """Moves under symbols and empty moves, from state 0."""
 
     alphabet: str
@@ -212,7 +213,7 @@ class _Machine:
             queue.extend(new)
         return frozenset(found)
 
-    def deterministic(self, end: int) -> Automaton:
+    def deterministic(self, ends: Collection[int], *, what: str = "the pattern") -> Automaton:
         start = self.closure({0})
         number, rows = {start: 0}, []
         for states in (queue := [start]):
@@ -226,9 +227,9 @@ class _Machine:
                     number[after] = len(number)
                     queue.append(after)
             if len(number) > MOST_SETS:
-                raise ValueError(f"regular: the pattern needs more than {MOST_SETS} states before minimisation")
+                raise ValueError(f"regular: {what} needs more than {MOST_SETS} states before minimisation")
             rows.append(tuple(number[after] for after in row))
-        return Automaton(tuple(rows), tuple(end in states for states in queue), self.alphabet)
+        return Automaton(tuple(rows), tuple(not states.isdisjoint(ends) for states in queue), self.alphabet)
 
 
 @kept
@@ -238,8 +239,8 @@ def from_pattern(pattern: str, *, alphabet: str) -> Automaton:
     node = parser.whole()
     if _weight(node) > MOST_PLACES:
         raise ValueError(f"regular: the pattern has more than {MOST_PLACES} symbols, repetitions written out")
-    machine = _Machine(checked_alphabet(alphabet, parser.used))
-    return minimal(machine.deterministic(machine.add(node, machine.join([]))))
+    machine = Machine(checked_alphabet(alphabet, parser.used))
+    return minimal(machine.deterministic({machine.add(node, machine.join([]))}))
 
 
 def checked_alphabet(given: str, used: set[str]) -> str:
