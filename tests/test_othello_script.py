@@ -127,9 +127,9 @@ def test_what_is_claimed_and_what_is_not() -> None:
     other = row(model="gru", settings="gru", sd_over_majority=1.0, is_result=False, legal=0.4)
     headline, *said = othello_table.verdicts([row(), row(seed=1, model_linear=0.84), other])
     assert headline == "The moves alone tell a linear probe more of the board than any model's stream does."
-    assert "lstm: the linear probe beats the random network (+4.0 ± 0.0 s.d. over games)" in said[0]
-    assert "on 2 of 2 seeds; it reads 0.820 ± 0.028 of the squares, the raw history's 0.850 ± 0.000" in said[0]
-    assert "an edit (flip) leaves 2.50 ± 0.00 errors a board of 2.50 ± 0.00 unedited" in said[0]
+    assert "lstm: the linear probe beats the random network (+4.0 s.d. over games)" in said[0]
+    assert "on 2 of 2 seeds; it reads 0.820 ± 0.028 of the squares, the raw history's 0.850" in said[0]
+    assert "an edit (flip) leaves 2.50 errors a board of 2.50 unedited" in said[0]
     assert "on 0 of 1 seed; it reads 0.800 of" in said[1]
     assert "not a result: its moves are legal at a rate of 0.400" in said[1]
     text = othello_table.table([row(), other])

@@ -12,9 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from chomsky_ladder.harness.figures.style import FAINT, INK, MUTED, WIDTH, at, caption, labels, legend, words
 from chomsky_ladder.harness.inside.table import headline
 
-_ACROSS = 3
+_ACROSS, _MOST_ACROSS = 3, 4
 _LEFT, _BETWEEN, _STRIP, _TALL, _UNDER = 0.5, 0.34, 0.34, 1.5, 0.46  # inches
-_WIDE = (WIDTH - _LEFT - (_ACROSS - 1) * _BETWEEN) / _ACROSS
 _BLUE, _GREEN, _ORANGE, _RED, _PINK = "#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
 
 # view, source, probe -> the name of a line and its look; without a layer it runs across
@@ -76,8 +75,7 @@ def interventions(data: pd.DataFrame) -> Figure:
 
     def told(rows: pd.DataFrame) -> str:
         best, null = (rows[(rows["kind"] == kind) & rows["chosen"].astype(bool)] for kind in ("edited", "null"))
-        edited, unedited = _spread(best["mean"], 2), _spread(null["mean"], 2)
-        return f"{rows['edit'].iloc[0]}: {unedited} unedited, {edited} from layer {_layers(best)} on"
+        return f"{rows['edit'].iloc[0]}: {null['mean'].mean():.2f} unedited, {_spread(best['mean'], 2)} edited"
 
     fig, top = _panels(data, draw, told, rows_by="edit")
     top += legend(fig, top, [Line2D([], [], **look) for look in looks.values()], list(looks))
@@ -90,7 +88,7 @@ def interventions(data: pd.DataFrame) -> Figure:
         "One square of the model's board is flipped or erased by pushing the stream at the last position along the "
         "linear probe's direction, from a layer on. Errors of the model's likeliest moves, as many as the edited board "
         "has: illegal ones taken and legal ones missed. The null is the unedited model against the edited board; the "
-        "controls are pushes of the same size. The layer named over a panel was chosen on other games.",
+        "controls are pushes of the same size. The number over a panel is that of the layer chosen on other games.",
     )
     return fig
 
@@ -108,17 +106,18 @@ def _panels(
     shown = labels(models, width=30)
     panels = [(model, kind) for kind in kinds for model in models]
     height = _STRIP + _TALL + _UNDER
-    across = len(models) if rows_by and 1 < len(models) <= _ACROSS else min(_ACROSS, len(panels))
+    across = len(models) if 1 < len(models) <= _MOST_ACROSS else min(_ACROSS, len(panels))
+    wide = (WIDTH - _LEFT - (max(across, _ACROSS) - 1) * _BETWEEN) / max(across, _ACROSS)
     downs = math.ceil(len(panels) / across)
     fig = Figure(figsize=(WIDTH, height * downs))
     for number, (model, kind) in enumerate(panels):
         down, place = divmod(number, across)
-        left = _LEFT + place * (_WIDE + _BETWEEN)
+        left = _LEFT + place * (wide + _BETWEEN)
         rows = data[data["model"] == model]
         rows = rows if kind is None else rows[rows[rows_by] == kind]
         words(fig, left, down * height, shown[model]).set_fontweight("bold")
         words(fig, left, down * height + 0.13, told(rows), size=6.0, color=MUTED)
-        ax = at(fig, left, down * height + _STRIP, _WIDE, _TALL)
+        ax = at(fig, left, down * height + _STRIP, wide, _TALL)
         ax.grid(axis="y", color=FAINT, lw=0.4)
         ax.set_axisbelow(True)
         draw(ax, rows)
@@ -163,6 +162,8 @@ def _following(data: pd.DataFrame) -> str:
     best = flips.pivot_table(index=["model", "seed"], columns="kind", values="mean", sort=False)
     near = best["edited"] < best[["null", "random"]].min(axis=1)
     follow = [str(model) for model, does in near.groupby("model", sort=False).all().items() if does]
+    if len(follow) == best.index.get_level_values("model").nunique():
+        return "Every model's moves follow an edit of its board"
     return f"The moves follow an edit of the board: {', '.join(follow)}" if follow else "No moves follow an edit"
 
 

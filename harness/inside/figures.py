@@ -26,6 +26,7 @@ from chomsky_ladder.harness.inside.probe import WEIGHTS, load_probe
 from chomsky_ladder.harness.inside.streams import load_trained
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.titles import name_of
 from chomsky_ladder.harness.train.machine import find_device
 
 PLIES = 12  # of a game at a glance
@@ -38,10 +39,11 @@ class Picture(NamedTuple):
 
 def write(folders: Sequence[RunFolder], out: Path, *, device: str = "cpu") -> list[Picture]:
     """Draw all there is of some runs of one task; the pictures in the order in which one looks at them."""
+    names = labels_of(folders)
     with style():
         found = _of_all(folders, out)
         for folder in _first_seeds(folders):
-            found += _of_one(folder, out / folder.path.name, device=device)
+            found += _of_one(folder, out / folder.path.name, label=names[folder.path.name], device=device)
     if found:
         listed = [{"title": picture.title, "picture": str(picture.stem.relative_to(out))} for picture in found]
         write_atomically(out / PICTURES, f"{json.dumps(listed, indent=1)}\n".encode())
@@ -70,9 +72,8 @@ def _measured(folders: Sequence[RunFolder], name: str) -> list[tables.Measured]:
     ]
 
 
-def _of_one(folder: RunFolder, out: Path, *, device: str) -> list[Picture]:
+def _of_one(folder: RunFolder, out: Path, *, label: str, device: str) -> list[Picture]:
     found = []
-    label = identity_of(Run.from_plain(folder.config())).model
     task = Run.from_plain(folder.config()).task
     if (folder.path / WEIGHTS).exists() and task.rules:
         trained = load_trained(folder, device=find_device(device))
@@ -99,7 +100,8 @@ def glance(plies: int) -> list[int]:
 def labels_of(folders: Sequence[RunFolder]) -> dict[str, str]:
     """What each run is called among the others, of other seeds too: its model's name, its settings too, or its id."""
     runs, ids = [Run.from_plain(folder.config()) for folder in folders], [folder.path.name for folder in folders]
-    for names in ([run.model.name for run in runs], [identity_of(run).model for run in runs]):
+    identities = [identity_of(run) for run in runs]
+    for names in (list(map(name_of, identities)), [identity.model for identity in identities]):
         if len(set(zip(names, (run.seed for run in runs), strict=True))) == len(runs):
             return dict(zip(ids, names, strict=True))
     return dict(zip(ids, ids, strict=True))

@@ -19,6 +19,7 @@ from chomsky_ladder.harness.inside import intervene, probe, worldmodel
 from chomsky_ladder.harness.store.files import read_json, write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.harmless import csv_of
+from chomsky_ladder.harness.store.titles import name_of
 
 Row = dict[str, Any]
 Cell = Callable[[Sequence[Row]], str]
@@ -54,14 +55,15 @@ def facts_of(run: Run) -> dict[str, float]:
 def row_of(folder: RunFolder) -> Row:
     """What one run, a seed of a model, brings to the table."""
     run = Run.from_plain(folder.config())
+    identity = identity_of(run)
     result: dict[str, Any] = folder.result() or {}
     size: Any = getattr(run.task, "size", None)
     probed, edited, told = (read_json(folder.path / module.FILE) for module in (probe, intervene, worldmodel))
     test, flip = result["test"], edited["edits"]["flip"]
     best = flip["best"]
     row: Row = {
-        "model": run.model.name,
-        "settings": identity_of(run).model,
+        "model": name_of(identity),
+        "settings": identity.model,
         "seed": run.seed,
         "run_id": run.run_id,
         "size": size,
@@ -220,7 +222,7 @@ def _across(values: Sequence[float | None], form: str) -> str:
     if not known:
         return "–"
     mean = form.format(sum(known) / len(known))
-    return mean if len(known) == 1 else f"{mean} ± {form.replace('+', '').format(stdev(known))}"
+    return mean if len(set(known)) == 1 else f"{mean} ± {form.replace('+', '').format(stdev(known))}"
 
 
 def _mean(own: Sequence[Row], name: str, digits: int = 3) -> str:

@@ -96,7 +96,7 @@ def _game(rows: pd.DataFrame, title: str) -> dict[str, Any]:
             }
         )
     first = rows.iloc[0]
-    about = {"title": title, "model": title.partition(":")[0], "run_id": first["run_id"]}
+    about = {"title": title, "model": title.partition(": ")[0], "run_id": first["run_id"]}
     return {**about, "layer": int(first["layer"]), "probe": first["probe"], "plies": plies}
 
 
@@ -118,7 +118,7 @@ def _edit(rows: pd.DataFrame, kind: str, title: str) -> dict[str, Any]:
             }
         )
     first = rows.iloc[0]
-    model = title.partition(":")[0]
+    model = title.partition(": ")[0]
     return {"title": title, "model": model, "kind": kind, "run_id": first["run_id"], "cases": cases}
 
 

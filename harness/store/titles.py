@@ -27,12 +27,19 @@ def title_of(identity: Identity) -> str:
     known = _titles().get(identity.model_name)
     if known is None:
         return identity.model
+    rest = identity.model_parts(*known["usual"]).changes
+    return f"{name_of(identity)} ({rest})" if rest else name_of(identity)
+
+
+def name_of(identity: Identity) -> str:
+    """The title alone."""
+    known = _titles().get(identity.model_name)
+    if known is None:
+        return identity.model_name
     own = dict(known["usual"]) | identity.of_model()
     title = known["title"].format(**{name: SHOWN.get(name, {}).get(own[name], own[name]) for name in known["usual"]})
-    rest = identity.model_parts(*known["usual"]).changes
     version = own.get("version", 1)
-    title += "" if version == 1 else f" v{version}"
-    return f"{title} ({rest})" if rest else title
+    return title if version == 1 else f"{title} v{version}"
 
 
 def settings_of(title: str) -> list[str]:

@@ -191,7 +191,7 @@ def test_lines_by_layer_are_those_of_the_files(folder: RunFolder) -> None:
         assert wanted in drawn
     assert [flip["null"]["mean"]] * 2 in drawn
     best = flip["best"]
-    said = f"flip: {flip['null']['mean']:.2f} unedited, {best['error']['mean']:.2f} from layer {best['layer']} on"
+    said = f"flip: {flip['null']['mean']:.2f} unedited, {best['error']['mean']:.2f} edited"
     assert said in [text.get_text() for text in error.texts]
 
 
@@ -225,6 +225,7 @@ def test_the_title_is_what_was_found() -> None:
 
     assert figure_layers._following(errors(lstm=2.4, gru=2.7)) == "The moves follow an edit of the board: lstm"
     assert figure_layers._following(errors(gru=2.7)) == "No moves follow an edit"
+    assert figure_layers._following(errors(lstm=2.4)) == "Every model's moves follow an edit of its board"
     rows = [
         {"model": model, "seed": seed, "line": line, "chosen": True, "cell": cell}
         for model, of_model in (("lstm", 1.0), ("gru", 0.8))
@@ -283,7 +284,7 @@ def test_names_tell_runs_apart(tmp_path: Path) -> None:
     folders = [RunFolder(tmp_path, run.run_id) for run in runs]
     for own, run in zip(folders, runs, strict=True):
         own.open(run)
-    assert list(labels_of(folders[:4]).values()) == ["lstm", "gru", "lstm", "gru"]
+    assert list(labels_of(folders[:4]).values()) == ["LSTM", "GRU", "LSTM", "GRU"]
     assert _first_seeds(folders[:4]) == folders[:2]
     assert list(labels_of(folders).values()) == [run.run_id for run in runs]
 
