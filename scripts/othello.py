@@ -17,6 +17,7 @@ from pathlib import Path
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.inside import figures as board_figures
 from chomsky_ladder.harness.inside import table as othello_table
+from chomsky_ladder.harness.inside.kept import keep
 from chomsky_ladder.harness.inside.study import BUDGETS, runs_of, work
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.places import default_results, publishing
@@ -56,7 +57,7 @@ def main() -> int:
         work(runs, budget, settings)  # what a helper dropped
         folders = [RunFolder(options.results, run.run_id) for run in runs]
         rows = [othello_table.row_of(folder) for folder in folders]
-        othello_table.keep(folders, options.results / "measured" / options.budget)
+        keep(folders, options.results / "measured" / options.budget)
         pictures = board_figures.write(folders, options.results / "figures" / options.budget)
     print(othello_table.write(rows, options.results / "tables" / options.budget))
     print(f"{len(pictures)} pictures; {time.monotonic() - start:.0f} s; written under {options.results}")

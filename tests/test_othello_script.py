@@ -18,8 +18,10 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.sizing import total_parameters
 from chomsky_ladder.harness.inside import table as othello_table
+from chomsky_ladder.harness.inside.kept import MEASURED, keep
 from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings, WorldModelSettings
 from chomsky_ladder.harness.inside.study import BUDGETS, is_done, runs_of, work
+from chomsky_ladder.harness.store.finished import sealed
 from chomsky_ladder.harness.store.folder import RunFolder
 
 torch.set_num_threads(1)
@@ -92,6 +94,24 @@ def test_a_study_goes_on(studied: RunFolder, tmp_path: Path) -> None:
     changed = {path.name for path in folder.path.iterdir() if times.get(path.name) != path.stat().st_mtime_ns}
     assert changed - {"lock"} == {"intervene.json", "worldmodel.json"}
     assert othello_table.row_of(folder)["steps"] == 2
+
+
+def test_what_is_kept_is_whole_and_names_no_folder_of_a_machine(studied: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", studied.path.name)
+    shutil.copytree(studied.path, folder.path)
+    for name in ("result.json", "probe.json"):
+        tree = json.loads((folder.path / name).read_text())
+        tree["provenance"]["command"] = ["othello.py", "--results", str(tmp_path / "somewhere"), "results/mine"]
+        tree.pop("sha256", None)
+        whole = sealed(tree, folder.path / "metrics.jsonl") if name == "result.json" else json.dumps(tree).encode()
+        (folder.path / name).write_bytes(whole)
+    keep([folder], tmp_path / "runs")
+    copies = RunFolder(tmp_path, folder.path.name)
+    assert {path.name for path in copies.path.iterdir()} == set(MEASURED)
+    result = copies.result()
+    assert result and result["provenance"]["command"] == ["othello.py", "--results", "somewhere", "results/mine"]
+    assert str(tmp_path) not in "".join(path.read_text() for path in copies.path.iterdir())
+    assert othello_table.row_of(copies) == othello_table.row_of(folder)
 
 
 def row(**changes: Any) -> dict[str, Any]:

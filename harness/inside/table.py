@@ -29,9 +29,6 @@ LEGAL = 0.95
 BEYOND = 3.0
 """By so many standard deviations over games the linear probe must beat the random network and the majority."""
 
-MEASURED = ("config.json", "result.json", probe.FILE, intervene.FILE, worldmodel.FILE)
-"""Files of a run from which its line is made."""
-
 _PROBES = (
     *(("model", kind) for kind in ("linear", "two_layer")),
     *(("random_network", kind) for kind in ("linear", "two_layer")),
@@ -201,15 +198,6 @@ def write(rows: Sequence[Row], stem: Path) -> str:
     write_atomically(stem.with_name(f"{stem.name}.md"), text.encode())
     write_atomically(stem.with_name(f"{stem.name}.html"), page_table(rows).encode())
     return text
-
-
-def keep(folders: Sequence[RunFolder], out: Path) -> None:
-    """Copies of what the table is made from, with its provenance, which are small enough to be committed."""
-    for folder in folders:
-        copies = out / folder.path.name
-        copies.mkdir(parents=True, exist_ok=True)
-        for name in MEASURED:
-            write_atomically(copies / name, (folder.path / name).read_bytes())
 
 
 def _seeds(own: Sequence[Row]) -> str:
