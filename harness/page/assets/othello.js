@@ -26,7 +26,8 @@ views.othello = {
   },
   body() {
     if (!data.othello.length) return [note("No study of Othello lies beside these records.")];
-    return [make("ul", { class: "verdicts" }, studyNow().verdicts.map((line) => make("li", {}, line.trim()))), gameBoards(), editBoards(), layerCharts(), othelloTable()].flat().filter(Boolean);
+    const [found, ...verdicts] = studyNow().verdicts;
+    return [found ? heading(found) : null, make("ul", { class: "verdicts" }, verdicts.map((line) => make("li", {}, line.trim()))), gameBoards(), editBoards(), layerCharts(), othelloTable()].flat().filter(Boolean);
   },
   sheet: () => (data.othello.length ? [["", ...studyNow().table[0].slice(1)], ...studyNow().table.slice(1)] : [["study"]]),
   models: () => (data.othello.length ? studyNow().table[0].slice(2) : []),
