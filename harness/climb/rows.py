@@ -45,4 +45,5 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("stick_breaking", {}),
     ("path_attention", {}),
     ("deltaformer", {}),
+    ("gated_slot_attention", {}),
 )
