@@ -46,4 +46,5 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("path_attention", {}),
     ("deltaformer", {}),
     ("gated_slot_attention", {}),
+    ("mesa_net", {}),
 )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.gla import write_then_read
+from chomsky_ladder.models.scans.mesa import mesa
 from chomsky_ladder.models.scans.slots import decayed_slots
 from support import naive_fla
 from support.naive_fla import naive
@@ -61,3 +62,33 @@ def test_gated_slot_attention(length: int) -> None:
     theirs = naive("gsa", "naive_recurrent_gsa")
     y_BLHV, last = theirs(*heads_last(*given[:5]), 1.0, (keys, values), True)
     same((y, last_keys, last_values), (y_BLHV.transpose(1, 2), *last), given)
+
+
+@LENGTHS
+@pytest.mark.parametrize("solver", ["exact", "CG"])
+def test_mesa_net(solver: str, length: int) -> None:
+    """Theirs adds the ridge where ours divides by its root. Their steps are good to a few digits: 1e-5 is added to what
+    they divide by."""
+    q, k = drawn(length, K), nn.functional.normalize(drawn(length, K), dim=-1)
+    log_decay, beta = nn.functional.logsigmoid(3 * drawn(length)), torch.sigmoid(drawn(length))
+    before, ridge = drawn(7, K), 0.25 + torch.rand(H, K, dtype=torch.float64)
+    given = [q, k, drawn(length, K), log_decay, beta, before.mT @ before, drawn(K, K)]
+    given = [x.detach().requires_grad_() for x in (*given, ridge)]
+    q, k, v, log_decay, beta, gram, values, ridge = given
+    root = ridge.rsqrt()[:, None]
+    found, (last_gram, last_values) = mesa(
+        root * q, root * k, v, beta, log_decay, (root.mT * gram * root, root.mT * values)
+    )
+    x = heads_last(q, k, v, log_decay)
+    if solver == "exact":
+        theirs, steps = naive("mesa_net", "naive_mesa_net_exact"), {}
+    else:
+        theirs, steps = naive("mesa_net", "naive_mesa_net_CG"), {"chunk_size": length}
+    y_BLHV, *last = theirs(*x, ridge, *heads_last(beta), h_kk_init=gram, h_kv_init=values, **steps)
+    results = (y_BLHV.transpose(1, 2), *last)
+    ours = (found, last_gram / (root.mT * root), last_values / root.mT)
+    if solver == "exact":
+        same(ours, results, given)
+    else:
+        for one, other in zip(ours, results, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
