@@ -47,4 +47,5 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("deltaformer", {}),
     ("gated_slot_attention", {}),
     ("mesa_net", {}),
+    ("ttt_linear", {}),
 )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.gla import write_then_read
+from chomsky_ladder.models.scans.fast_weights import Held, Norm, fast_weights
 from chomsky_ladder.models.scans.mesa import mesa
 from chomsky_ladder.models.scans.slots import decayed_slots
 from support import naive_fla
@@ -92,3 +93,21 @@ def test_mesa_net(solver: str, length: int) -> None:
     else:
         for one, other in zip(ours, results, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("length", "size"), [(1, 1), (5, 1), (16, 16), (64, 16), (60, 4)])
+def test_ttt_linear(length: int, size: int) -> None:
+    """Theirs has rates of the token that asks, none of the one that is learned, adds LN to what it is of, and
+    multiplies its queries in place."""
+    q, k, v = (drawn(length, K) for _ in range(3))
+    scale, shift, rate_C = 1 + drawn(K)[0] / 3, drawn(K)[0], torch.rand(size, dtype=torch.float64)
+    given = [x.detach().requires_grad_() for x in (q, k, v, scale, shift, rate_C, drawn(K, K), drawn(1, K))]
+    q, k, v, scale, shift, rate_C, weights, bias = given
+    norm, M = Norm(scale[:, None], shift[:, None], 1e-6), torch.cat([weights, bias], 2)
+    one = torch.ones(B, H, length, dtype=torch.float64)
+    z, last = fast_weights(q, k, v, one, rate_C, norm, Held(M, torch.zeros_like(M), torch.tensor(0)))
+    eta = rate_C.repeat(length // size).expand(B, H, -1)[..., None]
+    y_BLHV, *their_last = naive("ttt", "chunk_ttt_linear_ref")(
+        *heads_last(1 * q, k, v), scale, shift, eta.transpose(1, 2), 1.0, 1e-6, size, weights, bias, True
+    )
+    same((z + norm(z), last.M_BHXK[:, :, :-1], last.M_BHXK[:, :, -1:]), (y_BLHV.transpose(1, 2), *their_last), given)
