@@ -48,4 +48,5 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gated_slot_attention", {}),
     ("mesa_net", {}),
     ("ttt_linear", {}),
+    ("titans", {}),
 )

@@ -36,7 +36,7 @@ MEMBERS = {
     "linear recurrence": ("slice", "min_gru", "min_lstm", "hgrn", "rwkv4", "rwkv5", "rwkv6"),
     "delta rule": (
         *("delta_net", "gated_delta_net", "gated_delta_product", "rwkv7", "kda", "gated_delta_net2", "comba"),
-        "ttt_linear",
+        *("ttt_linear", "titans"),
     ),
     "memory": ("stack_rnn", "tape_rnn", "ntm", "dnc"),
     "convolution": ("hyena",),

@@ -12,7 +12,7 @@ from chomsky_ladder.models.scans.replicas import fold_replicas
 
 CONVOLVING = (
     *("mamba", "mamba2", "xlstm", "min_gru", "min_lstm", "path_attention", "mesa_net"),
-    *("gated_delta_net", "gated_delta_product", "gated_delta_net2", "kda", "comba"),
+    *("gated_delta_net", "gated_delta_product", "gated_delta_net2", "kda", "comba", "titans"),
 )
 
 

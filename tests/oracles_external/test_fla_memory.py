@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.gla import write_then_read
 from chomsky_ladder.models.scans.fast_weights import Held, Norm, fast_weights
 from chomsky_ladder.models.scans.mesa import mesa
+from chomsky_ladder.models.scans.momentum_delta import momentum_delta_rule
 from chomsky_ladder.models.scans.slots import decayed_slots
 from support import naive_fla
 from support.naive_fla import naive
@@ -111,3 +112,52 @@ def test_ttt_linear(length: int, size: int) -> None:
         *heads_last(1 * q, k, v), scale, shift, eta.transpose(1, 2), 1.0, 1e-6, size, weights, bias, True
     )
     same((z + norm(z), last.M_BHXK[:, :, :-1], last.M_BHXK[:, :, -1:]), (y_BLHV.transpose(1, 2), *their_last), given)
+
+
+@LENGTHS
+def test_the_delta_rule_with_momentum(length: int) -> None:
+    """Their momentum is ours with the other sign."""
+    q, k, v = drawn(length, K), nn.functional.normalize(drawn(length, K), dim=-1), drawn(length, V)
+    rate, *logs = torch.rand(B, H, length), *(nn.functional.logsigmoid(3 * drawn(length)) for _ in range(2))
+    given = [x.detach().requires_grad_() for x in (q, k, v, rate, *logs, drawn(K, V), drawn(K, V))]
+    q, k, v, rate, log_decay, log_momentum, M, S = given
+    y, last = momentum_delta_rule(q, k, v, rate, log_decay, log_momentum, (M, S))
+    theirs = naive("momentum_delta_rule", "recurrent_momentum_delta_rule_ref")
+    q, k, v, rate, *logs = heads_last(q, k, v, rate, log_decay, log_momentum)
+    y_BLHV, their_last = theirs(q, k, v, *logs, k, torch.ones_like(rate), rate, 1.0, M, -S, True)
+    same((y, *last), (y_BLHV.transpose(1, 2), their_last[0], -their_last[1]), given)
+
+
+@LENGTHS
+def test_titans(length: int) -> None:
+    """Theirs descends on another loss, of a LayerNorm, by a gradient that is here put in the place of our error; it
+    adds that LayerNorm of what is read, and begins without momentum."""
+    q, k, v, (scale, shift) = drawn(length, K), drawn(length, K), drawn(length, K), drawn(2, K)[0].unbind(1)
+    rate, forget, momentum = torch.rand(3, B, H, length, 1)
+    rate = rate / 20  # larger ones leave the domain in which an error in the last digit stays there
+    M = first = drawn(K, K)
+    theirs = naive("titans", "chunk_titans_linear_ref")
+    gates = heads_last(rate, forget, momentum)
+    y_BLHK, their_last = theirs(*heads_last(q, k, v), scale, shift, *gates, 1e-6, 1, first, True, use_chunk=False)
+
+    def normed(z: Tensor) -> Tensor:
+        return nn.functional.layer_norm(z, (K,), eps=1e-6)
+
+    S, values = torch.zeros_like(M), []
+    tokens = [q, k, 2 * rate[..., 0], torch.log1p(-forget[..., 0]), momentum[..., 0].log()]
+    for t in range(length):
+        z, goal = k[:, :, t, None] @ M, (v - k)[:, :, t, None]
+        root = (z.var(-1, unbiased=False, keepdim=True) + 1e-6).sqrt()
+        d = (scale[:, None] * normed(z) + shift[:, None] - goal) * scale[:, None]
+        gradient = K * d - (d.sum(-1, keepdim=True) + normed(z) * (d * normed(z)).sum(-1, keepdim=True)) / (root * K)
+        values.append(z - gradient)
+        _, (M, S) = one_token(tokens, values[-1], t, (M, S))
+    q, k, *gates = tokens
+    y, last = momentum_delta_rule(q, k, torch.cat(values, 2), *gates, (first, torch.zeros_like(first)))
+    torch.testing.assert_close(y + normed(y) * scale[:, None] + shift[:, None], y_BLHK.transpose(1, 2))
+    torch.testing.assert_close(last[0], their_last)
+
+
+def one_token(tokens: list[Tensor], v: Tensor, t: int, held: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple]:
+    q, k, *gates = (x[:, :, t : t + 1] for x in tokens)
+    return momentum_delta_rule(q, k, v, *gates, held)
