@@ -49,4 +49,5 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("mesa_net", {}),
     ("ttt_linear", {}),
     ("titans", {}),
+    ("log_linear_attention", {}),
 )

@@ -31,7 +31,7 @@ MEMBERS = {
         *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
         *("fox", "stick_breaking", "path_attention", "deltaformer"),
     ),
-    "state space": ("mamba", "mamba2", "mamba3", "s4", "h3"),
+    "state space": ("mamba", "mamba2", "mamba3", "s4", "h3", "log_linear_attention"),
     "linear attention": ("gla", "retention", "hgrn2", "gated_slot_attention", "mesa_net"),
     "linear recurrence": ("slice", "min_gru", "min_lstm", "hgrn", "rwkv4", "rwkv5", "rwkv6"),
     "delta rule": (

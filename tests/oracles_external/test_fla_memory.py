@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.gla import write_then_read
 from chomsky_ladder.models.scans.fast_weights import Held, Norm, fast_weights
+from chomsky_ladder.models.scans.fenwick import fenwick_attention, fenwick_extend
 from chomsky_ladder.models.scans.mesa import mesa
 from chomsky_ladder.models.scans.momentum_delta import momentum_delta_rule
 from chomsky_ladder.models.scans.slots import decayed_slots
@@ -161,3 +162,16 @@ def test_titans(length: int) -> None:
 def one_token(tokens: list[Tensor], v: Tensor, t: int, held: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple]:
     q, k, *gates = (x[:, :, t : t + 1] for x in tokens)
     return momentum_delta_rule(q, k, v, *gates, held)
+
+
+@LENGTHS
+@pytest.mark.parametrize("way", ["start", "state"])
+def test_log_linear_attention(way: str, length: int) -> None:
+    """Queries and keys are the same for all heads."""
+    q, k, v = drawn(length, K)[:, :1], drawn(length, K)[:, :1], drawn(length, V)
+    log_decay, c = nn.functional.logsigmoid(3 * drawn(length)), torch.rand(B, H, length, 8)
+    given = [x.detach().requires_grad_() for x in (q, k, v, log_decay, c)]
+    nothing = torch.zeros(B, H, 7, K, V), torch.tensor(0)
+    y = fenwick_attention(*given) if way == "start" else fenwick_extend(*given, nothing)[0]
+    y_BLHV = naive("log_linear_attn", "naive_log_linear_attn")(*heads_last(*given))
+    same((y,), (y_BLHV.transpose(1, 2),), given)
