@@ -61,8 +61,11 @@ def fast_weights(
     dtype, length, size = torch.promote_types(q_BHLK.dtype, torch.float32), q_BHLK.shape[2], len(place_rate_C)
     goal_BHLK, rate_BHL1 = v_BHLK - k_BHLK, rate_BHL[..., None]
     tokens = [x.to(dtype) for x in (with_one(q_BHLK), with_one(k_BHLK), goal_BHLK, rate_BHL1)]
-    place_rate_C1, *weights = (x.to(dtype) for x in (place_rate_C[:, None], norm.scale_H1K, norm.shift_H1K))
-    norm, state = Norm(*weights, norm.eps), Held(*(x.to(dtype) for x in state[:2]), state.place)
+    place_rate_C1, norm = (
+        place_rate_C[:, None].to(dtype),
+        Norm(norm.scale_H1K.to(dtype), norm.shift_H1K.to(dtype), norm.eps),
+    )
+    state = Held(state.M_BHXK.to(dtype), state.sum_BHXK.to(dtype), state.place)
     with torch.autocast(q_BHLK.device.type, enabled=False):
         if length == 1:
             return _one_token(tokens, place_rate_C1, norm, state)

@@ -16,6 +16,8 @@ chunks of 64 in the place of tokens, which are masked products inside: work and 
 any place, tokens are taken up to 64 at once, and all stretches are read and made anew, whether they are there or not.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -43,7 +45,7 @@ def fenwick_extend(
     state, outputs = (state[0].to(dtype), state[1]), []
     with torch.autocast(q_BHLK.device.type, enabled=False):
         for parts in zip(*(x.split(CHUNK, 2) for x in tokens), strict=True):
-            y_BHLV, state = _piece(*parts, state)
+            y_BHLV, state = _piece(parts, state)
             outputs.append(y_BHLV)
     return torch.cat(outputs, 2), state
 
@@ -85,10 +87,9 @@ def _chunked(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL1: Ten
     return torch.stack(outputs, 2).flatten(2, 3)[:, :, :length]
 
 
-def _piece(
-    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL1: Tensor, c_BHLE: Tensor, state: Held
-) -> tuple[Tensor, Held]:
+def _piece(tokens: Sequence[Tensor], state: Held) -> tuple[Tensor, Held]:
     """One chunk, from any place on."""
+    q_BHLK, k_BHLK, v_BHLV, log_decay_BHL1, c_BHLE = tokens
     (S_BHEKV, start), (length, numbers) = state, c_BHLE.shape[2:]
     last, device = numbers - 1, q_BHLK.device
     place_L, end = start + torch.arange(length, device=device), start + length

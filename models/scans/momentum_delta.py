@@ -23,8 +23,7 @@ Chunks are those of gated_delta.py.
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.scans.chunked import sums_between
-from chomsky_ladder.models.scans.gated_delta import LARGEST_CHUNK, in_chunks
+from chomsky_ladder.models.scans.gated_delta import LARGEST_CHUNK, decays_between, in_chunks
 
 Held = tuple[Tensor, Tensor]  # M and S [B, H, K, V]
 
@@ -78,7 +77,7 @@ def _chunked(
     q_BHNCK, k_BHNCK, v_BHNCV, rate_BHNC1, log_decay_BHNC1, log_momentum_BHNC1 = (
         in_chunks(x, chunk) for x in (q_BHLK, k_BHLK, v_BHLV, rate_BHL1, log_decay_BHL1, log_momentum_BHL1)
     )
-    P_BHNCC, N_BHNCC = (torch.exp(sums_between(x)) for x in (log_decay_BHNC1, log_momentum_BHNC1))
+    P_BHNCC, N_BHNCC = (decays_between(x) for x in (log_decay_BHNC1, log_momentum_BHNC1))
     G_BHNCC = P_BHNCC @ N_BHNCC
     from_M_BHNC1, of_S_BHNC1 = (torch.exp(x.cumsum(3)) for x in (log_decay_BHNC1, log_momentum_BHNC1))
     from_S_BHNC1 = P_BHNCC @ of_S_BHNC1
