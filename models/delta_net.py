@@ -34,9 +34,9 @@ class DeltaRule(OneForm):
 
     def __init__(self, config: "DeltaNetConfig") -> None:
         super().__init__()
-        width, self.num_heads = config.d_model, config.num_heads
+        width, keys, self.num_heads = config.d_model, config.key_width, config.num_heads
         self.largest_beta = 2.0 if config.eigenvalues == "signed" else 1.0
-        self.widths = [width, width, config.expand_v * width]  # of q, k and v
+        self.widths = [keys, keys, config.expand_v * keys]  # of q, k and v
         self.query_key_value = nn.Linear(width, sum(self.widths), bias=False)
         self.convolution = ShortConvolution(sum(self.widths), width=config.conv_width, bias=False)
         self.beta = nn.Linear(width, self.num_heads, bias=False)
@@ -69,7 +69,7 @@ class DeltaNetConfig(ModelConfig):
     title = "DeltaNet{eigenvalues}"
 
     num_heads: int = 4
-    """Heads; they divide the width evenly."""
+    """Heads; they divide the width evenly, unless `head_dim` says how wide they are."""
     eigenvalues: Literal["positive", "signed"] = "positive"
     """Whether those of the transition lie in [0, 1], or in [-1, 1]."""
     conv_width: int = 4
@@ -78,16 +78,24 @@ class DeltaNetConfig(ModelConfig):
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
     expand_v: int = 1
     """How many times as wide as queries and keys the values are."""
+    head_dim: int = 0
+    """Channels of a head's queries and keys; 0 for as many as it has in the model's width."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
-            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
+            self.num_heads >= 1 and (self.head_dim != 0 or self.d_model % self.num_heads == 0),
             f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
         )
+        require(self.head_dim >= 0, f"{self.name}: head_dim must not be negative")
         require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
         require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
         require(self.expand_v >= 1, f"{self.name}: expand_v must be at least 1, not {self.expand_v}")
+
+    @property
+    def key_width(self) -> int:
+        """Of queries and keys, all heads together."""
+        return self.num_heads * self.head_dim or self.d_model
 
     @property
     def transition(self) -> str:

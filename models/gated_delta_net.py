@@ -6,7 +6,7 @@
 in every head of its own, q, k and v as in `delta_net`, each layer behind an RMSNorm. Yang et al. 2024 (2412.06464);
 `eigenvalues=signed` has c = 2 instead of 1, so that those of 1 - b k k^T lie in [-1, 1] (Grazzi et al. 2024,
 2411.12537). As in `delta_net` queries, keys and values are all as wide as the model; the published layer has values
-twice as wide as keys, `expand_v=2`.
+twice as wide as keys, `expand_v=2`, and heads of a width of their own, `head_dim`.
 
 A starts uniform in 0 .. 16 and softplus(d) log-uniform in 1e-3 .. 1e-1, as in the published code; A is learned through
 its logarithm. All else starts as in `delta_net`.
@@ -34,17 +34,18 @@ class GatedDeltaRule(BehindConvolution):
 
     def __init__(self, config: "GatedDeltaNetConfig", *, steps: int = 1) -> None:
         super().__init__()
-        width, self.num_heads, self.steps = config.d_model, config.num_heads, steps
+        width, keys, values = config.d_model, config.key_width, config.expand_v * config.key_width
+        self.num_heads, self.steps = config.num_heads, steps
         self.largest_beta = 2.0 if config.eigenvalues == "signed" else 1.0
-        self.widths = [width, steps * width, steps * config.expand_v * width]  # of q and of all steps' k and v
+        self.widths = [keys, steps * keys, steps * values]  # of q and of all steps' k and v
         self.query_key_value = nn.Linear(width, sum(self.widths), bias=False)
         self.convolution = ShortConvolution(sum(self.widths), width=config.conv_width, bias=False)
         self.beta = nn.Linear(width, steps * self.num_heads, bias=False)
         self.dt = nn.Linear(width, self.num_heads, bias=False)
         self.A_log, self.dt_bias = map(nn.Parameter, initial_decay(self.num_heads))
-        self.norm = nn.RMSNorm(config.expand_v * width // self.num_heads, eps=NORM_EPS)
-        self.gate = nn.Linear(width, config.expand_v * width, bias=False)
-        self.out = nn.Linear(config.expand_v * width, width, bias=False)
+        self.norm = nn.RMSNorm(values // self.num_heads, eps=NORM_EPS)
+        self.gate = nn.Linear(width, values, bias=False)
+        self.out = nn.Linear(values, width, bias=False)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         held = torch.promote_types(dtype, torch.float32)

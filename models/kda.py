@@ -7,7 +7,7 @@
 in every head of its own, q, k and v as in `delta_net`, each layer behind an RMSNorm. Kimi Team 2025 (2510.26692), whose
 Kimi Linear has three such layers before each one of attention without positions: `hybrid` makes it. The maps W_2 W_1
 and G_2 G_1 go through as many numbers as a head has values. c is 1, or 2 with `eigenvalues=signed`. Published layers
-take heads of 128; here they divide the width.
+take heads of 128, `head_dim=128`; by default here they divide the width.
 
 A starts uniform in 1 .. 16, one a head and learned through its logarithm, softplus(d) log-uniform in 1e-3 .. 1e-1, one
 a channel. All else starts as in `delta_net`.
@@ -38,9 +38,9 @@ class ConvolvedDelta(BehindConvolution):
 
     def __init__(self, config: "KDAConfig") -> None:
         super().__init__()
-        width, self.num_heads = config.d_model, config.num_heads
+        width, keys, self.num_heads = config.d_model, config.key_width, config.num_heads
         self.largest_beta = 2.0 if config.eigenvalues == "signed" else 1.0
-        self.widths = [width, width, config.expand_v * width]  # of q, k and v
+        self.widths = [keys, keys, config.expand_v * keys]  # of q, k and v
         self.query_key_value = nn.Linear(width, sum(self.widths), bias=False)
         self.convolution = ShortConvolution(sum(self.widths), width=config.conv_width, bias=False)
         self.norm = nn.RMSNorm(self.widths[2] // self.num_heads, eps=NORM_EPS)
@@ -82,12 +82,13 @@ class ChannelDelta(ConvolvedDelta):
 
     def __init__(self, config: "KDAConfig") -> None:
         super().__init__(config)
-        width, per_head = config.d_model, self.widths[2] // self.num_heads
-        self.decay = nn.Sequential(nn.Linear(width, per_head, bias=False), nn.Linear(per_head, width, bias=False))
+        width, (keys, _, values) = config.d_model, self.widths
+        per_head = values // self.num_heads
+        self.decay = nn.Sequential(nn.Linear(width, per_head, bias=False), nn.Linear(per_head, keys, bias=False))
         rate_H = torch.empty(self.num_heads, dtype=torch.float64).uniform_(1, 16)
         self.A_log = nn.Parameter(rate_H.log().float())
-        self.dt_bias = nn.Parameter(initial_dt_bias(width, dtype=torch.float64))
-        self.gate = nn.Sequential(nn.Linear(width, per_head, bias=False), nn.Linear(per_head, self.widths[2]))
+        self.dt_bias = nn.Parameter(initial_dt_bias(keys, dtype=torch.float64))
+        self.gate = nn.Sequential(nn.Linear(width, per_head, bias=False), nn.Linear(per_head, values))
 
     def log_decay(self, x_BLD: Tensor) -> Tensor:
         dtype = torch.promote_types(x_BLD.dtype, torch.float32)

@@ -49,4 +49,9 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("pd_ssm", {}),
     ("m2rnn", {}),
     ("looped_transformer", {}),
+    ("gated_slot_attention", {}),
+    ("mesa_net", {}),
+    ("ttt_linear", {}),
+    ("titans", {}),
+    ("log_linear_attention", {}),
 )

@@ -11,8 +11,8 @@ from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
 CONVOLVING = (
-    *("mamba", "mamba2", "xlstm", "min_gru", "min_lstm", "path_attention"),
-    *("gated_delta_net", "gated_delta_product", "gated_delta_net2", "kda", "comba", "m2rnn"),
+    *("mamba", "mamba2", "xlstm", "min_gru", "min_lstm", "path_attention", "mesa_net", "log_linear_attention"),
+    *("gated_delta_net", "gated_delta_product", "gated_delta_net2", "kda", "comba", "m2rnn", "titans"),
 )
 
 

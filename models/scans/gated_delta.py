@@ -51,7 +51,7 @@ def _chunked(
     q_BHNTK, log_decay_BHNT1 = (in_chunks(x, tokens) for x in (q_BHLK, log_decay_BHL[..., None]))
     k_BHNCK, v_BHNCV, beta_BHNC1 = (in_chunks(x, tokens * steps) for x in (k_BHMK, v_BHMV, beta_BHM[..., None]))
     # The steps of a token share its decays, as its own come before the first.
-    decay_BHNTC, from_start_BHNT1 = _decays(log_decay_BHNT1, steps), torch.exp(log_decay_BHNT1.cumsum(3))
+    decay_BHNTC, from_start_BHNT1 = decays_between(log_decay_BHNT1, steps), torch.exp(log_decay_BHNT1.cumsum(3))
     from_start_BHNC1 = _for_steps(from_start_BHNT1, steps, 3)
 
     # Read below the diagonal alone, with ones on it.
@@ -76,7 +76,7 @@ def _chunked(
     return y_BHNTV.flatten(2, 3)[:, :, :length], state_BHKV
 
 
-def _decays(log_decay_BHNT1: Tensor, steps: int) -> Tensor:
+def decays_between(log_decay_BHNT1: Tensor, steps: int = 1) -> Tensor:
     """D [T, C], its logarithms summed by a product with ones, which with its gradient is faster than a cumsum."""
     tokens = log_decay_BHNT1.shape[3]
     one_TT = torch.ones(tokens, tokens, device=log_decay_BHNT1.device, dtype=log_decay_BHNT1.dtype).tril()

@@ -8,9 +8,12 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.backbone import state_bytes
 from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.comba import CombaConfig
 from chomsky_ladder.models.delta_net import DeltaNetConfig, DeltaRule
 from chomsky_ladder.models.gated_delta_net import GatedDeltaNetConfig
+from chomsky_ladder.models.gated_delta_net2 import GatedDeltaNet2Config
 from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
+from chomsky_ladder.models.kda import KDAConfig
 from chomsky_ladder.models.scans.delta import CHUNK, delta_rule
 from support.layers import close, lively
 
@@ -217,9 +220,43 @@ def test_values_may_be_wider_than_keys(cls: type[DeltaNetConfig]) -> None:
         close(logits_BV, whole_BLV[:, place], 1e-10)
 
 
+FAMILY = (DeltaNetConfig, GatedDeltaNetConfig, GatedDeltaProductConfig, KDAConfig, GatedDeltaNet2Config, CombaConfig)
+
+
+@pytest.mark.parametrize("cls", FAMILY)
+def test_heads_may_be_of_any_width(cls: type[DeltaNetConfig]) -> None:
+    """What they hold is theirs, the stream is not. Token by token it is the same."""
+    config = cls(d_model=16, num_heads=3, num_blocks=1, head_dim=5, expand_v=2)
+    model, steps = lively(config.build(VOCAB)), 2 if cls is GatedDeltaProductConfig else 1
+    layer, channels = model.blocks[0].layers[0], 15 + steps * (15 + 30)
+    assert layer.norm.weight.shape == (10,) and layer.out.weight.shape == (16, 30)
+    assert layer.query_key_value.weight.shape == (channels, 16)
+    tokens_BL = torch.randint(VOCAB, (2, 21))
+    state = model.init_state(2, max_length=21, device=torch.device("cpu"), dtype=torch.float64)
+    assert state_bytes(state) == 2 * 8 * (3 * 5 * 10 + 3 * channels)
+    whole_BLV = model(tokens_BL, Context())
+    for place, tokens_B in enumerate(tokens_BL.unbind(1)):
+        logits_BV, state = model.step(tokens_B, state, Context())
+        close(logits_BV, whole_BLV[:, place], 1e-10)
+
+
+@pytest.mark.parametrize("cls", FAMILY)
+def test_heads_of_the_usual_width_are_the_same_model(cls: type[DeltaNetConfig]) -> None:
+    made = []
+    for head_dim in (0, 4):
+        torch.default_generator.manual_seed(0)
+        made.append(cls(d_model=12, num_heads=3, num_blocks=2, head_dim=head_dim).build(VOCAB))
+    for (name, one), (other_name, other) in zip(*(m.state_dict().items() for m in made), strict=True):
+        assert name == other_name and torch.equal(one, other)
+    tokens_BL = torch.randint(VOCAB, (2, 21))
+    assert torch.equal(*(model(tokens_BL, Context()) for model in made))
+
+
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
+        ({"head_dim": -1}, "head_dim must not be negative"),
+        ({"num_heads": 0, "head_dim": 8}, "heads"),
         ({"num_heads": 3}, "heads"),
         ({"num_heads": 0}, "heads"),
         ({"conv_width": 0}, "conv_width"),

@@ -119,10 +119,10 @@ def test_the_delta_rule(length: int) -> None:
 
 def of_their_rule(layer: nn.Module, x_BLD: Tensor, steps: int) -> Tensor:
     """What a layer of ours makes of its input with their recurrence in the middle; a token has `steps` keys."""
-    (batch, length, width), heads = x_BLD.shape, layer.num_heads
+    (batch, length, _), heads, keys = x_BLD.shape, layer.num_heads, layer.widths[0]
     shifted = nn.functional.pad(x_BLD @ layer.query_key_value.weight.T, (0, 0, 3, 0))
     mixed = sum(shifted[:, i : i + length] * layer.convolution.weight[:, i] for i in range(4))
-    q, k, v = (mixed * torch.sigmoid(mixed)).tensor_split((width, (1 + steps) * width), -1)
+    q, k, v = (mixed * torch.sigmoid(mixed)).tensor_split((keys, (1 + steps) * keys), -1)
     q = q.reshape(batch, length, heads, -1)
     k, v = (x.reshape(batch, length * steps, heads, -1) for x in (k, v))
     q, k = (x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
@@ -139,15 +139,17 @@ def of_their_rule(layer: nn.Module, x_BLD: Tensor, steps: int) -> Tensor:
     return (y.flatten(2) * gate) @ layer.out.weight.T
 
 
-@pytest.mark.parametrize("expand_v", [1, 2])
+@pytest.mark.parametrize(("head_dim", "expand_v"), [(0, 1), (0, 2), (5, 2)])
 @pytest.mark.parametrize("length", [1, 17, 65])
 @pytest.mark.parametrize(
     ("cls", "steps"),
     [(DeltaNetConfig, 1), (GatedDeltaNetConfig, 1), (GatedDeltaProductConfig, 2), (GatedDeltaProductConfig, 3)],
 )
-def test_the_layers_with_values_of_any_width(cls: type[DeltaNetConfig], steps: int, length: int, expand_v: int) -> None:
+def test_the_layers_with_heads_of_any_width(
+    cls: type[DeltaNetConfig], steps: int, length: int, head_dim: int, expand_v: int
+) -> None:
     own = {"num_householders": steps} if cls is GatedDeltaProductConfig else {}
-    config = cls(d_model=12, num_heads=3, eigenvalues="signed", expand_v=expand_v, **own)
+    config = cls(d_model=12, num_heads=3, eigenvalues="signed", expand_v=expand_v, head_dim=head_dim, **own)
     layer = lively(config.block(0).layers[0])
     x_BLD = torch.randn(2, length, 12, dtype=torch.float64, requires_grad=True)
     inputs = [x_BLD, *layer.parameters()]

@@ -1,6 +1,6 @@
 """What tests of layers share: a seed, comparing tensors, a scalar to differentiate, weights away from their start."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -30,3 +30,17 @@ def lively(module: nn.Module) -> nn.Module:
     for parameter in module.double().parameters():
         parameter.data += 0.4 * torch.randn_like(parameter)
     return module
+
+
+def kept_for_backward(made: Callable[[], object]) -> int:
+    """Bytes that autograd keeps for what `made` returns, each storage once."""
+    seen: dict[int, int] = {}
+
+    def noted(x: Tensor) -> Tensor:
+        seen[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(noted, lambda x: x):
+        result = made()
+    del result
+    return sum(seen.values())

@@ -1,0 +1,103 @@
+"""Gated Slot Attention: softmax attention over a fixed number of slots, each of which forgets at a rate of its own.
+
+    K_t = diag(a_t) K_{t-1} + (1 - a_t) k_t^T        V_t = diag(a_t) V_{t-1} + (1 - a_t) v_t^T
+    y_t = softmax(K_t q_t) V_t        a_t = sigmoid(W_a x_t)^(1/8)
+    x = x + W_o RMSNorm(silu(y))        x = x + SwiGLU(x)        each behind an RMSNorm
+
+in every head of its own, with silu on q, k and v and M slots, the rows of K and V. Zhang et al. 2024 (2409.07146): two
+passes of gated linear attention, with a softmax between them and one gate for both; the root, of the order
+`temperature`, keeps the rates near 1. As in the published code the norm is over all heads together, scores are not
+divided by sqrt(K), and there is no short convolution; by default the slots are as many as a head has channels, where
+its models have 64. Weights start as torch.nn.Linear's do.
+
+The first pass is that of models/scans/slots.py, the second GLA's.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.gla import in_heads, write_then_read
+from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.scans.slots import decayed_slots
+
+
+class SlotAttention(OneForm):
+    """The state is K^T [B, H, K, M] and V [B, H, M, K], kept in fp32 at least."""
+
+    def __init__(self, config: "GatedSlotAttentionConfig") -> None:
+        super().__init__()
+        width, self.num_heads, self.temperature = config.d_model, config.num_heads, config.temperature
+        self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in "qkv")
+        self.forget = nn.Linear(width, config.num_heads * config.slots, bias=False)
+        self.norm = nn.RMSNorm(width, eps=1e-5)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        dim, slots = (layer.out_features // self.num_heads for layer in (self.key, self.forget))
+        held = torch.promote_types(dtype, torch.float32)
+        return tuple(
+            torch.zeros(batch, self.num_heads, *sizes, device=device, dtype=held)
+            for sizes in ((dim, slots), (slots, dim))
+        )
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        q_BHLK, k_BHLK, v_BHLV = (
+            in_heads(nn.functional.silu(project(x_BLD)), self.num_heads)
+            for project in (self.query, self.key, self.value)
+        )
+        decay_BHLM, write_BHLM = kept_and_written(in_heads(self.forget(x_BLD), self.num_heads), self.temperature)
+        keys_BHKM, values_BHMV = state
+        scores_BHLM, keys_BHKM = decayed_slots(q_BHLK, k_BHLK, write_BHLM, decay_BHLM, keys_BHKM)
+        share_BHLM = torch.softmax(scores_BHLM, -1)
+        y_BHLV, values_BHMV = write_then_read(share_BHLM, write_BHLM, v_BHLV, decay_BHLM, values_BHMV)
+        y_BLD = nn.functional.silu(rearrange(y_BHLV, "b h l v -> b l (h v)"))
+        return self.out(self.norm(y_BLD.to(self.norm.weight.dtype))), (keys_BHKM, values_BHMV)
+
+
+def kept_and_written(logit: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """a and 1 - a; the latter in all its digits, as a is near 1."""
+    log_decay = nn.functional.logsigmoid(logit) / temperature
+    return torch.exp(log_decay), -torch.expm1(log_decay)
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class GatedSlotAttentionConfig(ModelConfig):
+    name, family, year, paper = "gated_slot_attention", "linear attention", 2024, "2409.07146"
+    title = "GSA"
+    transition = "diagonal"
+
+    num_heads: int = 4
+    """Heads; they divide the width evenly."""
+    num_slots: int = 0
+    """Slots of every head; 0 for as many as it has channels."""
+    temperature: float = 8.0
+    """Order of the root that is taken of the gates' sigmoid; the larger, the longer the memory at the start."""
+    d_inner: int = 0
+    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
+            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
+        )
+        require(self.num_slots >= 0, f"{self.name}: num_slots must not be negative")
+        require(self.temperature > 0, f"{self.name}: temperature must be positive, not {self.temperature}")
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+
+    @property
+    def slots(self) -> int:
+        return self.num_slots or self.d_model // self.num_heads
+
+    def block(self, layer: int) -> Block:
+        layers = [SlotAttention(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
+        for each in layers:
+            scale_down(each.out, 2 * self.num_blocks)
+        return Residual(self.d_model, layers, dropout=self.dropout)

@@ -1,0 +1,115 @@
+"""TTT-Linear: a layer whose state is a linear model, which takes a step of training at every token.
+
+    y_t = R q_t + LN(M_t [R q_t, 1])        M_t = M - r_i sum over s <= t of the mini-batch of c_s gradient_s
+    gradient_s: of |LN(M [R k_s, 1]) - (v_s - R k_s)|^2 / 2 at M        c_s = sigmoid(u x_s + e) / K
+    x = x + W_o LayerNorm(y)        x = x + SwiGLU(x)        each behind an RMSNorm
+
+in every head of its own, with M as the last mini-batch left it, i = 1, 2 .. the place of t in its mini-batch, and R the
+rotation by i - 1. Sun et al. 2024 (2407.04620), in the form that the published code takes unless told otherwise:
+mini-batches of 16, q, k and v with weights of their own and no convolution, no gate on y. There, too, the rate
+r_i = max(1/i + p_i, 0) has a learned p, so that a whole mini-batch counts as its mean, LN has weights of every head,
+and the M that a sequence begins with is learned: it starts normal with deviation 0.02 and without a bias, as does u;
+p starts at 0, all else as torch.nn.Linear's. `base_rate` is a factor on c.
+
+The published code cannot go on inside a mini-batch but token by token; here a state may be handed in anywhere.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.gla import in_heads
+from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.positions import rotate
+from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.scans.fast_weights import Held, Norm, fast_weights
+
+NORM_EPS = 1e-6
+DEVIATION = 0.02
+
+
+class FastWeights(Layer):
+    """The state is that of models/scans/fast_weights.py, kept in fp32 at least."""
+
+    def __init__(self, config: "TTTLinearConfig") -> None:
+        super().__init__()
+        width, heads, dim = config.d_model, config.num_heads, config.d_model // config.num_heads
+        self.num_heads, self.factor = heads, config.base_rate / dim
+        self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in "qkv")
+        self.rate = nn.Linear(width, heads)
+        nn.init.normal_(self.rate.weight, std=DEVIATION)
+        nn.init.zeros_(self.rate.bias)
+        self.place_rate = nn.Parameter(torch.zeros(config.mini_batch))
+        self.begin_HKK = nn.Parameter(DEVIATION * torch.randn(heads, dim, dim))
+        self.begin_bias_HK = nn.Parameter(torch.zeros(heads, dim))
+        self.scale, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.norm = nn.LayerNorm(width, eps=NORM_EPS)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        state = self.init_state(x_BLD.shape[0], max_length=0, device=x_BLD.device, dtype=x_BLD.dtype)
+        return self.read(x_BLD, state, fresh=True)[0]
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        begin_HXK = torch.cat([self.begin_HKK, self.begin_bias_HK[:, None]], 1)
+        M_BHXK = begin_HXK.to(device, torch.promote_types(dtype, torch.float32)).expand(batch, -1, -1, -1)
+        return Held(M_BHXK, torch.zeros_like(M_BHXK), torch.zeros((), dtype=torch.int64, device=device))
+
+    def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        y_BLD, state = self.extend(x_BD[:, None], state, ctx)
+        return y_BLD[:, 0], state
+
+    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        return self.read(x_BLD, state, fresh=False)
+
+    def read(self, x_BLD: Tensor, state: Held, *, fresh: bool) -> tuple[Tensor, Held]:
+        q_BHLK, k_BHLK, v_BHLK = (
+            in_heads(project(x_BLD), self.num_heads) for project in (self.query, self.key, self.value)
+        )
+        size, dtype = len(self.place_rate), q_BHLK.dtype
+        place_L = (state.place + torch.arange(x_BLD.shape[1], device=x_BLD.device)) % size
+        q_BHLK, k_BHLK = rotate(q_BHLK, place_L), rotate(k_BHLK, place_L)
+        rate_BHL = self.factor * torch.sigmoid(in_heads(self.rate(x_BLD), self.num_heads)[..., 0])
+        count_C = torch.arange(1, size + 1, device=x_BLD.device, dtype=dtype)
+        place_rate_C = (1 / count_C + self.place_rate).clamp(min=0)
+        scale_H1K, shift_H1K = (x.to(dtype).view(self.num_heads, 1, -1) for x in (self.scale, self.shift))
+        norm = Norm(scale_H1K, shift_H1K, NORM_EPS)
+        z_BHLK, state = fast_weights(q_BHLK, k_BHLK, v_BHLK, rate_BHL, place_rate_C, norm, state, fresh=fresh)
+        y_BLD = rearrange(q_BHLK + norm(z_BHLK), "b h l k -> b l (h k)")
+        return self.out(self.norm(y_BLD.to(self.norm.weight.dtype))), state
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class TTTLinearConfig(ModelConfig):
+    name, family, year, paper = "ttt_linear", "delta rule", 2024, "2407.04620"
+    title = "TTT-Linear"
+
+    num_heads: int = 4
+    """Heads; they divide the width evenly, each of even dimension."""
+    mini_batch: int = 16
+    """Tokens whose gradients are taken at the same weights."""
+    base_rate: float = 1.0
+    """Factor on the rate of every token."""
+    d_inner: int = 0
+    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.num_heads >= 1 and self.d_model % (2 * self.num_heads) == 0,
+            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads of even dimension",
+        )
+        require(self.mini_batch >= 1, f"{self.name}: mini_batch must be at least 1, not {self.mini_batch}")
+        require(self.base_rate > 0, f"{self.name}: base_rate must be positive, not {self.base_rate}")
+        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
+
+    def block(self, layer: int) -> Block:
+        layers = [FastWeights(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
+        for each in layers:
+            scale_down(each.out, 2 * self.num_blocks)
+        return Residual(self.d_model, layers, dropout=self.dropout)
