@@ -12,6 +12,7 @@ from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Transduction
 from support.oracles import LANGUAGES, MACHINES, OPTIONS, ORACLES, PREFIXES
 from support.oracles_flare import has_members
+from support.oracles_grammar import has_members_and_others as in_and_out
 from support.oracles_regular import BESIDE, has_members_and_others, machine_of
 
 CLOSING = {"none": [], "token": ["PAD"], "equals": ["="], "act": ["ACT"]}
@@ -106,6 +107,8 @@ def legal_size(task: Task, size: int) -> bool:
             return has_members_and_others(size, made, beside=BESIDE[task.negatives])
         case "flare_context_free" | "flare_context_sensitive":
             return has_members(task.language, size)
+        case "grammar":
+            return in_and_out(task.grammar, size)
         case "mqar":
             return size >= 3 * task.pairs
     return size >= 1

@@ -8,6 +8,7 @@ from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.tasks.base import Task
 from support.oracles_flare import ALPHABETS
 from support.oracles_flare import NAMES as FLARE
+from support.oracles_grammar import LANGUAGES_BY_GRAMMAR
 from support.oracles_groups import elements, generators
 
 Fields = st.SearchStrategy[dict[str, Any]]
@@ -151,6 +152,7 @@ VARIANTS: dict[str, Fields] = {
         negatives=st.sampled_from(["edits", "uniform", "one_edit", "border"]),
         language=st.sampled_from(find_task("flare_regular").languages),
     ),
+    "grammar": classified(supervision=SUPERVISIONS, grammar=st.sampled_from(sorted(LANGUAGES_BY_GRAMMAR))),
     "flip_flop": classified(supervision=SUPERVISIONS, ignore=st.integers(0, 99), undo=st.just(0))
     | classified(supervision=SUPERVISIONS, ignore=st.integers(0, 49), undo=st.integers(1, 50)),
     "dyck": classified(
@@ -186,6 +188,7 @@ VARIANTS: dict[str, Fields] = {
 SPEC: dict[str, tuple[int, int, str]] = {
     "parity": (3, 2, "regular"),
     "even_pairs": (3, 2, "regular"),
+    "grammar": (5, 2, "context_free"),
     "cycle_nav": (9, 5, "regular"),
     "mod_arithmetic": (10, 5, "regular"),
     "bucket_sort": (11, 10, "context_sensitive"),

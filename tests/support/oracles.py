@@ -18,6 +18,7 @@ from typing import Any
 from support import (
     oracles_automata,
     oracles_flare,
+    oracles_grammar,
     oracles_groups,
     oracles_ladder,
     oracles_numbers,
@@ -35,6 +36,7 @@ MODULES = (
     oracles_regular,
     oracles_recall,
     oracles_flare,
+    oracles_grammar,
 )
 
 

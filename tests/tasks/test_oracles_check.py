@@ -63,6 +63,7 @@ OUTSIDE: dict[str, list[str]] = {
     "flare_regular": ["0 #"],
     "flare_context_free": ["0 PUSH"],
     "flare_context_sensitive": ["2"],
+    "grammar": ["c"],
     "set": ["126"],
 }
 """Strings that the default task never draws."""

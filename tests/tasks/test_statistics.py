@@ -55,6 +55,7 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "flare_context_free": [["0", "1"]],
     "flare_context_sensitive": [["0", "1"]],
     "regular": [["a", "b"]],
+    "grammar": [],
     "counter_language": [["a", "b"]],
     "mqar": [[f"k{key}" for key in range(64)], [f"v{value}" for value in range(64)]],
     "qa_places": [["kitchen", "garden", "office", "bathroom", "hallway", "bedroom", "cellar", "attic"]],
@@ -193,7 +194,9 @@ def test_the_hole_of_missing_duplicate_lies_anywhere_in_the_second_copy() -> Non
     ) == pytest.approx(0.5, abs=0.02)
 
 
-@pytest.mark.parametrize("name", ["regular", "random_dfa", "mlregtest", "flare_context_free", "counter_language"])
+@pytest.mark.parametrize(
+    "name", ["regular", "random_dfa", "mlregtest", "flare_context_free", "grammar", "counter_language"]
+)
 def test_members_and_others_are_even(name: str) -> None:
     answers = [said[-1] for said in strings(name)[3]]
     assert answers.count("YES") / len(answers) == pytest.approx(0.5, abs=0.025)
