@@ -81,7 +81,8 @@ def _sizes(grammar: Grammar, most: int, device: torch.device) -> Tensor:
 
 def shapes(num_symbols: int) -> list[tuple[int, int, int]]:
     """First, inner and last symbol of what may be a sure non-member."""
-    return list(islice(product(range(num_symbols), repeat=3), MOST_SHAPES))
+    symbols = range(num_symbols)
+    return list(islice(product(symbols, symbols, symbols), MOST_SHAPES))
 
 
 @kept
