@@ -64,7 +64,8 @@ class FenwickSSD(SSD):
         dt_BHL = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias).mT
         log_a_BHL = -dt_BHL * self.A_log.to(dtype).exp()[:, None]
         level_BHLE = rearrange(self.level(x_BLD).to(dtype), "b l (h e) -> b h l e", h=heads)
-        c_BHLE = nn.functional.softplus(self.level_scale.to(dtype)[:, None] * level_BHLE)
+        # softplus, whose gradient of a turned tensor a compiler takes for one of other strides (torch 2.13).
+        c_BHLE = -nn.functional.logsigmoid(-self.level_scale.to(dtype)[:, None] * level_BHLE)
         given = (C_BLN[:, None], B_BLN[:, None], dt_BHL[..., None] * v_BHLK, log_a_BHL, c_BHLE)
         if held is None:
             y_BHLK = fenwick_attention(*given)
