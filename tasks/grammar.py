@@ -12,12 +12,12 @@ nonterminal, any other is one symbol, and in quotes every word is.
     E -> E + T | T; T -> T * F | F; F -> x | '(' E ')'
 
 Half the strings are members, uniform over those of their length: chances come from derivations, counted in whole
-numbers. Where a string of some symbols has several, derivations are drawn and thinned (tasks/_derived.py): nearly uniform
-(within a few per cent at the 4 to 8 symbols where all strings were counted) up to 48 symbols; beyond, a string is as
-likely as it has derivations. `ladder describe` says
-whether one was found; no program can tell of every grammar. The others are members after a few edits or uniform strings
-(tasks/_edits.py), as those of Butoi et al. 2024 (2411.07107); where both of two tries are members after all, a sure
-non-member stands in. A length without one is not drawn. So `content_free` is 1/2.
+numbers. Where a string of some symbols has several, derivations are drawn and thinned (tasks/_derived.py): up to 48
+symbols nearly uniform (within a few per cent at the 4 to 8 where all strings were counted); beyond, a string is as
+likely as it has derivations. `ladder describe` says whether one was found; no program can tell of every grammar. The
+others are members after a few edits or uniform strings (tasks/_edits.py), as those of Butoi et al. 2024 (2411.07107);
+where both of two tries are members after all, a sure non-member stands in. A length without one is not drawn. So
+`content_free` is 1/2.
 
 With supervision="dense" every prefix is asked for. Cocke, Younger and Kasami's table decides it, cubic in the length.
 On one CPU core a string of 40 symbols takes 0.1 ms and one of 256 1 to 2 ms, of an ambiguous grammar 0.8 and 4.
