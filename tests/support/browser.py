@@ -68,6 +68,13 @@ class Browser:
     def js(self, script: str, *arguments: Any) -> Any:
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
+    def until(self, script: str, *, seconds: float = 5.0) -> Any:
+        """What a script returns once that is true, or at last; events of the page come when they come."""
+        last = time.monotonic() + seconds
+        while not (found := self.js(script)) and time.monotonic() < last:
+            time.sleep(0.02)
+        return found
+
     def click(self, selector: str, place: int = 0) -> None:
         """As a person does: it must be in sight and not covered."""
         self._call("POST", f"/element/{self._element(selector, place)}/click", {})

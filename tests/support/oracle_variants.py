@@ -25,6 +25,7 @@ SYMBOLS = st.integers(2, 6) | st.integers(2, 300)
 MODULI = st.integers(2, 12) | st.integers(2, 50)
 PRIMES = st.sampled_from([2, 3, 5, 7, 11, 13, 23, 47])
 GROUPS = st.sampled_from(["S3", "S4", "A4", "A5", "S5", "Z2", "Z60", "D5", "A4xZ5", "Z3xD4xZ2"])
+NO_FILE = {"file": st.just(""), "file_sha256": st.just("")}  # files: tests/tasks/test_att.py
 PATTERNS = st.sampled_from(
     ["(ab|ba)*", "(ab)*", "a*b+a?", "(a|bb)*(ab)?", "[ab]*abb", "(a.b|c)*", "a{2,4}(b|ca)*", "([ab].c)*", "[^a]+a|b*"]
 )
@@ -123,6 +124,7 @@ VARIANTS: dict[str, Fields] = {
         pattern=PATTERNS,
         table=st.just(""),
         alphabet=st.sampled_from(["", "abc", "zcab"]),
+        **NO_FILE,
     )
     | classified(
         supervision=SUPERVISIONS,
@@ -130,6 +132,7 @@ VARIANTS: dict[str, Fields] = {
         pattern=st.sampled_from(["", "a*b"]),
         table=TABLES,
         alphabet=st.sampled_from(["", "yx10bza"]),
+        **NO_FILE,
     ),
     "random_dfa": classified(
         supervision=SUPERVISIONS,

@@ -35,7 +35,8 @@ def test_an_address_is_a_permalink_and_back_goes_back(at: At) -> None:
     browser = at("#matrix?protocol=xlstm&q=lstm&cell=xlstm|majority|lstm")
     assert browser.js(OPEN) and "LSTM on majority" in browser.js("return document.getElementById('panel').innerText")
     browser.press("\ue00c", "#close")  # Escape
-    assert not browser.js(OPEN) and "cell=" not in browser.js(HASH) and "q=lstm" in browser.js(HASH)
+    assert browser.until("return !location.hash.includes('cell=')") and not browser.js(OPEN)
+    assert "q=lstm" in browser.js(HASH)
     browser.click("#tabs a[href='#cost']")
     browser.back()
     assert browser.js("return document.getElementById('c-q').value") == "lstm"
@@ -234,13 +235,16 @@ def test_it_is_painted_at_once(at: At) -> None:
 
 
 def test_without_a_script_the_tables_are_there(browser: Browser, file: Path) -> None:
-    browser.devtools("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        browser.sized(1440)
-        browser.go(file)
-    finally:
-        browser.devtools("Emulation.setScriptExecutionDisabled", value=False)
-    found = browser.js("return [...document.querySelectorAll('noscript h2')].map((one) => one.textContent)")
+    found = []
+    for _ in range(3):  # a busy browser may load the page before it has heard that scripts are off
+        browser.devtools("Emulation.setScriptExecutionDisabled", value=True)
+        try:
+            browser.sized(1440)
+            browser.go(file)
+        finally:
+            browser.devtools("Emulation.setScriptExecutionDisabled", value=False)
+        if found := browser.js("return [...document.querySelectorAll('noscript h2')].map((one) => one.textContent)"):
+            break
     assert found[0] == "The ladder: climb-v1" and "xlstm" in found
     heads = browser.js("return [...document.querySelectorAll('noscript table')].map((one) => one.rows[0].innerText)")
     assert all(name in json.dumps(heads) for name in ("remember", "majority")) and len(LEVELS) == 4
