@@ -107,6 +107,8 @@ class Hyena(Layer):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         short_BWE, taps_FSD, past_BFSD = state
+        if torch.is_grad_enabled():  # the filters are learnt from every piece of a string, not from the first alone
+            taps_FSD = self.filters(taps_FSD.shape[1]).to(taps_FSD.device)
         mixed_BLE, short_BWE = self.short.extend(self.project(x_BLD), short_BWE)
         y_BLD, inputs_FBND = self._gated(mixed_BLE, taps_FSD, past_BFSD)
         kept = past_BFSD.shape[2]

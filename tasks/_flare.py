@@ -6,8 +6,10 @@ Butoi et al. 2024 (2411.07107). Half the strings are members; the others are mem
 strings, as theirs (tasks/_edits.py). Not as there: all lengths that have members are equally likely, and both labels at
 each, where their non-members have any length, the empty string too. Four strings are tried for each non-member, theirs
 a hundred; where all are members (up to three in ten of majority, first and even-pairs, one in twenty of parity, below
-one in a thousand elsewhere), a string that surely is none stands in, uniform over such of the regular languages. Losses
-on the language and on the set of next symbols are not here: recognition alone is trained.
+one in a thousand elsewhere), a string that surely is none stands in, uniform over such of the regular languages. The
+losses on the next symbol and on the set of those that may follow are `train.next_symbol` and `train.next_set`, their
+weights: of members, averaged over a string and over strings. Theirs come of heads of their own and of a position
+before the first symbol too; here the one head's rows of the symbols say them, and PAD's the end.
 """
 
 from collections.abc import Sequence
@@ -20,10 +22,11 @@ from torch import Tensor
 
 from chomsky_ladder.tasks import _edits, _flare_languages, _flare_numbers
 from chomsky_ladder.tasks._automata import Automaton
+from chomsky_ladder.tasks._following import asked_of_members
 from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks._labelled import TRIES
 from chomsky_ladder.tasks._subregular import explored
-from chomsky_ladder.tasks.base import Floors
+from chomsky_ladder.tasks.base import Batch, Floors
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Classification
 
@@ -159,6 +162,12 @@ class Flare(Classification):
         member_BL = recogniser.members(draw.child("members"), size_B, columns)
         other_BL = _edits.non_members(recogniser, draw.child("edits"), size_B, columns, tries=TRIES)
         return torch.where(is_member_B[:, None], member_BL, other_BL) + FIRST, torch.where(is_member_B, yes, no)
+
+    def may_follow(self, batch: Batch) -> Tensor:
+        size_B = batch.length_B - len(self.closing)
+        following_BLK = self.recogniser.following((batch.tokens_BL - FIRST).clamp(min=0), size_B)
+        yes, closing = self.answers[1], len(self.closing)
+        return asked_of_members(batch, following_BLK, yes=yes, closing=closing, vocab=len(self.vocab))
 
     def answer_law(self, length: int) -> np.ndarray:
         return self.uniform_law()

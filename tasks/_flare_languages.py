@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.tasks._automata import SCALE
+from chomsky_ladder.tasks._following import free_until_there, only_the_next
 from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks.draw import Draw
 
@@ -34,6 +35,10 @@ class Language(ABC):
 
     @abstractmethod
     def accepts(self, x_BL: Tensor, size_B: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        """Of members: which symbols may come behind each place, and (last) whether the string may end there."""
 
     def others(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         """Bits, without the marker that every member has."""
@@ -78,6 +83,9 @@ class Majority(Language):
         x_BL = draw.integers(2, (columns,))
         return torch.where(self.accepts(x_BL, size_B)[:, None], 1 - x_BL, x_BL)
 
+    def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        return free_until_there(self, x_BL)
+
 
 class Halves(Language):
     """w and what it says the second half is, with or without a marker between them; w is uniform."""
@@ -100,6 +108,12 @@ class Halves(Language):
         marked_BL = (x_BL == self.marker) == (places(x_BL) == half_B1)
         follows_BL = (places(x_BL) <= half_B1) | (x_BL == self.second(x_BL, half_B1))
         return ((marked_BL & follows_BL) | ~inside_BL).all(1) & (size_B % 2 == 1)
+
+    def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        """Anything before the marker, and what belongs there behind it."""
+        free_BL1 = (places(x_BL) < size_B[:, None] // 2)[..., None]
+        anything_K = torch.arange(self.num_symbols + 1, device=x_BL.device) < self.num_symbols
+        return torch.where(free_BL1, anything_K, only_the_next(self, x_BL, size_B))
 
     @abstractmethod
     def second(self, x_BL: Tensor, half_B1: Tensor) -> Tensor:
@@ -151,6 +165,9 @@ class UnmarkedReversal(Language):
         x_BL = draw.integers(2, (columns,))
         return torch.where((places(x_BL) == size_B[:, None] - 1) & (places(x_BL) > 0), 1 - x_BL[:, :1], x_BL)
 
+    def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        return free_until_there(self, x_BL)
+
 
 class MissingDuplicate(Language):
     """w w, of which a gap has taken one 1: a uniform place of w is made 1, and one of the 1s becomes the gap."""
@@ -173,6 +190,12 @@ class MissingDuplicate(Language):
         same_BL = (full_BL == at(full_BL, places(x_BL) + half_B1)) | (places(x_BL) >= half_B1)
         gaps_B = ((x_BL == 2) & inside_BL).sum(1)
         return same_BL.all(1) & (gaps_B == 1) & (size_B % 2 == 0)
+
+    def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        """Any bit, one gap, and the end behind members: whatever begins w can have its second half still."""
+        has_gap_BL1 = ((x_BL == 2).cumsum(1) > 0)[..., None]
+        is_gap_K = torch.arange(self.num_symbols + 1, device=x_BL.device) == 2
+        return free_until_there(self, x_BL) & ~(has_gap_BL1 & is_gap_K)
 
 
 PUSH, POP, MARKER = 2, 3, 4
@@ -227,6 +250,18 @@ class StackManipulation(Language):
         last_B = at(x_BL, end_B1 - 1)[:, 0]
         cut_B = (end_B1[:, 0] > 0) & (last_B == PUSH)
         return (fits_BL | ~inside_BL).all(1) & (marks_BL.sum(1) == 1) & whole_B & ~cut_B
+
+    def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        """A move or the marker, a bit behind a push and before the first move, and the stack behind the marker."""
+        end_B1 = (x_BL == MARKER).to(torch.int64).argmax(1, keepdim=True)
+        before_BL, _, moves_BL = _read(x_BL, end_B1)
+        depth_BL = (moves_BL * before_BL).cumsum(1)
+        begun_BL, pushing_BL = (x_BL >= PUSH).cumsum(1) > 0, x_BL == PUSH
+        bit_BL, move_BL = pushing_BL | ~begun_BL, ~pushing_BL
+        free_BLK = torch.stack(
+            [bit_BL, bit_BL, move_BL, move_BL & (depth_BL > 0), move_BL, torch.zeros_like(bit_BL)], 2
+        )
+        return torch.where(before_BL[..., None], free_BLK, only_the_next(self, x_BL, size_B))
 
 
 def _read(x_BL: Tensor, end_B1: Tensor) -> tuple[Tensor, Tensor, Tensor]:

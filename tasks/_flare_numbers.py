@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 
 from chomsky_ladder.tasks._binary import LIMB, ZERO, bits, carried, exceeds, limbs, products
 from chomsky_ladder.tasks._flare_languages import Language, at, places
+from chomsky_ladder.tasks._following import only_the_next
 from chomsky_ladder.tasks.compute_sqrt import ComputeSqrt
 from chomsky_ladder.tasks.draw import Draw
 
@@ -22,6 +23,22 @@ def part(x_BL: Tensor, start_B1: Tensor, end_B1: Tensor, *, num: int) -> Tensor:
     """The number that stands between two places, as limbs."""
     place_BL = places(x_BL) + start_B1
     return limbs((at(x_BL, place_BL) == 1) & (place_BL < end_B1), num=num)
+
+
+def following_number(language: Language, x_BL: Tensor, size_B: Tensor, *, signs: int) -> Tensor:
+    """Bits, and a sign behind one at least; behind the last sign the number's bits, then zeros or the end."""
+    num = language.num_symbols
+    is_sign_BL, place_L = x_BL >= OPERATOR, places(x_BL)
+    seen_BL = is_sign_BL.cumsum(1)
+    bit_BL1 = torch.ones_like(is_sign_BL)[..., None].expand(-1, -1, OPERATOR)
+    sign_BLS = torch.stack([(seen_BL == sign) & ~is_sign_BL for sign in range(signs)], 2)
+    free_BLK = torch.cat([bit_BL1, sign_BLS, torch.zeros_like(is_sign_BL)[..., None]], 2)
+    ones_BL = (x_BL == 1) & (place_L < size_B[:, None])
+    ones_after_BL = ones_BL.sum(1, keepdim=True) - ones_BL.cumsum(1)
+    zero_or_end_K = torch.arange(num + 1, device=x_BL.device) % num == 0
+    done_BL1 = ((ones_after_BL == 0) & ~is_sign_BL)[..., None]
+    forced_BLK = torch.where(done_BL1, zero_or_end_K, only_the_next(language, x_BL, size_B))
+    return torch.where((seen_BL == signs)[..., None], forced_BLK, free_BLK)
 
 
 def written(number_BK: Tensor, place_BL: Tensor) -> Tensor:
@@ -84,6 +101,9 @@ class Operation(Language):
         y_BK = part(x_BL, first_B1 + 1, second_B1, num=num)
         z_BK = part(x_BL, second_B1 + 1, size_B[:, None], num=num)
         return alone_B & shaped_B[:, 0] & (self.made(x_BK, y_BK) == z_BK).all(1)
+
+    def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        return following_number(self, x_BL, size_B, signs=2)
 
 
 class Addition(Operation):
@@ -149,6 +169,9 @@ class SquareRoot(Language):
         place_BL = places(x_BL) + first_B1 + 1
         said_BL = (at(x_BL, place_BL) == 1) & (place_BL < size_B[:, None])
         return shaped_B & (root_BL == said_BL).all(1)
+
+    def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
+        return following_number(self, x_BL, size_B, signs=1)
 
 
 def _root(x_BL: Tensor, size_B1: Tensor) -> Tensor:

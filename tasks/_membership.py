@@ -20,9 +20,10 @@ from torch import Tensor
 
 from chomsky_ladder.tasks import _automata, _monoid
 from chomsky_ladder.tasks._automata import SCALE, Automaton
+from chomsky_ladder.tasks._following import asked_of_members, following_states
 from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks._labelled import Negatives, labelled, mixed
-from chomsky_ladder.tasks.base import PAD, Floors
+from chomsky_ladder.tasks.base import PAD, Batch, Floors
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Classification
 
@@ -120,6 +121,12 @@ class Membership(Classification):
 
     def state(self, tokens_BL: Tensor) -> Tensor:
         return self._states(tokens_BL)[..., None]
+
+    def may_follow(self, batch: Batch) -> Tensor:
+        states_BL = self._states(batch.tokens_BL)
+        following_BLK = following_states(self.dfa, states_BL.device)[states_BL]
+        yes, closing = self.answers[1], len(self.closing)
+        return asked_of_members(batch, following_BLK, yes=yes, closing=closing, vocab=len(self.vocab))
 
     def _states(self, tokens_BL: Tensor) -> Tensor:
         num = self.dfa.num_symbols

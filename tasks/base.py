@@ -184,6 +184,18 @@ class Task(ABC):
         """Whether several answers may be right."""
         return type(self).allowed is not Task.allowed or type(self).allowed_in is not Task.allowed_in
 
+    def may_follow(self, batch: Batch) -> Tensor:
+        """Which tokens may stand behind each position, PAD for the end: bool [B, L, V], nothing where it is not asked.
+
+        A recogniser asks in members, of the prefix up to the position. For training beside the answers.
+        """
+        raise NotImplementedError(f"{self.name} does not say what may follow")
+
+    @property
+    def says_what_follows(self) -> bool:
+        """Whether `may_follow` is defined."""
+        return type(self).may_follow is not Task.may_follow
+
     @property
     def facts(self) -> dict[str, str]:
         """What else is worth knowing of the task with these settings, for `ladder describe`."""

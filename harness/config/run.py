@@ -64,6 +64,16 @@ class Train:
     """bf16 is autocast over fp32 weights."""
     loss_over: Literal["answers", "slots"] = "answers"
     """Which outputs are trained: answers, or every answer slot, with what the task fills those behind the last."""
+    next_symbol: float = 0.0
+    """Weight of a further loss, what comes next in members of the language (or that they end); 0 for none."""
+    next_set: float = 0.0
+    """Weight of a further loss, the set of all that may come next in members of the language; 0 for none."""
+    cut: int = 0
+    """Positions after which a gradient ends and the state alone goes on (truncated backpropagation); 0 for whole
+    strings."""
+    passed: int = 0
+    """Strings that each row reads first, without a gradient: it starts from the state that they leave (state passing);
+    0 for a fresh state."""
     qat: Literal[0, 2, 4, 8] = 0
     """Bits that weight matrices are rounded to wherever they are read, in training and scoring; 0 for no rounding."""
     stop_after: int = 0
@@ -96,6 +106,13 @@ class Train:
         require(0 < self.eps < math.inf, f"train.eps must be positive, not {self.eps}")
         require(0 <= self.weight_decay < math.inf, f"train.weight_decay must not be negative: {self.weight_decay}")
         require(0 <= self.clip < math.inf, f"train.clip must not be negative: {self.clip}")
+        for name in ("next_symbol", "next_set"):
+            weight = getattr(self, name)
+            require(0 <= weight < math.inf, f"train.{name} is a weight, not negative: {weight}")
+        require(self.cut >= 0, f"train.cut must not be negative: {self.cut}")
+        require(0 <= self.passed <= 64, f"train.passed must lie in 0..64, not {self.passed}")
+        apart = not (self.carries_state and self.asks_what_follows)
+        require(apart, "train.next_symbol and next_set read whole strings: train.cut and passed must be 0")
         require(self.stop_after >= 0, f"train.stop_after must not be negative: {self.stop_after}")
         require(self.lora_rank >= 0, f"train.lora_rank must not be negative: {self.lora_rank}")
         require(bool(self.base) == (self.lora_rank > 0), "train.base and train.lora_rank need each other")
@@ -103,6 +120,16 @@ class Train:
         require(0 < self.stop_above <= 1, f"train.stop_above must lie in (0, 1], not {self.stop_above}")
         falls = self.schedule == "constant" or self.lr_final <= self.lr
         require(falls, f"train.lr_final={self.lr_final} lies above train.lr={self.lr}")
+
+    @property
+    def carries_state(self) -> bool:
+        """Whether strings are read piece by piece, with the state handed on."""
+        return self.cut > 0 or self.passed > 0
+
+    @property
+    def asks_what_follows(self) -> bool:
+        """Whether it trains on what comes next as well."""
+        return self.next_symbol > 0 or self.next_set > 0
 
     def longest(self, step: int) -> int:
         """The longest string of a step, which the curriculum decides if there is one."""
@@ -190,6 +217,13 @@ class Run:
             self._legal("train", (self.train.lengths[0], stage))
         self._legal("eval", self.eval.lengths)
         self._fits()
+        if self.train.asks_what_follows:
+            require(self.task.says_what_follows, f"{self.task.name} does not say what may follow in its strings")
+        if self.train.carries_state:
+            carried = self.model.stepwise and self.model.sees == "past"
+            require(carried, f"train.cut and train.passed hand a state on, which {self.model.name} does not have")
+            dropout = "dropout is not defined where strings are read in pieces (train.cut, train.passed)"
+            require(self.model.dropout == 0, f"{self.model.name}: {dropout}")
         if self.task.decode == "teacher":
             require(
                 self.model.stepwise and self.model.sees == "past",

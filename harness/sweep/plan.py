@@ -53,7 +53,8 @@ def packs(runs: Sequence[Run], *, size: Callable[[Sequence[Run]], int]) -> list[
     """The runs in packs, in the order of their first members; `size` tells how many of a shape make one."""
     shapes: dict[Any, list[Run]] = {}
     for run in runs:
-        shapes.setdefault(pack_key(run) if run.model.stackable else run, []).append(run)
+        stacks_up = run.model.stackable and not run.train.carries_state
+        shapes.setdefault(pack_key(run) if stacks_up else run, []).append(run)
     found = []
     for group in shapes.values():
         most = size(group)

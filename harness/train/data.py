@@ -61,6 +61,12 @@ class TrainingStream:
             return batch
         return Batch(*(x.unflatten(0, (self.count, train.batch)) for x in batch))
 
+    def before(self, step: Tensor, number: int) -> Batch:
+        """Strings for the rows of a step to read before their own: of the longest kind, which need no padding."""
+        legal, width = self._stages[max(self._stages)]
+        draw = Draw(seed=self._seed, split=f"train/before {number}", rows_B=self._rows_X + step * self.run.train.batch)
+        return self.run.task.sample(draw, legal[-1:].expand(len(self._rows_X)), width)
+
     def masks(self, step: int | Tensor, *, seed: int | Tensor | None = None) -> Draw:
         """The stream of a step's dropout masks, of the one run there is or of a seed."""
         seed = self.run.seed if seed is None else seed

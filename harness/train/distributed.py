@@ -41,6 +41,7 @@ from torch import Tensor
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import require
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.train.carried import CarryingPack
 from chomsky_ladder.harness.train.data import TrainingStream
 from chomsky_ladder.harness.train.evaluate import Answers, Evaluator
 from chomsky_ladder.harness.train.machine import find_device
@@ -90,6 +91,9 @@ def joined(run: Run, settings: Exec, *, init_method: str = "env://", patience: t
     rank, batch = launched_rank(), run.train.batch
     require(dist.is_available(), "this torch is built without torch.distributed, which several processes need")
     require(not run.train.base, f"an adaptation is trained by one process, not by {number}")
+    whole = not (run.train.carries_state or run.train.asks_what_follows)
+    alone = f"train.cut, passed, next_symbol and next_set are for one process, not for {number}"
+    require(whole, alone)
     require(batch % number == 0, f"train.batch={batch} does not divide among {number} processes")
     for name in ("capture", "compile"):
         require(getattr(settings, name) != "on", f"exec.{name}=on is for one process, not for {number}")
@@ -185,7 +189,8 @@ def checkpoints_of_first(found: Sequence[dict[str, Any] | None]) -> list[dict[st
 
 def make_pack(runs: Sequence[Run], *, device: torch.device, backend: Backend) -> Pack:
     """The pack of these runs, or this process's share of the one run there is."""
-    return (Pack if processes() == 1 else ShardedPack)(runs, device=device, backend=backend)
+    alone = CarryingPack if runs[0].train.carries_state else Pack
+    return (alone if processes() == 1 else ShardedPack)(runs, device=device, backend=backend)
 
 
 def make_evaluator(

@@ -34,9 +34,15 @@ def autocast(run: Run, device: torch.device, *, cached: bool = True) -> torch.au
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=cached)
 
 
-def loss_of(model: Callable[[Tensor, Context], Tensor], batch: Batch, ctx: Context) -> Tensor:
-    """Cross entropy, averaged over scored tokens, plus what the blocks added."""
+def loss_of(
+    model: Callable[[Tensor, Context], Tensor],
+    batch: Batch,
+    ctx: Context,
+    add: Callable[[Tensor], None] = lambda _: None,
+) -> Tensor:
+    """Cross entropy, averaged over scored tokens, plus what the blocks added, and what is added of the logits."""
     logits_BLV = model(batch.tokens_BL, ctx)
+    add(logits_BLV)
     targets_BL = torch.where(batch.scored_BL, batch.targets_BL, -100)
     loss = nn.functional.cross_entropy(logits_BLV.flatten(0, 1), targets_BL.flatten(), ignore_index=-100)
     return loss + sum(value for values in ctx.losses.values() for value in values)

@@ -20,6 +20,7 @@ from torch.func import functional_call
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.data import TrainingStream
+from chomsky_ladder.harness.train.following import Following
 from chomsky_ladder.harness.train.forward import autocast, context, loss_of
 from chomsky_ladder.harness.train.optim import AdamW, declared
 from chomsky_ladder.harness.train.quantise import is_matrix, write_rounded
@@ -59,6 +60,7 @@ class Pack:
         self.run, self.count, self.device, self.backend = runs[0], len(runs), device, backend
         self.models = [build_model(run, device) for run in runs]
         self.stream = TrainingStream(runs, device)
+        self.following = Following(self.run, device)
         self.backends: set[str] = set()
         self._names = [name for name, _ in self.models[0].named_parameters()]
         self._shapes = [parameter.shape for parameter in self.models[0].parameters()]
@@ -127,6 +129,10 @@ class Pack:
         """The gradient [R, P], the losses and the blocks' metrics of a batch; rounding passes a gradient through."""
         with autocast(self.run, self.device):
             loss_R, metrics = self.losses(self._leaves, step, batch)
+        return self.gradient_of(loss_R), loss_R.detach(), metrics
+
+    def gradient_of(self, loss_R: Tensor) -> Tensor:
+        """[R, P], by one backward pass."""
         learnt = [leaf for leaf in self._leaves if leaf.requires_grad]
         found = iter(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
         pieces = []
@@ -136,7 +142,7 @@ class Pack:
             pieces.append(gradient.reshape(self.count, -1))
             if padding:
                 pieces.append(gradient.new_zeros(self.count, padding))
-        return torch.cat(pieces, 1), loss_R.detach(), metrics
+        return torch.cat(pieces, 1)
 
     def context(self, batch: Batch) -> Context:
         """What travels beside a batch; several processes make their own (harness/train/distributed.py)."""
@@ -144,23 +150,30 @@ class Pack:
 
     def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Of every replica on its own strings."""
+        following = self.following.targets(batch)
         if self.count == 1:
             ctx = self.context(batch)
             ctx.masks = self.stream.masks(step)
-            loss_R = loss_of(self.models[0], batch, ctx)[None]
-            metrics = {name: value[None] for name, value in _means(ctx).items()}
+            loss_R = loss_of(
+                self.models[0], batch, ctx, lambda logits: self.following.add(logits, batch, following, ctx)
+            )[None]
+            metrics = {name: value[None] for name, value in means(ctx).items()}
             self.backends |= ctx.backends
             return loss_R, metrics
 
-        def one(weights: list[Tensor], seed: Tensor, *fields: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        def one(
+            weights: list[Tensor], seed: Tensor, following: tuple[Tensor, ...], *fields: Tensor
+        ) -> tuple[Tensor, dict[str, Tensor]]:
             batch = Batch(*fields)
             ctx = context(batch, backend=self.backend)
             ctx.stacked, ctx.masks = True, self.stream.masks(step, seed=seed)
-            loss = loss_of(self._reading(weights), batch, ctx)
+            loss = loss_of(
+                self._reading(weights), batch, ctx, lambda logits: self.following.add(logits, batch, following, ctx)
+            )
             self.backends |= ctx.backends
-            return loss, _means(ctx)
+            return loss, means(ctx)
 
-        return torch.vmap(one)(list(leaves), self.stream.seed_R, *batch)
+        return torch.vmap(one)(list(leaves), self.stream.seed_R, following, *batch)
 
     def logits(self, batch: Batch, ctx: Context) -> Tensor:
         """What each of several models says of the same strings: [R, B, L, V]."""
@@ -243,7 +256,7 @@ def _other_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 yield f"{place}.{name}".removeprefix("."), value
 
 
-def _means(ctx: Context) -> dict[str, Tensor]:
+def means(ctx: Context) -> dict[str, Tensor]:
     """What the blocks reported, averaged over layers."""
     named = {**ctx.losses, **ctx.metrics}
     return {name: torch.stack(values).detach().mean() for name, values in named.items()}

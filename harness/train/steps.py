@@ -150,7 +150,7 @@ def compiles(settings: Exec, device: torch.device, *, steps: int) -> bool:
 
 def stepper(pack: Pack, settings: Exec, room: Room | None = None) -> Stepper:
     """Whatever `exec.capture` and `exec.compile` ask for, where this device has it."""
-    compiling = compiles(settings, pack.device, steps=pack.run.train.steps)
+    compiling = compiles(settings, pack.device, steps=pack.run.train.steps) and not pack.run.train.carries_state
     if captures(settings, pack.device):
         return GraphSteps(pack, compiling=compiling, room=room)
     return PlainSteps(pack, compiling=compiling)

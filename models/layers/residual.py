@@ -28,8 +28,8 @@ class Layer(nn.Module):
         return self(x_BD, ctx), None
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        if state is None:  # every position is a row of its own, as in `step`
-            return self(x_BLD.flatten(0, 1), ctx).unflatten(0, x_BLD.shape[:2]), None
+        if state is None:
+            return self(x_BLD, ctx), None
         outputs = []
         for x_BD in x_BLD.unbind(1):
             y_BD, state = self.step(x_BD, state, ctx)

@@ -260,11 +260,14 @@ def test_no_token_is_dropped_for_another(collapsed: bool) -> None:
     assert reported(ctx_many, balance=0.3) == pytest.approx(reported(ctx, balance=0.3), rel=1e-12)
 
 
-def test_loss_and_metrics_are_reported_by_whole_passes_alone() -> None:
+def test_loss_and_metrics_are_reported_by_passes_over_strings_alone() -> None:
     model = MoEConfig.tiny().build(VOCAB).double()
-    ctx, tokens_BL = Context(), torch.randint(VOCAB, (2, 4))
-    model.extend(tokens_BL, model.init_state(2, max_length=4, device=torch.device("cpu"), dtype=torch.float64), ctx)
+    ctx, piece, tokens_BL = Context(), Context(), torch.randint(VOCAB, (2, 4))
+    state = model.init_state(2, max_length=8, device=torch.device("cpu"), dtype=torch.float64)
+    _, after = model.step(tokens_BL[:, 0], state, ctx)
     assert not ctx.losses and not ctx.metrics
+    model.extend(tokens_BL, after, piece)  # a piece of a string is trained on (harness/train/carried.py)
+    assert [*piece.losses] == ["balance"] and len(piece.losses["balance"]) == 2
 
 
 def test_shares_and_losses_are_in_single_precision_when_the_model_is_in_half() -> None:

@@ -201,6 +201,8 @@ OTHER: dict[str, dict[str, tuple[Any, str]]] = {
         "decayed": ("all_but_embedding", "all_but_embedding"),
         "clip": (2.0, "2.0"),
         "precision": ("fp64", "fp64"),
+        "cut": (8, "8"),
+        "passed": (2, "2"),
         "qat": (4, "4"),
         "stop_after": (3, "3"),
         "stop_above": (0.5, "0.5"),
@@ -226,6 +228,7 @@ OTHER: dict[str, dict[str, tuple[Any, str]]] = {
 
 def test_every_setting_of_training_and_evaluation_is_tried() -> None:
     needing_each_other = {"base", "lora_rank"}  # test_adapt.py
+    needing_each_other |= {"next_symbol", "next_set"}  # and a task that says what follows: train/test_following.py
     assert {*OTHER["train"], "lr", *needing_each_other} == {field.name for field in fields(Train)}
     assert {*OTHER["eval"], "file", "file_sha256"} == {field.name for field in fields(Eval)}  # test_frozen.py
 

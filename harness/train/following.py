@@ -1,0 +1,58 @@
+"""Further losses of a recogniser: what comes next in members of the language, and the set of all that may.
+
+    loss = answers + next_symbol * CE(what comes next) + next_set * BCE(what may come next)
+
+As in FLaRe (Butoi et al. 2024, 2411.07107): of members alone, each string's the mean over its positions (of the sets
+over the symbols and the end too), then the mean over strings. Both are read from the model's one head, of the rows of
+the symbols and of PAD, which stands for the end; the published ones have a head each.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.tasks.base import PAD, Batch
+
+
+class Following:
+    """What a run's weights of these losses ask; nothing, where both are 0."""
+
+    def __init__(self, run: Run, device: torch.device) -> None:
+        self.task, self.train = run.task, run.train
+        said = [token for token in range(len(run.task.vocab)) if token not in run.task.answers]
+        assert said[0] == PAD
+        self._said = torch.tensor(said, device=device)
+
+    def targets(self, batch: Batch) -> tuple[Tensor, ...]:
+        """What `add` needs beside a batch, which may be several runs' [R, B, ..]."""
+        if not self.train.asks_what_follows:
+            return ()
+        if batch.tokens_BL.dim() == 2:
+            return (self.task.may_follow(batch),)
+        flat = Batch(*(field.flatten(0, 1) for field in batch))
+        return (self.task.may_follow(flat).unflatten(0, batch.tokens_BL.shape[:2]),)
+
+    def add(self, logits_BLV: Tensor, batch: Batch, targets: Sequence[Tensor], ctx: Context) -> None:
+        """Hand the losses to the context, weighted."""
+        if not targets:
+            return
+        (may_follow_BLV,) = targets
+        asked_BL = may_follow_BLV.any(2)
+        asked_B = asked_BL.sum(1)
+        members = (asked_B > 0).sum().clamp(min=1)
+        weight_BL = (asked_BL / (asked_B.clamp(min=1)[:, None] * members)).to(logits_BLV.dtype)
+        logits_BLS = logits_BLV.index_select(2, self._said)
+        if self.train.next_symbol:
+            is_last_BL = asked_BL.cumsum(1) == asked_B[:, None]
+            next_BL = torch.where(asked_BL & ~is_last_BL, batch.tokens_BL.roll(-1, 1), PAD)
+            next_BL = torch.searchsorted(self._said, next_BL)  # its place among what is said
+            nats_BL = cross_entropy(logits_BLS.flatten(0, 1), next_BL.flatten(), reduction="none").view_as(weight_BL)
+            ctx.add_loss("next_symbol", self.train.next_symbol * (nats_BL * weight_BL).sum())
+        if self.train.next_set:
+            set_BLS = may_follow_BLV.index_select(2, self._said).to(logits_BLV.dtype)
+            nats_BL = binary_cross_entropy_with_logits(logits_BLS, set_BLS, reduction="none").mean(2)
+            ctx.add_loss("next_set", self.train.next_set * (nats_BL * weight_BL).sum())
