@@ -184,6 +184,10 @@ class Task(ABC):
         """Whether several answers may be right."""
         return type(self).allowed is not Task.allowed or type(self).allowed_in is not Task.allowed_in
 
+    def final_answers(self, batch: Batch) -> Tensor:
+        """Where the answer itself stands, [B, L], of a task that `writes_steps` before it: at the last one scored."""
+        return batch.scored_BL & (batch.scored_BL.cumsum(1) == batch.scored_BL.sum(1, keepdim=True))
+
     def may_follow(self, batch: Batch) -> Tensor:
         """Which tokens may stand behind each position, PAD for the end: bool [B, L, V], nothing where it is not asked.
 

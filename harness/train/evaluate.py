@@ -178,7 +178,7 @@ class Scoring(ABC, Generic[S]):
         else:
             right_BL = allowed_BLV.gather(2, said_BL[..., None])[..., 0]
         nats_BL = torch.where(batch.scored_BL, -log_p_BL, 0.0)
-        return Answers(batch, rows_B, lengths_B, said_BL, right_BL & batch.scored_BL, nats_BL)
+        return Answers(batch, rows_B, lengths_B, said_BL, right_BL & batch.scored_BL, nats_BL, self.task)
 
 
 class Evaluator(Scoring[Score]):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.models.block import Backend, Context
-from chomsky_ladder.tasks.base import Batch
+from chomsky_ladder.tasks.base import Batch, Task
 
 
 class Answers(NamedTuple):
@@ -20,6 +20,7 @@ class Answers(NamedTuple):
     said_BL: Tensor  # the most probable token at each position; meaningful where scored
     right_BL: Tensor  # bool; False where nothing is scored
     nats_BL: Tensor  # float64, minus the log probability of the target; 0 where nothing is scored
+    task: Task
 
 
 def context(batch: Batch, *, backend: Backend) -> Context:
