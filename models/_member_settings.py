@@ -1,4 +1,4 @@
-"""Settings of a hybrid's members in a line of text, and how that line is written when it is read back.
+"""Settings of members, whose blocks another model borrows, in a line of text, and how that line is written again.
 
     kda: eigenvalues=signed, expand_v=2; transformer: positions=none
 
@@ -48,6 +48,22 @@ def written(settings: Settings, members: dict[str, type[ModelConfig]], *, usual:
         ]
         parts += [f"{name}: {', '.join(pairs)}"] if pairs else []
     return "; ".join(parts)
+
+
+def settled(text: str, members: dict[str, type[ModelConfig]], *, of: str, usual: str = "") -> str:
+    """A line in its one form, or a ValueError of the model that it is a setting of."""
+    try:
+        own, below = (read(line, members) for line in (text, usual))
+    except ValueError as error:
+        raise ValueError(f"{of}: settings: {error}") from None
+    return written(own, members, usual=below)
+
+
+def made(cls: type[ModelConfig], own: dict[str, Any], *, stack: Any, num_blocks: int) -> ModelConfig:
+    """A member: width, dropout and, where it has them, heads are the stack's."""
+    there = {field.name for field in fields(cls)}
+    shared = {key: getattr(stack, key) for key in ("d_model", "dropout", "num_heads") if key in there}
+    return cls(num_blocks=num_blocks, **(shared | own))
 
 
 def merged(below: Settings, above: Settings) -> Settings:

@@ -48,8 +48,9 @@ class ModelConfig(ABC):
     title: ClassVar[str] = ""
     """How tables name it, with settings that make another model of it: xLSTM[{ratio}]; its name if it has none."""
 
-    sees: ClassVar[Literal["past", "prompt", "all"]] = "past"
-    """What a position may depend on: the past; the whole prompt and, past it, the past; or every valid position."""
+    sees: ClassVar[Literal["past", "prompt", "prompt_alone", "all"]] = "past"
+    """What a position may depend on: the past; the whole prompt and, past it, the past; the prompt and nothing behind
+    it; or every valid position."""
     stepwise: ClassVar[bool] = True  # has init_state and step
     stackable: ClassVar[bool] = True  # forward works under vmap over parameters
     state_growth: ClassVar[Literal["constant", "length"]] = "constant"

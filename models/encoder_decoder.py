@@ -15,7 +15,6 @@ nobody sees. Inside the prompt, each position is a slot 0 of its own: the first 
 
 from dataclasses import dataclass, replace
 
-import torch
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -24,6 +23,7 @@ from chomsky_ladder.models.block import Block, Context, Norm, require
 from chomsky_ladder.models.layers.attention import Attention, masked_attention
 from chomsky_ladder.models.layers.feed_forward import MLP
 from chomsky_ladder.models.layers.positions import sinusoids
+from chomsky_ladder.models.layers.prompt import in_prompt, last_of_prompt, positions, slots
 from chomsky_ladder.models.layers.residual import Layer, Residual
 
 
@@ -41,7 +41,7 @@ class Encoder(Residual):
         if self.lowest:
             ctx.shared["tokens"] = x_BLD
             x_BLD = x_BLD + sinusoids(positions(x_BLD), x_BLD.shape[-1], dtype=x_BLD.dtype)
-        return super().forward(x_BLD, replace(ctx, valid_BL=positions(x_BLD) <= last_of_prompt(x_BLD, ctx)))
+        return super().forward(x_BLD, replace(ctx, valid_BL=in_prompt(x_BLD, ctx)))
 
 
 class Decoder(Residual):
@@ -60,8 +60,7 @@ class Decoder(Residual):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         if self.lowest:
             ctx.shared["memory"], x_BLD = x_BLD, ctx.shared["tokens"]
-            slot_BL = (positions(x_BLD) - last_of_prompt(x_BLD, ctx)).clamp(min=0)
-            x_BLD = x_BLD + sinusoids(slot_BL, x_BLD.shape[-1], dtype=x_BLD.dtype)
+            x_BLD = x_BLD + sinusoids(slots(x_BLD, ctx), x_BLD.shape[-1], dtype=x_BLD.dtype)
         return super().forward(x_BLD, ctx)
 
 
@@ -92,21 +91,8 @@ class CrossAttention(Layer):
         k_BHLK, v_BHLK = rearrange(
             self.key_value(ctx.shared["memory"]), "b l (two h k) -> two b h l k", two=2, h=self.num_heads
         ).unbind(0)
-        in_prompt_BL = positions(x_BLD) <= last_of_prompt(x_BLD, ctx)
-        y_BHLK = masked_attention(q_BHLK, k_BHLK, v_BHLK, in_prompt_BL[:, None, None, :], ctx=ctx)
+        y_BHLK = masked_attention(q_BHLK, k_BHLK, v_BHLK, in_prompt(x_BLD, ctx)[:, None, None, :], ctx=ctx)
         return self.out(rearrange(y_BHLK, "b h l k -> b l (h k)"))
-
-
-def positions(x_BLD: Tensor) -> Tensor:
-    return torch.arange(x_BLD.shape[1], device=x_BLD.device)
-
-
-def last_of_prompt(x_BLD: Tensor, ctx: Context) -> Tensor:
-    """The position where the first answer is read, [B, 1]; without a prompt's end, the last valid one."""
-    if ctx.prompt_B is not None:
-        return ctx.prompt_B[:, None] - 1
-    valid_BL = torch.ones_like(x_BLD[..., 0], dtype=torch.bool) if ctx.valid_BL is None else ctx.valid_BL
-    return valid_BL.sum(1, keepdim=True) - 1
 
 
 @register

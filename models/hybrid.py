@@ -27,7 +27,7 @@ order of Mamba-3's hybrids was not read, so they have a pattern and no name.
 """
 
 from collections import Counter
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -114,22 +114,16 @@ class HybridConfig(ModelConfig):
             named = f"there are {there}; and as a whole {', '.join(PUBLISHED)}"
             require(name in known, f"{of} names no model {name!r}; {named}")
             require(not _why_not(known[name]), f"{of}: {name} {_why_not(known[name])}; what can stand there: {there}")
-        self._settle(known)
+        classes = {name: known[name] for name in self.names}
+        usual = self.published.settings
+        one_form = member_settings.settled(self.settings, classes, of=self.name, usual=usual)
+        object.__setattr__(self, "settings", one_form)
         left_out = list(dict.fromkeys(name for name in self.names if name not in self.members))
         require(
             not left_out or self.num_blocks == 1,
             f"{self.name}: num_blocks={self.num_blocks} leaves no block to {', '.join(left_out)}; "
             f"the pattern has {len(self.names)}",
         )
-
-    def _settle(self, known: dict[str, type[ModelConfig]]) -> None:
-        """Bring the settings into their one form."""
-        classes = {name: known[name] for name in self.names}
-        try:
-            own, usual = (member_settings.read(text, classes) for text in (self.settings, self.published.settings))
-        except ValueError as error:
-            raise ValueError(f"{self.name}: settings: {error}") from None
-        object.__setattr__(self, "settings", member_settings.written(own, classes, usual=usual))
 
     @property
     def published(self) -> Published:
@@ -151,13 +145,10 @@ class HybridConfig(ModelConfig):
         classes = {name: known[name] for name in self.names}
         texts = (self.published.settings, self.settings)
         settings = member_settings.merged(*(member_settings.read(text, classes) for text in texts))
-        found = {}
-        for name, count in Counter(self.turns).items():
-            shared = {"d_model": self.d_model, "dropout": self.dropout, "num_heads": self.num_heads}
-            own = {field.name for field in fields(known[name])}
-            given = {key: shared[key] for key in shared if key in own} | settings.get(name, {})
-            found[name] = known[name](num_blocks=count, **given)
-        return found
+        return {
+            name: member_settings.made(known[name], settings.get(name, {}), stack=self, num_blocks=count)
+            for name, count in Counter(self.turns).items()
+        }
 
     @property
     def stepwise(self) -> bool:

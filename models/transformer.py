@@ -9,11 +9,11 @@ depth (Radford et al. 2019). Settings give the other members of the family: the 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, require
-from chomsky_ladder.models.layers.attention import Attention
+from chomsky_ladder.models.layers.attention import Attention, Sees
 from chomsky_ladder.models.layers.feed_forward import FeedForward, feed_forward, inner_width
 from chomsky_ladder.models.layers.positions import ADDED, Positioned, Positions
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
@@ -24,6 +24,7 @@ from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 class TransformerConfig(ModelConfig):
     name, family, year, paper = "transformer", "attention", 2017, "1706.03762"
     title = "Transformer"
+    sees: ClassVar[Sees] = "past"
 
     num_heads: int = 4
     """Attention heads; they divide the width evenly, with RoPE each of even dimension."""

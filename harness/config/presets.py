@@ -223,7 +223,7 @@ PROTOCOLS: dict[str, Protocol] = {
         measure="raw",
         rates=(5e-4, 1e-4, 1e-3),
         seeds=1,
-        table=(*_RECALL, "memorization", "selective_copying"),
+        table=(*_RECALL, "memorization", "selective_copying", "compression"),
         train={
             "steps": 200 * 12_800 // 128,
             "batch": 128,
@@ -237,12 +237,16 @@ PROTOCOLS: dict[str, Protocol] = {
         },
         eval={"test": 1280, "validation": 1280},
         model={"d_model": 128, "num_blocks": 2},
-        tasks={"selective_copying": {"num_symbols": 14, "data": 16, "count": "total"}},
+        tasks={
+            "selective_copying": {"num_symbols": 14, "data": 16, "count": "total"},
+            "compression": {"count": "input"},
+        },
         cases=(
             _of_length(128, "in_context_recall", "noisy_in_context_recall"),
             _of_length(129, "fuzzy_in_context_recall"),
             _of_length(32, "memorization", steps=200 * 256 // 128, examples=256),
             _of_length(257, "selective_copying"),
+            _of_length(31, "compression"),
         ),
     ),
     "xlstm_cpu": Protocol(

@@ -114,12 +114,14 @@ _TEXTS = {
         Poli et al. 2024 (2403.17844) and their public code, the settings that its tasks begin from: 12,800 strings (of
         memorization 256) seen in 200 epochs of batches of 128, AdamW from one of three rates down a cosine to 1e-6,
         width 128, two blocks, raw accuracy on 1,280 strings. Lengths say how many tokens theirs have; of fuzzy recall
-        and selective copying one more, for the last answer counts here. Not as there: compression, which has an
-        autoencoder, is left out; the harder settings, over which their scores are means, are for task.* and train.*
-        to set; recall is trained on its answers alone, theirs on every next token; weight decay, there the better of 0
-        and .1, is 0; fuzzy recall is tested with keys of every size, theirs with the longest; no noise stands
-        behind the last symbol that their selective copying copies; their blocks' norms and starting weights, and
-        clipping, were not read; validation chooses the rate; other models are ours
+        and selective copying one more, for the last answer counts here; of compression one less, for its marker does
+        not. Compression is theirs with the model autoencoder alone, whose member is any other. Not as there:
+        compression with other models, which is repetition; its marker is no answer; the harder settings, over which
+        their scores are means, are for task.* and train.* to set; recall is trained on its answers alone, theirs on
+        every next token; weight decay, there the better of 0 and .1, is 0; fuzzy recall is tested with keys of every
+        size, theirs with the longest; no noise stands behind the last symbol that their selective copying copies; their
+        blocks' norms and starting weights, and clipping, were not read; validation chooses the rate; other models are
+        ours
     """,
     "xlstm_cpu": """
         the xlstm lengths, tasks and selection at what two CPU cores carry in an evening: 1,000 steps of 32 strings,

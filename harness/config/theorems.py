@@ -237,6 +237,7 @@ _TABLE: dict[str, dict[str, Result]] = {
         _can("a Turing machine of linear time, where the tape is long enough (Deletang et al. 2022, 2207.02098)"),
     ),
     "memory": _each(_FINITE, _REGULAR),
+    "one vector": {"reversal": _REVERSE, "copying": _COPY},
 }
 
 RESULTS: dict[tuple[str, str], Result] = {

@@ -38,6 +38,7 @@ TRANSITIONS: dict[str, str] = {
     "stack": "a non-linear controller with stacks",
     "tape": "a non-linear controller with a tape",
     "memory": "a non-linear controller with a memory of a fixed number of rows",
+    "one vector": "whatever reads the string, answers are made of one vector of a fixed size",
 }
 
 DEMANDS: dict[str, str] = {

@@ -63,8 +63,11 @@ def the_future_never_changes_the_past(config: ModelConfig) -> None:
     changed = torch.cat([tokens[:, :cut], _tokens(4, length - cut, seed=9)], dim=1)
     prompt_B = torch.full((4,), 12)
     first, second = (model(t, _context(torch.full((4,), length), length, prompt_B)) for t in (tokens, changed))
-    start = 11 if config.sees == "prompt" else 0  # inside the prompt, everything may depend on all of it
+    start = 0 if config.sees == "past" else 11  # inside the prompt, everything may depend on all of it
     equal(second[:, start:cut], first[:, start:cut], "outputs before a change", tolerance=1e-12)
+    if config.sees == "prompt_alone":
+        equal(second[:, cut:], first[:, cut:], "outputs behind the prompt after a change there", tolerance=1e-12)
+        first, second = (model(t, Context()) for t in (tokens, changed))  # all of it is prompt
     assert not torch.equal(second[:, cut:], first[:, cut:]), "outputs after a change do not depend on it"
 
 

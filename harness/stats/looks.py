@@ -40,7 +40,7 @@ MEMBERS = {
     ),
     "memory": ("stack_rnn", "tape_rnn", "ntm", "dnc"),
     "convolution": ("hyena",),
-    "hybrid": ("hybrid",),
+    "hybrid": ("hybrid", "autoencoder"),
 }
 """The models of each family, those first that stand in most tables; a new one goes last, or all behind it change."""
 FAMILY = {name: family for family, names in MEMBERS.items() for name in names}

@@ -43,7 +43,7 @@ def closing(task: Task) -> list[str]:
 def slots(task: Task, size: int) -> int:
     """The most answers behind a string of so many symbols."""
     match task.name:
-        case "repetition" | "duplicate_string":
+        case "repetition" | "duplicate_string" | "compression":
             return size * task.copies
         case "binary_addition":
             return size + 1

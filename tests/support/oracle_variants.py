@@ -104,6 +104,7 @@ VARIANTS: dict[str, Fields] = {
     "odds_first": marked(num_symbols=SYMBOLS, first=st.sampled_from(["odd", "even"])),
     "repetition": marked(num_symbols=SYMBOLS, copies=st.integers(1, 8)),
     "duplicate_string": marked(num_symbols=SYMBOLS, copies=st.integers(1, 8)),
+    "compression": marked(num_symbols=SYMBOLS, copies=st.integers(1, 8)),
     "missing_duplicate": classified(
         num_symbols=SYMBOLS, hole=st.sampled_from(["second", "either"]), every_length=EVERY
     ),
@@ -200,6 +201,7 @@ SPEC: dict[str, tuple[int, int, str]] = {
     "odds_first": (12, 10, "context_sensitive"),
     "repetition": (12, 10, "context_sensitive"),
     "duplicate_string": (4, 2, "context_sensitive"),
+    "compression": (17, 15, "context_sensitive"),
     "missing_duplicate": (11, 9, "context_sensitive"),
     "set": (128, 126, "none"),
     "majority": (64, 63, "counter"),
@@ -242,6 +244,7 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("odds_first", {}, "PAD ACT 0 1 2 3 4 5 6 7 8 9"),
     ("repetition", {}, "PAD ACT 0 1 2 3 4 5 6 7 8 9"),
     ("duplicate_string", {}, "PAD ACT 0 1"),
+    ("compression", {}, "PAD ACT 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14"),
     ("missing_duplicate", {}, "PAD MIS 0 1 2 3 4 5 6 7 8"),
     ("missing_duplicate", {"num_symbols": 2, "every_length": True}, "PAD MIS 0 1 EMPTY"),
     ("set", {"num_symbols": 4}, "PAD ACT 0 1 2 3"),

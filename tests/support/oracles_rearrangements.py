@@ -24,6 +24,10 @@ def duplicate_string(prompt: Sequence[str], *, copies: int = 2) -> list[str]:
     return repetition(prompt, copies=copies)
 
 
+def compression(prompt: Sequence[str], *, copies: int = 1) -> list[str]:
+    return repetition(prompt, copies=copies)
+
+
 def missing_duplicate_language(
     string: Sequence[str], *, num_symbols: int, hole: str, every_length: bool = False, **_: object
 ) -> bool:
@@ -107,6 +111,7 @@ LANGUAGES: dict[str, Callable[..., bool]] = {
     "odds_first": number_language,
     "repetition": number_language,
     "duplicate_string": number_language,
+    "compression": number_language,
     "missing_duplicate": missing_duplicate_language,
     "set": number_language,
     "majority": majority_language,
@@ -117,6 +122,7 @@ ORACLES: dict[str, Callable[..., list[str]]] = {
     "odds_first": odds_first,
     "repetition": repetition,
     "duplicate_string": duplicate_string,
+    "compression": compression,
     "missing_duplicate": missing_duplicate,
     "set": distinct,
     "majority": majority,
@@ -131,6 +137,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "odds_first": ("first",),
     "repetition": ("copies",),
     "duplicate_string": ("copies",),
+    "compression": ("copies",),
     "majority": ("num_symbols",),
     "majority_count": ("num_symbols",),
 }

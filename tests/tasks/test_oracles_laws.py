@@ -39,7 +39,7 @@ def assert_uniform(found: Sequence[object], num: int) -> None:
 
 
 UNIFORM = ["parity", "even_pairs", "cycle_nav", "mod_arithmetic", "bucket_sort", "reverse_string", "stack_manipulation"]
-UNIFORM += ["odds_first", "repetition", "duplicate_string", "majority_count"]
+UNIFORM += ["odds_first", "repetition", "duplicate_string", "compression", "majority_count"]
 
 
 @pytest.mark.parametrize("name", UNIFORM)

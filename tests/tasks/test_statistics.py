@@ -38,6 +38,7 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "odds_first": [DIGITS],
     "repetition": [DIGITS],
     "duplicate_string": [DIGITS[:2]],
+    "compression": [[str(symbol) for symbol in range(15)]],
     "reverse_string": [DIGITS],
     "stack_manipulation": [["ST1", "ST2", "ST3", "ST4"], ["PS1", "PS2", "PS3", "PS4"]],
     "set": [[str(symbol) for symbol in range(126)]],

@@ -59,7 +59,7 @@ def test_a_tasks_label_of_before(label: str, name: str, settings: dict) -> None:
 def test_columns_give_the_identity_back() -> None:
     run = preset_run("word_problem", "xlstm", protocol="xlstm_cpu")
     for task in all_tasks().values():
-        for model in [*all_models().values()][:3]:
+        for model in [found for found in all_models().values() if found[0]().stepwise][:3]:
             run = preset_run(task[0].name, model[0].name, protocol="xlstm")
             identity = identity_of(run)
             assert Identity.of(identity.columns()) == identity == Identity.of(columns_of(run))
