@@ -37,7 +37,7 @@ from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.published import papers
 
 ROOT = Path(__file__).resolve().parents[1]
-STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits")
+STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
 DRAWN = {".png", ".svg"}
 
 

@@ -30,7 +30,7 @@ from support.cases import some
 from support.records_by_hand import record
 
 ROOT = Path(__file__).parents[1]
-STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits")
+STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
 
 
 def study(name: str) -> ModuleType:
