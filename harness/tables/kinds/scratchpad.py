@@ -38,7 +38,9 @@ def whole(row: Row) -> str:
 
 def answered(row: Row) -> float:
     """The share of strings with the right answer."""
-    return float(kept(row).get(_METRIC, row["test_exact"]))
+    share = kept(row).get(_METRIC, row["test_exact"])
+    assert share is not None, "a finished run counts exact strings"
+    return share
 
 
 def scratchpad(records: pd.DataFrame) -> Made:
