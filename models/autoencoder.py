@@ -80,6 +80,7 @@ class Plain(Block):
 @dataclass(frozen=True, kw_only=True)
 class AutoencoderConfig(ModelConfig):
     name, family, year, paper = "autoencoder", "hybrid", 2024, "2403.17844"
+    names_others = True
     title = "Autoencoder[{member}]"
     transition = "one vector"
     sees, stepwise = "prompt_alone", False

@@ -61,6 +61,8 @@ class ModelConfig(ABC):
     """Whether it computes in the precision of its weights throughout; if in fp32 inside, float64 shows no more."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Installed packages whose code it runs; a record names their versions."""
+    names_others: ClassVar[bool] = False
+    """Whether a setting names other models, so that all of them must be known before it is."""
     transition: ClassVar[str] = ""
     """How its state moves, a name of harness/config/theory.py, which says what is proven of it; several joined by " + "
     for a stack of several kinds; "" where none fits."""

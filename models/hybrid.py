@@ -94,6 +94,7 @@ class Member(Block):
 @dataclass(frozen=True, kw_only=True)
 class HybridConfig(ModelConfig):
     name, family, year, paper = "hybrid", "hybrid", 2024, "2403.19887"
+    names_others = True
     title = "Hybrid"
 
     num_heads: int = 4

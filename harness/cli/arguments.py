@@ -11,7 +11,7 @@ from chomsky_ladder.harness.cli.options import parse, take
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.protocols import WIDTHS, case_of, find_protocol, matched, preset_run
-from chomsky_ladder.harness.config.registry import all_models, all_tasks
+from chomsky_ladder.harness.config.registry import all_models, all_tasks, is_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.config.sizing import parse_count, report, sized
 from chomsky_ladder.harness.train.machine import find_device
@@ -29,7 +29,7 @@ def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Ru
     names = [word for word in rest[:2] if not word.startswith("-")]
     if len(names) < 2:
         raise ValueError("which run? give a TASK and a MODEL, e.g. `ladder run parity lstm` (`ladder list` has all)")
-    if names[0] in all_models() and names[1] in all_tasks() and names[0] not in all_tasks():
+    if not is_task(names[0]) and names[0] in all_models() and names[1] in all_tasks():
         raise ValueError(
             f"{names[0]} is a model and {names[1]} a task: the task comes first, `{prog} {names[1]} {names[0]}`"
         )

@@ -8,6 +8,7 @@ for.
 
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from importlib.metadata import entry_points
 
 from chomsky_ladder.harness.config import classes, rooms
 from chomsky_ladder.harness.config.rooms import did_you_mean, open_room
@@ -31,6 +32,24 @@ def discover() -> None:
 
 
 _loaded: set[str] = set()  # of $LADDER_PLUGINS
+
+
+def _task_at_hand(name: str) -> type[Task] | None:
+    """Ours, where its file alone says so: a run needs none of the others, which take half a second."""
+    return _TASKS.at_hand(name)
+
+
+def _model_at_hand(name: str) -> type[ModelConfig] | None:
+    """The same of a model that names no others; its kernels are there, and nothing installed brings more."""
+    if entry_points(group=_KERNELS.group):
+        return None
+    _KERNELS.explore()
+    found = _MODELS.at_hand(name)
+    return None if found is None or found.names_others else found
+
+
+def is_task(name: str) -> bool:
+    return _task_at_hand(name) is not None or name in all_tasks()
 
 
 def load_plugin(plugin: str) -> None:
@@ -58,6 +77,8 @@ def bring_back(plugins: Iterable[str], *, task: str, model: str) -> None:
 
 
 def find_task(name: str) -> type[Task]:
+    if (found := _task_at_hand(name)) is not None:
+        return found
     _refuse_unregistered(name, all_tasks(), Task)
     return _TASKS.find(name)
 
@@ -66,6 +87,8 @@ def find_model(name: str) -> type[ModelConfig]:
     if classes.is_class(name):
         discover()
         return _MODELS.find(classes.load(name))
+    if (found := _model_at_hand(name)) is not None:
+        return found
     _refuse_unregistered(name, all_models(), ModelConfig)
     return _MODELS.find(name)
 

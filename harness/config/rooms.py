@@ -51,6 +51,18 @@ class Room:
         for entry in sorted(entry_points(group=self.group)):
             _discover(entry.value.split(":")[0], f"plugin {entry.name!r} ({entry.value})")
 
+    def at_hand(self, name: str) -> Any:
+        """The one of ours in the file of its name, with no other file imported; None where that does not settle it."""
+        module = f"{self.package}.{name}"
+        if self.group in _explored or from_environment() or entry_points(group=self.group):
+            return None
+        if name.startswith("_") or not name.isidentifier() or importlib.util.find_spec(module) is None:
+            return None
+        if module not in sys.modules and _import(lambda: importlib.import_module(module)):
+            sys.modules.pop(module, None)  # what is wrong is said by whoever explores the room
+            return None
+        return _settled([entry for entry in self.entries if entry.name == name and _module(entry) == module])
+
     def names(self) -> list[str]:
         """All that is here, sorted."""
         return sorted(self.by_name())
@@ -91,6 +103,8 @@ class Room:
 
 def _settled(claims: list[Any]) -> Any:
     """What a name means: what alone claims it, or the one of ours among those that do; None: nobody can say."""
+    if not claims:
+        return None
     ours = [entry for entry in claims if is_ours(_module(entry))]
     return claims[0] if len(claims) == 1 else ours[0] if len(ours) == 1 else None
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.origin import found_now
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.store.record import made_from
+from chomsky_ladder.harness.store.made_with import made_from
 
 
 def edited(records: pd.DataFrame, results: Path) -> list[str]:

@@ -4,7 +4,6 @@
 records of runs whose folders are on another machine, or gone, stay. Nothing here needs torch.
 """
 
-import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -22,6 +21,7 @@ from chomsky_ladder.harness.store.folder import RunFolder, lines_of, validations
 from chomsky_ladder.harness.store.harmless import cell_of, csv_of
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
+from chomsky_ladder.harness.store.made_with import sources_text
 from chomsky_ladder.harness.store.places import hint, is_read_only
 from chomsky_ladder.harness.store.ranges import (
     Amount,
@@ -151,17 +151,6 @@ class Record(BaseModel):
             device=result["numerics"]["device"],
             torch=result["numerics"]["torch"],
         )
-
-
-def sources_text(plugins: Mapping[str, Mapping[str, str]]) -> str:
-    """What plugins a run was made with: `model rm of rm.py e6ea1c0d2f84`, separated by semicolons; "" of ours alone."""
-    parts = [(name, made) for name, made in sorted(plugins.items()) if not name.startswith("kernel ")]
-    return "; ".join(f"{name} of {made['from']} {made['sha256']}" for name, made in parts)
-
-
-def made_from(sources: str) -> list[tuple[str, str]]:
-    """Each plugin of a record's sources, as ("rm.py", "e6ea1c0d2f84")."""
-    return re.findall(r" of (.+?) (\w+)(?:; |$)", sources)
 
 
 def _failure(folder: RunFolder) -> dict[str, Any] | None:

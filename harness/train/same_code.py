@@ -15,7 +15,7 @@ from chomsky_ladder.harness.config.origin import digest_of_file, origin
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.store.record import sources_text
+from chomsky_ladder.harness.store.made_with import sources_text
 from chomsky_ladder.harness.train.machine import plugins_of, source_hash
 
 _CODE = ("version", "commit", "dirty", "plugins")
