@@ -1,7 +1,7 @@
 """Which state wrote this symbol? Words of a random grammar in which several states write the same symbol.
 
-    e f h e # b c    ->  e4 f6 h0 e1 #0 b2 c2          read at each symbol
-    e . . f . h d e  ->  e4 f6 h0 e1                   two gaps, and d, which nothing follows h0 with: a distractor
+    b d a # a c a d g      ->  b1 d5 a1 #0 a0 c4 a1 d6 g0      read at each symbol
+    b . . d . a # f a . a  ->  b1 d5 a1 #0 a0                  blanks; f begins no word, and a cannot follow a0
 
 `grammar` draws the rules (tasks/_hidden_grammar.py): from each state a symbol may follow or not, and if it does, one of
 its copies is the next state, always the same. All that may follow is as likely. Words end with # and make a string one
@@ -12,6 +12,9 @@ percent of the blanks hold a symbol instead; `distractors`: so many percent of t
 one, from the element `quiet` on. Noise and distractors are drawn uniformly from the symbols that may not follow the
 state, which stays: the grammar alone tells them from elements, and it always does. Where every symbol may follow, they
 are blank. Only elements are scored; lengths count every step. Regular: the machine holds the state.
+
+The more copies, the harder: the likeliest state given the last two symbols is right at .64 of all symbols, with
+ambiguous=4 copies=4 at .96, and as published at .21.
 
 SelectivBench, Bouhadjar et al. 2026 (2601.12598), written from its description. Theirs has 40 symbols of 40 copies,
 1,600 states, and strings of 200: `symbols=40 ambiguous=40 copies=40`. It is trained on steps=[1,10], which is a spacing

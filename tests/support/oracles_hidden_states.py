@@ -1,6 +1,7 @@
 """Words of symbols that hide their states, read symbol by symbol with the successors of a grammar and nothing else."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from chomsky_ladder.harness.config.registry import find_task
@@ -8,6 +9,7 @@ from chomsky_ladder.harness.config.registry import find_task
 END = "#0"
 
 
+@cache
 def followers(machine: Any) -> dict[str, dict[str, str]]:
     """Of every state by name, the state behind each symbol that may follow."""
     return {
@@ -74,7 +76,8 @@ def hidden_states(prompt: Sequence[str], *, machine: Any) -> list[str]:
 
 def hidden_states_machine(prompt: Sequence[str], *, machine: Any) -> list[tuple[int]]:
     """The number of the state."""
-    return [(machine.names.index(state),) for state, _ in states_read(prompt, machine)]
+    number = {name: place for place, name in enumerate(machine.names)}
+    return [(number[state],) for state, _ in states_read(prompt, machine)]
 
 
 LANGUAGES: dict[str, Callable[..., bool]] = {"hidden_states": hidden_states_language}
