@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from chomsky_ladder.harness.config.presets_groups import WORD_PROBLEMS
+from chomsky_ladder.harness.config.presets_selectiv import SELECTIV
 from chomsky_ladder.harness.config.protocol import Case, Protocol, Rung
 from chomsky_ladder.harness.config.sources import SOURCES
 
@@ -249,6 +250,7 @@ PROTOCOLS: dict[str, Protocol] = {
             _of_length(31, "compression"),
         ),
     ),
+    **SELECTIV,
     "xlstm_cpu": Protocol(
         source=SOURCES["xlstm_cpu"],
         rates=(1e-2, 1e-3),

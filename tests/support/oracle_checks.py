@@ -18,6 +18,8 @@ from support.oracles_regular import BESIDE, has_members_and_others, machine_of
 CLOSING = {"none": [], "token": ["PAD"], "equals": ["="], "act": ["ACT"]}
 STORIES = {"qa_places": (5, 4), "qa_times": (5, 5), "qa_shapes": (7, 7)}
 """The symbols of a fact, and of the question, of the tasks whose length counts facts."""
+IN_PLACE = ("mqar", "hidden_states")
+"""Tasks with an answer, or none, at every symbol, whose length counts symbols."""
 STATE_PARTS = 1500
 """How many parts of states are compared at each position of a batch: of states with many parts, fewer rows."""
 
@@ -62,7 +64,7 @@ def size_of(task: Task, length: int) -> int:
     if task.name in STORIES:
         fact, question = STORIES[task.name]
         return fact * length + question
-    if task.name == "mqar" or task.count == "input":
+    if task.name in IN_PLACE or task.count == "input":
         return length
     (size,) = [size for size in range(1, length) if size + len(closing(task)) + slots(task, size) == length]
     return size
@@ -132,7 +134,7 @@ def check_row(task: Task, length: int, row: Sequence[list[int]], length_b: int, 
     assert LANGUAGES[task.name](string, **settings(task)), string
     inputs = prompt = string + closing(task)
     answers = ORACLES[task.name](prompt, **options(task))
-    if task.name == "mqar":
+    if task.name in IN_PLACE:
         outputs, read_at, end = answers, 1 + next(i for i, answer in enumerate(answers) if answer), length
     else:
         assert 1 <= len(answers) <= slots(task, size), string

@@ -81,6 +81,25 @@ def products(draw: st.DrawFn) -> dict[str, Any]:
     return draw(classified(supervision=SUPERVISIONS)) | own | {"tokens_per": tokens_per, "asks": asks, "reveal": reveal}
 
 
+@st.composite
+def hidden(draw: st.DrawFn) -> dict[str, Any]:
+    """Grammars of few states and of many, with any of what tests selectivity."""
+    symbols = draw(st.integers(2, 8) | st.integers(2, 52))
+    low, high = draw(st.tuples(st.integers(1, 4), st.integers(1, 12)).map(sorted))
+    return {
+        "grammar": draw(st.integers(0, 1000)),
+        "symbols": symbols,
+        "ambiguous": draw(st.integers(0, symbols)),
+        "copies": draw(st.integers(1, 10)),
+        "density": draw(st.integers(1, 100)),
+        "starts": draw(st.integers(1, symbols)),
+        "steps": (low, high),
+        "noise": draw(st.sampled_from([0, 20, 100])) if high > 1 else 0,
+        "distractors": draw(st.sampled_from([0, 10, 100])),
+        "quiet": draw(st.integers(1, 20)),
+    }
+
+
 VARIANTS: dict[str, Fields] = {
     "parity": classified(supervision=SUPERVISIONS),
     "even_pairs": classified(supervision=SUPERVISIONS),
@@ -177,6 +196,7 @@ VARIANTS: dict[str, Fields] = {
     ),
     "selective_copying": marked(num_symbols=SYMBOLS, data=st.integers(1, 20)),
     "mqar": associations(),
+    "hidden_states": hidden(),
     "state_recall": classified(bits=st.integers(6, 12) | st.integers(6, 40), variables=st.integers(3, 6)),
     "qa_places": st.just({}),
     "qa_times": st.fixed_dictionaries({"things": st.integers(3, 24)}),
@@ -223,6 +243,7 @@ SPEC: dict[str, tuple[int, int, str]] = {
     "needle": (28, 10, "regular"),
     "selective_copying": (19, 16, "none"),
     "mqar": (130, 64, "none"),
+    "hidden_states": (72, 61, "regular"),
     "state_recall": (15, 2, "regular"),
     "qa_places": (23, 8, "none"),
     "qa_times": (16, 2, "none"),
@@ -236,6 +257,7 @@ PEOPLE = "mary john sandra daniel anna peter emma tom"
 PLACES = "kitchen garden office bathroom hallway bedroom cellar attic"
 EVENTS = "breakfast walk lesson lunch swim concert dinner dance"
 SHAPES = "circle square triangle star cross heart moon cube"
+HIDDEN = "PAD . # a b c #0 a0 a1 b0 b1 c0"
 MORE_EVENTS = "meeting game party film race class picnic nap bath flight exam speech tour parade trial wedding"
 MORE_SHAPES = "arrow ring cone sphere oval diamond pentagon hexagon octagon pyramid prism spiral arch leaf kite bar"
 VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
@@ -277,6 +299,7 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("selective_copying", {"num_symbols": 3}, "PAD ACT _ 0 1 2"),
     ("state_recall", {"bits": 3, "variables": 3}, "PAD ? 0 1 a b c i0 i1 i2"),
     ("mqar", {"num_keys": 3, "num_values": 2, "pairs": 2}, "PAD _ k0 k1 k2 v0 v1"),
+    ("hidden_states", {"symbols": 3, "ambiguous": 2, "copies": 2, "starts": 2, "grammar": 1}, HIDDEN),
     ("qa_places", {}, f"PAD . ? where is went to {PEOPLE} {PLACES}"),
     ("qa_times", {}, f"PAD . ? was before after yes no {EVENTS}"),
     ("qa_shapes", {}, f"PAD . ? the is left-of right-of above below yes no {SHAPES}"),

@@ -12,7 +12,7 @@ from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.tasks.base import PAD, Task
 from chomsky_ladder.tasks.draw import Draw
 from support.cases import full
-from support.oracle_checks import STORIES, check, closing, legal_size, sample, slots
+from support.oracle_checks import IN_PLACE, STORIES, check, closing, legal_size, sample, slots
 from support.oracle_variants import SPEC, VARIANTS, VOCABULARIES, variants
 from support.oracles import LANGUAGES, ORACLES
 
@@ -110,7 +110,7 @@ def test_legal_lengths(name: str, data: st.DataObject, low: int, span: int) -> N
         if name in STORIES:
             fact, question = STORIES[name]
             made[size] = size * fact + question
-        elif name == "mqar":
+        elif name in IN_PLACE:
             made[size] = size
         else:
             filled = size + len(closing(task)) + slots(task, size) - 1

@@ -43,6 +43,7 @@ OUTSIDE: dict[str, list[str]] = {
     "induction_heads": ["MARK MARK", "1 2 MARK", "MARK 1 2", "MARK MARK 1 MARK", "1 MARK MARK"],
     "needle": ["n1 n2 ?", "v1 v1 ?", "v1 n1", "v10 ?"],
     "mqar": ["k1 v1"],
+    "hidden_states": ["g", "#", "a .", "a a", "a0", "a c ."],
     "qa_places": ["where is tom ?", "tom went to attic . where is anna ?", "tom went to tom . where is tom ?"],
     "qa_times": [
         "walk was before walk . was walk before walk ?",

@@ -63,7 +63,7 @@ def test_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     shown, full = ladder(capsys, "list"), ladder(capsys, "list", "tasks", "models")
     assert sorted(task["name"] for task in tree["tasks"]) == sorted(all_tasks())
     assert sorted(model["name"] for model in tree["models"]) == sorted(all_models())
-    assert "48 tasks\n  regular  " in shown and max(map(len, shown.splitlines())) <= 110
+    assert "49 tasks\n  regular  " in shown and max(map(len, shown.splitlines())) <= 110
     assert "\nTasks, regular\n" in full and "      floors " in full and "state of " in full
     assert tree["problems"] == []
     assert all(name in text for name in [*all_tasks(), *all_models()] for text in (shown, full))

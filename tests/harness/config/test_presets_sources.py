@@ -26,6 +26,7 @@ class Point(NamedTuple):
 
 MODULAR = "mod_arithmetic mod_arithmetic_brackets"
 WORDS = "word_problem"
+HIDDEN = "hidden_states"
 RECALL = "in_context_recall noisy_in_context_recall fuzzy_in_context_recall"
 ALL_TASKS = {name: " ".join(protocol.table) for name, protocol in PROTOCOLS.items()}
 TERMINATED = "stack_manipulation binary_addition binary_multiplication"
@@ -166,6 +167,25 @@ POINTS = [
     Point("mlregtest", "model.num_heads", 2, "model.py", "mlregtest", "transformer encoder"),
     Point("mlregtest", "model.num_blocks", 2, "model.py", "mlregtest", "transformer encoder"),
     Point("mlregtest", "model.max_length", 64, "model.py", "mlregtest", "transformer encoder"),
+    # Bouhadjar et al. 2026, as described
+    Point("selectiv", "measure", "raw", "accuracy"),
+    Point("selectiv", "seeds", 4, "description"),
+    Point("selectiv", "rates", (1e-3, 5e-4, 2e-3), "description"),
+    Point("selectiv", "train.steps", 3125, "200,000 strings in batches of 64", HIDDEN),
+    Point("selectiv", "train.batch", 64, "description", HIDDEN),
+    Point("selectiv", "train.warmup", 476 / 3125, "description: 476 steps", HIDDEN),
+    Point("selectiv", "train.lr_final", 1e-4, "description: a cosine to .1", HIDDEN),
+    Point("selectiv", "train.weight_decay", 0.0, "description: Adam", HIDDEN),
+    Point("selectiv", "train.lengths", (200, 200), "description", HIDDEN),
+    Point("selectiv", "eval.lengths", (200, 200), "description", HIDDEN),
+    Point("selectiv", "task.symbols", 40, "description: 40 x 40 states", HIDDEN),
+    Point("selectiv", "task.ambiguous", 40, "description: 40 x 40 states", HIDDEN),
+    Point("selectiv", "task.copies", 40, "description: 40 x 40 states", HIDDEN),
+    Point("selectiv", "task.density", 40, "description: a chance of .4", HIDDEN),
+    Point("selectiv", "task.starts", 4, "description", HIDDEN),
+    Point("selectiv", "model.num_blocks", 8, "description", HIDDEN, "mamba lstm transformer"),
+    Point("selectiv", "model.d_state", 128, "description", HIDDEN, "mamba mamba2"),
+    Point("selectiv", "model.dropout", 0.2, "description", HIDDEN, "mamba lstm transformer"),
     # Butoi et al. 2024 and rycolab/neural-network-recognizers
     # Poli et al. 2024 and athms/mad-lab
     Point("mad", "measure", "raw", "accuracy"),
@@ -312,9 +332,10 @@ NOT_AS_THERE = {  # protocol -> what its source must own up to
         "were not read",
         "harder settings",
     ],
+    "selectiv": ["a tenth of 1e-3", "1,000 are named", "above the majority", "endless", "not read is ours"],
     "flare": ["128 epochs", "no string is empty", "halves the rate", "without members", "no loss on the language"],
 }
-FIRST_VERSIONS = {"mlregtest", "flare", "mad"}
+FIRST_VERSIONS = {"mlregtest", "flare", "mad", "selectiv"}
 
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.protocol}-{point.setting}")

@@ -1,0 +1,33 @@
+"""The published protocol of SelectivBench (tasks/hidden_states.py), as far as it is described; what is not is ours."""
+
+from chomsky_ladder.harness.config.protocol import Case, Protocol
+from chomsky_ladder.harness.config.sources import SOURCES
+
+_STEPS = 200_000 // 64
+
+SELECTIV: dict[str, Protocol] = {
+    "selectiv": Protocol(
+        source=SOURCES["selectiv"],
+        measure="raw",
+        rates=(1e-3, 5e-4, 2e-3),
+        seeds=4,
+        table=("hidden_states",),
+        train={
+            "batch": 64,
+            "betas": [0.9, 0.999],
+            "weight_decay": 0.0,
+            "warmup": 476 / _STEPS,
+            "lr_final": 1e-4,
+            "precision": "fp32",
+        },
+        model={"d_model": 256, "num_blocks": 8, "d_state": 128, "dropout": 0.2},
+        tasks={"hidden_states": {"symbols": 40, "ambiguous": 40, "copies": 40}},
+        cases=(
+            Case(
+                tasks=("hidden_states",),
+                train={"steps": _STEPS, "lengths": [200, 200]},
+                eval={"lengths": [200, 200], "bins": [199, 200], "extrapolate": [], "every": 625},
+            ),
+        ),
+    ),
+}

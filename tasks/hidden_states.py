@@ -1,0 +1,266 @@
+"""Which state wrote this symbol? Words of a random grammar in which several states write the same symbol.
+
+    b d a # a c a d g      ->  b1 d5 a1 #0 a0 c4 a1 d6 g0      read at each symbol
+    b . . d . a # f a . a  ->  b1 d5 a1 #0 a0                  blanks; f begins no word, and a cannot follow a0
+
+`grammar` draws the rules (tasks/_hidden_grammar.py): from each state a symbol may follow or not, and if it does, one of
+its copies is the next state, always the same. All that may follow is as likely. Words end with # and make a string one
+after the other, cut at its length. The first symbol of a word tells its state, so the string tells every state.
+
+What tests selectivity. `steps`: an element takes as many steps, itself and blanks, drawn uniformly; `noise`: so many
+percent of the blanks hold a symbol instead; `distractors`: so many percent of the elements are followed by a further
+one, from the element `quiet` on. Noise and distractors are drawn uniformly from the symbols that may not follow the
+state, which stays: the grammar alone tells them from elements, and it always does. Where every symbol may follow, they
+are blank. Only elements are scored; lengths count every step. Regular: the machine holds the state.
+
+The more copies, the harder: the likeliest state given the last two symbols is right at .64 of all symbols, with
+ambiguous=4 copies=4 at .96, and as published at .21.
+
+SelectivBench, Bouhadjar et al. 2026 (2601.12598), written from its description. Theirs has 40 symbols of 40 copies,
+1,600 states, and strings of 200: `symbols=40 ambiguous=40 copies=40`. It is trained on steps=[1,10], which is a spacing
+of U(.1, 1) in units of .1, and distractors=10, and tested at steps of 1, 2, 5 and 10: sets of `ladder export` with
+steps=[5,5] and the like, for `eval.file` to score. What is open there is ours: how the spacing is rounded; that blanks
+and what stands in them are not scored; what an input noise of .2 is (noise=20 is a chance of a symbol, not a spread
+added to all inputs); which symbols distract, that # never does, and where: behind an element, no two side by side.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from string import ascii_letters
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chomsky_ladder.tasks import _hidden_grammar, _monoid
+from chomsky_ladder.tasks._automata import composed, rounded, states_along
+from chomsky_ladder.tasks._hidden_grammar import END, HiddenGrammar
+from chomsky_ladder.tasks._kept import kept
+from chomsky_ladder.tasks.base import PAD, Batch, Task, bounded, register
+from chomsky_ladder.tasks.draw import Draw
+
+BLANK, FIRST_SYMBOL = 1, 2  # # and the letters, then the states
+BITS = 31
+ANY = 2**BITS - 1
+FEW = 32
+"""States up to which maps compose; more are followed one by one (of 61, strings of 200 take 20 us, not 220)."""
+
+
+class Tables(NamedTuple):
+    after_NJ: Tensor  # the successors of each state
+    degree_N: Tensor  # how many it has
+    symbol_N: Tensor  # the token of each state's symbol
+    foreign_NF: Tensor  # the letters that may not follow, as tokens; a blank where there is none
+    foreigners_N: Tensor  # how many there are
+    goes_KN: Tensor  # the state after each token; what may not follow changes nothing
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class HiddenStates(Task):
+    name, version, level = "hidden_states", 1, "regular"
+    tracks_state = True
+
+    grammar: int = 0
+    """Which grammar: the key it is drawn with."""
+    symbols: int = 8
+    """How many symbols there are beside #."""
+    ambiguous: int = 8
+    """How many of them have several states; the others have one."""
+    copies: int = 8
+    """How many states an ambiguous symbol has, less those that no word has."""
+    density: int = 40
+    """How many percent of the symbols may follow a state."""
+    starts: int = 4
+    """How many states may begin a word, each of another symbol."""
+    steps: tuple[int, int] = (1, 1)
+    """The fewest and the most steps that an element takes, itself and the blanks behind it."""
+    noise: int = 0
+    """How many percent of the blanks hold a symbol that may not follow."""
+    distractors: int = 0
+    """How many percent of the elements are followed by a symbol that may not follow, as a further element."""
+    quiet: int = 50
+    """The first element that may be followed by a distractor; no shorter string has one."""
+
+    def __post_init__(self) -> None:
+        bounded(self, "grammar", 0, 2**63 - 1)
+        bounded(self, "symbols", 2, len(ascii_letters))
+        bounded(self, "ambiguous", 0, self.symbols)
+        bounded(self, "copies", 1, 64)
+        bounded(self, "density", 1, 100)
+        bounded(self, "starts", 1, self.symbols)
+        bounded(self, "noise", 0, 100)
+        bounded(self, "distractors", 0, 100)
+        bounded(self, "quiet", 1, 1 << 20)
+        low, high = self.steps
+        if not 1 <= low <= high <= 1024:
+            raise ValueError(f"hidden_states: steps must rise within 1..1024, not {low}, {high}")
+        if self.noise and high == 1:
+            raise ValueError("hidden_states: noise stands in blanks, of which steps=(1, 1) has none")
+
+    @property
+    def machine(self) -> HiddenGrammar:
+        """The grammar that the key draws."""
+        return _hidden_grammar.drawn(
+            self.grammar,
+            letters=ascii_letters[: self.symbols],
+            ambiguous=self.ambiguous,
+            copies=self.copies,
+            density=self.density,
+            starts=self.starts,
+        )
+
+    @property
+    def vocab(self) -> tuple[str, ...]:
+        return "PAD", ".", "#", *ascii_letters[: self.symbols], *self.machine.names
+
+    @property
+    def first_state(self) -> int:
+        """The token of the state of #, before those of all others."""
+        return FIRST_SYMBOL + 1 + self.symbols
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        return tuple(range(self.first_state, self.first_state + len(self.machine.names)))
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """The state of the last element; of # before the first."""
+        return (len(self.machine.names),)
+
+    @property
+    def state_views(self) -> dict[str, tuple[str, ...]]:
+        return {"state": self.machine.names}
+
+    @property
+    def demand(self) -> str:
+        """That of the grammar's words; beside noise and distractors they ask for as much, but maybe for more."""
+        found = _monoid.demand(_hidden_grammar.completed(self.machine))
+        return found if not (self.noise or self.distractors) or found == "non-solvable" else ""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The size of the grammar, what guesses from the last symbols are worth, and the class of its words."""
+        grammar = self.machine
+        shared = sum(grammar.symbols.count(symbol) > 1 for symbol in set(grammar.symbols))
+        successors = sum(map(len, grammar.successors)) / len(grammar.names)
+        one, two = _hidden_grammar.best_guesses(grammar)
+        return {
+            "states": f"{len(grammar.names)}, {shared} symbols with several",
+            "successors of a state": f"{successors:.2f} on average",
+            "word": f"{1 / _hidden_grammar.in_the_long_run(grammar)[END] - 1:.1f} symbols on average",
+            "guess from the last symbol": f"{one:.3f} right, from the last two {two:.3f}",
+            **_monoid.facts(_hidden_grammar.completed(grammar)),
+        }
+
+    def legal_lengths(self, low: int, high: int) -> tuple[int, ...]:
+        return tuple(range(max(low, 1), high + 1))
+
+    def positions(self, length: int) -> int:
+        return length
+
+    def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:
+        tables = _tables(self.machine, self.symbols, lengths_B.device)
+        elements = -(-width // self.steps[0])
+        state_BE = self._walk(tables, draw.integers(ANY, (elements,)))
+        is_element_BL, is_foreign_BL = self._places(draw, elements, width)
+        state_BL = state_BE.gather(1, is_element_BL.cumsum(1) - 1)
+        chance_BL = draw.integers(tables.foreigners_N.take(state_BL), (width,))
+        foreign_BL = tables.foreign_NF.take(state_BL * tables.foreign_NF.shape[1] + chance_BL)
+        tokens_BL = torch.where(is_foreign_BL, foreign_BL, BLANK)
+        tokens_BL = torch.where(is_element_BL, tables.symbol_N.take(state_BL), tokens_BL)
+        inside_BL = torch.arange(width, device=lengths_B.device) < lengths_B[:, None]
+        scored_BL = is_element_BL & inside_BL
+        targets_BL = torch.where(scored_BL, state_BL + self.first_state, PAD)
+        tokens_BL = torch.where(inside_BL, tokens_BL, PAD)
+        return Batch(tokens_BL, targets_BL, scored_BL, lengths_B, torch.ones_like(lengths_B))
+
+    def _walk(self, tables: Tables, chance_BE: Tensor) -> Tensor:
+        """The states of the elements, [B, E], by a uniform integer each; many states are followed one by one."""
+        (num, most), device = tables.after_NJ.shape, chance_BE.device
+        if num <= FEW:
+            edge_BEN = chance_BE[..., None] * tables.degree_N >> BITS
+            maps_BEN = tables.after_NJ.take(edge_BEN + torch.arange(num, device=device) * most)
+            return states_along(composed(maps_BEN), torch.zeros_like(chance_BE[:, 0]))[:, 1:]
+        state_B, states = torch.zeros_like(chance_BE[:, 0]), []
+        for chance_B in chance_BE.unbind(1):
+            edge_B = chance_B * tables.degree_N.take(state_B) >> BITS
+            state_B = tables.after_NJ.take(state_B * most + edge_B)
+            states.append(state_B)
+        return torch.stack(states, dim=1)
+
+    def _places(self, draw: Draw, elements: int, width: int) -> tuple[Tensor, Tensor]:
+        """Where elements stand, and where distractors and noise do, bool [B, width]."""
+        low, high = self.steps
+        taken_BE2 = low + draw.integers(high - low + 1, (elements, 2))  # by the element, and by a distractor behind it
+        number_E = torch.arange(elements, device=taken_BE2.device)
+        is_followed_BE = (draw.integers(100, (elements,)) < self.distractors) & (number_E >= self.quiet - 1)
+        own_BE, whole_BE = taken_BE2[..., 0], taken_BE2[..., 0] + taken_BE2[..., 1] * is_followed_BE
+        place_BE = whole_BE.cumsum(1) - whole_BE
+        is_element_BL = _marked(place_BE, width)
+        is_distractor_BL = _marked(torch.where(is_followed_BE, place_BE + own_BE, width), width)
+        is_noise_BL = draw.integers(100, (width,)) < self.noise
+        return is_element_BL, is_distractor_BL | is_noise_BL & ~is_element_BL
+
+    def state(self, tokens_BL: Tensor) -> Tensor:
+        goes_KN = _tables(self.machine, self.symbols, tokens_BL.device).goes_KN
+        tokens_BL = torch.where(tokens_BL < len(goes_KN), tokens_BL, PAD)
+        start_B = torch.zeros_like(tokens_BL[:, 0])
+        if goes_KN.shape[1] <= FEW:
+            maps_BLN = goes_KN.index_select(0, tokens_BL.flatten()).unflatten(0, tokens_BL.shape)
+            return states_along(composed(maps_BLN), start_B)[:, 1:, None]
+        states = [start_B]
+        for token_B in tokens_BL.unbind(1):
+            states.append(goes_KN[token_B, states[-1]])
+        return torch.stack(states[1:], dim=1)[..., None]
+
+    def answer_law(self, length: int) -> np.ndarray:
+        """How likely an element stands within the length, and the law of its state."""
+        columns = rounded(length)
+        within_E = _within(self.steps, self.distractors / 100, self.quiet, columns)[:, length - 1]
+        law_EN = within_E[:, None] * _hidden_grammar.along(self.machine, columns)
+        elements = -(-length // self.steps[0])
+        return np.pad(law_EN[:elements], ((0, 0), (self.first_state, 0)))
+
+
+def _marked(place_BE: Tensor, width: int) -> Tensor:
+    """Those of `width` places, bool; what lies beyond is none."""
+    marks_BL = place_BE.new_zeros(len(place_BE), width + 1, dtype=torch.bool)
+    return marks_BL.scatter(1, place_BE.clamp(max=width), True)[:, :width]
+
+
+@kept
+def _tables(grammar: HiddenGrammar, letters: int, device: torch.device) -> Tables:
+    num, most = len(grammar.names), max(map(len, grammar.successors))
+    after_NJ = np.zeros((num, most), dtype=np.int64)
+    goes_KN = np.tile(np.arange(num), (FIRST_SYMBOL + 1 + letters, 1))
+    foreign = []
+    for state, after in enumerate(grammar.successors):
+        after_NJ[state, : len(after)] = after
+        follow = [grammar.symbols[to] for to in after]
+        goes_KN[np.array(follow) + FIRST_SYMBOL, state] = after
+        foreign.append([FIRST_SYMBOL + letter for letter in range(1, letters + 1) if letter not in follow])
+    foreign_NF = np.full((num, max(1, *map(len, foreign))), BLANK)
+    for state, tokens in enumerate(foreign):
+        foreign_NF[state, : len(tokens)] = tokens
+    degree_N = np.array([len(after) for after in grammar.successors])
+    symbol_N = np.array(grammar.symbols) + FIRST_SYMBOL
+    foreigners_N = np.array([len(tokens) for tokens in foreign])
+    parts = (after_NJ, degree_N, symbol_N, foreign_NF, foreigners_N, goes_KN)
+    return Tables(*(torch.from_numpy(part).to(device) for part in parts))
+
+
+@lru_cache(maxsize=16)
+def _within(steps: tuple[int, int], share: float, quiet: int, columns: int) -> np.ndarray:
+    """P(the first, second .. element stands within a string of 1, 2 .. columns steps), [E, columns]."""
+    low, high = steps
+    one = np.zeros(high + 1)
+    one[low:] = 1 / (high - low + 1)
+    followed = share * np.convolve(one, one)
+    followed[: high + 1] += (1 - share) * one
+    at_L, rows = np.eye(1, columns)[0], []
+    for element in range(1, columns + 1):
+        rows.append(at_L.cumsum())
+        at_L = np.convolve(at_L, followed if share and element >= quiet else one)[:columns]
+    return np.stack(rows)
