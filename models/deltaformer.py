@@ -8,7 +8,7 @@ the delta rule with softmax for its kernel. The code that is public compares wit
 (`asks=query`), and leaves b without a bound (`beta=free`): u may then grow with every token, and training may diverge.
 Weights start as in models/_attentions.py.
 
-All u at once solve one triangular system, (1 + b A) U = V with A the first softmax; of the past, whose u are known,
+All u of a block solve one triangular system, (1 + b A) U = V with A the first softmax; of the past, whose u are known,
 b A U goes to the right. The state holds u, in fp32 at least, in place of values.
 """
 
@@ -18,7 +18,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models._attentions import AttentionConfig, CachedAttention, at_least_fp32, kept, positions
+from chomsky_ladder.models._attentions import (
+    AttentionConfig,
+    CachedAttention,
+    at_least_fp32,
+    in_blocks,
+    kept,
+    positions,
+)
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.layers.positions import rotate
@@ -34,10 +41,26 @@ class DeltaAttention(CachedAttention):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         q_BHLK, k_BHLK, v_BHLK, beta_BHL = self._all(x_BLD, positions(x_BLD))
-        nothing_BH0K, unseen_0 = k_BHLK[:, :, :0], torch.zeros(0, dtype=torch.bool, device=x_BLD.device)
         asks_BHLK = k_BHLK if self.asks == "key" else q_BHLK
-        y_BHLK, _ = delta_attention(asks_BHLK, q_BHLK, k_BHLK, v_BHLK, beta_BHL, nothing_BH0K, nothing_BH0K, unseen_0)
-        return self.out(self.joined(y_BHLK))
+        written: list[Tensor] = []
+
+        def read(block: slice, seen: slice) -> Tensor:
+            past_k_BHSK = k_BHLK[:, :, : block.start]
+            past_u_BHSK = torch.cat(written, 2) if written else past_k_BHSK
+            y_BHCK, u_BHCK = delta_attention(
+                asks_BHLK[:, :, block],
+                q_BHLK[:, :, block],
+                k_BHLK[:, :, block],
+                v_BHLK[:, :, block],
+                beta_BHL[..., block],
+                past_k_BHSK,
+                past_u_BHSK,
+                torch.ones(block.start, dtype=torch.bool, device=x_BLD.device),
+            )
+            written.append(u_BHCK)
+            return y_BHCK
+
+        return self.out(self.joined(in_blocks(read, x_BLD.shape[1])))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         k_BHSK, u_BHSK = (

@@ -21,7 +21,14 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models._attentions import AttentionConfig, CachedAttention, at_least_fp32, kept, positions
+from chomsky_ladder.models._attentions import (
+    AttentionConfig,
+    CachedAttention,
+    at_least_fp32,
+    in_blocks,
+    kept,
+    positions,
+)
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, State
 from chomsky_ladder.models.layers.attention import explicit_attention
@@ -47,8 +54,13 @@ class ForgettingAttention(CachedAttention):
         return cache, total, last, torch.zeros((), dtype=torch.int64, device=device)
 
     def whole(self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor) -> Tensor:
-        total_BHL = log_forget(self.forget, x_BLD).cumsum(-1)
-        return self.read(x_BLD, forgetting(q_BHLK, k_BHLK, v_BHLK, total_BHL, total_BHL, positions(x_BLD)))
+        total_BHL, position_L = log_forget(self.forget, x_BLD).cumsum(-1), positions(x_BLD)
+
+        def read(block: slice, seen: slice) -> Tensor:
+            k_BHSK, v_BHSK, total_BHS = k_BHLK[:, :, seen], v_BHLK[:, :, seen], total_BHL[..., seen]
+            return forgetting(q_BHLK[:, :, block], k_BHSK, v_BHSK, total_BHL[..., block], total_BHS, position_L[block])
+
+        return self.read(x_BLD, in_blocks(read, len(position_L)))
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         q_BHLK, k_BHLK, v_BHLK = self.heads(x_BLD).unbind(0)

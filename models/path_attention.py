@@ -19,6 +19,7 @@ Chunks of 16, and a single one up to 32 tokens: for B = 32, H = 4, K = 32, forwa
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import torch
@@ -49,11 +50,17 @@ class PaTHAttention(CachedAttention):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         q_BHLK, k_BHLK, v_BHLK, w_BHLK, beta_BHL = self._all(x_BLD, self.convolution(self.path(x_BLD), ctx))
-        scores_BHLL, _ = path_scores(q_BHLK, k_BHLK, w_BHLK, beta_BHL, k_BHLK[:, :, :0])
-        if self.forget is not None:
-            total_BHL = log_forget(self.forget, x_BLD).cumsum(-1)
-            scores_BHLL = scores_BHLL + (total_BHL[..., None] - total_BHL[..., None, :])
-        return self._read(scores_BHLL, v_BHLK)
+        total_BHL = None if self.forget is None else log_forget(self.forget, x_BLD).cumsum(-1)
+        rows, _ = path_rows(q_BHLK, k_BHLK, w_BHLK, beta_BHL, k_BHLK[:, :, :0])
+        read, start = [], 0
+        for scores_BHCX in rows:
+            seen = min(start + scores_BHCX.shape[2], x_BLD.shape[1])
+            scores_BHCX = scores_BHCX[:, :, : seen - start, :seen]
+            if total_BHL is not None:
+                scores_BHCX = scores_BHCX + (total_BHL[..., start:seen, None] - total_BHL[..., None, :seen])
+            read.append(self._read(scores_BHCX, v_BHLK[:, :, :seen]))
+            start = seen
+        return self.out(self.joined(torch.cat(read, 2)))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         exact = torch.promote_types(dtype, torch.float32)
@@ -73,15 +80,16 @@ class PaTHAttention(CachedAttention):
 
         scores_BHLX, k_BHXK = path_scores(q_BHLK, k_BHLK, w_BHLK, beta_BHL, k_BHSK.to(k_BHLK.dtype))
         written_X = nn.functional.pad(torch.arange(size, device=x_BLD.device) < start, (0, length), value=True)
-        scores_BHLX = torch.where(written_X, scores_BHLX, float("-inf"))
+        scores_BHLX = torch.where(written_X, scores_BHLX, -inf)
         if self.forget is not None:
             total_BHS, last_BH1 = totals
             total_BHL = last_BH1 + log_forget(self.forget, x_BLD).cumsum(-1)
             scores_BHLX = scores_BHLX + (total_BHL[..., None] - torch.cat([total_BHS, total_BHL], -1)[..., None, :])
             totals = kept(total_BHS, position_L, total_BHL), total_BHL[..., -1:].clone()
-        y_BLD = self._read(scores_BHLX, torch.cat([v_BHSK.to(v_BHLK.dtype), v_BHLK], 2))
+        y_BHLK = self._read(scores_BHLX, torch.cat([v_BHSK.to(v_BHLK.dtype), v_BHLK], 2))
         k_BHSK = kept(k_BHXK[:, :, :size].to(k_BHSK.dtype), position_L, k_BHXK[:, :, size:])
-        return y_BLD, (past_BWE, k_BHSK, kept(v_BHSK, position_L, v_BHLK), start + length, totals)
+        state = past_BWE, k_BHSK, kept(v_BHSK, position_L, v_BHLK), start + length, totals
+        return self.out(self.joined(y_BHLK)), state
 
     def _all(self, x_BLD: Tensor, mixed_BLE: Tensor) -> list[Tensor]:
         """q, k, v, w and b, in fp32 at least."""
@@ -92,21 +100,30 @@ class PaTHAttention(CachedAttention):
 
     def _read(self, scores_BHLX: Tensor, v_BHXK: Tensor) -> Tensor:
         with torch.autocast(v_BHXK.device.type, enabled=False):
-            y_BHLK = torch.softmax(scores_BHLX * self.head_dim**-0.5, -1) @ v_BHXK
-        return self.out(self.joined(y_BHLK))
+            return torch.softmax(scores_BHLX * self.head_dim**-0.5, -1) @ v_BHXK
 
 
 def path_scores(
     q_BHLK: Tensor, k_BHLK: Tensor, w_BHLK: Tensor, beta_BHL: Tensor, past_BHSK: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Scores [B, H, L, S + L] over the past and the tokens themselves, -inf ahead, and all keys as they are by then."""
-    with torch.autocast(q_BHLK.device.type, enabled=False):
-        return _path_scores(q_BHLK, k_BHLK, w_BHLK, beta_BHL, past_BHSK)
+    rows, held_BHXK = path_rows(q_BHLK, k_BHLK, w_BHLK, beta_BHL, past_BHSK)
+    length, seen = q_BHLK.shape[2], held_BHXK.shape[2]
+    wide = [nn.functional.pad(row_BHCX, (0, rows[-1].shape[-1] - row_BHCX.shape[-1]), value=-inf) for row_BHCX in rows]
+    return torch.cat(wide, 2)[:, :, :length, :seen], held_BHXK
 
 
-def _path_scores(
+def path_rows(
     q_BHLK: Tensor, k_BHLK: Tensor, w_BHLK: Tensor, beta_BHL: Tensor, past_BHSK: Tensor
-) -> tuple[Tensor, Tensor]:
+) -> tuple[list[Tensor], Tensor]:
+    """The scores of each chunk over what its tokens see, and all keys; the last chunk is filled up behind the end."""
+    with torch.autocast(q_BHLK.device.type, enabled=False):
+        return _path_rows(q_BHLK, k_BHLK, w_BHLK, beta_BHL, past_BHSK)
+
+
+def _path_rows(
+    q_BHLK: Tensor, k_BHLK: Tensor, w_BHLK: Tensor, beta_BHL: Tensor, past_BHSK: Tensor
+) -> tuple[list[Tensor], Tensor]:
     length, width = k_BHLK.shape[2:]
     chunk = CHUNK if length > 2 * CHUNK else length
     # N chunks of C tokens. Behind the end w = 0, which leaves all keys as they are.
@@ -121,19 +138,17 @@ def _path_scores(
     x_BHNCK, y_BHNCC = solved_BHNCX.split([width, chunk], -1)
     qw_BHNCC = torch.tril(q_BHNCK @ w_BHNCK.mT)
     ahead_CC = torch.ones(chunk, chunk, dtype=torch.bool, device=q_BHLK.device).triu(1)
-    own_BHNCC = (q_BHNCK @ k_BHNCK.mT - qw_BHNCC @ y_BHNCC).masked_fill(ahead_CC, float("-inf"))
+    own_BHNCC = (q_BHNCK @ k_BHNCK.mT - qw_BHNCC @ y_BHNCC).masked_fill(ahead_CC, -inf)
 
-    rows, held_BHXK, columns = [], past_BHSK, past_BHSK.shape[2] + own_BHNCC.shape[2] * chunk
+    rows, held_BHXK = [], past_BHSK
     for q_BHCK, own_BHCC, x_BHCK, w_BHCK, last_BHCK in zip(
         *(x.unbind(2) for x in (q_BHNCK - qw_BHNCC @ x_BHNCK, own_BHNCC, x_BHNCK, w_BHNCK)),
         (k_BHNCK - y_BHNCC.mT @ w_BHNCK).unbind(2),
         strict=True,
     ):
-        row_BHCX = torch.cat([q_BHCK @ held_BHXK.mT, own_BHCC], -1)
-        rows.append(nn.functional.pad(row_BHCX, (0, columns - row_BHCX.shape[-1]), value=float("-inf")))
+        rows.append(torch.cat([q_BHCK @ held_BHXK.mT, own_BHCC], -1))
         held_BHXK = torch.cat([held_BHXK - (held_BHXK @ x_BHCK.mT) @ w_BHCK, last_BHCK], 2)
-    seen = past_BHSK.shape[2] + length
-    return torch.cat(rows, 2)[:, :, :length, :seen], held_BHXK[:, :, :seen]
+    return rows, held_BHXK[:, :, : past_BHSK.shape[2] + length]
 
 
 @register

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models._attentions import AttentionConfig, CachedAttention, at_least_fp32, kept, positions
+from chomsky_ladder.models._attentions import (
+    AttentionConfig,
+    CachedAttention,
+    at_least_fp32,
+    in_blocks,
+    kept,
+    positions,
+)
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, State
 
@@ -25,7 +32,12 @@ class StickBreaking(CachedAttention):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         position_L = positions(x_BLD)
         q_BHLK, k_BHLK, v_BHLK = self.heads(x_BLD).unbind(0)
-        return self.out(self.joined(stick_breaking(q_BHLK, k_BHLK, v_BHLK, position_L, position_L)))
+
+        def read(block: slice, seen: slice) -> Tensor:
+            k_BHSK, v_BHSK = k_BHLK[:, :, seen], v_BHLK[:, :, seen]
+            return stick_breaking(q_BHLK[:, :, block], k_BHSK, v_BHSK, position_L[block], position_L[seen])
+
+        return self.out(self.joined(in_blocks(read, len(position_L))))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         cache = self.empty(max_length, 2 * self.head_dim, batch=batch, device=device, dtype=dtype)
