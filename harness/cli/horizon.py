@@ -30,6 +30,8 @@ class HorizonOptions:
     """The folder of runs/."""
     picture: Path | None = None
     """A file of the name something.png, .svg or .pdf, in which all of them are drawn by position."""
+    csv: Path | None = None
+    """A file of the name something.csv, with a line for every range of every run; other runs that it has stay there."""
     device: str = "auto"
     """cpu, cuda, cuda:1 ..; auto takes CUDA where there is one."""
     json: bool = False
@@ -38,12 +40,20 @@ class HorizonOptions:
 
 def horizon(words: list[str]) -> int:
     options = parse(HorizonOptions, words, prog="ladder horizon")
-    picture = options.picture
+    picture, table = options.picture, options.csv
     if not options.run_ids:
         raise ValueError("ladder horizon needs a RUN_ID, or several; `ladder status --all` lists them")
     if picture and (picture.suffix not in (".png", ".svg", ".pdf") or not picture.parent.is_dir()):
         raise ValueError(f"--picture is a .png, .svg or .pdf in a folder that is there, not {picture}")
+    if table and (table.suffix != ".csv" or not table.parent.is_dir()):
+        raise ValueError(f"--csv is a .csv in a folder that is there, not {table}")
+    if table and picture and table == picture.with_suffix(".csv"):
+        raise ValueError(f"{table} is where --picture leaves its numbers; call the file of --csv otherwise")
     from chomsky_ladder.harness.inside.horizon import horizon_run  # with torch
+    from chomsky_ladder.harness.inside.horizon_rows import keep, there
+
+    if table:
+        there(table)
 
     found = []
     for folder in [find_run(options.results, run_id) for run_id in options.run_ids]:
@@ -51,6 +61,8 @@ def horizon(words: list[str]) -> int:
             found.append(horizon_run(folder, options.horizon, device=options.device))
         except Busy as busy:
             raise ValueError(str(busy)) from None
+        if table:
+            keep(table, found[-1:])
         if not options.json:
             print("\n".join(horizon_text(found[-1])), flush=True)
     if options.json:

@@ -119,11 +119,32 @@ def test_the_command_says_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads(capsys.readouterr().out)[0] == kept
 
 
+def test_a_table_keeps_the_runs_that_are_not_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [cell(model=model) for model in ("lstm", "gru")]
+    for run in runs:
+        execute(run, Exec(results=tmp_path, device="cpu"), quiet=True)
+    usual = ["--results", str(tmp_path), "--device", "cpu", "--csv", str(tmp_path / "far.csv"), "--horizon.length"]
+    assert horizon_command([runs[0].run_id, *usual, "50"]) == horizon_command([runs[1].run_id, *usual, "50"]) == 0
+    both = pd.read_csv(tmp_path / "far.csv")
+    assert list(both["run_id"]) == [run_id for run_id in sorted(run.run_id for run in runs) for _ in range(4)]
+    assert horizon_command([runs[0].run_id, *usual, "30"]) == 0
+    again = pd.read_csv(tmp_path / "far.csv")
+    of_first, of_second = (again[again["run_id"] == run.run_id] for run in runs)
+    assert list(of_first["to"]) == [8, 16, 29] and list(of_second["to"]) == [8, 16, 32, 49]
+    stored = json.loads((tmp_path / "runs" / runs[0].run_id / "horizon.json").read_text())
+    assert list(of_first["accuracy"]) == pytest.approx([each["accuracy"] for each in stored["bins"]], abs=1e-6)
+    (tmp_path / "far.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="is no table of horizons: its columns are a, b"):
+        horizon_command([runs[0].run_id, *usual, "30"])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "needs a RUN_ID"),
         (["some", "--picture", "far.gif"], r"--picture is a \.png"),
+        (["some", "--csv", "far.txt"], r"--csv is a \.csv"),
+        (["some", "--csv", "far.csv", "--picture", "far.png"], "where --picture leaves its numbers"),
         (["some", "--horizon.piece", "0"], r"horizon\.piece must be at least 1"),
     ],
 )
