@@ -1,6 +1,7 @@
 """A record's identity is data; labels are made of it, and only those of records from before are ever read."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from chomsky_ladder.harness.config.protocols import columns_of, identity_of, preset_run
 from chomsky_ladder.harness.config.registry import all_models, all_tasks
-from chomsky_ladder.harness.store.labels import COLUMNS, Identity
+from chomsky_ladder.harness.store.labels import COLUMNS, TRAITS, Identity
 from chomsky_ladder.harness.store.record import Record, recorded
 from support.records_by_hand import record
 
@@ -72,7 +73,14 @@ def test_the_committed_records_say_the_same_by_their_labels_alone() -> None:
         rows = list(csv.DictReader(file))
     for row, kept in zip(rows, recorded(path).values(), strict=True):
         before = {name: value for name, value in row.items() if name not in (*COLUMNS, "traits") and value != ""}
-        assert Record.model_validate(before) == kept
+        assert told(Record.model_validate(before)) == told(kept)
+
+
+def told(one: Record) -> dict[str, object]:
+    """Its columns, but for the order of its settings, and for the traits of a task that came after they had a column."""
+    tree = one.model_dump()
+    later = {} if one.task_name in TRAITS else {"traits": ""}
+    return tree | {"settings": json.loads(tree["settings"])} | later
 
 
 def test_a_label_that_says_something_else_than_the_columns_is_made_anew() -> None:
