@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.gated_delta_net import initial_decay
 from chomsky_ladder.models.kda import ConvolvedDelta, KDAConfig
+from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
 from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
 
 
@@ -30,7 +32,7 @@ class ClosedLoop(ConvolvedDelta):
         self.gate = nn.Linear(config.d_model, self.widths[2], bias=False)
 
     def ruled(
-        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor
+        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
         dtype = k_BHLK.dtype
         beta_BHL1 = self.largest_beta * self.squashed(self.beta, x_BLD)
@@ -38,7 +40,8 @@ class ClosedLoop(ConvolvedDelta):
         log_decay_BHL1 = self.heads(-self.A_log.to(dtype).exp() * dt_BLH)
         p_BHLK = torch.sigmoid(self.share.to(dtype))[:, None, None] * k_BHLK
         r_BHLK = (q_BHLK - self.correction.to(dtype)[:, None, None] * p_BHLK) * k_BHLK.shape[-1] ** -0.5
-        return decayed_delta_rule(
+        return by_any_delta_rule(
+            decayed_delta_rule,
             r_BHLK,
             torch.exp(log_decay_BHL1) * p_BHLK,
             beta_BHL1 * k_BHLK,
@@ -46,6 +49,7 @@ class ClosedLoop(ConvolvedDelta):
             beta_BHL1 * v_BHLV,
             log_decay_BHL1,
             state_BHKV,
+            ctx,
         )
 
     def output_gate(self, x_BLD: Tensor) -> Tensor:

@@ -19,13 +19,13 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
-from chomsky_ladder.models.block import Block, State
+from chomsky_ladder.models.block import Block, Context, State
 from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.matrix_state import by_gated_delta_rule
 from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.scans.delta import of_length_1
-from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
 from chomsky_ladder.models.scans.selective import initial_dt_bias
 
 
@@ -53,7 +53,7 @@ class GatedDeltaRule(BehindConvolution):
         state_BHKV = torch.zeros(batch, self.num_heads, *per_head, device=device, dtype=held)
         return self.convolution.init_state(batch, device=device, dtype=dtype), state_BHKV
 
-    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(mixed_BLE.dtype, torch.float32)
         q_BHLK, k_BHMK, v_BHMV = (
             rearrange(x_BLE, "b l (n h k) -> b h (l n) k", n=steps, h=self.num_heads)
@@ -64,8 +64,8 @@ class GatedDeltaRule(BehindConvolution):
         beta_BLM = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(dtype))
         beta_BHM = rearrange(beta_BLM, "b l (n h) -> b h (l n)", h=self.num_heads)
         log_decay_BLH = -self.A_log.to(dtype).exp() * nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
-        y_BHLV, state_BHKV = gated_delta_rule(
-            of_length_1(q_BHLK), of_length_1(k_BHMK), v_BHMV, beta_BHM, log_decay_BLH.mT, state_BHKV
+        y_BHLV, state_BHKV = by_gated_delta_rule(
+            of_length_1(q_BHLK), of_length_1(k_BHMK), v_BHMV, beta_BHM, log_decay_BLH.mT, state_BHKV, ctx
         )
         y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
         gated_BLD = rearrange(y_BHLV, "b h l v -> b l (h v)") * nn.functional.silu(self.gate(x_BLD))

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kda import ChannelDelta, KDAConfig
+from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
 from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
 
 
@@ -25,10 +27,11 @@ class EraseAndWrite(ChannelDelta):
         self.write = nn.Linear(config.d_model, self.widths[2], bias=False)
 
     def ruled(
-        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor
+        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
         log_decay_BHLK = self.log_decay(x_BLD)
-        return decayed_delta_rule(
+        return by_any_delta_rule(
+            decayed_delta_rule,
             q_BHLK * k_BHLK.shape[-1] ** -0.5,
             torch.exp(log_decay_BHLK) * self.largest_beta * self.squashed(self.erase, x_BLD) * k_BHLK,
             k_BHLK,
@@ -36,6 +39,7 @@ class EraseAndWrite(ChannelDelta):
             self.squashed(self.write, x_BLD) * v_BHLV,
             log_decay_BHLK,
             state_BHKV,
+            ctx,
         )
 
 

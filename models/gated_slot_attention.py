@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.gla import in_heads, write_then_read
+from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.scans.slots import decayed_slots
 
@@ -55,7 +56,7 @@ class SlotAttention(OneForm):
         keys_BHKM, values_BHMV = state
         scores_BHLM, keys_BHKM = decayed_slots(q_BHLK, k_BHLK, write_BHLM, decay_BHLM, keys_BHKM)
         share_BHLM = torch.softmax(scores_BHLM, -1)
-        y_BHLV, values_BHMV = write_then_read(share_BHLM, write_BHLM, v_BHLV, decay_BHLM, values_BHMV)
+        y_BHLV, values_BHMV = by_writing_then_reading(share_BHLM, write_BHLM, v_BHLV, decay_BHLM, values_BHMV, ctx)
         y_BLD = nn.functional.silu(rearrange(y_BHLV, "b h l v -> b l (h v)"))
         return self.out(self.norm(y_BLD.to(self.norm.weight.dtype))), (keys_BHKM, values_BHMV)
 

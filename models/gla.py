@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
-from chomsky_ladder.models.scans.decayed import decayed_past
 
 
 class GatedLinearAttention(OneForm):
@@ -56,7 +56,7 @@ class GatedLinearAttention(OneForm):
         )
         decay_BHLK = torch.exp(nn.functional.logsigmoid(gate_BHLK) / self.temperature)
         q_BHLK = q_BHLK * q_BHLK.shape[-1] ** -0.5
-        y_BHLV, state = write_then_read(q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state)
+        y_BHLV, state = by_writing_then_reading(q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state, ctx)
         y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
         y_BLD = nn.functional.silu(self.gate(x_BLD)) * rearrange(y_BHLV, "b h l v -> b l (h v)")
         return self.out(y_BLD), state
@@ -66,14 +66,6 @@ def in_heads(x_BLD: Tensor, num_heads: int) -> Tensor:
     """[B, H, L, K], in at least fp32."""
     x_BHLK = rearrange(x_BLD, "b l (h k) -> b h l k", h=num_heads)
     return x_BHLK.to(torch.promote_types(x_BLD.dtype, torch.float32))
-
-
-def write_then_read(
-    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, decay_BHLK: Tensor, state_BHKV: Tensor
-) -> tuple[Tensor, Tensor]:
-    """All q_t S_t [B, H, L, V] and the last S."""
-    past_BHLV, state_BHKV = decayed_past(decay_BHLK * q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV)
-    return past_BHLV + (q_BHLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV, state_BHKV
 
 
 @register

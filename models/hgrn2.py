@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.gla import in_heads, write_then_read
+from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.hgrn import LowerBounds, bounds_of, shut
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 
 
@@ -40,7 +41,7 @@ class ExpandedRecurrence(OneForm):
         q_BHLK, new_BHLK, value_BHLV = (
             in_heads(x, self.num_heads) for x in (nn.functional.silu(self.query(x_BLD)), new_BLD, self.value(x_BLD))
         )
-        y_BHLV, state = write_then_read(q_BHLK, new_BHLK, value_BHLV, 1 - new_BHLK, state)
+        y_BHLV, state = by_writing_then_reading(q_BHLK, new_BHLK, value_BHLV, 1 - new_BHLK, state, ctx)
         y_BLD = rearrange(y_BHLV, "b h l v -> b l (h v)")
         return self.out(self.norm(y_BLD.to(self.norm.weight.dtype))), state
 

@@ -20,10 +20,11 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
-from chomsky_ladder.models.block import Block, State
+from chomsky_ladder.models.block import Block, Context, State
 from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
 from chomsky_ladder.models.scans.delta import of_length_1
@@ -47,7 +48,7 @@ class ConvolvedDelta(BehindConvolution):
         self.out = nn.Linear(self.widths[2], width, bias=False)
 
     def ruled(
-        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor
+        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
         """y [B, H, L, V] and the last state, of queries and keys of length 1."""
         raise NotImplementedError
@@ -62,10 +63,10 @@ class ConvolvedDelta(BehindConvolution):
         )
         return self.convolution.init_state(batch, device=device, dtype=dtype), state_BHKV
 
-    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         mixed_BLE = nn.functional.silu(mixed_BLE).to(torch.promote_types(mixed_BLE.dtype, torch.float32))
         q_BHLK, k_BHLK, v_BHLV = map(self.heads, mixed_BLE.split(self.widths, -1))
-        y_BHLV, state_BHKV = self.ruled(x_BLD, of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, state_BHKV)
+        y_BHLV, state_BHKV = self.ruled(x_BLD, of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, state_BHKV, ctx)
         y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)") * self.output_gate(x_BLD)), state_BHKV
 
@@ -105,10 +106,11 @@ class KimiDelta(ChannelDelta):
         self.beta = nn.Linear(config.d_model, self.num_heads, bias=False)
 
     def ruled(
-        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor
+        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
         beta_BHL1, log_decay_BHLK = self.largest_beta * self.squashed(self.beta, x_BLD), self.log_decay(x_BLD)
-        return decayed_delta_rule(
+        return by_any_delta_rule(
+            decayed_delta_rule,
             q_BHLK * k_BHLK.shape[-1] ** -0.5,
             torch.exp(log_decay_BHLK) * k_BHLK,
             beta_BHL1 * k_BHLK,
@@ -116,6 +118,7 @@ class KimiDelta(ChannelDelta):
             beta_BHL1 * v_BHLV,
             log_decay_BHLK,
             state_BHKV,
+            ctx,
         )
 
 

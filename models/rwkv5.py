@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.matrix_state import by_reading_the_past
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
     ChannelMix,
@@ -30,7 +31,6 @@ from chomsky_ladder.models.layers.token_shift import (
     rwkv_block,
     token_before,
 )
-from chomsky_ladder.models.scans.decayed import decayed_past
 
 LARGEST_LOG_RATE = 8.0
 NORM_EPS = 64e-5
@@ -71,7 +71,7 @@ class TimeMix(OneForm):
         )
         decay_BHLK = torch.exp(-torch.exp(self._heads(log_rate_BLD).clamp(max=LARGEST_LOG_RATE)))
         bonus_HLK = self._heads(self.bonus_D[None, None])[0]
-        y_BHLV, state_BHKV = decayed_past(r_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV)
+        y_BHLV, state_BHKV = by_reading_the_past(r_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV, ctx)
         y_BHLV = y_BHLV + (r_BHLK * bonus_HLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV
         y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
         return self.out(nn.functional.silu(self.gate(for_g_BLD)) * y_BLD), (x_BLD[:, -1], state_BHKV)

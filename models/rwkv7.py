@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import depth, initial_mix, orthogonal, rwkv_block, token_before
 from chomsky_ladder.models.scans.delta import of_length_1
@@ -112,8 +113,16 @@ class TimeMix(OneForm):
                 self.bonus_D[None, None],
             )
         )
-        y_BHLV, state_BHKV = generalised_delta_rule(
-            r_BHLK, f_BHLK, rate_BHLK * f_BHLK, k_BHLK, v_BHLV, log_decay_BHLK, state_BHKV
+        y_BHLV, state_BHKV = by_any_delta_rule(
+            generalised_delta_rule,
+            r_BHLK,
+            f_BHLK,
+            rate_BHLK * f_BHLK,
+            k_BHLK,
+            v_BHLV,
+            log_decay_BHLK,
+            state_BHKV,
+            ctx,
         )
         y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
         present_BHLV = (r_BHLK * bonus_BHLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV

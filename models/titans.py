@@ -25,7 +25,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, State, require
+from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.delta_net import NORM_EPS
 from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
@@ -57,7 +57,7 @@ class LinearMemory(BehindConvolution):
         M_BHKV, S_BHKV = (torch.zeros(batch, self.num_heads, dim, dim, device=device, dtype=held) for _ in "MS")
         return self.convolution.init_state(batch, device=device, dtype=dtype), (M_BHKV, S_BHKV)
 
-    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state: Held) -> tuple[Tensor, Held]:
+    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state: Held, ctx: Context) -> tuple[Tensor, Held]:
         q_BHLK, k_BHLK, v_BHLV = (in_heads(x, self.num_heads) for x in nn.functional.silu(mixed_BLE).chunk(3, -1))
         rate_BHL, momentum_BHL, forget_BHL = (
             in_heads(gate(x_BLD), self.num_heads)[..., 0] for gate in (self.rate, self.momentum, self.forget)

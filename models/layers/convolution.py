@@ -66,16 +66,16 @@ class BehindConvolution(OneForm):
     query_key_value: nn.Linear
     convolution: ShortConvolution
 
-    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         """What it adds to the stream, and its own state after the last, from what has been convolved."""
         raise NotImplementedError
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         _, state = self.init_state(x_BLD.shape[0], max_length=0, device=x_BLD.device, dtype=x_BLD.dtype)
-        return self.read(x_BLD, self.convolution(self.query_key_value(x_BLD), ctx), state)[0]
+        return self.read(x_BLD, self.convolution(self.query_key_value(x_BLD), ctx), state, ctx)[0]
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         past_BWE, own = state
         mixed_BLE, past_BWE = self.convolution.extend(self.query_key_value(x_BLD), past_BWE)
-        y_BLD, own = self.read(x_BLD, mixed_BLE, own)
+        y_BLD, own = self.read(x_BLD, mixed_BLE, own, ctx)
         return y_BLD, (past_BWE, own)

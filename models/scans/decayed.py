@@ -34,6 +34,14 @@ def decayed_past(
         return _one_token(*inputs) if r_BHLK.shape[2] == 1 else _chunked(*inputs)
 
 
+def write_then_read(
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, decay_BHLK: Tensor, state_BHKV: Tensor
+) -> tuple[Tensor, Tensor]:
+    """All q_t S_t [B, H, L, V] and the last S."""
+    past_BHLV, state_BHKV = decayed_past(decay_BHLK * q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV)
+    return past_BHLV + (q_BHLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV, state_BHKV
+
+
 def _one_token(
     r_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, decay_BHLK: Tensor, state_BHKV: Tensor
 ) -> tuple[Tensor, Tensor]:

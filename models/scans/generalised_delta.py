@@ -37,6 +37,38 @@ def generalised_delta_rule(
         return one_token(*inputs) if r_BHLK.shape[2] == 1 else _chunked(*inputs)
 
 
+def delta_loop(
+    r_BHLK: Tensor,
+    f_BHMK: Tensor | None,
+    g_BHMK: Tensor | None,
+    k_BHMK: Tensor,
+    v_BHMV: Tensor,
+    decay_BHLK: Tensor | None,
+    state_BHKV: Tensor,
+    *,
+    reads_before: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The definition, which kernels are held to: y and the last state, token by token.
+
+    Where k and v have more steps than there are tokens, each token's first decays and its last is read. Decays may have
+    one channel; without f and g nothing is taken out, without decays nothing decays. `reads_before`: y_t = r_t S_{t-1}.
+    """
+    steps, outputs = k_BHMK.shape[2] // r_BHLK.shape[2], []
+    for m in range(k_BHMK.shape[2]):
+        t, is_last = m // steps, m % steps == steps - 1
+        r_BH1K, k_BH1K, v_BH1V = r_BHLK[:, :, t, None], k_BHMK[:, :, m, None], v_BHMV[:, :, m, None]
+        if is_last and reads_before:
+            outputs.append(r_BH1K @ state_BHKV)
+        added_BHKV = k_BH1K.mT * v_BH1V
+        if f_BHMK is not None and g_BHMK is not None:
+            added_BHKV = added_BHKV - g_BHMK[:, :, m, :, None] * (f_BHMK[:, :, m, None] @ state_BHKV)
+        decay_BHK1 = 1.0 if decay_BHLK is None or m % steps else decay_BHLK[:, :, t, :, None]
+        state_BHKV = decay_BHK1 * state_BHKV + added_BHKV
+        if is_last and not reads_before:
+            outputs.append(r_BH1K @ state_BHKV)
+    return torch.cat(outputs, 2), state_BHKV
+
+
 def one_token(
     r_BHLK: Tensor,
     f_BHLK: Tensor,

@@ -11,6 +11,8 @@ import torch
 
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
+from chomsky_ladder.models.kda import KDAConfig
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import native as _native
 from chomsky_ladder.models.kernels.native_mlstm import MIDDLING
@@ -18,6 +20,7 @@ from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.models.min_gru import MinGRUConfig
+from chomsky_ladder.models.rwkv6 import RWKV6Config
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
 from chomsky_ladder.models.xlstm import XLSTMConfig
 from support.layers import close
@@ -171,6 +174,12 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "mamba": (MambaConfig(d_model=11, num_blocks=2), {"native_scan", "native_conv"}),
     "mamba signed": (MambaConfig(d_model=11, num_blocks=2, eigenvalues="signed"), {"native_scan", "native_conv"}),
     "min_gru": (MinGRUConfig(d_model=13, num_blocks=2), {"native_conv"}),
+    "kda": (KDAConfig(d_model=22, num_heads=2, num_blocks=2), {"native_delta", "native_conv"}),
+    "gated_delta_product": (
+        GatedDeltaProductConfig(d_model=22, num_heads=2, num_blocks=2, eigenvalues="signed"),
+        {"native_delta", "native_conv"},
+    ),
+    "rwkv6": (RWKV6Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta"}),
 }
 
 

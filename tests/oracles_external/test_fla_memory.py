@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.gla import write_then_read
+from chomsky_ladder.models.scans.decayed import write_then_read
 from chomsky_ladder.models.scans.fast_weights import Held, Norm, fast_weights
 from chomsky_ladder.models.scans.fenwick import fenwick_attention, fenwick_extend
 from chomsky_ladder.models.scans.mesa import mesa

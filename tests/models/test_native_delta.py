@@ -1,0 +1,186 @@
+"""The delta rule in C against its definition, and that against the chunks of every rule."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.kernels.choose import usable
+from chomsky_ladder.models.kernels.native import missing
+from chomsky_ladder.models.kernels.native_delta import CHUNK, LARGEST, native_delta
+from chomsky_ladder.models.layers.matrix_state import by_gated_delta_rule, by_reading_the_past, by_writing_then_reading
+from chomsky_ladder.models.scans.decayed import decayed_past, write_then_read
+from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
+from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
+from chomsky_ladder.models.scans.generalised_delta import delta_loop
+from support.layers import close, gradients
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+LENGTHS = (1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5)
+WIDTHS = ((1, 1), (4, 5), (16, 16), (15, 17), (33, 3), (3, 40))  # of keys and values: vectors have sixteen lanes
+
+
+def inputs(
+    length: int, widths: tuple[int, int] = (4, 5), *, channels: int = 0, steps: int = 1, erases: bool = True
+) -> list[Any]:
+    """Two rows of three heads; `channels` of the decays, 0 for one in every key."""
+    (keys, values), moves = widths, length * steps
+    r_BHLK = torch.randn(2, 3, length, keys, dtype=torch.float64)
+    f_BHMK, g_BHMK, k_BHMK = torch.randn(3, 2, 3, moves, keys, dtype=torch.float64) / keys**0.5
+    v_BHMV, state_BHKV = torch.randn(2, 3, moves, values).double(), torch.randn(2, 3, keys, values).double()
+    decay_BHLK = torch.rand(2, 3, length, channels or keys).double()
+    made = [r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, state_BHKV]
+    kept = [x.requires_grad_() for x in made]
+    return kept if erases else [kept[0], None, None, *kept[3:]]
+
+
+def agree(given: list[Any], *, reads_before: bool = False, tolerance: float = 1e-10) -> None:
+    """Both outputs, and the gradients of each alone and of both together."""
+    leaves = [x for x in given if x is not None]
+    found, expected = (each(*given, reads_before=reads_before) for each in (native_delta, delta_loop))
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        close(one, other, tolerance)
+    for parts in ((0,), (1,), (0, 1)):
+        ours, theirs = (
+            torch.autograd.grad(
+                sum(
+                    (out[part] * torch.linspace(-1, 1, out[part].numel()).double().view_as(out[part])).sum()
+                    for part in parts
+                ),
+                leaves,
+                retain_graph=True,
+                allow_unused=True,
+            )
+            for out in (found, expected)
+        )
+        for one, other in zip(ours, theirs, strict=True):
+            close(one, torch.zeros_like(one) if other is None else other, tolerance)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("channels", [0, 1])
+def test_in_c_is_the_definition(length: int, channels: int) -> None:
+    agree(inputs(length, channels=channels))
+
+
+@pytest.mark.parametrize("widths", WIDTHS)
+def test_widths_that_fill_no_vector(widths: tuple[int, int]) -> None:
+    agree(inputs(CHUNK + 3, widths))
+
+
+@pytest.mark.parametrize("reads_before", [False, True])
+@pytest.mark.parametrize("erases", [False, True])
+def test_what_is_taken_out_and_when_it_is_read(erases: bool, reads_before: bool) -> None:
+    agree(inputs(CHUNK + 7, erases=erases), reads_before=reads_before)
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+@pytest.mark.parametrize("channels", [0, 1])
+@pytest.mark.parametrize("reads_before", [False, True])
+def test_several_steps_a_token(steps: int, channels: int, reads_before: bool) -> None:
+    agree(inputs(11, channels=channels, steps=steps), reads_before=reads_before)
+
+
+def test_without_decays() -> None:
+    given = inputs(CHUNK + 2)
+    given[5] = None
+    agree(given)
+
+
+@pytest.mark.parametrize("decay", [0.0, 1.0])
+def test_decays_that_forget_all_and_nothing(decay: float) -> None:
+    given = inputs(20)
+    given[5] = torch.full_like(given[5], decay).requires_grad_()
+    agree(given)
+
+
+def test_what_is_not_contiguous_and_what_all_rows_share() -> None:
+    """As heads come out of a product, and as RWKV-5's decays stand, once for all rows."""
+    given = inputs(19)
+    turned = [x if x is None else x.transpose(1, 2).contiguous().transpose(1, 2) for x in given]
+    turned[5] = given[5][:1]
+    again = list(given)
+    again[5] = given[5][:1].expand(2, -1, -1, -1)
+    for one, other in zip(native_delta(*turned), delta_loop(*again), strict=True):
+        close(one, other, 1e-10)
+
+
+def test_it_stacks() -> None:
+    """Replicas of everything but the state, which they share, give what each gives alone, gradients too."""
+    many = [[x if x is None else x.detach() for x in inputs(CHUNK + 1)] for _ in range(3)]
+    state = many[0][6]
+    stacked = [torch.stack([each[place] for each in many]).requires_grad_() for place in range(6)]
+
+    def of(*given: Tensor) -> Tensor:
+        y, last = native_delta(*given, state)
+        return torch.cat([y.flatten(), last.flatten()])
+
+    together = torch.func.vmap(of)(*stacked)
+    alone = torch.stack([of(*(x[i] for x in stacked)) for i in range(3)])
+    close(together, alone, 1e-12)
+    for one, other in zip(gradients(together, stacked), gradients(alone, stacked), strict=True):
+        close(one, other, 1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 40, 130])
+def test_the_definition_is_what_chunks_compute(length: int) -> None:
+    r, f, g, k, v, decay, state = inputs(length)
+
+    f, g = (torch.nn.functional.normalize(x, dim=-1) for x in (f, g))
+    log_decay = torch.log(decay)
+    expected = delta_loop(r, decay * f, g, k, v, decay, state)
+    for one, other in zip(decayed_delta_rule(r, decay * f, g, k, v, log_decay, state), expected, strict=True):
+        close(one, other, 1e-9)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_a_token_of_several_steps_is_that_of_the_gated_rule(steps: int) -> None:
+    q, _, _, k, v, decay, state = inputs(23, channels=1, steps=steps)
+    k = torch.nn.functional.normalize(k, dim=-1)
+    beta = 2 * torch.rand(k.shape[:3], dtype=k.dtype)
+    given = (q, k, v, beta, decay[..., 0].log(), state)
+    ctx = Context()
+    found, expected = by_gated_delta_rule(*given, ctx), gated_delta_rule(*given)
+    assert ctx.backends == {"native_delta"}
+    for one, other in zip(found, expected, strict=True):
+        close(one, other, 1e-9)
+
+
+def test_linear_attention_with_decays() -> None:
+    q, _, _, k, v, decay, state = inputs(50)
+    for by, rule in ((by_writing_then_reading, write_then_read), (by_reading_the_past, decayed_past)):
+        ctx = Context()
+        found, expected = by(q, k, v, decay, state, ctx), rule(q, k, v, decay, state)
+        assert ctx.backends == {"native_delta"}
+        for one, other in zip(found, expected, strict=True):
+            close(one, other, 1e-9)
+
+
+def test_single_precision_is_as_good_as_that_of_chunks() -> None:
+    """Over two thousand tokens with reflections and hardly any decay, against float64."""
+    r, f, _, k, v, _, state = inputs(2000, (16, 16))
+
+    f = torch.nn.functional.normalize(f, dim=-1)
+    decay = torch.full_like(f, 0.999)
+    exact = [x.detach() for x in (r, decay * f, 2 * f, k, v, decay, state)]
+    expected = delta_loop(*exact)[0]
+    rounded = [x.float() for x in exact]
+    chunks = decayed_delta_rule(*rounded[:5], torch.log(rounded[5]), rounded[6])[0]
+    ours, theirs = (
+        float((y - expected).abs().max() / expected.abs().max()) for y in (native_delta(*rounded)[0], chunks)
+    )
+    assert ours < max(2 * theirs, 1e-5)
+
+
+def test_what_it_leaves_to_others() -> None:
+    def takes(*shape: int, **settings: bool) -> bool:
+        return usable("native_delta", torch.zeros(*shape), Context(**settings))
+
+    assert takes(1, 1, 8, LARGEST) and takes(1, 1, 8, 16, stacked=True)
+    assert not takes(1, 1, 8, LARGEST + 1)
+    assert not usable("native_delta", torch.zeros(1, 1, 8, 16).bfloat16(), Context())
