@@ -16,6 +16,7 @@ from chomsky_ladder.models.backbone import count_parameters
 from chomsky_ladder.models.base import ModelConfig
 
 WIDEST = 1 << 16
+SMALL = 4 * 256**2  # blocks times width squared: some millions of parameters
 
 
 def parse_count(text: str) -> int:
@@ -46,13 +47,23 @@ def active_parameters(config: ModelConfig, vocab: int) -> int:
 
 @lru_cache(maxsize=4096)
 def total_parameters(config: ModelConfig, vocab: int) -> int:
-    """Counted on a model without storage, where it can be made so."""
+    """Counted on a model; on one without storage where it is large and can be made so.
+
+    Small ones are made as they are: to make them without storage torch imports its compiler, which takes a second and
+    140 MB in every process of a sweep.
+    """
     with torch.random.fork_rng(devices=[]):
+        if _is_small(config):
+            return count_parameters(config.build(vocab))
         try:
             with torch.device("meta"):
                 return count_parameters(config.build(vocab))
         except (ValueError, RuntimeError):  # somebody's module, which reads values as it is made
             return count_parameters(config.build(vocab))
+
+
+def _is_small(config: ModelConfig) -> bool:
+    return config.num_blocks * getattr(config, "d_model", 0) ** 2 <= SMALL
 
 
 def report(config: ModelConfig, *, vocab: int, target: int) -> str:
@@ -69,7 +80,7 @@ def _widths(config: ModelConfig, vocab: int, target: int) -> tuple[int, int]:
     widths = [width for width in range(1, WIDEST) if width <= 4096 or width % 64 == 0]
     low, high, below, above = 0, len(widths), 0, 0
     while low < high:
-        middle = (low + high) // 2
+        middle = (low + high) // 2 if above else min(2 * low, high - 1)  # until one is too wide, twice the last
         width = next((w for w in widths[middle:high] if _admits(config, w, vocab)), 0)
         if not width:
             high = middle

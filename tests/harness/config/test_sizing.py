@@ -1,5 +1,7 @@
 """Models of a given size: widths found, counted as built, the same however often they are asked for."""
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.config import sizing
 from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.config.sizing import active_parameters, parse_count, report, sized, total_parameters
 from chomsky_ladder.models.backbone import count_parameters
@@ -43,7 +46,9 @@ def admitted(config: ModelConfig, widths: Iterable[int]) -> list[ModelConfig]:
 
 
 @pytest.mark.parametrize("name", some(CONFIGS))
-def test_a_count_without_storage_is_the_count_of_the_model(name: str) -> None:
+def test_a_count_without_storage_is_the_count_of_the_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizing, "SMALL", 0)
+    sizing.total_parameters.cache_clear()
     config = sized(CONFIGS[name], vocab=7, target=30_000)
     before = torch.get_rng_state()
     total = total_parameters(config, 7)
@@ -104,3 +109,19 @@ def test_every_config_counts_no_more_idle_than_it_has() -> None:
     for config in CONFIGS.values():
         assert isinstance(config, ModelConfig)
         assert 0 <= config.idle_parameters < total_parameters(config, 12)
+
+
+def test_a_process_of_a_sweep_imports_no_compiler() -> None:
+    code = "import sys; from chomsky_ladder.harness.config.protocols import preset_run\n"
+    code += "preset_run('even_pairs', 'rwkv7', protocol='climb-v1'); print({'sympy', 'torch._dynamo'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("small", [0, 1 << 40])
+def test_a_size_is_the_same_however_it_is_counted(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizing, "SMALL", small)
+    sizing.total_parameters.cache_clear()
+    found = sized(TransformerConfig(), vocab=12, target=30_000)
+    assert (found.d_model, found.d_inner, sizing.total_parameters(found, 12)) == (40, 67, 30_040)
+    sizing.total_parameters.cache_clear()
