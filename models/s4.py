@@ -11,11 +11,11 @@ Gu et al. 2021 (2111.00396) and Gu et al. 2022 (2206.11893); A = diag(a) - P P^H
 (2202.09729): with Re a = -exp(.) < 0 the Hermitian part of A is negative, so the norm of Abar is at most 1 whatever is
 learnt. States come in conjugate pairs, of which one is stored, as real and imaginary part.
 
-The kernel is K_(iJ + j) = (C Abar^(iJ)) (Abar^j Bbar), a product of I ~ sqrt(L) rows and J ~ sqrt(L) columns, which
-double until they are enough; the powers of a dense Abar come by squaring. The published one is the inverse transform of
-C (1 - Abar^L z^L) (1 - Abar z)^-1 Bbar at the L-th roots of unity, by Woodbury's identity from Cauchy sums. That takes
-Abar^L too, or has C (1 - Abar^L) for its parameter and one L for all sequences, and it holds L numbers for every state
-and channel where this holds 2 sqrt(L). Here the parameter is C, and the kernel for any length is the beginning of one.
+The kernel is that of models/scans/state_space.py, from sqrt(L) rows and sqrt(L) columns, or on a CPU the recurrence's
+own. The published one is the inverse transform of C (1 - Abar^L z^L) (1 - Abar z)^-1 Bbar at the L-th roots of unity,
+by Woodbury's identity from Cauchy sums. That takes Abar^L too, or has C (1 - Abar^L) for its parameter and one L for
+all sequences, and it holds L numbers for every state and channel where this holds 2 sqrt(L) at most. Here the parameter
+is C, and the kernel for any length is the beginning of one.
 
 Start: every channel has all of HiPPO-LegS for A and B (dplr), or LegS's a or -1/2 + i pi n (S4D-Lin) and B = 1; C
 complex normal of variance 1, D normal, dt log-uniform in [dt_min, dt_max]. a, P, B and dt learn at a tenth of the rate
@@ -24,45 +24,20 @@ and without decay; published is 0.001 for them and 0.004 to 0.01 for the rest.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.hippo import legs_modes
+from chomsky_ladder.models.scans.state_space import System, impulse_response
 
 Form = Literal["dplr", "diagonal"]
 Init = Literal["legs", "lin"]
-
-
-class Discrete(NamedTuple):
-    """x -> d x - q Re(sum r x) + b u in every channel, complex, in one of each conjugate pair of states."""
-
-    d_HM: Tensor
-    q_HM: Tensor | None  # None: a diagonal system
-    r_HM: Tensor | None
-    b_HM: Tensor
-
-    def carried(self, x_XHM: Tensor) -> Tensor:
-        """Abar x."""
-        if self.q_HM is None or self.r_HM is None:
-            return self.d_HM * x_XHM
-        return self.d_HM * x_XHM - self.q_HM * (self.r_HM * x_XHM).real.sum(-1, keepdim=True)
-
-    def matrix(self) -> Tensor:
-        """Abar over real and imaginary parts, state by state: one part a channel, or one a state if it is diagonal."""
-        real_HM, imaginary_HM = self.d_HM.real, self.d_HM.imag
-        turn_HM22 = torch.stack([real_HM, -imaginary_HM, imaginary_HM, real_HM], -1).unflatten(-1, (2, 2))
-        if self.q_HM is None or self.r_HM is None:
-            return turn_HM22
-        q_HN = torch.view_as_real(self.q_HM).flatten(1)
-        r_HN = torch.stack([self.r_HM.real, -self.r_HM.imag], -1).flatten(1)
-        same_MM = torch.eye(turn_HM22.shape[1], dtype=turn_HM22.dtype, device=turn_HM22.device)
-        turn_HNN = (turn_HM22[:, :, :, None] * same_MM[:, None, :, None]).flatten(3).flatten(1, 2)
-        return (turn_HNN - q_HN[:, :, None] * r_HN[:, None])[:, None]
 
 
 class StateSpace(Layer):
@@ -89,7 +64,7 @@ class StateSpace(Layer):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         u_BLH, length = self._wide(x_BLD), x_BLD.shape[1]
         with torch.autocast(x_BLD.device.type, enabled=False):
-            kernel_LH = self.kernel(length).to(u_BLH.dtype).T
+            kernel_LH = self.kernel(length, ctx).to(u_BLH.dtype).T
             size = 2 * length  # so that nothing comes round to the beginning
             y_BFH = torch.fft.rfft(u_BLH, size, dim=1) * torch.fft.rfft(kernel_LH, size, dim=0)
             y_BLH = torch.fft.irfft(y_BFH, size, dim=1)[:, :length] + self.D_H * u_BLH
@@ -112,12 +87,12 @@ class StateSpace(Layer):
                 outputs.append(2 * (C_HM * x_BHM).real.sum(-1) + self.D_H * u_BH)
         return self._mixed(torch.stack(outputs, 1)), torch.view_as_real(x_BHM)
 
-    def discrete(self) -> Discrete:
+    def discrete(self) -> System:
         a_HM = torch.complex(-self._wide(self.log_decay_HM).exp(), self._wide(self.frequency_HM))
         B_HM = self._complex(self.B_HM2)
         dt_H1 = self._wide(self.log_dt_H).exp()[:, None]
         if self.P_HM2 is None:
-            return Discrete((dt_H1 * a_HM).exp(), None, None, torch.expm1(dt_H1 * a_HM) / a_HM * B_HM)
+            return System((dt_H1 * a_HM).exp(), None, None, torch.expm1(dt_H1 * a_HM) / a_HM * B_HM)
         # Abar = 2 (1 - dt/2 A)^-1 - 1, where by Woodbury's identity, with g = 1 / (1 - dt/2 a), a conjugate pair of
         # states counting twice its real part: (1 - dt/2 A)^-1 v = g v - g P share P^H (g v).
         P_HM = self._complex(self.P_HM2)
@@ -126,27 +101,13 @@ class StateSpace(Layer):
         share_H1 = dt_H1 / 2 / (1 + dt_H1 * (P_HM.conj() * gP_HM).real.sum(-1, keepdim=True))
         r_HM = 2 * share_H1 * P_HM.conj() * g_HM
         b_HM = g_HM * B_HM - gP_HM * (r_HM * B_HM).real.sum(-1, keepdim=True)
-        return Discrete(2 * g_HM - 1, 2 * gP_HM, r_HM, dt_H1 * b_HM)
+        return System(2 * g_HM - 1, 2 * gP_HM, r_HM, dt_H1 * b_HM)
 
-    def kernel(self, length: int) -> Tensor:
-        """K_0 .. K_(length - 1) of every channel, [H, L], from real rows and columns in G independent parts."""
-        system = self.discrete()
-        doublings = (length - 1).bit_length()
-        real_HM, imaginary_HM = self._wide(self.C_HM2).unbind(-1)
-        row_HM2 = 2 * torch.stack([real_HM, -imaginary_HM], -1)  # y = 2 Re(sum C x)
-        power_HGNN = system.matrix()
-        parts, order = power_HGNN.shape[1:3]
-        rows_HGIN = row_HM2.reshape(-1, parts, 1, order)
-        columns_HGNJ = torch.view_as_real(system.b_HM).reshape(-1, parts, order, 1)
-        for doubling in range(doublings):
-            if doubling:
-                power_HGNN = power_HGNN @ power_HGNN
-            if 2 * doubling < doublings:
-                columns_HGNJ = torch.cat([columns_HGNJ, power_HGNN @ columns_HGNJ], 3)
-            else:
-                rows_HGIN = torch.cat([rows_HGIN, rows_HGIN @ power_HGNN], 2)
-        kernel_HIJ = rows_HGIN.transpose(1, 2).flatten(2) @ columns_HGNJ.flatten(1, 2)
-        return kernel_HIJ.flatten(1)[:, :length]
+    def kernel(self, length: int, ctx: Context) -> Tensor:
+        """K_0 .. K_(length - 1) of every channel, [H, L]."""
+        C_HM2, system = self._wide(self.C_HM2), self.discrete()
+        fast = chosen("impulse_response", C_HM2, ctx)
+        return (impulse_response if fast is None else fast.call)(C_HM2, system, length)
 
     def _mixed(self, y_BLH: Tensor) -> Tensor:
         y_BLH = nn.functional.gelu(y_BLH.to(self.out.weight.dtype))

@@ -14,6 +14,7 @@ from support.layers import close
 
 torch.set_num_threads(1)
 
+WAYS = (Context(backend="reference"), Context())  # by doubling, and the best there is here
 LENGTHS = (1, 2, 17, 63, 64, 65, 130, 257)
 FORMS: dict[str, dict[str, str]] = {
     "dplr": {},
@@ -51,10 +52,11 @@ def dense(made: StateSpace, channel: int) -> tuple[np.ndarray, np.ndarray, np.nd
     return Abar, np.linalg.inv(A) @ (Abar - one) @ B, C
 
 
+@pytest.mark.parametrize("ctx", WAYS, ids=lambda ctx: ctx.backend)
 @pytest.mark.parametrize("form", FORMS)
-def test_the_kernel_is_that_of_the_dense_system_and_of_any_length_the_same(form: str) -> None:
+def test_the_kernel_is_that_of_the_dense_system_and_of_any_length_the_same(form: str, ctx: Context) -> None:
     made = layer(form)
-    longest_HL = made.kernel(300)
+    longest_HL = made.kernel(300, ctx)
     for channel in range(3):
         Abar, x, C = dense(made, channel)
         expected = []
@@ -64,12 +66,13 @@ def test_the_kernel_is_that_of_the_dense_system_and_of_any_length_the_same(form:
         assert np.abs(np.imag(expected)).max() < 1e-12
         close(longest_HL[channel], torch.tensor(np.real(expected)), 1e-12)
     for length in LENGTHS:
-        assert made.kernel(length).shape == (3, length)
-        close(made.kernel(length), longest_HL[:, :length], 1e-13)
+        assert made.kernel(length, ctx).shape == (3, length)
+        close(made.kernel(length, ctx), longest_HL[:, :length], 1e-13)
 
 
+@pytest.mark.parametrize("ctx", WAYS, ids=lambda ctx: ctx.backend)
 @pytest.mark.parametrize("length", [1, 2, 17, 64, 257])
-def test_the_kernel_is_the_published_one_of_cauchy_sums_at_the_roots_of_unity(length: int) -> None:
+def test_the_kernel_is_the_published_one_of_cauchy_sums_at_the_roots_of_unity(length: int, ctx: Context) -> None:
     made = layer("dplr")
     for channel in range(3):
         Abar, _, C = dense(made, channel)
@@ -89,13 +92,14 @@ def test_the_kernel_is_the_published_one_of_cauchy_sums_at_the_roots_of_unity(le
 
         low_rank = cauchy(truncated, P) * cauchy(P.conj(), B) / (1 + cauchy(P.conj(), P))
         spectrum = 2 / (1 + z) * (cauchy(truncated, B) - low_rank)
-        close(made.kernel(length)[channel], torch.tensor(np.fft.ifft(spectrum).real), 1e-6)
+        close(made.kernel(length, ctx)[channel], torch.tensor(np.fft.ifft(spectrum).real), 1e-6)
 
 
+@pytest.mark.parametrize("ctx", WAYS, ids=lambda ctx: ctx.backend)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("form", FORMS)
-def test_forward_and_its_gradients_are_those_of_the_dense_recurrence(form: str, length: int) -> None:
-    made, ctx = layer(form), Context()
+def test_forward_and_its_gradients_are_those_of_the_dense_recurrence(form: str, length: int, ctx: Context) -> None:
+    made = layer(form)
     x_BLD = torch.randn(2, length, 3, dtype=torch.float64, requires_grad=True)
     y_BLD = made(x_BLD, ctx)
 
@@ -198,9 +202,9 @@ def test_extreme_inputs_and_time_steps_stay_finite(form: str, scale: float) -> N
 @pytest.mark.parametrize("form", FORMS)
 def test_single_precision_and_autocast_are_near_double(form: str) -> None:
     made, x_BLD = layer(form, d_model=16, d_state=64, trained=False), torch.randn(2, 257, 16)
-    expected_BLD, expected_HL = made(x_BLD.double(), Context()).float(), made.kernel(4096).float()
+    expected_BLD, expected_HL = made(x_BLD.double(), Context()).float(), made.kernel(4096, Context()).float()
     made = made.float()
-    close(made.kernel(4096), expected_HL, 1e-4)
+    close(made.kernel(4096, Context()), expected_HL, 1e-4)
     close(made(x_BLD, Context()), expected_BLD, 1e-4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         close(made(x_BLD, Context()).float(), expected_BLD, 0.1)
@@ -209,7 +213,7 @@ def test_single_precision_and_autocast_are_near_double(form: str) -> None:
 def test_at_the_start_outputs_are_of_the_order_of_inputs() -> None:
     for form in FORMS:
         made = layer(form, d_model=128, d_state=64, trained=False)
-        energy_H = made.kernel(256).square().sum(1) + made.D_H.square()
+        energy_H = made.kernel(256, Context()).square().sum(1) + made.D_H.square()
         assert 0.5 < energy_H.mean().sqrt() < 3
 
 
