@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,15 @@ from chomsky_ladder.harness.store.colours import in_colour
 from chomsky_ladder.harness.store.places import default_results, refuse_published
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.sweep.engines.base import Engine, engine_of
-from chomsky_ladder.harness.sweep.plan import Part, pack_size, plan, save
+from chomsky_ladder.harness.sweep.plan import Packing, Part, pack_size, packing, plan, save
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
 from chomsky_ladder.harness.sweep.scripts import runs_of
 from chomsky_ladder.harness.sweep.sources import sources
 from chomsky_ladder.harness.sweep.sweep import shard
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.train.machine import find_device
+
+_WORTH_IT = 1.15  # times as fast, for a plan to speak of packs
 
 
 @dataclass
@@ -51,10 +53,11 @@ def plan_sweep(words: list[str]) -> int:
     save(parts, options.exec.results)
     left = sum(len(part.runs) for part in parts)
     hours = sum(part.seconds + part.preparing for part in parts) / 3600
+    tried = packing(parts, options.exec) if chosen.name == "serial" else []
     workers, where = _workers(options, chosen, own, len(parts))
     if options.json:
         tree = {"runs": len(runs), "done": len(runs) - left, "hours": hours, "workers": workers}
-        tree |= {"parts": [_plain(part) for part in parts]}
+        tree |= {"parts": [_plain(part) for part in parts], "packing": [asdict(one) for one in tried]}
         print(json.dumps(tree, indent=1))
         return 0
     print(f"{len(runs)} runs: {len(runs) - left} done, {left} to do in {len(parts)} packs")
@@ -62,6 +65,8 @@ def plan_sweep(words: list[str]) -> int:
         print(line)
     several = f"; {where} about {_duration(hours / workers)}" if workers > 1 else ""
     print(f"expected: {_duration(hours)} one after the other{several}")
+    for line in _of_packing(tried):
+        print(line)
     if left and not chosen.is_here(own):
         print("steps were timed on this machine, those of the cluster may be others")
     return 0
@@ -168,6 +173,23 @@ def _lines(parts: list[Part]) -> list[str]:
         steps = " ".join(f"{ms:.2f}" for ms in sorted({part.step_ms for part in some}))
         lines.append(f"  {task:22} {model:16} {count:4} runs{packed}  {steps} ms a step  {_duration(hours)}")
     return lines
+
+
+def _of_packing(tried: list[Packing]) -> list[str]:
+    """Whether packs are worth asking for, where none are made unasked."""
+    if not tried:
+        return []
+    told = ", ".join(
+        f"{one.model} {one.gain:.1f} times as fast in packs of {one.size}"
+        for one in sorted(tried, key=lambda one: -one.gain)
+    )
+    size = max(one.size for one in tried)
+    if max(one.gain for one in tried) < _WORTH_IT:
+        return [f"each run trains alone: packs gain too little on this CPU ({told})"]
+    return [
+        f"each run trains alone; --exec.pack {size} takes seeds and rates as one: {told}",
+        "(a run rounds otherwise in a pack than alone, so that its last bits are not the same)",
+    ]
 
 
 def _plain(part: Part) -> dict[str, object]:

@@ -1,8 +1,11 @@
 """What a sweep will take before it starts: its packs, and their time from a few measured steps of each shape.
 
 Runs that differ only in seeds and scalars of training make a pack. On a GPU a pack of tiny models costs little more
-than one of them, since launches and not arithmetic bound it. On a CPU it was measured to gain nothing for attention
-and scans and a third for an LSTM, less than a core to itself gives each run; so there a pack is one run.
+than one of them, since launches and not arithmetic bound it. On a CPU a pack is one run unless another size is asked
+for: in company a run rounds otherwise (its record's fingerprint says so), and the gain hangs on the model. Of width 32,
+with batches of 32 strings of 3..40, nine runs as one took steps 2.9 times as fast as one after the other for tanh RNNs
+and GRUs, 1.4 times for attention and the sLSTM, 1.1 for Mamba, and .75 for the LSTM, which is oneDNN's alone; of width
+64 at batch 256 nothing gained a tenth. `packing` measures what it would be for a sweep at hand.
 
 `plan.json` keeps the seconds expected of each run, which its record then shows beside those it took.
 """
@@ -32,6 +35,7 @@ from chomsky_ladder.harness.train.workable import refuse_unworkable
 from chomsky_ladder.models.kernels.choose import stacks
 
 LARGEST_PACK = 27  # three rates of nine seeds
+_PACKED = 9  # members of a pack that is tried out on a CPU
 _SAMPLED = 6  # steps of a shape that are timed on a CPU, behind those that warm up
 _LONGEST = 2000  # steps of the run that is timed: as many as decide whether to compile
 _SHARE = 0.8  # of the device's memory that a pack may fill
@@ -95,6 +99,36 @@ def plan(runs: Sequence[Run], settings: Exec, *, size: Callable[[Sequence[Run]],
         seconds = left * costs.step + len(group) * costs.scoring
         parts.append(Part(tuple(group), seconds, 1e3 * costs.step, costs.preparing))
     return parts
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What runs of a model would gain as packs."""
+
+    model: str
+    size: int
+    gain: float
+    """Times as fast as the same runs one after the other, evaluation included."""
+
+
+def packing(parts: Sequence[Part], settings: Exec) -> list[Packing]:
+    """Where packs are not taken unasked: what each model's most numerous shape would gain, timed in the same steps."""
+    device = find_device(settings.device)
+    if settings.pack or device.type != "cpu" or not stacks(settings.backend):
+        return []
+    groups: dict[str, list[Run]] = {}
+    for group in packs([run for part in parts for run in part.runs], size=len):
+        name = group[0].model.name
+        if len(group) > max(1, len(groups.get(name, ()))):
+            groups[name] = group[:_PACKED]
+    found = []
+    for name, group in groups.items():
+        with pinned(settings.threads):
+            alone, together = (_measured(some, settings, device) for some in (group[:1], group))
+        one_by_one = len(group) * (group[0].train.steps * alone.step + alone.scoring)
+        as_one = group[0].train.steps * together.step + len(group) * together.scoring
+        found.append(Packing(name, len(group), one_by_one / as_one))
+    return found
 
 
 def save(parts: Sequence[Part], results: Path) -> None:

@@ -181,12 +181,40 @@ def test_a_script_is_planned(tmp_path: Path, capsys: Capture) -> None:
     assert cli.main([*words, "--exec.pack", "2"]) == 0
     said = capsys.readouterr().out
     assert "3 runs: 0 done, 3 to do in 2 packs" in said
-    assert "3 runs in packs of 2, 1" in said and "expected:" in said
+    assert "3 runs in packs of 2, 1" in said and "expected:" in said and "trains alone" not in said
     assert cli.main([*words, "--json"]) == 0
     tree = json.loads(capsys.readouterr().out)
     assert (tree["runs"], tree["done"], len(tree["parts"])) == (3, 0, 3)
     assert tree["hours"] > 0
+    [tried] = tree["packing"]
+    assert (tried["model"], tried["size"]) == ("lstm", 3) and tried["gain"] > 0
+    assert cli.main(words) == 0
+    assert "each run trains alone" in capsys.readouterr().out
     assert not RunFolder(tmp_path / "results", runs_of(str(script))[0].run_id).path.exists()
+
+
+def test_what_packs_would_gain_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each model's most numerous shape, whole runs with their scores; nothing where packs are asked for anyway."""
+    runs = [cell(seed=seed) for seed in range(12)] + [cell("cycle_nav", seed=seed) for seed in range(2)]
+    runs += [cell(model="gru", seed=seed) for seed in range(3)] + [cell(model="transformer")]
+    parts = [planning.Part((run,), 1.0, 1.0, 0.0) for run in runs]
+
+    def measured(group: Sequence[Run], *_: object) -> planning._Costs:
+        return planning._Costs(step=0.1 if len(group) == 1 else 0.2, scoring=2.0, preparing=0.0)
+
+    monkeypatch.setattr(planning, "_measured", measured)
+    found = planning.packing(parts, Exec(device="cpu"))
+    assert [(one.model, one.size) for one in found] == [("lstm", 9), ("gru", 3)]
+    assert [one.gain for one in found] == pytest.approx([9 * (4 + 2) / (8 + 9 * 2), 3 * (4 + 2) / (8 + 3 * 2)])
+    assert sweeps._of_packing(found)[0] == (
+        "each run trains alone; --exec.pack 9 takes seeds and rates as one: "
+        "lstm 2.1 times as fast in packs of 9, gru 1.3 times as fast in packs of 3"
+    )
+    little = sweeps._of_packing([planning.Packing("lstm", 9, 0.75)])
+    assert little == ["each run trains alone: packs gain too little on this CPU (lstm 0.8 times as fast in packs of 9)"]
+    assert planning.packing(parts, Exec(device="cpu", pack=2)) == [] and sweeps._of_packing([]) == []
+    alone = [planning.Part((replace(cell(seed=seed), model=AloneConfig(d_model=8)),), 1.0, 1.0, 0.0) for seed in (0, 1)]
+    assert planning.packing(alone, Exec(device="cpu")) == []
 
 
 @pytest.mark.parametrize(
