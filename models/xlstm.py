@@ -29,8 +29,9 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.matrix_state import by_exponential_gates
 from chomsky_ladder.models.layers.residual import Layer, Residual
-from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
+from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_parallel, mlstm_start, mlstm_step
 from chomsky_ladder.models.scans.mlstm_rows import WIDE_BLOCK, RowWeights
 from chomsky_ladder.models.scans.slstm import Carried, Read, Weights, slstm_scan, slstm_start, slstm_step
 
@@ -147,7 +148,7 @@ class MLSTM(Layer):
         c_BLE = nn.functional.silu(c_BLE)
         read = self._read(u_BLE, c_BLE)
         with torch.autocast(x_BLD.device.type, enabled=False):
-            h_BHLV, memory = mlstm_chunks(*read, state=state[1:])
+            h_BHLV, memory = by_exponential_gates(*read, state=state[1:], ctx=ctx)
         return self._out(rearrange(h_BHLV, "b h l v -> b l (h v)"), c_BLE, z_BLE), (past_BWE, *memory)
 
     def _read(self, u: Tensor, c: Tensor) -> tuple[Tensor, ...]:

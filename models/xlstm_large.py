@@ -16,6 +16,7 @@ N(0, 2/(5 D)), too: `--model.ends_init small`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +28,9 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU
+from chomsky_ladder.models.layers.matrix_state import by_exponential_gates
 from chomsky_ladder.models.layers.residual import Layer, Residual
-from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
+from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_parallel, mlstm_start, mlstm_step
 from chomsky_ladder.models.xlstm import HeadNorm
 
 EPS = 1e-6
@@ -76,7 +78,7 @@ class LargeMLSTM(Layer):
         return self._out(x_BD, h_BHV), state
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        h_BHLV, state = self._run(mlstm_chunks, x_BLD, state)
+        h_BHLV, state = self._run(partial(by_exponential_gates, ctx=ctx), x_BLD, state)
         return self._out(x_BLD, h_BHLV), state
 
     def _run(self, scan: Callable[..., Any], x: Tensor, *state: State) -> Any:

@@ -105,7 +105,7 @@ register(
         call=native_delta,
         serves=(
             *("delta_net", "gated_delta_net", "gated_delta_product", "kda", "gated_delta_net2", "comba", "rwkv7"),
-            *("gla", "hgrn2", "gated_slot_attention", "rwkv5", "rwkv6"),
+            *("gla", "hgrn2", "gated_slot_attention", "rwkv5", "rwkv6", "xlstm", "xlstm_large"),
         ),
         device="cpu",
         dtypes=tuple(REAL),

@@ -16,6 +16,7 @@ from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.scans.decayed import decayed_past, write_then_read
 from chomsky_ladder.models.scans.delta import delta_rule
 from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
+from chomsky_ladder.models.scans.mlstm import Carried, mlstm_chunks, mlstm_tokens
 
 Scanned = tuple[Tensor, Tensor]  # y [B, H, L, V] and the last state, in at least fp32
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Scanned]
@@ -88,6 +89,16 @@ def by_reading_the_past(
     if loop is None:
         return decayed_past(r_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV)
     return loop(r_BHLK, None, None, k_BHLK, v_BHLV, decay_BHLK, state_BHKV, reads_before=True)
+
+
+def by_exponential_gates(
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_BHL: Tensor, state: Carried, ctx: Context
+) -> tuple[Tensor, Carried]:
+    """`mlstm_chunks`: gates are exponential, and what is read is divided by what was added."""
+    loop = _loop(q_BHLK, ctx)
+    if loop is None:
+        return mlstm_chunks(q_BHLK, k_BHLK, v_BHLV, i_BHL, f_BHL, state)
+    return mlstm_tokens(loop, q_BHLK, k_BHLK, v_BHLV, i_BHL, f_BHL, state)
 
 
 def _loop(q_BHLK: Tensor, ctx: Context) -> Callable[..., Scanned] | None:

@@ -11,6 +11,8 @@ brings; the weights are e^(log D - m). Chunks are those of models/scans/chunked.
 length.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
@@ -83,6 +85,32 @@ def mlstm_chunks(
     inside_BHNCV = (q_BHNCK @ k_BHNCK.mT * torch.exp(log_D_BHNCC - m_BHNC[..., None])) @ v_BHNCV
     y_BHNCV = inside_BHNCV + torch.exp(brought_BHNC - m_BHNC)[..., None] * (q_BHNCK @ start_C_BHNKV)
     return _normalised(y_BHNCV, m_BHNC).flatten(2, 3)[:, :, :length], (C_BHKV, m_BH)
+
+
+def mlstm_tokens(
+    loop: Callable[..., tuple[Tensor, Tensor]],
+    q_BHLK: Tensor,
+    k_BHLK: Tensor,
+    v_BHLV: Tensor,
+    i_BHL: Tensor,
+    f_BHL: Tensor,
+    state: Carried,
+) -> tuple[Tensor, Carried]:
+    """The same by `loop`, the `delta_loop` of scans/generalised_delta.py, which takes one token after the other.
+
+    m_t is found from sums over the whole string, in float64: in fp32 they would leave less of a gate than chunks do.
+    """
+    C_BHKV, m_BH = state
+    i_64_BHL, log_f_BHL = i_BHL.double(), logsigmoid(f_BHL).double()
+    from_start_BHL = log_f_BHL.cumsum(-1)
+    highest_BHL = (i_64_BHL - from_start_BHL).cummax(-1).values
+    m_BHL = from_start_BHL + torch.maximum(highest_BHL, m_BH[..., None].double())
+    before_BHL = torch.cat([m_BH[..., None].double(), m_BHL[..., :-1]], -1)
+    exponents = (log_f_BHL + before_BHL - m_BHL, i_64_BHL - m_BHL)
+    decay_BHL1, added_BHL1 = (torch.exp(x_BHL).to(q_BHLK.dtype)[..., None] for x_BHL in exponents)
+    m_BHL = m_BHL.to(q_BHLK.dtype)
+    y_BHLV, C_BHKV = loop(q_BHLK, None, None, added_BHL1 * k_BHLK, _with_one(v_BHLV), decay_BHL1, C_BHKV)
+    return _normalised(y_BHLV, m_BHL), (C_BHKV, m_BHL[..., -1])
 
 
 def _with_one(v_BHLV: Tensor) -> Tensor:

@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.scans.mlstm import Carried, mlstm_chunks, mlstm_parallel, mlstm_start, mlstm_step
+from chomsky_ladder.models.scans.generalised_delta import delta_loop
+from chomsky_ladder.models.scans.mlstm import (
+    Carried,
+    mlstm_chunks,
+    mlstm_parallel,
+    mlstm_start,
+    mlstm_step,
+    mlstm_tokens,
+)
 from support.layers import close
 
 torch.set_num_threads(1)
@@ -54,10 +62,18 @@ def published(q: list, k: list, v: list, i: list[float], f: list[float]) -> list
     return outputs
 
 
-@pytest.mark.parametrize("form", ["parallel", "chunks", "steps"])
+def looped(read: Read, state: Carried) -> tuple[Tensor, Carried]:
+    return mlstm_tokens(delta_loop, *read, state)
+
+
+@pytest.mark.parametrize("form", ["parallel", "chunks", "tokens", "steps"])
 def test_the_published_equations_on_plain_floats(form: str) -> None:
     read = drawn(17)
-    forms = {"parallel": lambda: (mlstm_parallel(*read),), "chunks": lambda: mlstm_chunks(*read, first(read))}
+    forms = {
+        "parallel": lambda: (mlstm_parallel(*read),),
+        "chunks": lambda: mlstm_chunks(*read, first(read)),
+        "tokens": lambda: looped(read, first(read)),
+    }
     h_BHLV = forms.get(form, lambda: stepped(read, first(read)))()[0]
     for row in range(2):
         for head in range(3):
@@ -95,7 +111,7 @@ def test_all_forms_equal_the_naive_loop(start: Callable[[Read], Carried], length
     direction_BHLV = torch.randn_like(expected_BHLV)
     expected = torch.autograd.grad((expected_BHLV * direction_BHLV).sum(), inputs)
     whole = [mlstm_parallel(*read)] if start is first else []
-    for h_BHLV in (mlstm_chunks(*read, state)[0], stepped(read, state)[0], *whole):
+    for h_BHLV in (mlstm_chunks(*read, state)[0], looped(read, state)[0], stepped(read, state)[0], *whole):
         close(h_BHLV, expected_BHLV)
         loss = (h_BHLV * direction_BHLV).sum()
         found = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
@@ -104,11 +120,15 @@ def test_all_forms_equal_the_naive_loop(start: Callable[[Read], Carried], length
 
 
 @pytest.mark.parametrize("cut", [1, 32, 64, 65, 129])
-def test_a_state_carries_over_a_split(cut: int) -> None:
+@pytest.mark.parametrize("form", ["chunks", "tokens"])
+def test_a_state_carries_over_a_split(form: str, cut: int) -> None:
+    def scan(read: Read, state: Carried) -> tuple[Tensor, Carried]:
+        return mlstm_chunks(*read, state) if form == "chunks" else looped(read, state)
+
     read = drawn(130)
-    whole_BHLV, end = mlstm_chunks(*read, first(read))
-    head_BHLV, state = mlstm_chunks(*(part[:, :, :cut] for part in read), first(read))
-    tail_BHLV, after = mlstm_chunks(*(part[:, :, cut:] for part in read), state)
+    whole_BHLV, end = scan(read, first(read))
+    head_BHLV, state = scan(tuple(part[:, :, :cut] for part in read), first(read))
+    tail_BHLV, after = scan(tuple(part[:, :, cut:] for part in read), state)
     close(torch.cat([head_BHLV, tail_BHLV], 2), whole_BHLV)
     for part, stepped_part, expected in zip(after, stepped(read, first(read))[1], end, strict=True):
         close(part, expected)
@@ -122,7 +142,8 @@ def test_saturated_gates_stay_finite(gates: float, closed: bool) -> None:
     if closed:  # nothing is let in and nothing kept, so that e^-m overflows
         read = (*read[:3], -read[3].abs(), -read[4].abs())
     inputs = [tensor.requires_grad_() for tensor in read]
-    for h_BHLV, state in (mlstm_chunks(*read, first(read)), stepped(read, first(read))):
+    for scan in (lambda read, state: mlstm_chunks(*read, state), looped, stepped):
+        h_BHLV, state = scan(read, first(read))
         gradients = torch.autograd.grad(h_BHLV.square().sum() + state[0].square().sum(), inputs)
         for part in (h_BHLV, *state, *gradients):
             assert bool(torch.isfinite(part).all())
@@ -137,5 +158,5 @@ def test_a_token_is_read_back_past_a_thousand_others() -> None:
     q, k, v, i, f = (*read[:3], torch.full_like(read[3], -40.0), torch.full_like(read[4], 40.0))
     i[:, :, 3] = 0.0
     q[:, :, -1] = k[:, :, 3] / k[:, :, 3].square().sum(-1, keepdim=True)
-    h_BHLV, _ = mlstm_chunks(q, k, v, i, f, first(read))
-    close(h_BHLV[:, :, -1], v[:, :, 3], 1e-5)
+    for h_BHLV, _ in (mlstm_chunks(q, k, v, i, f, first(read)), looped((q, k, v, i, f), first(read))):
+        close(h_BHLV[:, :, -1], v[:, :, 3], 1e-5)

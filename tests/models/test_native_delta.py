@@ -10,11 +10,17 @@ from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import usable
 from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.kernels.native_delta import CHUNK, LARGEST, native_delta
-from chomsky_ladder.models.layers.matrix_state import by_gated_delta_rule, by_reading_the_past, by_writing_then_reading
+from chomsky_ladder.models.layers.matrix_state import (
+    by_exponential_gates,
+    by_gated_delta_rule,
+    by_reading_the_past,
+    by_writing_then_reading,
+)
 from chomsky_ladder.models.scans.decayed import decayed_past, write_then_read
 from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
 from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
 from chomsky_ladder.models.scans.generalised_delta import delta_loop
+from chomsky_ladder.models.scans.mlstm import mlstm_chunks
 from support.layers import close, gradients
 
 torch.set_num_threads(1)
@@ -159,6 +165,36 @@ def test_linear_attention_with_decays() -> None:
         assert ctx.backends == {"native_delta"}
         for one, other in zip(found, expected, strict=True):
             close(one, other, 1e-9)
+
+
+@pytest.mark.parametrize("length", [2, 33, 130])
+def test_exponential_gates(length: int) -> None:
+    q, _, _, k, v, _, C = inputs(length)
+    C = torch.nn.functional.pad(C, (0, 1), value=1.0).detach().requires_grad_()
+    i, f = (gate.requires_grad_() for gate in 3 * torch.randn(2, 2, 3, length).double())
+    m = torch.randn(2, 3).double().requires_grad_()
+    ctx = Context()
+    leaves = [q, k, v, i, f, C, m]
+    (ours, after), (theirs, end) = by_exponential_gates(q, k, v, i, f, (C, m), ctx), mlstm_chunks(*leaves[:5], (C, m))
+    assert ctx.backends == {"native_delta"}
+    for one, other in zip((ours, *after), (theirs, *end), strict=True):
+        close(one, other, 1e-9)
+    for one, other in zip(gradients(ours, leaves), gradients(theirs, leaves), strict=True):
+        close(one, other, 1e-8)
+
+
+def test_exponential_gates_in_single_precision_are_as_good_as_those_of_chunks() -> None:
+    """Over a thousand tokens that are hardly forgotten, against float64: sums of gates grow, what is left must not."""
+    q, _, _, k, v, _, _ = (None if x is None else x.detach() for x in inputs(1000, (16, 16)))
+    i, f = torch.randn(2, 2, 3, 1000).double() + torch.tensor([0.0, 8.0]).double()[:, None, None, None]
+    state = torch.zeros(2, 3, 16, 17).double(), torch.full((2, 3), -torch.inf).double()
+    exact = mlstm_chunks(q, k, v, i, f, state)[0]
+    rounded, ctx = [x.float() for x in (q, k, v, i, f)], Context()
+    start = state[0].float(), state[1].float()
+    found = by_exponential_gates(*rounded, start, ctx)[0], mlstm_chunks(*rounded, start)[0]
+    assert ctx.backends == {"native_delta"}
+    ours, theirs = (float(((y - exact) / exact.abs().clamp(min=1)).abs().mean()) for y in found)
+    assert ours < max(2 * theirs, 1e-5)
 
 
 def test_single_precision_is_as_good_as_that_of_chunks() -> None:
