@@ -83,6 +83,8 @@ class Block(nn.Module):
     This and `rate_multipliers` are read of every submodule, not of blocks alone."""
     rate_multipliers: Mapping[str, float] = {}
     """Name of an own parameter -> factor on its learning rate (S4's A, B, dt)."""
+    passes: int = 1
+    """How often a token goes through its weights."""
 
     @abstractmethod
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:

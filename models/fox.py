@@ -31,6 +31,7 @@ from chomsky_ladder.models._attentions import (
 )
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.attention import explicit_attention
 
 NORM_EPS = 1e-5
@@ -44,7 +45,7 @@ class ForgettingAttention(CachedAttention):
         self.forget = nn.Linear(width, num_heads)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        return self.whole(x_BLD, *self.heads(x_BLD).unbind(0))
+        return self.whole(x_BLD, self.query_key_value(x_BLD).unflatten(-1, (-1, self.head_dim)), ctx)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         cache = self.empty(max_length, 2 * self.head_dim, batch=batch, device=device, dtype=dtype)
@@ -53,8 +54,13 @@ class ForgettingAttention(CachedAttention):
         last = self.empty(1, batch=batch, device=device, dtype=exact)
         return cache, total, last, torch.zeros((), dtype=torch.int64, device=device)
 
-    def whole(self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor) -> Tensor:
+    def whole(self, x_BLD: Tensor, heads_BLXK: Tensor, ctx: Context) -> Tensor:
         total_BHL, position_L = log_forget(self.forget, x_BLD).cumsum(-1), positions(x_BLD)
+        kernel = chosen("causal_attention", heads_BLXK, ctx) if total_BHL.dtype == heads_BLXK.dtype else None
+        if kernel:
+            y_BLHK = kernel.call(heads_BLXK, None, total_BHL.mT, num_heads=self.num_heads, window=0)
+            return self.read(x_BLD, y_BLHK.transpose(1, 2))
+        q_BHLK, k_BHLK, v_BHLK = heads_BLXK.transpose(1, 2).chunk(3, dim=1)
 
         def read(block: slice, seen: slice) -> Tensor:
             k_BHSK, v_BHSK, total_BHS = k_BHLK[:, :, seen], v_BHLK[:, :, seen], total_BHL[..., seen]
@@ -99,7 +105,8 @@ class ProAttention(ForgettingAttention):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         q_BHLK, k_v_2BHLK = self.heads(x_BLD).split([1, 2])
         before_2BH1K = torch.zeros_like(k_v_2BHLK[..., :1, :])
-        return self.whole(x_BLD, *self.shifted(x_BLD, q_BHLK[0], k_v_2BHLK, before_2BH1K))
+        heads = self.shifted(x_BLD, q_BHLK[0], k_v_2BHLK, before_2BH1K)
+        return self.whole(x_BLD, torch.cat([x_BHLK.transpose(1, 2) for x_BHLK in heads], 2), ctx)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         before_2BH1K, held = state

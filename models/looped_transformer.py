@@ -31,7 +31,8 @@ class Looped(Block):
     def __init__(self, blocks: Sequence[Block], *, loops: int, injected: bool) -> None:
         super().__init__()
         self.blocks: Any = nn.ModuleList(blocks)
-        self.loops, self.injected = loops, injected
+        self.passes = self.loops = loops
+        self.injected = injected
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         z_BLD: Any = None

@@ -3,9 +3,11 @@
     forward, a token        2 W + 4 S + A          backward    twice the forward
     decode at context c     2 W + 4 S + 2 G c
 
-W are the weights a token meets, each multiplied and added once: all but those of the embedding and of experts it is
-not sent to. S are the numbers of a constant state, each changed and read once (4 operations); G those that a growing
-state gains with every token, all of which the next token reads. Both are found by looking into states of two lengths.
+W are the weights a token meets, each multiplied and added as often as it is met: all but those of the embedding and of
+experts it is not sent to. S are the numbers of a constant state, each changed and read once (4 operations), which is
+too many for log-linear attention: a token changes few of its levels, and most of them are empty in a short string. G
+are those that a growing state gains with every token, all of which the next token reads. Both are found by looking into
+states of two lengths.
 A is what attention does on average: G L for a causal model (half of the positions), 2 G L for one that sees all; it is
 0 unless the model declares quadratic cost, so transforms of n log n are outside. A model without a state has two
 numbers a layer, channel and position for G: keys and values.
@@ -21,9 +23,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from chomsky_ladder.models.backbone import Model, state_bytes
+from chomsky_ladder.models.backbone import Model, count_parameters, state_bytes
 from chomsky_ladder.models.base import ModelConfig
-from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.block import Block, Context
 
 _SHORT, _LONG = 640, 1152  # contexts whose states are compared
 _BACKWARD = 2  # times the forward pass
@@ -52,7 +54,8 @@ def work_of(model: Model) -> Work:
     config: ModelConfig = model.config
     embedding = getattr(model, "embedding", None)
     outside = 0 if embedding is None else sum(parameter.numel() for parameter in embedding.parameters())
-    weights = sum(parameter.numel() for parameter in model.parameters()) - outside - config.idle_parameters
+    weights = count_parameters(model) - outside - config.idle_parameters
+    weights += sum((part.passes - 1) * count_parameters(part) for part in model.modules() if isinstance(part, Block))
     quadratic, causal = config.cost == "quadratic", config.sees == "past"
     if not config.stepwise:
         return Work(weights, 0, 2 * config.d_model * model.num_layers, causal, quadratic)

@@ -62,3 +62,33 @@ static inline real sigmoid(real x) { return sigmoid_from(x, exp_of(-(real)fabs(x
 
 // log(1 + e^x), given e^-|x|.
 static inline real softplus_from(real x, real e) { return largest(x, 0) + log1p_of(e); }
+
+// Rows of numbers as vectors of sixteen, padded with zeros.
+#define LANES 16
+
+typedef real lanes __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real))));
+
+static inline int64_t blocks(int64_t width) { return (width + LANES - 1) / LANES; }
+
+// The lanes of a block of a row that is `width` wide, zero behind its end.
+static inline lanes block_of(const real *restrict x, int64_t block, int64_t width) {
+  lanes found = {0};
+  const int64_t left = width - block * LANES;
+  memcpy(&found, x + block * LANES, (left < LANES ? left : LANES) * sizeof(real));
+  return found;
+}
+
+static inline void put_block(real *restrict x, int64_t block, int64_t width, lanes found) {
+  const int64_t left = width - block * LANES;
+  memcpy(x + block * LANES, &found, (left < LANES ? left : LANES) * sizeof(real));
+}
+
+// sum_i c_i S_i, as four sums: each has to wait for its last addition.
+static inline lanes weighted(const real *restrict c, const lanes *restrict S, int64_t count) {
+  lanes sum[4] = {{0}};
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4)
+    for (int64_t part = 0; part < 4; part++) sum[part] += c[i + part] * S[i + part];
+  for (; i < count; i++) sum[0] += c[i] * S[i];
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}

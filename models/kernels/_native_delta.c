@@ -11,39 +11,10 @@
 
 #include "_native.h"
 
-#define LANES 16
-
-typedef real lanes __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real))));
-
 typedef struct {
   int64_t rows, length, steps, keys, values, decays, chunk;
   int64_t reads_before;
 } Sizes;
-
-static inline int64_t blocks(int64_t width) { return (width + LANES - 1) / LANES; }
-
-// The lanes of a block of a row that is `width` wide, zero behind its end.
-static inline lanes block_of(const real *restrict x, int64_t block, int64_t width) {
-  lanes found = {0};
-  const int64_t left = width - block * LANES;
-  memcpy(&found, x + block * LANES, (left < LANES ? left : LANES) * sizeof(real));
-  return found;
-}
-
-static inline void put_block(real *restrict x, int64_t block, int64_t width, lanes found) {
-  const int64_t left = width - block * LANES;
-  memcpy(x + block * LANES, &found, (left < LANES ? left : LANES) * sizeof(real));
-}
-
-// sum_i c_i S_i, as four sums: each has to wait for its last addition.
-static inline lanes weighted(const real *restrict c, const lanes *restrict S, int64_t count) {
-  lanes sum[4] = {{0}};
-  int64_t i = 0;
-  for (; i + 4 <= count; i += 4)
-    for (int64_t part = 0; part < 4; part++) sum[part] += c[i + part] * S[i + part];
-  for (; i < count; i++) sum[0] += c[i] * S[i];
-  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
 
 static inline void decay_of(const real *restrict decay, int64_t m, int64_t token, real *restrict w, const Sizes *at) {
   const int64_t keys = at->keys;

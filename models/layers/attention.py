@@ -7,15 +7,15 @@ than that. With fewer heads of keys and values than of queries, neighbouring que
 2023, 2305.13245). A gate multiplies what all heads read by sigmoid(W x_t), channel by channel (Qiu et al. 2025,
 2505.06708).
 
-The explicit form is the one that stacks under vmap, and for short inputs the faster one (models/kernels/torch_sdpa.py).
-The banded form, of explicit blocks, is on a CPU as fast as torch's fused path over everything at two to four windows,
-and 5x as fast at 1024 positions and a window of 16; blocks below 16 are no faster.
+Over the past and without a bias all that lies between the projections may be one kernel, `causal_attention`. Of the
+rest the explicit form is the one that stacks under vmap, and for short inputs the faster one
+(models/kernels/torch_sdpa.py). The banded form, of explicit blocks, is on a CPU as fast as torch's fused path over
+everything at two to four windows, and 5x as fast at 1024 positions and a window of 16; blocks below 16 are no faster.
 """
 
 from typing import Literal
 
 import torch
-from einops import rearrange
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context, State
@@ -23,7 +23,7 @@ from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.kernels.kernel import Kernel
 from chomsky_ladder.models.kernels.torch_sdpa import FUSED_FROM
 from chomsky_ladder.models.layers.position_bias import Bias, make_bias
-from chomsky_ladder.models.layers.positions import Positions, positions_of, rotate
+from chomsky_ladder.models.layers.positions import Positions, positions_of, turned, turns
 from chomsky_ladder.models.layers.residual import Layer
 
 Sees = Literal["past", "prompt", "all"]
@@ -58,12 +58,19 @@ class Attention(Layer):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         position_L = positions_of(x_BLD, ctx, among=self.among)  # [B, L] if they are drawn
-        q_BHLK, k_BHLK, v_BHLK = self._project(x_BLD, position_L[:, None] if self.among else position_L)
+        heads_BLXK = self._heads(x_BLD)
+        turns_2LK = self._turns(position_L[:, None] if self.among else position_L, heads_BLXK)
+        is_plain = self.sees == "past" and self.bias is None and not self.among
+        kernel = chosen("causal_attention", heads_BLXK, ctx) if is_plain else None
+        if kernel:
+            y_BLHK = kernel.call(heads_BLXK, turns_2LK, None, num_heads=self.num_heads, window=self.window)
+            return self._written(x_BLD, y_BLHK)
+        q_BHLK, k_BHLK, v_BHLK = in_front(heads_BLXK, turns_2LK, num_heads=self.num_heads)
         drawn_BL = position_L if self.among else None
         y_BHLK = attend(
             q_BHLK, k_BHLK, v_BHLK, sees=self.sees, window=self.window, bias=self.bias, drawn_BL=drawn_BL, ctx=ctx
         )
-        return self._written(x_BLD, y_BHLK)
+        return self._written(x_BLD, y_BHLK.transpose(1, 2))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         """Keys and values, and the position of the next token. A window holds its own number, oldest first."""
@@ -90,7 +97,7 @@ class Attention(Layer):
         y_BHLK = self._over_cache(q_BHLK, k_BHSK, v_BHSK, position_L, first, ctx)
         if self.window:  # a copy of its own, or a long prefill would stay in memory behind it
             cache_2BHSK = cache_2BHSK[..., -self.window :, :].contiguous()
-        return self._written(x_BLD, y_BHLK), (cache_2BHSK, start + length)
+        return self._written(x_BLD, y_BHLK.transpose(1, 2)), (cache_2BHSK, start + length)
 
     def _over_cache(
         self, q_BHLK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, position_L: Tensor, first: Tensor, ctx: Context
@@ -103,16 +110,46 @@ class Attention(Layer):
         mask = biased(may_see, position_L, held_S, self.bias, dtype=q_BHLK.dtype)
         return masked_attention(q_BHLK, k_BHSK, v_BHSK, mask, ctx=ctx)
 
-    def _project(self, x_BLD: Tensor, position_L: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        heads = rearrange(self.query_key_value(x_BLD), "b l (h k) -> b h l k", k=self.head_dim)
-        q_BHLK, k_BHLK, v_BHLK = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
-        if self.positions == "rope":
-            q_BHLK, k_BHLK = rotate(q_BHLK, position_L), rotate(k_BHLK, position_L)
-        return q_BHLK, k_BHLK, v_BHLK
+    def _heads(self, x_BLD: Tensor) -> Tensor:
+        """Queries, keys and values."""
+        return self.query_key_value(x_BLD).unflatten(-1, (-1, self.head_dim))
 
-    def _written(self, x_BLD: Tensor, y_BHLK: Tensor) -> Tensor:
-        y_BLD = rearrange(y_BHLK, "b h l k -> b l (h k)")
+    def _turns(self, position_L: Tensor, heads_BLXK: Tensor) -> Tensor | None:
+        return turns(position_L, self.head_dim, dtype=heads_BLXK.dtype) if self.positions == "rope" else None
+
+    def _project(self, x_BLD: Tensor, position_L: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        heads_BLXK = self._heads(x_BLD)
+        return in_front(heads_BLXK, self._turns(position_L, heads_BLXK), num_heads=self.num_heads)
+
+    def _written(self, x_BLD: Tensor, y_BLHK: Tensor) -> Tensor:
+        y_BLD = y_BLHK.flatten(2)
         return self.out(y_BLD if self.gate is None else y_BLD * torch.sigmoid(self.gate(x_BLD)))
+
+
+def in_front(heads_BLXK: Tensor, turns_2LK: Tensor | None, *, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries and keys [B, H, L, K], turned if there are turns, and values."""
+    num_kv_heads = (heads_BLXK.shape[2] - num_heads) // 2
+    q_BHLK, k_BHLK, v_BHLK = heads_BLXK.transpose(1, 2).split([num_heads, num_kv_heads, num_kv_heads], dim=1)
+    if turns_2LK is not None:
+        q_BHLK, k_BHLK = turned(q_BHLK, *turns_2LK), turned(k_BHLK, *turns_2LK)
+    return q_BHLK, k_BHLK, v_BHLK
+
+
+def causal_attention(
+    heads_BLXK: Tensor, turns_2LK: Tensor | None, level_BLH: Tensor | None, *, num_heads: int, window: int
+) -> Tensor:
+    """Queries, keys and values behind each other to what is read [B, L, H, K]: all between a layer's projections.
+
+    Scores get level_t - level_s, if there are levels; with a window only the nearest positions are seen.
+    """
+    q_BHLK, k_BHLK, v_BHLK = in_front(heads_BLXK, turns_2LK, num_heads=num_heads)
+    position_L = torch.arange(heads_BLXK.shape[1], device=heads_BLXK.device)
+    ahead_LL = position_L[:, None] - position_L
+    mask = (ahead_LL >= 0) & (ahead_LL < (window or len(position_L)))
+    if level_BLH is not None:
+        level_BHL = level_BLH.transpose(1, 2)
+        mask = torch.where(mask, level_BHL[..., None] - level_BHL[..., None, :], float("-inf"))
+    return explicit_attention(q_BHLK, k_BHLK, v_BHLK, mask).transpose(1, 2)
 
 
 def attend(

@@ -46,17 +46,25 @@ def spread(x_BLD: Tensor, ctx: Context, *, among: int) -> Tensor:
     return position_BL.clamp(max=among - 1)
 
 
-def rotate(x_BHLK: Tensor, position_L: Tensor, *, base: float = 10_000.0) -> Tensor:
-    """Turn the pairs (x_k, x_{k + K/2}) by position * base**(-2k/K), positions [L] or [B, 1, L]."""
-    half = x_BHLK.shape[-1] // 2
+def rotate(x_BHLK: Tensor, position_L: Tensor) -> Tensor:
+    """Turn the pairs (x_k, x_{k + K/2}) by position * 10000**(-2k/K), positions [L] or [B, 1, L]."""
+    return turned(x_BHLK, *turns(position_L, x_BHLK.shape[-1], dtype=x_BHLK.dtype))
+
+
+def turns(position_L: Tensor, width: int, *, dtype: torch.dtype, base: float = 10_000.0) -> Tensor:
+    """Cosines and sines [2, L, K/2] of what positions turn heads of K numbers by."""
+    half = width // 2
     # At least fp32: a bf16 angle is off by whole turns at long lengths.
-    dtype = torch.promote_types(x_BHLK.dtype, torch.float32)
-    frequency_K = base ** (-torch.arange(half, device=x_BHLK.device, dtype=dtype) / half)
+    dtype = torch.promote_types(dtype, torch.float32)
+    frequency_K = base ** (-torch.arange(half, device=position_L.device, dtype=dtype) / half)
     angle_LK = position_L[..., None].to(dtype) * frequency_K
-    cos_LK, sin_LK = angle_LK.cos(), angle_LK.sin()
+    return torch.stack([angle_LK.cos(), angle_LK.sin()])
+
+
+def turned(x_BHLK: Tensor, cos_LK: Tensor, sin_LK: Tensor) -> Tensor:
     a_BHLK, b_BHLK = x_BHLK.chunk(2, dim=-1)
-    turned = torch.cat([a_BHLK * cos_LK - b_BHLK * sin_LK, a_BHLK * sin_LK + b_BHLK * cos_LK], dim=-1)
-    return turned.to(x_BHLK.dtype)
+    pairs = [a_BHLK * cos_LK - b_BHLK * sin_LK, a_BHLK * sin_LK + b_BHLK * cos_LK]
+    return torch.cat(pairs, dim=-1).to(x_BHLK.dtype)
 
 
 def slopes(num_heads: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -93,7 +93,8 @@ def test_attention_tells_every_strings_tokens_apart_by_its_own(kind: Positions) 
         x_1LD, position_L = x_BLD[row : row + 1], position_BL[row]
         q, k, v = layer._project(x_1LD, position_L)
         mask = biased(None, position_L, position_L, layer.bias, dtype=q.dtype)
-        close(found_BLD[row : row + 1], layer._written(x_1LD, masked_attention(q, k, v, mask, ctx=Context())))
+        y_1HLK = masked_attention(q, k, v, mask, ctx=Context())
+        close(found_BLD[row : row + 1], layer._written(x_1LD, y_1HLK.transpose(1, 2)))
 
 
 def test_all_layers_have_the_same() -> None:

@@ -11,6 +11,7 @@ import torch
 
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.fox import FoXConfig
 from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
 from chomsky_ladder.models.h3 import H3Config
 from chomsky_ladder.models.kda import KDAConfig
@@ -24,6 +25,7 @@ from chomsky_ladder.models.min_gru import MinGRUConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config
 from chomsky_ladder.models.s4 import S4Config
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.transformer import TransformerConfig
 from chomsky_ladder.models.xlstm import XLSTMConfig
 from support.layers import close
 
@@ -184,6 +186,8 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "rwkv6": (RWKV6Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta"}),
     "s4": (S4Config(d_model=13, d_state=10, num_blocks=2), {"native_space"}),
     "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space"}),
+    "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),
+    "fox": (FoXConfig(d_model=22, num_heads=2, num_blocks=2), {"native_attention"}),
 }
 
 

@@ -13,6 +13,7 @@ from chomsky_ladder.harness.throughput.grid import Grid, Way
 from chomsky_ladder.harness.throughput.sizes import state_sized, ways_of, weigh
 from chomsky_ladder.models.encoder import EncoderConfig
 from chomsky_ladder.models.gru import GRUConfig
+from chomsky_ladder.models.looped_transformer import LoopedTransformerConfig
 from chomsky_ladder.models.lstm import LSTMConfig
 from chomsky_ladder.models.mamba2 import Mamba2Config
 from chomsky_ladder.models.moe import MoEConfig
@@ -54,6 +55,15 @@ def test_what_sees_everything_has_no_half_of_pairs() -> None:
     work = work_of(model)
     seen = counted(model, torch.zeros(1, 64, dtype=torch.int64))
     assert work.forward(64) == pytest.approx(seen, rel=0.02)
+
+
+def test_weights_that_a_token_meets_again_count_again() -> None:
+    sizes = {"d_model": 16, "num_blocks": 2, "num_heads": 2}
+    once, thrice = (LoopedTransformerConfig(**sizes, loops=loops).build(VOCAB) for loops in (1, 3))
+    outside = VOCAB * 16 + 16  # head and last norm
+    assert work_of(thrice).weights == 3 * (work_of(once).weights - outside) + outside
+    tokens_BL = torch.zeros(1, 64, dtype=torch.int64)
+    assert counted(thrice, tokens_BL) == pytest.approx(3 * counted(once, tokens_BL), rel=0.05)
 
 
 def test_experts_a_token_is_not_sent_to_do_not_count() -> None:
