@@ -48,8 +48,8 @@ class FrozenSet:
         return tuple(self.length_of_B.unique().tolist())
 
     def batches(self, *, batch: int, device: torch.device) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-        """All strings in order of length, as `evaluation_batches` makes them."""
-        for rows_B in torch.argsort(self.length_of_B, stable=True).split(batch):
+        """All strings, the longest first, as `evaluation_batches` makes them."""
+        for rows_B in torch.argsort(self.length_of_B, stable=True, descending=True).split(batch):
             width = int(self.strings.length_B[rows_B].max())
             chosen = (tensor[rows_B, :width] if tensor.ndim == 2 else tensor[rows_B] for tensor in self.strings)
             yield Batch(*(t.to(device) for t in chosen)), rows_B.to(device), self.length_of_B[rows_B].to(device)

@@ -26,9 +26,9 @@ def report(folder: RunFolder) -> dict[str, Any]:
         slots.update(slot_BL[scored_BL].tolist())
         right.update(slot_BL[said.right_BL].tolist())
         confusion.update(zip(said.batch.targets_BL[scored_BL].tolist(), said.said_BL[scored_BL].tolist(), strict=True))
-        for row in (scored_BL & ~said.right_BL).any(1).nonzero()[:, 0].tolist():
-            if len(strings) < STRINGS:
-                strings.append(_string(evaluator.task.vocab, said, row))
+        wrong = (scored_BL & ~said.right_BL).any(1).nonzero()[:, 0].tolist()
+        strings += [_string(evaluator.task.vocab, said, row) for row in wrong]
+        strings = sorted(strings, key=lambda string: (string["length"], string["row"]))[:STRINGS]
     vocab = evaluator.task.vocab
     return {
         "run_id": run.run_id,

@@ -112,9 +112,13 @@ def evaluation_batches(
     device: torch.device,
     by: Literal["draw", "turn"] = "draw",
 ) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-    """All rows of an evaluation split in order of length: each batch with its rows and their lengths."""
+    """All rows of an evaluation split, the longest first: each batch with its rows and their lengths.
+
+    What a long batch has freed holds all shorter ones. The other way round no batch fits into what those before it left:
+    measured on an xLSTM[0:1] of 100,000 parameters over lengths of 40 to 256, 160 MB against 37.
+    """
     lengths = evaluation_lengths(task, legal, count=count, seed=seed, split=split, by=by)
-    order = torch.argsort(lengths, stable=True)
+    order = torch.argsort(lengths, stable=True, descending=True)
     for rows_B in order.split(batch):
         lengths_B = lengths[rows_B]
         width = max(task.positions(length) for length in lengths_B.unique().tolist())

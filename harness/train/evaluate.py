@@ -28,6 +28,7 @@ from chomsky_ladder.tasks.base import Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 
 CACHED = 32  # strings; 256 at a time take a CPU up to three times as long
+POSITIONS = 4096  # of its strings together: memory goes by them, and beyond that most models are no faster
 
 
 class Scoring(ABC, Generic[S]):
@@ -71,10 +72,11 @@ class Scoring(ABC, Generic[S]):
         """The run's own strings: another set that lies under their name by now is never scored."""
         return open_frozen(self.run.eval.file, self.run.eval.file_sha256)
 
-    @property
-    def _at_a_time(self) -> int:
+    def _at_a_time(self, longest: int) -> int:
         """Strings of a batch: on a CPU so few that its caches hold them, padded to little more than their length."""
-        return min(self.run.eval.batch, CACHED) if self.device.type == "cpu" else self.run.eval.batch
+        if self.device.type != "cpu":
+            return self.run.eval.batch
+        return min(self.run.eval.batch, CACHED, max(1, POSITIONS // longest))
 
     def scores(self) -> Scores[S]:
         """All that a finished run is asked."""
@@ -87,7 +89,8 @@ class Scoring(ABC, Generic[S]):
         settings = self.run.eval
         if settings.file:
             frozen = self._frozen()
-            batches = frozen.batches(batch=self._at_a_time, device=self.device)
+            longest = self.test_task.legal_lengths(*settings.lengths)[-1]
+            batches = frozen.batches(batch=self._at_a_time(longest), device=self.device)
             return self._answers(batches, frozen.task, seed=frozen.seed, split=frozen.split)
         return self.answers("test", self.task.legal_lengths(*settings.lengths), settings.test)
 
@@ -138,7 +141,7 @@ class Scoring(ABC, Generic[S]):
         return Score(tuple(seen), *kept[:6], others=others)
 
     def answers(self, split: str, legal: Sequence[int], count: int) -> Iterator[Answers]:
-        """The answers to a split, batch by batch in order of length."""
+        """The answers to a split, batch by batch, the longest first."""
         settings = self.run.eval
         batches = evaluation_batches(
             self.task,
@@ -146,7 +149,7 @@ class Scoring(ABC, Generic[S]):
             count=count,
             seed=settings.seed,
             split=split,
-            batch=self._at_a_time,
+            batch=self._at_a_time(legal[-1]),
             device=self.device,
             by=settings.lengths_by,
         )

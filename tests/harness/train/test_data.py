@@ -216,7 +216,7 @@ def test_more_evaluation_strings_are_the_same_and_more() -> None:
     assert {row: many[row] for row in few} == few
 
 
-def test_evaluation_goes_from_short_to_long_and_pads_to_the_batchs_longest() -> None:
+def test_evaluation_goes_from_long_to_short_and_pads_to_the_batchs_longest() -> None:
     task, order, widths = ModArithmetic(), [], []
     for sample, rows_B, lengths_B in evaluation_batches(
         task, task.legal_lengths(3, 20), count=50, seed=0, split="test", batch=8, device=CPU
@@ -224,8 +224,8 @@ def test_evaluation_goes_from_short_to_long_and_pads_to_the_batchs_longest() -> 
         order += zip(lengths_B.tolist(), rows_B.tolist(), strict=True)
         widths.append(sample.tokens_BL.shape[1])
         assert widths[-1] == sample.length_B.max() == task.positions(int(lengths_B.max()))
-    assert len(order) == 50 and order == sorted(order)
-    assert widths[0] < widths[-1]
+    assert len(order) == 50 and order == sorted(order, key=lambda pair: (-pair[0], pair[1]))
+    assert widths[0] > widths[-1]
 
 
 def test_evaluation_lengths_are_uniform_over_the_legal_ones() -> None:

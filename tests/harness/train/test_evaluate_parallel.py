@@ -266,5 +266,11 @@ def test_a_cpu_scores_no_more_strings_at_a_time_than_its_caches_hold(monkeypatch
     seen.clear()
     many = scorer.test()
     assert seen == [64, 36]
-    assert (few.lengths, few.correct, few.exact) == (many.lengths, many.correct, many.exact)
-    assert few.nats == pytest.approx(many.nats, rel=1e-6)
+    longest = scorer.test_task.legal_lengths(*run.eval.lengths)[-1]
+    monkeypatch.setattr(evaluate, "POSITIONS", 10 * longest)
+    seen.clear()
+    fewer = scorer.test()
+    assert seen == [10] * 10
+    for other in (many, fewer):
+        assert (few.lengths, few.correct, few.exact) == (other.lengths, other.correct, other.exact)
+        assert few.nats == pytest.approx(other.nats, rel=1e-6)
