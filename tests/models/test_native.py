@@ -21,6 +21,7 @@ from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.models.min_gru import MinGRUConfig
+from chomsky_ladder.models.pd_ssm import PDSSMConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config
 from chomsky_ladder.models.s4 import S4Config
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
@@ -184,6 +185,8 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "rwkv6": (RWKV6Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta"}),
     "s4": (S4Config(d_model=13, d_state=10, num_blocks=2), {"native_space"}),
     "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space"}),
+    "pd_ssm": (PDSSMConfig(d_model=13, d_state=11, num_blocks=2), {"native_one_hot"}),
+    "pd_ssm scatter": (PDSSMConfig(d_model=13, d_state=11, num_blocks=2, form="scatter"), {"native_one_hot"}),
 }
 
 
