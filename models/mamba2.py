@@ -61,23 +61,27 @@ class SSD(Layer):
         y_BLD, h_BHNK = self._scan(z_BLE, mixed_BLF, dt_BLH, h_BHNK)
         return y_BLD, (past_BWF, h_BHNK)
 
-    def _scan(self, z_BLE: Tensor, mixed_BLF: Tensor, dt_BLH: Tensor, h_BHNK: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _scan(
+        self, z_BLE: Tensor, mixed_BLF: Tensor, dt_BLH: Tensor, h_BHNK: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         width, channels, heads = self.parts
         states = (channels - width) // 2
         dtype = at_least_fp32(dt_BLH.dtype)
         v_BLE, B_BLN, C_BLN = nn.functional.silu(mixed_BLF).to(dtype).split([width, states, states], dim=-1)
         v_BLHK = rearrange(v_BLE, "b l (h k) -> b l h k", h=heads)
         dt_BLH = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias)
-        scan = ssd_step if z_BLE.shape[1] == 1 and h_BHNK is not None else ssd_chunks
         with torch.autocast(dt_BLH.device.type, enabled=False):  # its products are a state's, not a layer's
-            if h_BHNK is None:
-                h_BHNK = v_BLHK.new_zeros(()).expand(z_BLE.shape[0], heads, states, width // heads)
             # exp(-100) is nothing; sums of less would cost the later decays of their chunk their digits.
             log_a_BLH = (-dt_BLH * self.A_log.to(dtype).exp()).clamp(min=-100)
-            u_BLHRK = (dt_BLH[..., None] * v_BLHK)[..., None, :]
-            B_BLHRN, C_BLHRN = B_BLN[:, :, None, None], C_BLN[:, :, None, None]
-            y_BLHRK, h_BHNK = scan(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK.to(dtype))
-        y_BLE = rearrange(y_BLHRK.squeeze(-2) + self.D[:, None] * v_BLHK, "b l h k -> b l (h k)")
+            v_BLHRK, B_BLHRN, C_BLHRN = v_BLHK[..., None, :], B_BLN[:, :, None, None], C_BLN[:, :, None, None]
+            if z_BLE.shape[1] == 1 and h_BHNK is not None:
+                u_BLHRK = dt_BLH[..., None, None] * v_BLHRK
+                y_BLHRK, h_BHNK = ssd_step(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK.to(dtype))
+                y_BLHRK = y_BLHRK + self.D[:, None, None] * v_BLHRK
+            else:
+                parts = {"weight_BLH": dt_BLH, "skip_H": self.D}
+                y_BLHRK, h_BHNK = ssd_chunks(v_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK, **parts)
+        y_BLE = rearrange(y_BLHRK, "b l h r k -> b l (h r k)")
         gated_BLE = y_BLE * nn.functional.silu(z_BLE)
         return self.out(self.norm(gated_BLE.to(self.norm.weight.dtype))), h_BHNK
 
