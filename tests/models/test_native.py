@@ -20,6 +20,8 @@ from chomsky_ladder.models.kernels.native_mlstm import MIDDLING
 from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.mamba import MambaConfig
+from chomsky_ladder.models.mamba2 import Mamba2Config
+from chomsky_ladder.models.mamba3 import Mamba3Config
 from chomsky_ladder.models.min_gru import MinGRUConfig
 from chomsky_ladder.models.pd_ssm import PDSSMConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config
@@ -176,6 +178,12 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     ),
     "mamba": (MambaConfig(d_model=11, num_blocks=2), {"native_scan", "native_conv"}),
     "mamba signed": (MambaConfig(d_model=11, num_blocks=2, eigenvalues="signed"), {"native_scan", "native_conv"}),
+    "mamba2": (Mamba2Config(d_model=11, num_blocks=2, head_dim=11, d_state=5), {"native_chunk", "native_conv"}),
+    "mamba3": (Mamba3Config(d_model=11, num_blocks=2, head_dim=11, d_state=12), {"native_chunk"}),
+    "mamba3 of rank 3": (
+        Mamba3Config(d_model=11, num_blocks=2, head_dim=11, d_state=12, mimo_rank=3),
+        {"native_chunk"},
+    ),
     "min_gru": (MinGRUConfig(d_model=13, num_blocks=2), {"native_conv"}),
     "kda": (KDAConfig(d_model=22, num_heads=2, num_blocks=2), {"native_delta", "native_conv"}),
     "gated_delta_product": (
