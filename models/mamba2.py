@@ -3,10 +3,10 @@
     z, [v, B, C], dt = W_in x        v, B, C = silu(conv([v, B, C]))        dt = softplus(dt + b)        per head:
     h_t = exp(dt_t A) h_{t-1} + dt_t B_t v_t^T        y_t = C_t h_t + D v_t        out = W_out rmsnorm(y silu(z))
 
-Dao and Gu 2024 (2405.21060), with one group: all heads share B and C. The chunks are those of `_ssd`. A is uniform in
--16 .. -1 at the start, dt log-uniform in 1e-3 .. 1e-1, D = 1; as in the authors' code A is learned through its
-logarithm, A and D are not decayed, the gate comes before the norm, and W_out is divided by the root of the number of
-blocks.
+Dao and Gu 2024 (2405.21060), with one group: all heads share B and C. The chunks are those of models/scans/ssd.py. A is
+uniform in -16 .. -1 at the start, dt log-uniform in 1e-3 .. 1e-1, D = 1; as in the authors' code A is learned through
+its logarithm, A and D are not decayed, the gate comes before the norm, and W_out is divided by the root of the number
+of blocks.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
-from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
+from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step, weighed
 
 
 class SSD(Layer):
@@ -42,7 +43,7 @@ class SSD(Layer):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         z_BLE, mixed_BLF, dt_BLH = self.gate_value_dt(x_BLD).split(self.parts, dim=-1)
-        return self._scan(z_BLE, self.convolution(mixed_BLF, ctx), dt_BLH, None)[0]
+        return self._scan(z_BLE, self.convolution(mixed_BLF, ctx), dt_BLH, None, ctx)[0]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         width, channels, heads = self.parts
@@ -58,26 +59,31 @@ class SSD(Layer):
         past_BWF, h_BHNK = state
         z_BLE, mixed_BLF, dt_BLH = self.gate_value_dt(x_BLD).split(self.parts, dim=-1)
         mixed_BLF, past_BWF = self.convolution.extend(mixed_BLF, past_BWF)
-        y_BLD, h_BHNK = self._scan(z_BLE, mixed_BLF, dt_BLH, h_BHNK)
+        y_BLD, h_BHNK = self._scan(z_BLE, mixed_BLF, dt_BLH, h_BHNK, ctx)
         return y_BLD, (past_BWF, h_BHNK)
 
-    def _scan(self, z_BLE: Tensor, mixed_BLF: Tensor, dt_BLH: Tensor, h_BHNK: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _scan(
+        self, z_BLE: Tensor, mixed_BLF: Tensor, dt_BLH: Tensor, h_BHNK: Tensor | None, ctx: Context
+    ) -> tuple[Tensor, Tensor | None]:
         width, channels, heads = self.parts
         states = (channels - width) // 2
         dtype = at_least_fp32(dt_BLH.dtype)
         v_BLE, B_BLN, C_BLN = nn.functional.silu(mixed_BLF).to(dtype).split([width, states, states], dim=-1)
         v_BLHK = rearrange(v_BLE, "b l (h k) -> b l h k", h=heads)
         dt_BLH = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias)
-        scan = ssd_step if z_BLE.shape[1] == 1 and h_BHNK is not None else ssd_chunks
         with torch.autocast(dt_BLH.device.type, enabled=False):  # its products are a state's, not a layer's
-            if h_BHNK is None:
-                h_BHNK = v_BLHK.new_zeros(()).expand(z_BLE.shape[0], heads, states, width // heads)
             # exp(-100) is nothing; sums of less would cost the later decays of their chunk their digits.
             log_a_BLH = (-dt_BLH * self.A_log.to(dtype).exp()).clamp(min=-100)
-            u_BLHRK = (dt_BLH[..., None] * v_BLHK)[..., None, :]
-            B_BLHRN, C_BLHRN = B_BLN[:, :, None, None], C_BLN[:, :, None, None]
-            y_BLHRK, h_BHNK = scan(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK.to(dtype))
-        y_BLE = rearrange(y_BLHRK.squeeze(-2) + self.D[:, None] * v_BLHK, "b l h k -> b l (h k)")
+            v_BLHRK, B_BLHRN, C_BLHRN = v_BLHK[..., None, :], B_BLN[:, :, None, None], C_BLN[:, :, None, None]
+            if z_BLE.shape[1] == 1 and h_BHNK is not None:
+                u_BLHRK = dt_BLH[..., None, None] * v_BLHRK
+                y_BLHRK, h_BHNK = ssd_step(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK.to(dtype))
+                y_BLHRK = y_BLHRK + self.D[:, None, None] * v_BLHRK
+            else:
+                kernel = chosen("weighed", v_BLHRK, ctx)
+                parts = {"weight_BLH": dt_BLH, "skip_H": self.D, "weigh": kernel.call if kernel else weighed}
+                y_BLHRK, h_BHNK = ssd_chunks(v_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK, **parts)
+        y_BLE = rearrange(y_BLHRK, "b l h r k -> b l (h r k)")
         gated_BLE = y_BLE * nn.functional.silu(z_BLE)
         return self.out(self.norm(gated_BLE.to(self.norm.weight.dtype))), h_BHNK
 

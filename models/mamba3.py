@@ -16,7 +16,7 @@ June 2026. dt starts log-uniform in dt_min .. dt_max, b, c and D start at 1 and 
 z and 1 / R for x and y, and are not decayed either. The rest starts as torch.nn.Linear's weights do.
 
 With v_t = B_t x_t^T, what a_{t+1} multiplies is h_t + (1 - g_{t+1}) dt_{t+1} v_t. So later positions see v_t with the
-factor g_t dt_t + (1 - g_{t+1}) dt_{t+1}, its own sees g_t dt_t, and one pass of `_ssd` does.
+factor g_t dt_t + (1 - g_{t+1}) dt_{t+1}, its own sees g_t dt_t, and one pass of models/scans/ssd.py does.
 """
 
 import math
@@ -29,10 +29,11 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
-from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
+from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step, weighed
 
 NORM_EPS = 1e-5
 LEAST_DECAY = 1e-4
@@ -71,9 +72,12 @@ class TrapezoidalSSM(OneForm):
         sizes = ((angles,), (self.states, head_dim), (self.rank, self.states), (head_dim,))
         return tuple(torch.zeros(batch, self.heads, *size, device=device, dtype=at_least_fp32(dtype)) for size in sizes)
 
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        return self.extend(x_BLD, None, ctx)[0]
+
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        angle_BHA, h_BHNK, B_BHRN, x_BHK = state
-        dtype, length = h_BHNK.dtype, x_BLD.shape[1]
+        """From no state there is none behind the end either."""
+        dtype, length = at_least_fp32(x_BLD.dtype), x_BLD.shape[1]
         z_BLE, x_BLE, B_BLM, C_BLM, dt_BLH, A_BLH, g_BLH, w_BLA = self.project(x_BLD).split(self.parts, dim=-1)
         with torch.autocast(x_BLD.device.type, enabled=False):  # its products are a state's, not a layer's
             z_BLHK, x_BLHK = (rearrange(e, "b l (h k) -> b l h k", h=self.heads).to(dtype) for e in (z_BLE, x_BLE))
@@ -83,32 +87,43 @@ class TrapezoidalSSM(OneForm):
             log_a_BLH = (-dt_BLH * A_BLH).clamp(min=-100)
             own_BLH, next_BLH = dt_BLH * torch.sigmoid(g_BLH.to(dtype)), dt_BLH * torch.sigmoid(-g_BLH.to(dtype))
 
-            turn_BLHA = math.pi * dt_BLH[..., None] * torch.tanh(w_BLA.to(dtype))[:, :, None]
+            # Heads before positions, as products take them.
+            turn_BHLA = math.pi * dt_BLH.mT[..., None] * torch.tanh(w_BLA.to(dtype))[:, None]
             # In fp64: of a sum of thousands of radians fp32 keeps three decimals.
-            turned_BLHA = angle_BHA[:, None] + turn_BLHA.cumsum(1, dtype=torch.float64)
-            angle_BLHA = turned_BLHA.remainder(2 * math.pi).to(dtype)
-            B_BLHRN = turned_back(self._normed(B_BLM, self.B_norm) + self.B_bias_HRN, angle_BLHA)
-            C_BLHRN = turned_back(self._normed(C_BLM, self.C_norm) + self.C_bias_HRN, angle_BLHA)
-
-            h_BHNK = h_BHNK + next_BLH[:, 0, :, None, None] * (B_BHRN.mT @ self._ranked(x_BHK, "x"))
-            x_BLHRK = self._ranked(x_BLHK, "x")
-            own_BLHRK = own_BLH[..., None, None] * x_BLHRK
-            if length == 1:
-                y_BLHRK, h_BHNK = ssd_step(own_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
+            turned_BHLA = turn_BHLA.cumsum(2, dtype=torch.float64)
+            if state is not None:
+                turned_BHLA = state[0][:, :, None] + turned_BHLA
+            angle_BHLA = turned_BHLA.remainder(2 * math.pi).to(dtype)
+            cos_BHL1A, sin_BHL1A = angle_BHLA.cos()[..., None, :], angle_BHLA.sin()[..., None, :]
+            B_BLHRN, C_BLHRN = (
+                turned_back(self._normed(e, norm) + bias_HRN[:, None], cos_BHL1A, sin_BHL1A).transpose(1, 2)
+                for e, norm, bias_HRN in ((B_BLM, self.B_norm, self.B_bias_HRN), (C_BLM, self.C_norm, self.C_bias_HRN))
+            )
+            x_BLHRK, h_BHNK = self._ranked(x_BLHK, "x"), None
+            if state is not None:
+                _, h_BHNK, B_BHRN, x_BHK = state
+                h_BHNK = h_BHNK + next_BLH[:, 0, :, None, None] * (B_BHRN.mT @ self._ranked(x_BHK, "x"))
+            if length == 1 and h_BHNK is not None:
+                u_BLHRK = own_BLH[..., None, None] * x_BLHRK
+                y_BLHRK, h_BHNK = ssd_step(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
+                y_BLHRK = y_BLHRK + self.D[:, None, None] * x_BLHRK
             else:
+                kernel = chosen("weighed", x_BLHRK, ctx)
+                parts = {"skip_H": self.D, "own_BLH": own_BLH, "weigh": kernel.call if kernel else weighed}
                 later_BLH = own_BLH + nn.functional.pad(next_BLH[:, 1:], (0, 0, 0, 1))
-                u_BLHRK = later_BLH[..., None, None] * x_BLHRK
-                y_BLHRK, h_BHNK = ssd_chunks(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK, own_BLHRK=own_BLHRK)
-            y_BLHRK = (y_BLHRK + self.D[:, None, None] * x_BLHRK) * nn.functional.silu(self._ranked(z_BLHK, "z"))
+                given = (x_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
+                y_BLHRK, h_BHNK = ssd_chunks(*given, weight_BLH=later_BLH, **parts)
+            y_BLHRK = y_BLHRK * nn.functional.silu(self._ranked(z_BLHK, "z"))
             y_BLHK = y_BLHRK.squeeze(-2) if self.rank == 1 else (y_BLHRK * self.y_scale_HRK).sum(-2)
-        y_BLE = rearrange(y_BLHK, "b l h k -> b l (h k)")
-        last = (e[:, -1].clone() for e in (angle_BLHA, B_BLHRN, x_BLHK))  # a view would keep all of the prompt
-        angle_BHA, B_BHRN, x_BHK = last
-        return self.out(y_BLE.to(self.out.weight.dtype)), (angle_BHA, h_BHNK, B_BHRN, x_BHK)
+        y_BLD = self.out(rearrange(y_BLHK, "b l h k -> b l (h k)").to(self.out.weight.dtype))
+        if state is None:
+            return y_BLD, None
+        angle_BHA, B_BHRN, x_BHK = (e.clone() for e in (angle_BHLA[:, :, -1], B_BLHRN[:, -1], x_BLHK[:, -1]))
+        return y_BLD, (angle_BHA, h_BHNK, B_BHRN, x_BHK)  # clones: a view would keep all of the prompt
 
     def _normed(self, e_BLM: Tensor, norm: nn.RMSNorm) -> Tensor:
-        """[B, L, 1, R, N]."""
-        return norm(rearrange(e_BLM, "b l (r n) -> b l 1 r n", r=self.rank).to(norm.weight.dtype))
+        """[B, 1, L, R, N]."""
+        return norm(rearrange(e_BLM, "b l (r n) -> b 1 l r n", r=self.rank).to(norm.weight.dtype))
 
     def _ranked(self, e_XHK: Tensor, name: Literal["x", "z"]) -> Tensor:
         """[..., H, R, K]."""
@@ -117,17 +132,12 @@ class TrapezoidalSSM(OneForm):
         return e_XHK[..., None, :] * (self.x_scale_HRK if name == "x" else self.z_scale_HRK)
 
 
-def turned_back(e_BLHRN: Tensor, angle_BLHA: Tensor) -> Tensor:
+def turned_back(e_BHLRN: Tensor, cos_BHL1A: Tensor, sin_BHL1A: Tensor) -> Tensor:
     """Each pair (e_n, e_{n + A}) of the first 2 A states, turned by minus its angle."""
-    num_angles = angle_BLHA.shape[-1]
-    cos_BLHRA, sin_BLHRA = angle_BLHA.cos()[..., None, :], angle_BLHA.sin()[..., None, :]
-    a_BLHRA, b_BLHRA, rest_BLHRN = (
-        e_BLHRN[..., :num_angles],
-        e_BLHRN[..., num_angles : 2 * num_angles],
-        e_BLHRN[..., 2 * num_angles :],
-    )
-    turned = (a_BLHRA * cos_BLHRA + b_BLHRA * sin_BLHRA, b_BLHRA * cos_BLHRA - a_BLHRA * sin_BLHRA)
-    return torch.cat([*turned, rest_BLHRN.expand(*turned[0].shape[:-1], -1)], -1)
+    num_angles = cos_BHL1A.shape[-1]
+    a_BHLRA, b_BHLRA, rest_BHLRN = e_BHLRN.split([num_angles, num_angles, e_BHLRN.shape[-1] - 2 * num_angles], -1)
+    turned = (a_BHLRA * cos_BHL1A + b_BHLRA * sin_BHL1A, b_BHLRA * cos_BHL1A - a_BHLRA * sin_BHL1A)
+    return torch.cat([*turned, rest_BHLRN], -1)
 
 
 @register

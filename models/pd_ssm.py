@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.scans.one_hot import one_hot_loop, one_hot_scan
 
 
@@ -70,7 +71,9 @@ class PDBlock(Block):
             angle_BLN, size_BLN = 2 * math.pi * torch.sigmoid(phase_BLN), torch.sigmoid(size_BLN)
             d_BLN = _complex(size_BLN * angle_BLN.cos(), size_BLN * angle_BLN.sin())
             maps_KNN = self._wide(self.maps_KNN, state)
-            scan = one_hot_loop if ctx.backend == "reference" else one_hot_scan
+            kernel = chosen("one_hot_loop", share_BLK, ctx)
+            plain = one_hot_loop if ctx.backend == "reference" else one_hot_scan
+            scan = kernel.call if kernel else plain
             h_BLN = scan(share_BLK, maps_KNN, d_BLN, b_BLN, torch.view_as_complex(state.contiguous()), self.form)
         h_BLN2 = torch.view_as_real(h_BLN)
         seen_BLX = ctx.dropout(h_BLN2.mT.flatten(2).to(x_BLD.dtype), self.dropout)

@@ -66,7 +66,7 @@ static inline real softplus_from(real x, real e) { return largest(x, 0) + log1p_
 // Rows of numbers as vectors of sixteen, padded with zeros.
 #define LANES 16
 
-typedef real lanes __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real))));
+typedef real lanes __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
 
 static inline int64_t blocks(int64_t width) { return (width + LANES - 1) / LANES; }
 

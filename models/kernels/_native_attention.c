@@ -44,14 +44,16 @@ static inline void product(const real *restrict a, int64_t down, int64_t right, 
   int64_t i = 0;
   for (; i + 4 <= rows; i += 4) {
     lanes sum[4] = {{0}};
+    for (int64_t part = 0; part < 4 && adds; part++) sum[part] = C[(i + part) * apart];
     for (int64_t j = 0; j < columns; j++)
       for (int64_t part = 0; part < 4; part++) sum[part] += a[(i + part) * down + j * right] * B[j * below];
-    for (int64_t part = 0; part < 4; part++) C[(i + part) * apart] = adds ? C[(i + part) * apart] + sum[part] : sum[part];
+    for (int64_t part = 0; part < 4; part++) C[(i + part) * apart] = sum[part];
   }
   for (; i < rows; i++) {
     lanes sum = {0};
+    if (adds) sum = C[i * apart];
     for (int64_t j = 0; j < columns; j++) sum += a[i * down + j * right] * B[j * below];
-    C[i * apart] = adds ? C[i * apart] + sum : sum;
+    C[i * apart] = sum;
   }
 }
 

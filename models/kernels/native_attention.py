@@ -84,6 +84,6 @@ register(
         stacks=True,
         takes=untraced,
         missing=missing,
-        rank=26,
+        rank=28,
     )
 )

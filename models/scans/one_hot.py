@@ -8,8 +8,9 @@ Terzic et al. 2025 (2509.22284). h, d and b are complex, M is real. A map is P, 
 or column (scatter); its gradient is that of softmax(M), row by row, in its place: the straight-through estimator.
 
 `one_hot_loop` says so with matrices, one token after the other. `one_hot_scan` has no matrix but M, some tokens at a
-time, and no graph of every step. The gradient of a row of P is a product of two numbers for each of its elements, for
-gather c_m = g_m conj(d_m) and r_n = h_{t-1}[n], with g = dL/dh_t:
+time, and no graph of every step; in C (models/kernels/native_one_hot.py) there is a row of M at a time. The gradient
+of a row of P is a product of two numbers for each of its elements, for gather c_m = g_m conj(d_m) and r_n = h_{t-1}[n],
+with g = dL/dh_t:
 
     dL/dP_mn = Re(c_m conj(r_n))        dL/dM_mn = Y_mn (dL/dP_mn - sum over n of Y_mn dL/dP_mn)        Y = softmax(M)
 

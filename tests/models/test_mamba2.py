@@ -68,6 +68,36 @@ def test_chunks_have_the_gradients_of_steps(length: int) -> None:
         close(one, other, 1e-10)
 
 
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("length", [1, 40, 130])
+def test_weights_of_later_and_of_own_outputs_and_what_passes_by(rank: int, length: int) -> None:
+    """Against steps whose u is weighted for what comes later, and their own outputs mended for what it differs by."""
+    u, log_a, B, C, h = (x.detach() for x in scan_inputs(2, length))
+    u, B, C = (torch.randn(*z.shape[:3], rank, z.shape[-1], dtype=z.dtype) for z in (u, B, C))
+    weight, own, skip = torch.rand(2, length, 2), torch.rand(2, length, 2), torch.randn(2)
+    leaves = [z.double().requires_grad_() for z in (u, log_a, B, C, h, weight, own, skip)]
+
+    def mended() -> tuple[Tensor, Tensor]:
+        u, log_a, B, C, h, weight, own, skip = leaves
+        y, h = stepped(weight[..., None, None] * u, log_a, B, C, h)
+        differs = ((own - weight)[..., None, None] * (C @ B.mT)) @ u
+        return y + differs + skip[:, None, None] * u, h
+
+    *given, weight, own, skip = leaves
+    found, expected = ssd_chunks(*given, weight_BLH=weight, own_BLH=own, skip_H=skip), mended()
+    zeros = [*given[:4], torch.zeros_like(h)]
+    none = ssd_chunks(*given[:4], None, weight_BLH=weight, own_BLH=own, skip_H=skip)
+    close(none[0], ssd_chunks(*zeros, weight_BLH=weight, own_BLH=own, skip_H=skip)[0])
+    assert none[1] is None
+    pairs = zip(
+        (*found, *torch.autograd.grad(weighted(found), leaves)),
+        (*expected, *torch.autograd.grad(weighted(expected), leaves)),
+        strict=True,
+    )
+    for one, other in pairs:
+        close(one, other, 1e-10)
+
+
 def layer_of(**settings: int) -> SSD:
     return Mamba2Config(d_model=16, head_dim=8, d_state=4, **settings).block(0).layers[0]
 

@@ -21,7 +21,10 @@ from chomsky_ladder.models.kernels.native_mlstm import MIDDLING
 from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.mamba import MambaConfig
+from chomsky_ladder.models.mamba2 import Mamba2Config
+from chomsky_ladder.models.mamba3 import Mamba3Config
 from chomsky_ladder.models.min_gru import MinGRUConfig
+from chomsky_ladder.models.pd_ssm import PDSSMConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config
 from chomsky_ladder.models.s4 import S4Config
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
@@ -177,6 +180,12 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     ),
     "mamba": (MambaConfig(d_model=11, num_blocks=2), {"native_scan", "native_conv"}),
     "mamba signed": (MambaConfig(d_model=11, num_blocks=2, eigenvalues="signed"), {"native_scan", "native_conv"}),
+    "mamba2": (Mamba2Config(d_model=11, num_blocks=2, head_dim=11, d_state=5), {"native_chunk", "native_conv"}),
+    "mamba3": (Mamba3Config(d_model=11, num_blocks=2, head_dim=11, d_state=12), {"native_chunk"}),
+    "mamba3 of rank 3": (
+        Mamba3Config(d_model=11, num_blocks=2, head_dim=11, d_state=12, mimo_rank=3),
+        {"native_chunk"},
+    ),
     "min_gru": (MinGRUConfig(d_model=13, num_blocks=2), {"native_conv"}),
     "kda": (KDAConfig(d_model=22, num_heads=2, num_blocks=2), {"native_delta", "native_conv"}),
     "gated_delta_product": (
@@ -188,6 +197,8 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space"}),
     "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),
     "fox": (FoXConfig(d_model=22, num_heads=2, num_blocks=2), {"native_attention"}),
+    "pd_ssm": (PDSSMConfig(d_model=13, d_state=11, num_blocks=2), {"native_one_hot"}),
+    "pd_ssm scatter": (PDSSMConfig(d_model=13, d_state=11, num_blocks=2, form="scatter"), {"native_one_hot"}),
 }
 
 
