@@ -129,9 +129,10 @@ class Attention(Layer):
 def in_front(heads_BLXK: Tensor, turns_2LK: Tensor | None, *, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Queries and keys [B, H, L, K], turned if there are turns, and values."""
     num_kv_heads = (heads_BLXK.shape[2] - num_heads) // 2
-    q_BHLK, k_BHLK, v_BHLK = heads_BLXK.transpose(1, 2).split([num_heads, num_kv_heads, num_kv_heads], dim=1)
+    q_k_BHLK, v_BHLK = heads_BLXK.transpose(1, 2).split([num_heads + num_kv_heads, num_kv_heads], dim=1)
     if turns_2LK is not None:
-        q_BHLK, k_BHLK = turned(q_BHLK, *turns_2LK), turned(k_BHLK, *turns_2LK)
+        q_k_BHLK = turned(q_k_BHLK, *turns_2LK)
+    q_BHLK, k_BHLK = q_k_BHLK.split([num_heads, num_kv_heads], dim=1)
     return q_BHLK, k_BHLK, v_BHLK
 
 

@@ -52,6 +52,9 @@ class ShortConvolution(nn.Module):
 
     def _sum(self, padded_BLE: Tensor, length: int) -> Tensor:
         """The sum over taps of a sequence that begins with the W - 1 inputs before it."""
+        if length == 1:  # a token decoded: few operations, however many taps
+            y_BLE = (padded_BLE * self.weight.mT).sum(1, keepdim=True)
+            return y_BLE if self.bias is None else y_BLE + self.bias
         y_BLE = torch.zeros_like(self.weight[:, 0]) if self.bias is None else self.bias
         for tap, weight_E in enumerate(self.weight.unbind(1)):
             y_BLE = torch.addcmul(y_BLE, padded_BLE[:, tap : tap + length], weight_E)
