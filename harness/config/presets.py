@@ -201,6 +201,7 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "flare": Protocol(
         source=SOURCES["flare"],
+        version=2,
         measure="raw",
         rates=(1e-2, 3e-3, 1e-3, 3e-4, 1e-4),
         seeds=10,
@@ -218,9 +219,11 @@ PROTOCOLS: dict[str, Protocol] = {
         params=64_000,
         models={"transformer": {"positions": "sinusoidal"}},
         task={"count": "input"},
+        tasks={"flare_regular": {"members": "walks"}},
     ),
     "mad": Protocol(
         source=SOURCES["mad"],
+        version=2,
         measure="raw",
         rates=(5e-4, 1e-4, 1e-3),
         seeds=1,
@@ -239,7 +242,7 @@ PROTOCOLS: dict[str, Protocol] = {
         eval={"test": 1280, "validation": 1280},
         model={"d_model": 128, "num_blocks": 2},
         tasks={
-            "selective_copying": {"num_symbols": 14, "data": 16, "count": "total"},
+            "selective_copying": {"num_symbols": 14, "data": 16, "noise": "before", "count": "total"},
             "compression": {"count": "input"},
         },
         cases=(

@@ -119,7 +119,8 @@ _TEXTS = {
         compression with other models, which is repetition; its marker is no answer; the harder settings, over which
         their scores are means, are for task.* and train.* to set; recall is trained on its answers alone, theirs on
         every next token; weight decay, there the better of 0 and .1, is 0; fuzzy recall is tested with keys of every
-        size, theirs with the longest; no noise stands behind the last symbol that their selective copying copies; their
+        size, theirs with the longest, and asks for a key that has been shown, theirs in one string of 42 has not;
+        selective copying reads its first answer at the marker, theirs behind it, so a blank more stands before; their
         blocks' norms and starting weights, and clipping, were not read; validation chooses the rate; other models are
         ours
     """,

@@ -173,6 +173,13 @@ VARIANTS: dict[str, Fields] = {
     "flare_regular": classified(
         supervision=SUPERVISIONS,
         negatives=st.sampled_from(["edits", "uniform", "one_edit", "border"]),
+        members=st.just("uniform"),
+        language=st.sampled_from(find_task("flare_regular").languages),
+    )
+    | classified(
+        supervision=SUPERVISIONS,
+        negatives=st.just("edits"),
+        members=st.just("walks"),
         language=st.sampled_from(find_task("flare_regular").languages),
     ),
     "grammar": classified(supervision=SUPERVISIONS, grammar=st.sampled_from(sorted(LANGUAGES_BY_GRAMMAR))),
@@ -194,7 +201,9 @@ VARIANTS: dict[str, Fields] = {
         num_noise=st.integers(1, 100),
         span=st.tuples(st.integers(0, 100), st.integers(0, 100)).map(lambda span: tuple(sorted(span))),
     ),
-    "selective_copying": marked(num_symbols=SYMBOLS, data=st.integers(1, 20)),
+    "selective_copying": marked(
+        num_symbols=SYMBOLS, data=st.integers(1, 20), noise=st.sampled_from(["anywhere", "before"])
+    ),
     "mqar": associations(),
     "hidden_states": hidden(),
     "state_recall": classified(bits=st.integers(6, 12) | st.integers(6, 40), variables=st.integers(3, 6)),
