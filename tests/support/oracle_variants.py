@@ -92,6 +92,7 @@ def hidden(draw: st.DrawFn) -> dict[str, Any]:
         "ambiguous": draw(st.integers(0, symbols)),
         "copies": draw(st.integers(1, 10)),
         "density": draw(st.integers(1, 100)),
+        "ends": draw(st.just(0) | st.integers(1, 100)),
         "starts": draw(st.integers(1, symbols)),
         "steps": (low, high),
         "noise": draw(st.sampled_from([0, 20, 100])) if high > 1 else 0,
