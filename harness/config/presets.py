@@ -141,7 +141,7 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "slice": Protocol(
         source=SOURCES["slice"],
-        version=2,
+        version=3,
         measure="raw",
         rates=(2e-3, 1e-3, 5e-4, 1e-4, 1e-5),
         seeds=5,
@@ -159,6 +159,8 @@ PROTOCOLS: dict[str, Protocol] = {
         },
         eval={"validation": 8192, "every": 5000},
         model={"d_model": 128, "num_blocks": 2, "num_heads": 4, "dropout": 0.01},
+        task={"count": "input"},
+        cases=(Case(tasks=("mod_arithmetic",), eval={"lengths": [39, 256]}),),
         models={"slice": {"block_size": 4, "mixer": "tanh", "input_at": "first", "norm_penalty": 0.001}},
     ),
     "mamba3": Protocol(

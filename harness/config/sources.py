@@ -41,14 +41,15 @@ _TEXTS = {
     """,
     "slice": """
         Walker et al. 2025 (2505.17761) as in their public code (structured-linear-cdes), which is the protocol of
-        PD-SSM's Table 2 too: the last position alone is supervised and scored, raw accuracy, mean of 5 seeds, AdamW
-        with a decay of .01 on all but the embedding, no clipping, a stop at the first validation above .9995; their
-        own layer without an input B(x), with h_1 = W x_1 + b, a norm penalty of .001 and, by the configuration of its
-        block-diagonal form, tanh. Not as there: they report a run's best validation accuracy, here it is the test
-        accuracy at its last step; their configurations have one rate a model, 2e-3 for their own, here validation
-        chooses of five, which are ours; the width is 128, where they have 128 or 512; the matrices of their layer
-        start normal, here uniform with the same deviation; their head has a bias; other models are this repository's,
-        where theirs share a frame with GLU
+        PD-SSM's Table 2 too: lengths are of what is read, with the = of modular arithmetic, the last position alone is
+        supervised and scored, raw accuracy, mean of 5 seeds, AdamW with a decay of .01 on all but the embedding, no
+        clipping, a stop at the first validation above .9995; their own layer without an input B(x), with h_1 = W x_1 +
+        b, a norm penalty of .001 and, by the configuration of its block-diagonal form, tanh. Not as there: they report
+        a run's best validation accuracy, here it is the test accuracy at its last step; all lengths of modular
+        arithmetic are scored as often, theirs the shortest half as often; their configurations have one rate a model,
+        2e-3 for their own, here validation chooses of five, which are ours; the width is 128, where they have 128 or
+        512; the matrices of their layer start normal, here uniform with the same deviation; their head has a bias;
+        other models are this repository's, where theirs share a frame with GLU
     """,
     "mamba3": """
         Lahoti et al. 2026 (2603.15569): longest lengths 40 to 160 in stages of 10,000 steps, 1 layer for parity and 3
