@@ -1,6 +1,7 @@
 """What the harness costs, in one run: overhead per step against a bare loop, the share of data, samples a second.
 
     python scripts/benchmark.py [--steps 40] [--json]
+    python scripts/benchmark.py --strings [TASK ..]      microseconds a string, of these tasks or of all, and no more
 
 The bare loop has the same model, batch shape, loss, clipping and AdamW, over one batch made beforehand: what it leaves
 out is what the harness adds. Steps of the two alternate, so that a machine whose speed drifts slows both alike;
@@ -12,7 +13,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,26 +93,31 @@ def _loss_at_the_end(model: nn.Module, batch: Batch, ctx: Context) -> Tensor:
 
 
 def samples_per_second(device: torch.device) -> list[dict[str, Any]]:
-    """Each task: strings made a second at batch 256, for lengths up to 40 and up to 256, and the share of a step."""
+    """Each task: strings made a second, and the share of a training step that they take."""
     rows = []
     for name, classes in sorted(all_tasks().items()):
-        task = classes[0]()
-        row: dict[str, Any] = {"task": name, "step_ms": smallest_step(task, device)}
-        for low, high in ((3, 40), (40, 256)):
-            legal = torch.tensor(task.legal_lengths(*(task.own_lengths or (low, high))), device=device)
-            rows_B = torch.arange(256, device=device)
-            lengths_B = legal[Draw(seed=0, split="benchmark", rows_B=rows_B).integers(len(legal))]
-            width = task.positions(int(legal[-1]))
-
-            def sample(task: Any = task, lengths_B: Any = lengths_B, width: int = width, rows_B: Any = rows_B) -> None:
-                task.sample(Draw(seed=0, split="benchmark", rows_B=rows_B), lengths_B, width)
-
-            milliseconds = float(np.median(_times(sample, 50, device)))
-            row[f"samples_a_second_to_{high}"] = round(256 / milliseconds * 1e3)
-            row[f"us_a_sample_to_{high}"] = round(milliseconds / 256 * 1e3, 2)
-        row["share_of_step_percent"] = round(row["us_a_sample_to_40"] * 0.256 / row["step_ms"] * 100, 1)
-        rows.append(row)
+        step = smallest_step(classes[0](), device)
+        row = {"task": name, "step_ms": step, **of_strings(name, device)}
+        rows.append(row | {"share_of_step_percent": round(row["us_a_sample_to_40"] * 0.256 / step * 100, 1)})
     return rows
+
+
+def of_strings(name: str, device: torch.device) -> dict[str, Any]:
+    """A task's strings at batch 256, for lengths up to 40 and up to 256; or of the lengths that it has of its own."""
+    task, row = find_task(name)(), {}
+    for low, high in ((3, 40), (40, 256)):
+        legal = torch.tensor(task.legal_lengths(*(task.own_lengths or (low, high))), device=device)
+        rows_B = torch.arange(256, device=device)
+        lengths_B = legal[Draw(seed=0, split="benchmark", rows_B=rows_B).integers(len(legal))]
+        width = task.positions(int(legal[-1]))
+
+        def sample(rows_B: Tensor = rows_B, lengths_B: Tensor = lengths_B, width: int = width) -> None:
+            task.sample(Draw(seed=0, split="benchmark", rows_B=rows_B), lengths_B, width)
+
+        milliseconds = float(np.median(_times(sample, 50, device)))
+        row[f"samples_a_second_to_{high}"] = round(256 / milliseconds * 1e3)
+        row[f"us_a_sample_to_{high}"] = round(milliseconds / 256 * 1e3, 2)
+    return row
 
 
 def smallest_model() -> ModelConfig:
@@ -159,13 +165,34 @@ def _median(times: list[float]) -> float:
     return round(float(np.median(times)), 3)
 
 
+def _print_strings(names: Sequence[str], device: torch.device, *, as_json: bool) -> int:
+    """Task by task, as each is measured."""
+    try:
+        known = [find_task(name).name for name in names]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    with pinned(1):
+        if as_json:
+            print(json.dumps([{"task": name, **of_strings(name, device)} for name in known], indent=1))
+            return 0
+        print(f"Microseconds a string, batch 256, {processor()}\n  {'':24}  {'to 40':>8}  {'to 256':>8}")
+        for name in known:
+            row = of_strings(name, device)
+            print(f"  {name:24}  {row['us_a_sample_to_40']:8.2f}  {row['us_a_sample_to_256']:8.2f}", flush=True)
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--steps", type=int, default=40, help="timed steps of each loop")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--strings", nargs="*", metavar="TASK", help="time nothing but strings: these tasks', or all")
     options = parser.parse_args()
     device = find_device(options.device)
+    if options.strings is not None:
+        return _print_strings(options.strings or sorted(all_tasks()), device, as_json=options.json)
     with pinned(1):
         report = {
             "machine": {"processor": processor(), "threads": 1, "torch": torch.__version__, "device": str(device)},

@@ -38,6 +38,8 @@ class Automaton:
     alphabet: str
     weights: tuple[int, ...] = ()
     """How many symbols each one stands for, where that is not one (`grouped`)."""
+    odds: tuple[int, ...] = ()
+    """A factor for each time that a string is in a state, its end too, where strings of a length are not all alike."""
 
     @property
     def num_states(self) -> int:
@@ -111,10 +113,11 @@ def random_path(
 ) -> tuple[Tensor, Tensor]:
     """Strings uniform over those of `size_B` symbols that lead from `start_B` into a state of targets[target_B].
 
-    `uniform_BL` are uniform integers below SCALE, one a position: `draw.integers(SCALE, (columns,))`. Without the other
-    arguments the strings are those that the automaton accepts. Returns the symbols (indices into the alphabet)
-    [B, L], and the state before the first and after each [B, L + 1]; what stands beyond a string's size is
-    meaningless. Where no such string exists the result is some other string: ask `count_paths` first.
+    With the `odds` of its automaton some are likelier. `uniform_BL` are uniform integers below SCALE, one a position:
+    `draw.integers(SCALE, (columns,))`. Without the other arguments the strings are those that the automaton accepts.
+    Returns the symbols (indices into the alphabet) [B, L], and the state before the first and after each [B, L + 1];
+    what stands beyond a string's size is meaningless. Where no such string exists the result is some other string: ask
+    `count_paths` first.
     """
     zeros_B = torch.zeros_like(size_B)
     start_B = zeros_B if start_B is None else start_B
@@ -206,9 +209,11 @@ def _counts(automaton: Automaton, targets: tuple[frozenset[int], ...], columns: 
     counts: Any = np.array(
         [[int(state in target) for state in range(automaton.num_states)] for target in targets], dtype=object
     )
+    odds_N = np.array(automaton.odds or (1,) * automaton.num_states, dtype=object)
+    counts = counts * odds_N
     yield counts
     for _ in range(columns - 1):
-        counts = sum(weight * counts[:, after] for weight, after in steps(automaton))
+        counts = odds_N * sum(weight * counts[:, after] for weight, after in steps(automaton))
         yield counts
 
 
@@ -248,7 +253,7 @@ def grouped(automaton: Automaton) -> tuple[Automaton, tuple[tuple[int, ...], ...
     alphabet = "".join(automaton.alphabet[group[0]] for group in groups)
     weights = tuple(map(len, groups))
     rows = tuple(zip(*found, strict=True))
-    return Automaton(rows, automaton.accepting, alphabet, weights), groups
+    return Automaton(rows, automaton.accepting, alphabet, weights, automaton.odds), groups
 
 
 def _quotient(automaton: Automaton, class_of: Sequence[int]) -> Automaton:

@@ -12,6 +12,7 @@ weights: of members, averaged over a string and over strings. Theirs come of hea
 before the first symbol too; here the one head's rows of the symbols say them, and PAD's the end.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from chomsky_ladder.tasks import _edits, _flare_languages, _flare_numbers
 from chomsky_ladder.tasks._automata import Automaton
-from chomsky_ladder.tasks._following import asked_of_members
+from chomsky_ladder.tasks._following import asked_of_members, following_states
 from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks._labelled import TRIES
 from chomsky_ladder.tasks._subregular import explored
@@ -106,6 +107,13 @@ def automaton(name: str) -> Automaton:
 
     start = (0,) if name == "cycle-navigation" else ()
     return replace(explored(start, step, accepts, num_symbols=len(symbols)), alphabet="".join(symbols))
+
+
+@kept
+def walking_odds(name: str) -> tuple[int, ...]:
+    """Of a walk that chooses, in each state, among the symbols that may follow and the end, all as likely."""
+    choices = following_states(automaton(name), torch.device("cpu")).sum(1).clamp(min=1).tolist()
+    return tuple(math.lcm(*choices) // number for number in choices)
 
 
 def _arithmetic(state: tuple, symbol: str) -> tuple | None:

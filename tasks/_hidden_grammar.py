@@ -2,10 +2,10 @@
 
     a0 -> b1 c0 #    a1 -> c0 d2    b1 -> a1 #    ..        "a" is written by a0 and by a1, and what may follow differs
 
-A state is one copy of a symbol. It leads to each symbol, and to the end of the word #, with the chance `density`, and
-then to one copy of it, drawn uniformly; so a state and the next symbol tell the next state. # leads to the first states
-of words, copies of different symbols. States that no word has are left out, and as long as a state does not reach #,
-the first such state is given it.
+A state is one copy of a symbol. It leads to each symbol with the chance `density`, and to the end of the word # with
+the chance `ends`, and then to one copy of it, drawn uniformly; so a state and the next symbol tell the next state. #
+leads to the first states of words, copies of different symbols. States that no word has are left out, and as long as a
+state does not reach #, the first such state is given it.
 """
 
 from functools import lru_cache
@@ -29,14 +29,17 @@ class HiddenGrammar(NamedTuple):
 
 
 @kept
-def drawn(key: int, *, letters: str, ambiguous: int, copies: int, density: int, starts: int) -> HiddenGrammar:
-    """The grammar of a key: the first letters are the ambiguous ones, and `density` is in percent."""
+def drawn(
+    key: int, *, letters: str, ambiguous: int, copies: int, density: int, ends: int, starts: int
+) -> HiddenGrammar:
+    """The grammar of a key: the first letters are the ambiguous ones, and `density` and `ends` are in percent."""
     stream = NumpyDraw(seed=key, split="hidden_states", rows_B=np.arange(1))
     copies_K = np.array([1, *(copies if number < ambiguous else 1 for number in range(len(letters)))])
     first_K = copies_K.cumsum() - copies_K
     names = [f"{symbol}{copy}" for symbol, num in zip("#" + letters, copies_K, strict=True) for copy in range(num)]
     symbol_N, num = np.repeat(np.arange(len(copies_K)), copies_K), len(names)
-    leads_NK = stream.integers(100, (num, len(copies_K)))[0] < density
+    chance_K = np.array([ends, *[density] * len(letters)])
+    leads_NK = stream.integers(100, (num, len(copies_K)))[0] < chance_K
     after_NK = first_K + stream.integers(copies_K, (num, len(copies_K)))[0]
     is_first_K = np.isin(np.arange(len(copies_K)), 1 + stream.permutation(len(letters))[0, :starts])
     after = [set(row[leads].tolist()) for row, leads in zip(after_NK, leads_NK, strict=True)]

@@ -3,11 +3,13 @@
     labelled(parity, draw, size_B, columns, negatives="uniform")    a fair coin, then a uniform string with that label
 
 "uniform": members and others are uniform over those of their length, as MLRegTest has them (2304.07687). "edits": the
-others are members after a few edits, or uniform strings, as FLaRe has them (2411.07107; tasks/_edits.py). "one_edit":
+others are members after a few edits, or uniform strings, as FLaRe has them (2411.07107; tasks/_edits.py), and there
+`odds` make some members likelier. "one_edit":
 the others lie one edit from a member. "border": the members, too, lie one edit from another, as in MLRegTest's
 adversarial sets (tasks/_border.py).
 """
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -34,19 +36,19 @@ TRIES = 4
 
 
 def labelled(
-    automaton: Automaton, draw: Draw, size_B: Tensor, columns: int, *, negatives: Negatives
+    automaton: Automaton, draw: Draw, size_B: Tensor, columns: int, *, negatives: Negatives, odds: tuple[int, ...] = ()
 ) -> tuple[Tensor, Tensor]:
     """Strings of which half are members, and which are."""
-    is_member_B, language = draw.integers(2) == 1, Regular(automaton)
+    is_member_B, language = draw.integers(2) == 1, Regular(automaton, odds)
     if negatives == "border":
         return _border.sample(automaton, draw, size_B, columns, is_member_B), is_member_B
-    x_BL = language.sample(draw, size_B, columns, is_member_B)
+    if negatives == "uniform":
+        return language.sample(draw, size_B, columns, is_member_B), is_member_B
+    x_BL = language.members(draw, size_B, columns)
     if negatives == "edits":
         other_BL = _edits.non_members(language, draw.child("edits"), size_B, columns, tries=TRIES)
-    elif negatives == "one_edit":
-        other_BL = _border.sample(automaton, draw.child("edits"), size_B, columns, torch.zeros_like(is_member_B))
     else:
-        return x_BL, is_member_B
+        other_BL = _border.sample(automaton, draw.child("edits"), size_B, columns, torch.zeros_like(is_member_B))
     return torch.where(is_member_B[:, None], x_BL, other_BL), is_member_B
 
 
@@ -54,6 +56,8 @@ class Regular(NamedTuple):
     """A language by its automaton, as tasks/_edits.py asks for it."""
 
     automaton: Automaton
+    odds: tuple[int, ...] = ()
+    """Of its states (tasks/_automata.py), where members of a length are not all alike."""
 
     @property
     def num_symbols(self) -> int:
@@ -63,7 +67,8 @@ class Regular(NamedTuple):
         return _kinds_on(self.automaton, rounded(most + 1), device)[1]
 
     def members(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        return self.sample(draw, size_B, columns, torch.ones_like(size_B, dtype=torch.bool))
+        likely = Regular(replace(self.automaton, odds=self.odds))
+        return likely.sample(draw, size_B, columns, torch.ones_like(size_B, dtype=torch.bool))
 
     def others(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         return self.sample(draw, size_B, columns, torch.zeros_like(size_B, dtype=torch.bool))

@@ -61,6 +61,11 @@ class Membership(Classification):
             raise ValueError(f"{self.name}: {size} are too many together to count the strings")
 
     @property
+    def member_odds(self) -> tuple[int, ...]:
+        """Of the states, where members of a length are not all alike (tasks/_automata.py)."""
+        return ()
+
+    @property
     def vocab(self) -> tuple[str, ...]:
         return "PAD", *self.dfa.alphabet, "NO", "YES"
 
@@ -102,7 +107,8 @@ class Membership(Classification):
     def examples(self, draw: Draw, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
         no, yes = self.answers
         if (negatives := self._negatives(draw.split)) != "near":
-            x_BL, is_member_B = labelled(self.dfa, draw, size_B, columns, negatives=negatives)
+            odds = self.member_odds
+            x_BL, is_member_B = labelled(self.dfa, draw, size_B, columns, negatives=negatives, odds=odds)
             return x_BL + FIRST, torch.where(is_member_B, yes, no)
         automaton = self.dfa
         kind_B = draw.integers(8)  # 0-3 a member, 4 and 5 any non-member, 6 a change of one symbol, 7 of two

@@ -6,14 +6,15 @@
 first: 1, then anything. repeat-01: 0 1 0 1 .. even-pairs: first symbol = last. cycle-navigation: steps on a circle of
 five, then the digit of the place reached. modular-arithmetic-simple: digits and operators worked out from the left,
 modulo 5, without precedence, then = and the value. dyck-2-3: two kinds of brackets, three deep. What is not as in Butoi
-et al. 2024 (2411.07107) stands in tasks/_flare.py. Members are uniform over those of their length.
+et al. 2024 (2411.07107) stands in tasks/_flare.py. Members of a length are uniform; the published ones are those of
+members="walks", as their prepare_sampler.py weighs them, which differ in parity, even-pairs and dyck-2-3.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from chomsky_ladder.tasks._automata import Automaton
-from chomsky_ladder.tasks._flare import automaton, checked_language
+from chomsky_ladder.tasks._flare import automaton, checked_language, walking_odds
 from chomsky_ladder.tasks._membership import Membership
 from chomsky_ladder.tasks.base import register
 
@@ -35,10 +36,21 @@ class FlareRegular(Membership):
     tasks/_labelled.py.
     """
 
+    members: Literal["uniform", "walks"] = "uniform"
+    """How likely members of a length are: all alike; or as published, as a walk makes them that chooses, wherever it
+    is, among the symbols that may follow and the end. The latter goes with negatives=edits.
+    """
+
     def __post_init__(self) -> None:
         checked_language(self.name, self.language, self.languages)
         super().__post_init__()
+        if self.members == "walks" and self.negatives != "edits":
+            raise ValueError(f"flare_regular: members=walks goes with negatives=edits, not {self.negatives}")
 
     @property
     def dfa(self) -> Automaton:
         return automaton(self.language)
+
+    @property
+    def member_odds(self) -> tuple[int, ...]:
+        return walking_odds(self.language) if self.members == "walks" else ()

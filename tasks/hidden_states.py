@@ -14,14 +14,17 @@ state, which stays: the grammar alone tells them from elements, and it always do
 are blank. Only elements are scored; lengths count every step. Regular: the machine holds the state.
 
 The more copies, the harder: the likeliest state given the last two symbols is right at .64 of all symbols, with
-ambiguous=4 copies=4 at .96, and as published at .21.
+ambiguous=4 copies=4 at .96, and as published at .16.
 
-SelectivBench, Bouhadjar et al. 2026 (2601.12598), written from its description. Theirs has 40 symbols of 40 copies,
-1,600 states, and strings of 200: `symbols=40 ambiguous=40 copies=40`. It is trained on steps=[1,10], which is a spacing
-of U(.1, 1) in units of .1, and distractors=10, and tested at steps of 1, 2, 5 and 10: sets of `ladder export` with
-steps=[5,5] and the like, for `eval.file` to score. What is open there is ours: how the spacing is rounded; that blanks
-and what stands in them are not scored; what an input noise of .2 is (noise=20 is a chance of a symbol, not a spread
-added to all inputs); which symbols distract, that # never does, and where: behind an element, no two side by side.
+SelectivBench, Bouhadjar et al. 2026 (2601.12598), written from its description, then held to its code. Theirs has 40
+symbols of 40 copies, 1,600 states, of which one in a hundred may end a word (a symbol follows with .4 if it has all 40
+copies, and # is one), and strings of 200 elements: `symbols=40 ambiguous=40 copies=40 ends=1`. Behind each element is
+one blank, steps=[2,2]; or 1 to 10 in training, steps=[2,11], the ends half as likely (a spacing of U(.1, 1), rounded,
+in units of .1), and 10, 20, 50 or 100 in the tests: sets of `ladder export` with steps=[11,11] and the like, for
+`eval.file` to score; or no blanks, but distractors=10 quiet=51. Not as there: words of more than 200 symbols are drawn
+again, so that # is .9 percent of the symbols, here .1; two states that begin words may write the same symbol; blanks
+are trained on too, and the answer for an element is read over it and its blanks; noise is a uniform number below .2
+that is added to all inputs, where noise=20 is a chance of a symbol; and # may distract.
 """
 
 from dataclasses import dataclass
@@ -72,6 +75,8 @@ class HiddenStates(Task):
     """How many states an ambiguous symbol has, less those that no word has."""
     density: int = 40
     """How many percent of the symbols may follow a state."""
+    ends: int = 0
+    """How many percent of the states may end a word; 0: as many as a symbol may follow."""
     starts: int = 4
     """How many states may begin a word, each of another symbol."""
     steps: tuple[int, int] = (1, 1)
@@ -89,6 +94,7 @@ class HiddenStates(Task):
         bounded(self, "ambiguous", 0, self.symbols)
         bounded(self, "copies", 1, 64)
         bounded(self, "density", 1, 100)
+        bounded(self, "ends", 0, 100)
         bounded(self, "starts", 1, self.symbols)
         bounded(self, "noise", 0, 100)
         bounded(self, "distractors", 0, 100)
@@ -108,6 +114,7 @@ class HiddenStates(Task):
             ambiguous=self.ambiguous,
             copies=self.copies,
             density=self.density,
+            ends=self.ends or self.density,
             starts=self.starts,
         )
 

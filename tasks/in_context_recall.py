@@ -4,7 +4,8 @@
     k3 v1 n2 n9 k0 v7 k3  ->  v1               noisy_in_context_recall: a share of the pairs is noise
 
 Of a length of 2 n tokens, n pairs, the last value is an answer alone; the last key is any of those before it. Keys are
-independent, values belong to keys for one string, and of the pairs before the last one, at least one is no noise. MAD,
+independent, values belong to keys for one string, and of the pairs before the last one, at least one is no noise
+(theirs may choose the last for it, and then has a string without a key, if seldom). MAD,
 Poli et al. 2024 (2403.17844), with the numbers of its code: 8 keys and 8 values of 16 tokens, 128 tokens a string,
 and 16 noise tokens in a fifth of the pairs. Its code also trains on every other next token, which nobody can guess, and
 trains on 12,800 strings in epochs, which is `train.examples`. Outside the hierarchy, as `mqar`, whose keys are given

@@ -4,10 +4,13 @@
 
 Outside the hierarchy: the number of answers is fixed, so it is a finite memory of `data` symbols that has to be
 filled by content, which a time-invariant linear recurrence cannot do. Jing et al. 2017 (1706.02761) call it denoise;
-Gu and Dao 2023 (2312.00752) have sixteen data symbols among 4096.
+Gu and Dao 2023 (2312.00752) have sixteen data symbols among 4096. MAD's (Poli et al. 2024, 2403.17844) is
+noise="before": their code puts each blank before a data symbol that it draws, so gaps are far more alike than among
+places drawn at once (of 223 blanks before 16 symbols, 13.9 +- 3.6, not +- 12.7), and none is behind the last.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,6 +33,8 @@ class SelectiveCopying(MarkedTransduction):
     """How many symbols data are made of."""
     data: int = 8
     """How many data symbols a string has, and answers."""
+    noise: Literal["anywhere", "before"] = "anywhere"
+    """Where noise stands: data lie at any places, all as likely, or each blank is before any data symbol, as likely."""
 
     def __post_init__(self) -> None:
         bounded(self, "num_symbols", 2, 4096)
@@ -53,11 +58,21 @@ class SelectiveCopying(MarkedTransduction):
         return size >= self.data
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        position_L = torch.arange(columns, device=size_B.device)
-        key_BL = torch.where(position_L < size_B[:, None], draw.integers(2**31 - 1, (columns,)), BEYOND)
-        place_BM = (key_BL * columns + position_L).topk(self.data, dim=1, largest=False).indices
+        place_BM = self._places(draw, size_B, columns)
         symbol_BM = draw.integers(self.num_symbols, (self.data,)) + FIRST
-        return torch.full_like(key_BL, NOISE).scatter(1, place_BM, symbol_BM)
+        return place_BM.new_full((len(place_BM), columns), NOISE).scatter(1, place_BM, symbol_BM)
+
+    def _places(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        """Where the data stand; by their noise in order, else in any."""
+        position_L = torch.arange(columns, device=size_B.device)
+        if self.noise == "before":
+            before_BN = draw.integers(self.data, (columns,))
+            before_BN = torch.where(position_L < size_B[:, None] - self.data, before_BN, self.data)
+            blanks_BM = before_BN.new_zeros(len(before_BN), self.data + 1)
+            blanks_BM = blanks_BM.scatter_add(1, before_BN, torch.ones_like(before_BN))[:, : self.data]
+            return blanks_BM.cumsum(1) + position_L[: self.data]
+        key_BL = torch.where(position_L < size_B[:, None], draw.integers(2**31 - 1, (columns,)), BEYOND)
+        return (key_BL * columns + position_L).topk(self.data, dim=1, largest=False).indices
 
     def transduce(self, x_BL: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
         data_BL = x_BL != NOISE

@@ -141,7 +141,7 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "slice": Protocol(
         source=SOURCES["slice"],
-        version=2,
+        version=3,
         measure="raw",
         rates=(2e-3, 1e-3, 5e-4, 1e-4, 1e-5),
         seeds=5,
@@ -159,6 +159,8 @@ PROTOCOLS: dict[str, Protocol] = {
         },
         eval={"validation": 8192, "every": 5000},
         model={"d_model": 128, "num_blocks": 2, "num_heads": 4, "dropout": 0.01},
+        task={"count": "input"},
+        cases=(Case(tasks=("mod_arithmetic",), eval={"lengths": [39, 256]}),),
         models={"slice": {"block_size": 4, "mixer": "tanh", "input_at": "first", "norm_penalty": 0.001}},
     ),
     "mamba3": Protocol(
@@ -201,6 +203,7 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "flare": Protocol(
         source=SOURCES["flare"],
+        version=2,
         measure="raw",
         rates=(1e-2, 3e-3, 1e-3, 3e-4, 1e-4),
         seeds=10,
@@ -218,9 +221,11 @@ PROTOCOLS: dict[str, Protocol] = {
         params=64_000,
         models={"transformer": {"positions": "sinusoidal"}},
         task={"count": "input"},
+        tasks={"flare_regular": {"members": "walks"}},
     ),
     "mad": Protocol(
         source=SOURCES["mad"],
+        version=2,
         measure="raw",
         rates=(5e-4, 1e-4, 1e-3),
         seeds=1,
@@ -239,7 +244,7 @@ PROTOCOLS: dict[str, Protocol] = {
         eval={"test": 1280, "validation": 1280},
         model={"d_model": 128, "num_blocks": 2},
         tasks={
-            "selective_copying": {"num_symbols": 14, "data": 16, "count": "total"},
+            "selective_copying": {"num_symbols": 14, "data": 16, "noise": "before", "count": "total"},
             "compression": {"count": "input"},
         },
         cases=(

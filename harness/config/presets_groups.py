@@ -73,6 +73,7 @@ WORD_PROBLEMS: dict[str, Protocol] = {
     ),
     "pdssm_groups": Protocol(
         source=SOURCES["pdssm_groups"],
+        version=2,
         measure="raw",
         rates=(2e-3, 1e-3, 5e-4, 1e-4, 1e-5),
         seeds=5,
@@ -90,6 +91,6 @@ WORD_PROBLEMS: dict[str, Protocol] = {
         },
         eval={"validation": 8192, "every": 5000},
         model={"d_model": 128, "num_blocks": 1, "num_heads": 4},
-        tasks={"word_problem": {"group": "A5", "inputs": "generators=2"}},
+        tasks={"word_problem": {"count": "input", "group": "A5", "inputs": "generators=2"}},
     ),
 }

@@ -1,4 +1,4 @@
-"""The published protocol of SelectivBench (tasks/hidden_states.py), as far as it is described; what is not is ours."""
+"""The published protocol of SelectivBench (tasks/hidden_states.py), as described and in its code; the rest is ours."""
 
 from chomsky_ladder.harness.config.protocol import Case, Protocol
 from chomsky_ladder.harness.config.sources import SOURCES
@@ -8,6 +8,7 @@ _STEPS = 200_000 // 64
 SELECTIV: dict[str, Protocol] = {
     "selectiv": Protocol(
         source=SOURCES["selectiv"],
+        version=2,
         measure="raw",
         rates=(1e-3, 5e-4, 2e-3),
         seeds=4,
@@ -20,13 +21,13 @@ SELECTIV: dict[str, Protocol] = {
             "lr_final": 1e-4,
             "precision": "fp32",
         },
-        model={"d_model": 256, "num_blocks": 8, "d_state": 128, "dropout": 0.2},
-        tasks={"hidden_states": {"symbols": 40, "ambiguous": 40, "copies": 40}},
+        model={"d_model": 256, "num_blocks": 8, "num_heads": 4, "d_state": 128, "dropout": 0.2},
+        tasks={"hidden_states": {"symbols": 40, "ambiguous": 40, "copies": 40, "ends": 1, "steps": [2, 2]}},
         cases=(
             Case(
                 tasks=("hidden_states",),
-                train={"steps": _STEPS, "lengths": [200, 200]},
-                eval={"lengths": [200, 200], "bins": [199, 200], "extrapolate": [], "every": 625},
+                train={"steps": _STEPS, "lengths": [400, 400]},
+                eval={"lengths": [400, 400], "bins": [399, 400], "extrapolate": [], "every": 625},
             ),
         ),
     ),

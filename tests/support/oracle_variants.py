@@ -92,6 +92,7 @@ def hidden(draw: st.DrawFn) -> dict[str, Any]:
         "ambiguous": draw(st.integers(0, symbols)),
         "copies": draw(st.integers(1, 10)),
         "density": draw(st.integers(1, 100)),
+        "ends": draw(st.just(0) | st.integers(1, 100)),
         "starts": draw(st.integers(1, symbols)),
         "steps": (low, high),
         "noise": draw(st.sampled_from([0, 20, 100])) if high > 1 else 0,
@@ -173,6 +174,13 @@ VARIANTS: dict[str, Fields] = {
     "flare_regular": classified(
         supervision=SUPERVISIONS,
         negatives=st.sampled_from(["edits", "uniform", "one_edit", "border"]),
+        members=st.just("uniform"),
+        language=st.sampled_from(find_task("flare_regular").languages),
+    )
+    | classified(
+        supervision=SUPERVISIONS,
+        negatives=st.just("edits"),
+        members=st.just("walks"),
         language=st.sampled_from(find_task("flare_regular").languages),
     ),
     "grammar": classified(supervision=SUPERVISIONS, grammar=st.sampled_from(sorted(LANGUAGES_BY_GRAMMAR))),
@@ -194,7 +202,9 @@ VARIANTS: dict[str, Fields] = {
         num_noise=st.integers(1, 100),
         span=st.tuples(st.integers(0, 100), st.integers(0, 100)).map(lambda span: tuple(sorted(span))),
     ),
-    "selective_copying": marked(num_symbols=SYMBOLS, data=st.integers(1, 20)),
+    "selective_copying": marked(
+        num_symbols=SYMBOLS, data=st.integers(1, 20), noise=st.sampled_from(["anywhere", "before"])
+    ),
     "mqar": associations(),
     "hidden_states": hidden(),
     "state_recall": classified(bits=st.integers(6, 12) | st.integers(6, 40), variables=st.integers(3, 6)),

@@ -98,8 +98,10 @@ def majority_states(prompt: Sequence[str], *, num_symbols: int = 63) -> list[tup
     return states
 
 
-def selective_copying_language(string: Sequence[str], *, num_symbols: int, data: int, **_: object) -> bool:
-    """So many symbols among the noise."""
+def selective_copying_language(string: Sequence[str], *, num_symbols: int, data: int, noise: str, **_: object) -> bool:
+    """So many symbols among the noise, or before its end."""
+    if noise == "before" and string[-1] == "_":
+        return False
     return spelled(string, ["_", *numerals(num_symbols)]) and len(string) - string.count("_") == data
 
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise, product
-from math import isqrt
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -206,11 +206,53 @@ def test_members_are_drawn_as_published(language: str, size: int, law: Callable[
     assert sum(expected.values()) == 1
     joint = " " if language == "stack-manipulation" else ""
     x_BL = recogniser(language).members(draws(rows), torch.full((rows,), size), size)
-    counts = Counter(joint.join(word) for word in words(language, x_BL, size))
-    assert set(counts) <= set(expected)
-    seen, mean = np.array([[counts[word], float(share) * rows] for word, share in expected.items()]).T
-    freedom = len(expected) - 1
-    assert ((seen - mean) ** 2 / mean).sum() <= freedom + 6 * (2 * freedom) ** 0.5 + 6
+    assert follows(expected, [joint.join(word) for word in words(language, x_BL, size)])
+
+
+def follows(law: Law, strings: Sequence[str]) -> bool:
+    """Whether a chi-square statistic lies within six of its standard deviations of its mean."""
+    counts, rows = Counter(strings), len(strings)
+    assert set(counts) <= set(law)
+    seen, mean = np.array([[counts[word], float(share) * rows] for word, share in law.items()]).T
+    freedom = len(law) - 1
+    return bool(((seen - mean) ** 2 / mean).sum() <= freedom + 6 * (2 * freedom) ** 0.5 + 6)
+
+
+CHOICES: dict[str, Callable[[str], int]] = {  # symbols that may follow, and the end
+    "parity": lambda w: 2 + w.count("1") % 2,
+    "even-pairs": lambda w: 2 + (w[:1] == w[-1:]),
+    "dyck-2-3": lambda w: 1 if sum(1 if c in "([" else -1 for c in w) == 3 else 3,
+    "first": lambda w: 3 if w else 1,
+    "cycle-navigation": lambda w: 1 if w[-1:].isdigit() else 4,
+}
+
+
+def walked(language: str, size: int) -> Law:
+    """The members of a size, as the walk makes them whose choices are all as likely."""
+    law: Law = {}
+    for string in product(ALPHABETS[language].split(), repeat=size):
+        if is_in(language, list(string)):
+            prefixes = ["".join(string[:end]) for end in range(size + 1)]
+            law["".join(string)] = 1 / prod(Fraction(CHOICES[language](prefix)) for prefix in prefixes)
+    return {word: share / sum(law.values()) for word, share in law.items()}
+
+
+@pytest.mark.parametrize(
+    ("language", "size"),
+    [("parity", 7), ("even-pairs", 7), ("dyck-2-3", 6), ("first", 6), ("cycle-navigation", 4)],
+)
+def test_walks_are_as_likely_as_their_choices(language: str, size: int) -> None:
+    """prepare_sampler.py of the published code: a state's transitions and its end share a weight of 1."""
+    law, rows = walked(language, size), 20_000
+    task: Any = find_task("flare_regular")(language=language, members="walks", count="input")
+    batch = task.sample(draws(2 * rows), torch.full((2 * rows,), size), size)
+    is_member_B = batch.targets_BL[:, -1] == task.answers[1]
+    found = ["".join(word) for word in words(language, batch.tokens_BL[is_member_B] - 1, size)]
+    assert follows(law, found)
+    uniform = recogniser(language).members(draws(rows), torch.full((rows,), size), size)
+    same = len(set(law.values())) == 1
+    assert follows(law, ["".join(word) for word in words(language, uniform, size)]) == same
+    assert same == (language in ("first", "cycle-navigation"))
 
 
 @pytest.mark.parametrize("language", ["marked-copy", "unmarked-reversal", "odds-first", "bucket-sort"])
@@ -227,3 +269,5 @@ def test_another_language_is_refused_in_one_line() -> None:
     cls: Any = find_task("flare_regular")
     with pytest.raises(ValueError, match=r"flare_regular: language must be one of first, .*, not 'majority'"):
         cls(language="majority")
+    with pytest.raises(ValueError, match="flare_regular: members=walks goes with negatives=edits, not uniform"):
+        cls(members="walks", negatives="uniform")

@@ -25,7 +25,7 @@ from support.oracle_checks import check
 from support.oracles_hidden_states import END, followers
 from support.run_and_refusal import refusal
 
-PUBLISHED = {"symbols": 40, "ambiguous": 40, "copies": 40}
+PUBLISHED = {"symbols": 40, "ambiguous": 40, "copies": 40, "ends": 1}
 SMALL = {"symbols": 4, "ambiguous": 3, "copies": 3}
 FULL_OF_IT = {"steps": (1, 10), "noise": 20, "distractors": 10, "quiet": 5}
 SETTINGS: list[dict[str, Any]] = [
@@ -66,11 +66,11 @@ def reached(after: dict[str, set[str]], state: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("density", [5, 20, 40, 100])
+@pytest.mark.parametrize(("density", "ends"), [(5, 0), (20, 0), (40, 0), (100, 0), (40, 3), (20, 90)])
 @pytest.mark.parametrize("key", some(range(30), always=6))
-def test_the_grammar_is_what_its_key_draws(key: int, density: int) -> None:
+def test_the_grammar_is_what_its_key_draws(key: int, density: int, ends: int) -> None:
     """Copy by copy from the same stream, with paths searched one edge at a time."""
-    task = HiddenStates(grammar=key, symbols=5, ambiguous=3, copies=4, density=density, starts=2)
+    task = HiddenStates(grammar=key, symbols=5, ambiguous=3, copies=4, density=density, ends=ends, starts=2)
     stream = NumpyDraw(seed=key, split="hidden_states", rows_B=np.arange(1))
     copies = {"#": 1, "a": 4, "b": 4, "c": 4, "d": 1, "e": 1}
     names = [f"{symbol}{copy}" for symbol, number in copies.items() for copy in range(number)]
@@ -83,7 +83,7 @@ def test_the_grammar_is_what_its_key_draws(key: int, density: int) -> None:
         after[name] = {
             f"{symbol}{copy}"
             for symbol, chance, copy in pairs
-            if (symbol in first if name == END else chance < density)
+            if (symbol in first if name == END else chance < (ends or density if symbol == "#" else density))
         }
     states = [name for name in names if name in reached(after, END)]
     for name in states:  # a state mended later never mends one that comes before it in the list
@@ -94,18 +94,25 @@ def test_the_grammar_is_what_its_key_draws(key: int, density: int) -> None:
     assert all(END in reached(after, name) for name in states) and reached(after, END) == set(states)
 
 
-def test_links_copies_and_starts_are_as_likely_as_said() -> None:
-    """Over many grammars, of whose states nearly all are reached and nearly none is mended."""
-    links, copies, starts = Counter(), Counter(), Counter()
+@pytest.mark.parametrize("ends", [0, 5])
+def test_links_copies_and_starts_are_as_likely_as_said(ends: int) -> None:
+    """Over many grammars, of whose states nearly all are reached and nearly none is mended.
+
+    grammar_generation.py of the published code has a symbol follow by its copies times the density, and # has one.
+    """
+    links, ending, copies, starts = Counter(), Counter(), Counter(), Counter()
     for key in range(150):
-        machine = HiddenStates(grammar=key, density=60, starts=3).machine
+        machine = HiddenStates(grammar=key, density=60, ends=ends, starts=3).machine
         may_follow = followers(machine)
         starts.update(list(may_follow[END]))
         assert len(may_follow[END]) == 3
         for name in machine.names[1:]:
-            links.update(symbol in may_follow[name] for symbol in "#abcdefgh")
+            links.update(symbol in may_follow[name] for symbol in "abcdefgh")
+            ending["#" in may_follow[name]] += 1
             copies.update(to[1:] for symbol, to in may_follow[name].items() if symbol != "#")
     assert not improbable([links[True], links[False]], [0.6, 0.4])
+    share = (ends or 60) / 100
+    assert not improbable([ending[True], ending[False]], [share, 1 - share])
     assert len(copies) == 8 and not improbable(list(copies.values()), [1 / 8] * 8)
     assert len(starts) == 8 and not improbable(list(starts.values()), [1 / 8] * 8)
 
@@ -235,7 +242,7 @@ def test_few_copies_are_told_by_the_last_two_symbols() -> None:
     assert best_guesses(HiddenStates().machine)[1] == pytest.approx(0.64, abs=0.005)
     assert best_guesses(HiddenStates(ambiguous=4, copies=4).machine)[1] == pytest.approx(0.96, abs=0.005)
     published = HiddenStates(**PUBLISHED)
-    assert len(published.answers) == 1601 and best_guesses(published.machine)[1] == pytest.approx(0.21, abs=0.005)
+    assert len(published.answers) == 1601 and best_guesses(published.machine)[1] == pytest.approx(0.16, abs=0.005)
 
 
 @pytest.mark.parametrize("few", [0, 1000])

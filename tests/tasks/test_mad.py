@@ -4,7 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import comb
 
+import numpy as np
 import pytest
 import torch
 
@@ -138,6 +140,33 @@ def test_sizes_of_words_are_uniform() -> None:
         values[len(found[2].split())] += 1
     for counts in (keys, values):
         assert len(counts) == 3 and max(abs(count - 1000) for count in counts.values()) < 5 * 1000**0.5
+
+
+def gaps(task: Task, length: int, rows: int) -> np.ndarray:
+    """How many blanks stand before each data symbol, and behind the last."""
+    made = []
+    for string, answers, _ in strings(task, rows, [length]):
+        body = string[: string.index("ACT")]
+        places = [place for place, symbol in enumerate(body) if symbol != "_"]
+        assert [body[place] for place in places] == [*answers[len(body) :]]
+        made.append(np.diff([-1, *places, len(body)]) - 1)
+    return np.array(made)
+
+
+@pytest.mark.parametrize("slot", [0, 2, 3])
+def test_each_blank_is_before_any_of_the_data(slot: int) -> None:
+    """As mad-lab's generate_copying_instance inserts them: so many before one symbol is a binomial law."""
+    rows, data, blanks = 4000, 4, 20
+    task = find_task("selective_copying")(data=data, noise="before", count="input")
+    found = gaps(task, data + blanks, rows)
+    assert found.shape == (rows, data + 1) and (found.sum(1) == blanks).all() and not found[:, data].any()
+    chances = [comb(blanks, k) * (1 / data) ** k * (1 - 1 / data) ** (blanks - k) for k in range(10)]
+    seen = [*(int((found[:, slot] == k).sum()) for k in range(10)), int((found[:, slot] >= 10).sum())]
+    mean = rows * np.array([*chances, 1 - sum(chances)])
+    freedom = len(seen) - 1
+    assert ((seen - mean) ** 2 / mean).sum() < freedom + 6 * (2 * freedom) ** 0.5 + 6
+    anywhere = gaps(replace(task, noise="anywhere"), data + blanks, rows)
+    assert anywhere.var(0)[slot] > 2 * found.var(0)[slot] and anywhere[:, data].any()
 
 
 def test_floors_guess_a_value() -> None:

@@ -29,7 +29,7 @@ torch.set_num_threads(1)
 CPU = torch.device("cpu")
 PERFT = [4, 12, 56, 244, 1396, 8200, 55092, 390216, 3005288]
 """Move sequences of 1, 2 .. plies, as published; there a pass is a ply."""
-GAMES = {8: 1000, 6: 1500}
+GAMES = {8: 10_000, 6: 1500}
 
 both_sizes = pytest.mark.parametrize("size", [full(8), 6])
 

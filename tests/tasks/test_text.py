@@ -75,13 +75,13 @@ def test_the_entropy_is_what_the_docstring_says() -> None:
 
 
 def test_strings_are_of_the_chain_from_the_first_letter_to_the_last() -> None:
-    batch = sample(8000, 33)
+    batch = sample(10_000, 33)
     x_BW = torch.cat([batch.tokens_BL, batch.targets_BL[:, -1:]], 1).numpy() - 1
     assert (batch.targets_BL[:, :-1] == batch.tokens_BL[:, 1:]).all()
     for place in (0, 1, 2, 15, 16, 31, 32):
         found = np.bincount(x_BW[:, place] * 4 + x_BW[:, place + 1], minlength=16).reshape(4, 4)
         law = PI[:, None] * P
-        assert (np.abs(found - 8000 * law) <= 5 * np.sqrt(8000 * law * (1 - law))).all(), place
+        assert (np.abs(found - 10_000 * law) <= 5 * np.sqrt(10_000 * law * (1 - law))).all(), place
     # Of the letters before, given the last one, nothing is left in the next.
     after_b = x_BW[:, 2][(x_BW[:, 1] == 1) & (x_BW[:, 0] == 0)]
     assert np.bincount(after_b, minlength=4)[:2].mean() == pytest.approx(len(after_b) / 2)

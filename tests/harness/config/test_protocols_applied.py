@@ -279,7 +279,7 @@ def test_a_deviation_is_from_the_runs_own_preset() -> None:
     run = preset_run("parity", "lstm", protocol="slice")
     assert (
         identity_of(replace(run, task=replace(run.task, supervision="dense"))).protocol
-        == "slice v2 (task.supervision=dense)"
+        == "slice v3 (task.supervision=dense)"
     )
     assert identity_of(replace(preset_run("parity", "lstm"), protocol="xlstm")).protocol == "xlstm (train.steps=20000)"
     assert identity_of(replace(preset_run("mod_arithmetic", "lstm"), protocol="grazzi")).model == "lstm (num_blocks=2)"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.protocols import identity_of, overridden, preset_run
 from chomsky_ladder.harness.config.run import Eval, Train
 from chomsky_ladder.harness.tables.published import APART, of_file, papers, published, sources
 from chomsky_ladder.tasks.base import TASKS
@@ -18,6 +19,7 @@ SHA256 = {  # of the transcriptions; a value is never edited
     "grazzi_table5_median.csv": "5e7cf0498ae84e80028ae08363a542c2a97283b853268fa2df101403bbc5ccf5",
     "mamba3_table5b.csv": "b4aec73c47538d7a7898625513b02886bb4cf96c6f493f02abb48f0cd412e65c",
     "pdssm_table2.csv": "c4192f2d63b53a9b88a928ceb4dab2c0a224f1badbfc5f69faf910495b31bd4e",
+    "pdssm_table3_groups.csv": "f093401edb163ced1f2244a331792516bfdbaa5953386c07947440cee97be46b",
     "xlstm_formal_language_table.csv": "52388653822fb18528f3b2e47a48cc67c8e91b677fa3ab34630e8eddac94f8d4",
     "xlstm_hard_tasks_table.csv": "e3aef0af23c1dc811390282bfdebd1d0c3a0120aa3ca759659211e378c31aaf8",
 }
@@ -92,7 +94,15 @@ def test_the_papers_budget_is_the_presets_but_for_its_seeds() -> None:
     assert (budget.seeds, budget.width, budget.parameters) == (2, None, None)
 
 
-VALUES = {"xlstm": 175, "grazzi": 21, "grazzi_median": 28, "pdssm": 68, "mamba3": 15, "deltaformer": 36}
+VALUES = {
+    "xlstm": 175,
+    "grazzi": 21,
+    "grazzi_median": 28,
+    "pdssm": 68,
+    "pdssm_groups": 18,
+    "mamba3": 15,
+    "deltaformer": 36,
+}
 
 
 def test_every_paper_is_read_in_shares_with_its_measure_and_family() -> None:
@@ -122,6 +132,40 @@ def test_names_in_the_files_are_labels_that_runs_have() -> None:
                 identity = Identity.of(place)
                 settings = identity.of_model() if part == "model" else identity.of_task()
                 assert set(settings) <= {field.name for field in fields(find(getattr(identity, f"{part}_name")))}
+
+
+@pytest.mark.parametrize(
+    ("settings", "value"),
+    [
+        ({}, None),
+        ({"task.inputs": "generators=12"}, 0.605),
+        ({"task.inputs": "generators=12", "model.num_blocks": 2}, 0.684),
+        ({"task.group": "S5", "task.inputs": "generators=32"}, 0.0123),
+        ({"task.group": "S5", "task.inputs": "generators=32", "task.pick": 1}, None),
+    ],
+)
+def test_groups_and_their_generators_find_the_papers(settings: dict, value: float | None) -> None:
+    paper = published("pdssm_groups")
+    householders = {"model.eigenvalues": "signed", "model.num_householders": 4} if settings else {}
+    run = overridden(
+        preset_run("word_problem", "gated_delta_product", protocol="pdssm_groups"), {**householders, **settings}
+    )
+    identity = identity_of(run)
+    found = paper.of(identity.task, identity.model)
+    assert (found and found.value) == (value and pytest.approx(value))
+    assert paper.why_not(identity) == ""
+    longer = identity_of(overridden(run, {"train.lengths": [3, 80]}))
+    assert paper.why_not(longer) == "pdssm_groups with another train.lengths"
+    other = identity_of(preset_run("word_problem", "pd_ssm", protocol="slice"))
+    assert paper.why_not(other) == "slice, which is not of its family"
+
+
+def test_the_larger_dictionary_is_that_of_s5() -> None:
+    for group, maps in (("A5", {}), ("S5", {"model.num_maps": 32})):
+        settings = {"task.group": group, "task.inputs": "generators=8", **maps}
+        identity = identity_of(overridden(preset_run("word_problem", "pd_ssm", protocol="pdssm_groups"), settings))
+        found = published("pdssm_groups").of(identity.task, identity.model)
+        assert found is not None and found.value == 1
 
 
 @pytest.mark.parametrize("setting", APART)
@@ -164,7 +208,14 @@ def test_a_file_that_is_none_is_one_line(text: str, says: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("paper", "protocol"), [("grazzi", "grazzi"), ("mamba3", "mamba3"), ("pdssm", "slice"), ("deltaformer", "deepmind")]
+    ("paper", "protocol"),
+    [
+        ("grazzi", "grazzi"),
+        ("mamba3", "mamba3"),
+        ("pdssm", "slice"),
+        ("pdssm_groups", "pdssm_groups"),
+        ("deltaformer", "deepmind"),
+    ],
 )
 def test_a_paper_is_read_as_its_own_protocol_reports(paper: str, protocol: str) -> None:
     found, preset = published(paper), PROTOCOLS[protocol]
