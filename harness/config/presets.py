@@ -203,7 +203,6 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "flare": Protocol(
         source=SOURCES["flare"],
-        version=2,
         measure="raw",
         rates=(1e-2, 3e-3, 1e-3, 3e-4, 1e-4),
         seeds=10,
@@ -221,7 +220,6 @@ PROTOCOLS: dict[str, Protocol] = {
         params=64_000,
         models={"transformer": {"positions": "sinusoidal"}},
         task={"count": "input"},
-        tasks={"flare_regular": {"members": "walks"}},
     ),
     "mad": Protocol(
         source=SOURCES["mad"],

@@ -106,15 +106,16 @@ _TEXTS = {
         has 5,000, and no string is kept from being in two sets; other models are ours
     """,
     "flare": """
-        Butoi et al. 2024 (2411.07107) and their public code, recognition alone (R): 10,000 strings of lengths to 40
-        in training, 10 test strings of each length to 500, raw accuracy, the mean of 10 runs, some 64,000 parameters
-        in 5 layers, 8 heads, sinusoidal positions and dropout .1, Adam, clipping at 5. Not as there: no string is
-        empty; 20,000 steps of 64 strings, which are 128 epochs, where the batch is drawn per run, epochs are 1,000 at
-        most, and validation halves the rate and stops; the rate is one of five that validation chooses, theirs drawn
-        per run between the same ends; validation has the test's lengths, theirs those to 40 or to 80; lengths without
-        members have no strings, and the others share theirs; RNN and LSTM learn no initial state, the transformer
-        reads no symbol before the first; weights start otherwise; no loss on the language and on next symbols; other
-        models are ours
+        Butoi et al. 2024 (2411.07107) and their public code, recognition alone (R): 10,000 strings of lengths to 40 in
+        training, 10 test strings of each length to 500, raw accuracy, the mean of 10 runs, some 64,000 parameters in 5
+        layers, 8 heads, sinusoidal positions and dropout .1, Adam, clipping at 5. Not as there: members of a regular
+        language are uniform, theirs walks, which task.members=walks are (parity, even-pairs and dyck-2-3 differ); no
+        string is empty; 20,000 steps of 64 strings, which are 128 epochs, where the batch is drawn per run, epochs are
+        1,000 at most, and validation halves the rate and stops; the rate is one of five that validation chooses, theirs
+        drawn per run between the same ends; validation has the test's lengths, theirs those to 40 or to 80; lengths
+        without members have no strings, and the others share theirs; RNN and LSTM learn no initial state, the
+        transformer reads no symbol before the first; weights start otherwise; no loss on the language and on next
+        symbols; other models are ours
     """,
     "mad": """
         Poli et al. 2024 (2403.17844) and their public code, the settings that its tasks begin from: 12,800 strings (of

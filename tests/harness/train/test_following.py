@@ -89,4 +89,4 @@ def test_a_task_that_does_not_say_what_may_follow_is_refused() -> None:
 def test_the_weights_are_in_the_label() -> None:
     run = preset_run("flare_regular", "lstm", protocol="flare")
     run = replace(run, train=replace(run.train, next_symbol=0.5, next_set=2.0))
-    assert identity_of(run).protocol == "flare v2 (train.next_symbol=0.5, train.next_set=2.0)"
+    assert identity_of(run).protocol == "flare (train.next_symbol=0.5, train.next_set=2.0)"
