@@ -302,7 +302,7 @@ def test_a_line_and_a_script_make_the_same_run_and_a_record_names_it() -> None:
     typed, _ = parse_run(words)
     changes = {"model.member": "kda", "model.settings": SIGNED}
     assert typed in grid("compression", "autoencoder", protocol="mad", overrides=changes, seeds=1)
-    assert identity_of(typed).settings == changes
+    assert identity_of(typed).settings == {"protocol.version": 2, **changes}
     assert typed.model.encoder == KDAConfig(d_model=128, num_blocks=2, num_heads=4, eigenvalues="signed", expand_v=2)
     assert Run.from_plain(typed.plain()) == typed
 
