@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import in_heads
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
@@ -51,7 +52,7 @@ class MesaLayer(OneForm):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         _, held = self.init_state(x_BLD.shape[0], max_length=0, device=x_BLD.device, dtype=x_BLD.dtype)
-        return self.read(x_BLD, self.convolution(self.query_key(x_BLD), ctx), held)[0]
+        return self.read(x_BLD, self.convolution(self.query_key(x_BLD), ctx), held, ctx)[0]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         dim, exact = self.out.in_features // self.num_heads, torch.promote_types(dtype, torch.float32)
@@ -61,24 +62,25 @@ class MesaLayer(OneForm):
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         past_BWE, held = state
         mixed_BLE, past_BWE = self.convolution.extend(self.query_key(x_BLD), past_BWE)
-        y_BLD, held = self.read(x_BLD, mixed_BLE, held)
+        y_BLD, held = self.read(x_BLD, mixed_BLE, held, ctx)
         return y_BLD, (past_BWE, held)
 
-    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, held: Held) -> tuple[Tensor, Held]:
+    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, held: Held, ctx: Context) -> tuple[Tensor, Held]:
         q_BHLK, k_BHLK = (in_heads(x, self.num_heads) for x in nn.functional.silu(mixed_BLE).chunk(2, -1))
         beta_BHL = torch.sigmoid(in_heads(self.write(x_BLD), self.num_heads)[..., 0])
         log_decay_BHL = nn.functional.logsigmoid(in_heads(self.decay(x_BLD), self.num_heads)[..., 0])
         root_H1K = torch.rsqrt(nn.functional.softplus(self.ridge.to(q_BHLK.dtype)) + SMALLEST)
         root_H1K = root_H1K.view(self.num_heads, 1, -1)
-        y_BHLV, held = mesa(
+        given = (
             root_H1K * of_length_1(q_BHLK),
             root_H1K * of_length_1(k_BHLK),
             in_heads(self.value(x_BLD), self.num_heads),
             beta_BHL,
             log_decay_BHL,
             held,
-            steps=self.steps,
         )
+        kernel = None if self.steps else chosen("mesa", q_BHLK, ctx)
+        y_BHLV, held = kernel.call(*given) if kernel else mesa(*given, steps=self.steps)
         y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), held
 

@@ -45,7 +45,7 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
     assert [kernel.name for kernel in _choose.available()] == [
         *("torch.lstm", "torch.rnn", "torch.gru", "torch.sdpa", "fused_mlstm", "fused_slstm", "fused_scan"),
         *("native_scan", "native_conv", "native_mlstm", "native_slstm", "native_delta", "native_space"),
-        *("native_one_hot", "native_chunk", "native_attention"),
+        *("native_one_hot", "native_chunk", "native_attention", "native_mesa"),
         *("mamba_ssm", "triton_lstm", "triton_slstm", "xlstm_slstm", "triton_scan", "causal_conv1d", "mlstm_kernels"),
     ]
 

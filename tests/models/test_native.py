@@ -23,6 +23,7 @@ from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.models.mamba2 import Mamba2Config
 from chomsky_ladder.models.mamba3 import Mamba3Config
+from chomsky_ladder.models.mesa_net import MesaNetConfig
 from chomsky_ladder.models.min_gru import MinGRUConfig
 from chomsky_ladder.models.pd_ssm import PDSSMConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config
@@ -186,6 +187,7 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
         Mamba3Config(d_model=11, num_blocks=2, head_dim=11, d_state=12, mimo_rank=3),
         {"native_chunk"},
     ),
+    "mesa_net": (MesaNetConfig(d_model=22, num_heads=2, num_blocks=2), {"native_mesa", "native_conv"}),
     "min_gru": (MinGRUConfig(d_model=13, num_blocks=2), {"native_conv"}),
     "kda": (KDAConfig(d_model=22, num_heads=2, num_blocks=2), {"native_delta", "native_conv"}),
     "gated_delta_product": (
