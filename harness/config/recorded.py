@@ -43,7 +43,7 @@ def rebuilt(record: Record, config: Mapping[str, Any] | None = None) -> Run:
 
 def _of_record(record: Record) -> Run:
     identity = Identity.of(record.model_dump())
-    by_part: dict[str, dict[str, Any]] = {part: {} for part in ("train", "eval", "task", "model")}
+    by_part: dict[str, dict[str, Any]] = {part: {} for part in ("protocol", "train", "eval", "task", "model")}
     for name, value in identity.settings.items():
         part, _, setting = name.partition(".")
         if name in FILES:
@@ -68,7 +68,15 @@ def _of_record(record: Record) -> Run:
 
 def _refuse_other_versions(identity: Identity, by_part: dict[str, dict[str, Any]]) -> None:
     """A version that is not named is the first."""
-    for part, cls in (("task", find_task(identity.task_name)), ("model", find_model(identity.model_name))):
+    named = {
+        "protocol": find_protocol(identity.protocol_name),
+        "task": find_task(identity.task_name),
+        "model": find_model(identity.model_name),
+    }
+    for part, found in named.items():
         made = by_part[part].pop("version", 1)
-        if made != cls.version:
-            raise ValueError(f"it was made with version {made} of {cls.name}, which is version {cls.version} here")
+        if made != found.version:
+            name = identity.protocol_name if part == "protocol" else found.name
+            raise ValueError(f"it was made with version {made} of {name}, which is version {found.version} here")
+    if by_part["protocol"]:
+        raise ValueError(f"it has a setting 'protocol.{min(by_part['protocol'])}', which no run has")

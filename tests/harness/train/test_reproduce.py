@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from chomsky_ladder.harness.cli.main import main
-from chomsky_ladder.harness.config.recorded import rebuilt
+from chomsky_ladder.harness.config.recorded import NotTheRun, rebuilt
 from chomsky_ladder.harness.store.record import Record, collect, recorded
 from chomsky_ladder.harness.train import reproduce as reproducing
 from chomsky_ladder.harness.train.reproduce import compared, told_apart
@@ -62,6 +62,18 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("run_id", some(COMMITTED, always=12))
 def test_every_committed_record_is_still_a_run(run_id: str) -> None:
     assert rebuilt(COMMITTED[run_id]).run_id == run_id
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("3", "version 3 of mad, which is version 2 here"), ("", "version 1 of mad")]
+)
+def test_a_record_of_another_version_of_its_protocol_is_refused(version: str, said: str) -> None:
+    kept = next(record for record in COMMITTED.values() if record.protocol_name == "mad")
+    settings = json.loads(kept.settings)
+    assert settings.pop("protocol.version") == 2
+    other = {**settings, "protocol.version": int(version)} if version else settings
+    with pytest.raises(NotTheRun, match=said):
+        rebuilt(kept.model_copy(update={"settings": json.dumps(other)}))
 
 
 def test_a_run_comes_out_to_the_last_bit_from_its_folder_and_from_its_line(
