@@ -43,7 +43,7 @@ from chomsky_ladder.harness.tables.formats import markdown
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 from chomsky_ladder.harness.throughput.entries import digits
 from chomsky_ladder.harness.throughput.grid import Grid
-from chomsky_ladder.harness.train.machine import processor, provenance
+from chomsky_ladder.harness.train.machine import processor, publishable_provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = Path(__file__).with_name("roofline_worker.py")
@@ -283,7 +283,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "ceilings": [one["ceilings"] for one in sittings],
         "commits": sittings[0]["commits"],
         "rows": rows,
-        "provenance": provenance(),
+        "provenance": publishable_provenance(),
     }
     if options.out:
         write(options.out, report)

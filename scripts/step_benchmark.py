@@ -22,7 +22,7 @@ from chomsky_ladder.harness.config.parts import plain, replaced
 from chomsky_ladder.harness.config.registry import all_models, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.store.files import write_atomically
-from chomsky_ladder.harness.train.machine import pinned, processor, provenance
+from chomsky_ladder.harness.train.machine import pinned, processor, publishable_provenance
 from chomsky_ladder.harness.train.pack import Pack
 
 LOOPS = ("dnc", "ntm", "stack_rnn", "tape_rnn")  # every token reads what the last one wrote
@@ -86,7 +86,9 @@ def main() -> int:
     slow = [row["model"] for row in rows if row["ratio"] > LIMIT and not row["loop"]]
     told = {"processor": processor(), **size, "repeats": options.repeats, "rows": rows, "slow": slow}
     if options.out:
-        write_atomically(options.out, f"{json.dumps({**told, 'provenance': provenance()}, indent=1)}\n".encode())
+        write_atomically(
+            options.out, f"{json.dumps({**told, 'provenance': publishable_provenance()}, indent=1)}\n".encode()
+        )
     if options.json:
         print(json.dumps({**told, "torch": torch.__version__}))
         return 1 if slow else 0

@@ -40,7 +40,7 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
-from chomsky_ladder.harness.train.machine import find_device, pinned, processor, provenance
+from chomsky_ladder.harness.train.machine import find_device, pinned, processor, publishable_provenance
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, PlainSteps, stepper
 from chomsky_ladder.models.backbone import count_parameters
@@ -272,7 +272,7 @@ def measured(options: argparse.Namespace, runs: dict[str, Run], sizes: Sizes, de
         "settings": {key: value for key, value in vars(options).items() if key not in ("json", "out")},
         "ceilings": reached,
         "rows": rows,
-        "provenance": provenance(),
+        "provenance": publishable_provenance(),
     }
 
 

@@ -33,6 +33,9 @@ def test_steps_stand_beside_their_least_and_another_checkouts(tmp_path: Path) ->
     rate = {part: rnn[f"{part}_gflop_per_s"] * rnn[f"{part}_ms"] for part in PARTS}
     assert rate["backward"] == pytest.approx(2 * rate["forward"]) and rate["update"] == 0
     assert {path.name for path in tmp_path.iterdir()} == {"roofline.md", "roofline.csv", "roofline.json"}
+    assert str(tmp_path) not in (tmp_path / "roofline.json").read_text(), (
+        "what is committed names no folder of a machine"
+    )
     written = (tmp_path / "roofline.md").read_text()
     assert "| rnn |" in written and "times as fast" in written
 

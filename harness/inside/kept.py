@@ -8,6 +8,7 @@ from chomsky_ladder.harness.inside import intervene, probe, worldmodel
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.finished import KEY, sealed
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.train.machine import without_folders
 
 MEASURED = ("config.json", "result.json", "metrics.jsonl", probe.FILE, intervene.FILE, worldmodel.FILE)
 """Files of a run from which its line is made, and those that a result's digest is of."""
@@ -26,11 +27,7 @@ def _copied(file: Path) -> bytes:
     """A file as it is, but that a command names no folder of this machine."""
     if file.suffix != ".json" or "provenance" not in (tree := json.loads(file.read_bytes())):
         return file.read_bytes()
-    tree["provenance"]["command"] = [_last_part(word) for word in tree["provenance"]["command"]]
+    tree["provenance"]["command"] = without_folders(tree["provenance"]["command"])
     if file.name == "result.json":
         return sealed({name: value for name, value in tree.items() if name != KEY}, file.with_name("metrics.jsonl"))
     return f"{json.dumps(tree, indent=1)}\n".encode()
-
-
-def _last_part(word: str) -> str:
-    return Path(word).name if Path(word).is_absolute() else word

@@ -34,7 +34,7 @@ from chomsky_ladder.harness.throughput.measure import Meter, ceilings, little_ga
 from chomsky_ladder.harness.throughput.memory import bounded, peak_of
 from chomsky_ladder.harness.throughput.sizes import matched, ways_of
 from chomsky_ladder.harness.train.compiled import called_plainly
-from chomsky_ladder.harness.train.machine import processor, provenance
+from chomsky_ladder.harness.train.machine import processor, publishable_provenance
 from chomsky_ladder.harness.train.replays import captured
 from chomsky_ladder.models.backbone import Model, count_parameters, state_bytes
 from chomsky_ladder.models.base import ModelConfig
@@ -75,7 +75,7 @@ def report_of(
         "seconds": 0.0,
         "rows": [],
         "peers": [],
-        "provenance": provenance(),
+        "provenance": publishable_provenance(),
     }
     for cls in classes:
         start = time.perf_counter()

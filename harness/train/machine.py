@@ -17,7 +17,7 @@ import resource
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -199,6 +199,17 @@ def provenance(*parts: Any) -> dict[str, Any]:
         },
         "command": [_spelled_out(word) for word in (Path(sys.argv[0]).name, *sys.argv[1:])],
     }
+
+
+def publishable_provenance() -> dict[str, Any]:
+    """Of a measurement that is committed as it is: its command names no folder of this machine."""
+    made = provenance()
+    return {**made, "command": without_folders(made["command"])}
+
+
+def without_folders(command: Sequence[str]) -> list[str]:
+    """Words of a command, of absolute paths their last part."""
+    return [Path(word).name if Path(word).is_absolute() else word for word in command]
 
 
 def plugins_of(*parts: Any) -> dict[str, Origin]:
