@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, Norm, State, make_norm
+from chomsky_ladder.models.layers.norm import normed
 
 
 class Stack(Protocol):
@@ -74,7 +75,7 @@ class Backbone(Model):
         x_BLD = ctx.visit(0, self.embedding(tokens_BL))
         for layer, block in enumerate(self.blocks, start=1):
             x_BLD = ctx.visit(layer, block(x_BLD, ctx))
-        return self._logits(x_BLD)
+        return self._logits(x_BLD, ctx)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         return [block.init_state(batch, max_length=max_length, device=device, dtype=dtype) for block in self.blocks]
@@ -97,12 +98,12 @@ class Backbone(Model):
             x, block_state = getattr(block, form)(x, block_state, ctx)
             x = ctx.visit(layer, x)
             after.append(block_state)
-        return self._logits(x), after
+        return self._logits(x, ctx), after
 
-    def _logits(self, x: Tensor) -> Tensor:
+    def _logits(self, x: Tensor, ctx: Context) -> Tensor:
         """In the weights' own precision: in bf16 the largest logits would tie, and a tie goes to the lowest token."""
         with torch.autocast(x.device.type, enabled=False):
-            x = self.norm(x.to(self.head.weight.dtype))
+            x = normed(x.to(self.head.weight.dtype), self.norm, ctx)
             return self.head(torch.relu(x) if self.config.before_head == "relu" else x)
 
 

@@ -24,6 +24,7 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_delta_rule
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.scans.delta import of_length_1
 
@@ -61,7 +62,7 @@ class DeltaRule(OneForm):
         y_BHLV, state_BHKV = by_delta_rule(
             of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, beta_BLH.mT, state_BHKV, ctx
         )
-        y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
+        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), (past_BWE, state_BHKV)
 
 

@@ -23,7 +23,9 @@ from chomsky_ladder.models.block import Block, Context, State
 from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.matrix_state import by_gated_delta_rule
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.selective import initial_dt_bias
@@ -67,8 +69,8 @@ class GatedDeltaRule(BehindConvolution):
         y_BHLV, state_BHKV = by_gated_delta_rule(
             of_length_1(q_BHLK), of_length_1(k_BHMK), v_BHMV, beta_BHM, log_decay_BLH.mT, state_BHKV, ctx
         )
-        y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
-        gated_BLD = rearrange(y_BHLV, "b h l v -> b l (h v)") * nn.functional.silu(self.gate(x_BLD))
+        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
+        gated_BLD = gated(self.gate(x_BLD), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
         return self.out(gated_BLD), state_BHKV
 
 

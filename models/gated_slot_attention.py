@@ -24,6 +24,7 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.scans.slots import decayed_slots
 
@@ -58,7 +59,7 @@ class SlotAttention(OneForm):
         share_BHLM = torch.softmax(scores_BHLM, -1)
         y_BHLV, values_BHMV = by_writing_then_reading(share_BHLM, write_BHLM, v_BHLV, decay_BHLM, values_BHMV, ctx)
         y_BLD = nn.functional.silu(rearrange(y_BHLV, "b h l v -> b l (h v)"))
-        return self.out(self.norm(y_BLD.to(self.norm.weight.dtype))), (keys_BHKM, values_BHMV)
+        return self.out(normed(y_BLD.to(self.norm.weight.dtype), self.norm, ctx)), (keys_BHKM, values_BHMV)
 
 
 def kept_and_written(logit: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

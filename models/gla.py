@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 
@@ -58,7 +59,7 @@ class GatedLinearAttention(OneForm):
         q_BHLK = q_BHLK * q_BHLK.shape[-1] ** -0.5
         y_BHLV, state = by_writing_then_reading(q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state, ctx)
         y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
-        y_BLD = nn.functional.silu(self.gate(x_BLD)) * rearrange(y_BHLV, "b h l v -> b l (h v)")
+        y_BLD = gated(self.gate(x_BLD), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
         return self.out(y_BLD), state
 
 

@@ -21,6 +21,7 @@ from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.hgrn import LowerBounds, bounds_of, shut
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 
 
@@ -43,7 +44,7 @@ class ExpandedRecurrence(OneForm):
         )
         y_BHLV, state = by_writing_then_reading(q_BHLK, new_BHLK, value_BHLV, 1 - new_BHLK, state, ctx)
         y_BLD = rearrange(y_BHLV, "b h l v -> b l (h v)")
-        return self.out(self.norm(y_BLD.to(self.norm.weight.dtype))), state
+        return self.out(normed(y_BLD.to(self.norm.weight.dtype), self.norm, ctx)), state
 
 
 @register

@@ -25,6 +25,7 @@ from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
 from chomsky_ladder.models.scans.delta import of_length_1
@@ -67,7 +68,7 @@ class ConvolvedDelta(BehindConvolution):
         mixed_BLE = nn.functional.silu(mixed_BLE).to(torch.promote_types(mixed_BLE.dtype, torch.float32))
         q_BHLK, k_BHLK, v_BHLV = map(self.heads, mixed_BLE.split(self.widths, -1))
         y_BHLV, state_BHKV = self.ruled(x_BLD, of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, state_BHKV, ctx)
-        y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
+        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)") * self.output_gate(x_BLD)), state_BHKV
 
     def heads(self, x_BLE: Tensor) -> Tensor:

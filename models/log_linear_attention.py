@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.mamba2 import SSD, Mamba2Config
 from chomsky_ladder.models.scans.fenwick import Held, fenwick_attention, fenwick_extend
@@ -39,7 +41,7 @@ class FenwickSSD(SSD):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         z_BLE, mixed_BLF, dt_BLH = self.gate_value_dt(x_BLD).split(self.parts, dim=-1)
-        return self._leveled(x_BLD, z_BLE, self.convolution(mixed_BLF, ctx), dt_BLH, None)[0]
+        return self._leveled(x_BLD, z_BLE, self.convolution(mixed_BLF, ctx), dt_BLH, None, ctx)[0]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         past_BWF, h_BHNK = super().init_state(batch, max_length=max_length, device=device, dtype=dtype)
@@ -50,11 +52,11 @@ class FenwickSSD(SSD):
         past_BWF, held = state
         z_BLE, mixed_BLF, dt_BLH = self.gate_value_dt(x_BLD).split(self.parts, dim=-1)
         mixed_BLF, past_BWF = self.convolution.extend(mixed_BLF, past_BWF)
-        y_BLD, held = self._leveled(x_BLD, z_BLE, mixed_BLF, dt_BLH, held)
+        y_BLD, held = self._leveled(x_BLD, z_BLE, mixed_BLF, dt_BLH, held, ctx)
         return y_BLD, (past_BWF, held)
 
     def _leveled(
-        self, x_BLD: Tensor, z_BLE: Tensor, mixed_BLF: Tensor, dt_BLH: Tensor, held: Held | None
+        self, x_BLD: Tensor, z_BLE: Tensor, mixed_BLF: Tensor, dt_BLH: Tensor, held: Held | None, ctx: Context
     ) -> tuple[Tensor, Held | None]:
         width, channels, heads = self.parts
         states = (channels - width) // 2
@@ -72,8 +74,8 @@ class FenwickSSD(SSD):
         else:
             y_BHLK, held = fenwick_extend(*given, held)
         y_BLE = rearrange(y_BHLK + self.D.to(dtype)[:, None, None] * v_BHLK, "b h l k -> b l (h k)")
-        gated_BLE = y_BLE * nn.functional.silu(z_BLE)
-        return self.out(self.norm(gated_BLE.to(self.norm.weight.dtype))), held
+        gated_BLE = gated(z_BLE, y_BLE, ctx=ctx)
+        return self.out(normed(gated_BLE.to(self.norm.weight.dtype), self.norm, ctx)), held
 
 
 @register

@@ -25,6 +25,8 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gated_delta_net import initial_decay
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.matrix_rnn import matrix_rnn_loop, matrix_rnn_scan
 
@@ -79,7 +81,7 @@ class MatrixRNN(Layer):
         with torch.autocast(x_BLD.device.type, enabled=False):
             y_BLHV, h_BHKV = scan(q_BLHK, k_BLHK, v_BLHV, f_BLH, self.weight_HVV.to(dtype), h_BHKV)
         y_BLD = (y_BLHV + self.skip_HV * v_BLHV).flatten(2)
-        return self.out(self.norm(y_BLD * nn.functional.silu(self.gate(x_BLD)))), h_BHKV
+        return self.out(normed(gated(self.gate(x_BLD), y_BLD, ctx=ctx), self.norm, ctx)), h_BHKV
 
 
 @register

@@ -68,8 +68,15 @@ class SelectiveSSM(Layer):
         v_BLE = nn.functional.silu(v_BLE)
         states = self.A_log.shape[1]
         rank_BLR, B_BLN, C_BLN = self.select(v_BLE).split([self.dt.in_features, states, states], dim=-1)
-        # The bias in full: in bf16 softplus would turn the smallest steps into a handful of values.
         dt_BLE = nn.functional.linear(rank_BLR, self.dt.weight)
+        alike = v_BLE.dtype == dt_BLE.dtype == z_BLE.dtype
+        kernel = chosen("gated_scan", v_BLE, ctx, inside=("scan_loop", "selective_scan")) if alike else None
+        if kernel:
+            first_BNE = v_BLE.new_zeros(v_BLE.shape[0], states, v_BLE.shape[-1]) if h_BNE is None else h_BNE
+            given = (dt_BLE, self.dt.bias, -self.A_log.exp().mT, B_BLN, C_BLN, self.D, z_BLE, first_BNE)
+            y_BLE, h_BNE = kernel.call(v_BLE, *given, self.signed)
+            return self.out(y_BLE), h_BNE
+        # The bias in full: in bf16 softplus would turn the smallest steps into a handful of values.
         dt_BLE = nn.functional.softplus(dt_BLE.to(at_least_fp32(dt_BLE.dtype)) + self.dt.bias)
         A_EN = -self.A_log.to(dt_BLE.dtype).exp()
         from_zeros = h_BNE is None and not self.signed

@@ -19,6 +19,8 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
 from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step, weighed
@@ -84,8 +86,8 @@ class SSD(Layer):
                 parts = {"weight_BLH": dt_BLH, "skip_H": self.D, "weigh": kernel.call if kernel else weighed}
                 y_BLHRK, h_BHNK = ssd_chunks(v_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK, **parts)
         y_BLE = rearrange(y_BLHRK, "b l h r k -> b l (h r k)")
-        gated_BLE = y_BLE * nn.functional.silu(z_BLE)
-        return self.out(self.norm(gated_BLE.to(self.norm.weight.dtype))), h_BHNK
+        gated_BLE = gated(z_BLE, y_BLE, ctx=ctx)
+        return self.out(normed(gated_BLE.to(self.norm.weight.dtype), self.norm, ctx)), h_BHNK
 
 
 @register

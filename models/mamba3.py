@@ -31,6 +31,8 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
 from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step, weighed
@@ -96,7 +98,7 @@ class TrapezoidalSSM(OneForm):
             angle_BHLA = turned_BHLA.remainder(2 * math.pi).to(dtype)
             cos_BHL1A, sin_BHL1A = angle_BHLA.cos()[..., None, :], angle_BHLA.sin()[..., None, :]
             B_BLHRN, C_BLHRN = (
-                turned_back(self._normed(e, norm) + bias_HRN[:, None], cos_BHL1A, sin_BHL1A).transpose(1, 2)
+                turned_back(self._normed(e, norm, ctx) + bias_HRN[:, None], cos_BHL1A, sin_BHL1A).transpose(1, 2)
                 for e, norm, bias_HRN in ((B_BLM, self.B_norm, self.B_bias_HRN), (C_BLM, self.C_norm, self.C_bias_HRN))
             )
             x_BLHRK, h_BHNK = self._ranked(x_BLHK, "x"), None
@@ -113,7 +115,7 @@ class TrapezoidalSSM(OneForm):
                 later_BLH = own_BLH + nn.functional.pad(next_BLH[:, 1:], (0, 0, 0, 1))
                 given = (x_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
                 y_BLHRK, h_BHNK = ssd_chunks(*given, weight_BLH=later_BLH, **parts)
-            y_BLHRK = y_BLHRK * nn.functional.silu(self._ranked(z_BLHK, "z"))
+            y_BLHRK = gated(self._ranked(z_BLHK, "z"), y_BLHRK, ctx=ctx)
             y_BLHK = y_BLHRK.squeeze(-2) if self.rank == 1 else (y_BLHRK * self.y_scale_HRK).sum(-2)
         y_BLD = self.out(rearrange(y_BLHK, "b l h k -> b l (h k)").to(self.out.weight.dtype))
         if state is None:
@@ -121,9 +123,9 @@ class TrapezoidalSSM(OneForm):
         angle_BHA, B_BHRN, x_BHK = (e.clone() for e in (angle_BHLA[:, :, -1], B_BLHRN[:, -1], x_BLHK[:, -1]))
         return y_BLD, (angle_BHA, h_BHNK, B_BHRN, x_BHK)  # clones: a view would keep all of the prompt
 
-    def _normed(self, e_BLM: Tensor, norm: nn.RMSNorm) -> Tensor:
+    def _normed(self, e_BLM: Tensor, norm: nn.RMSNorm, ctx: Context) -> Tensor:
         """[B, 1, L, R, N]."""
-        return norm(rearrange(e_BLM, "b l (r n) -> b 1 l r n", r=self.rank).to(norm.weight.dtype))
+        return normed(rearrange(e_BLM, "b l (r n) -> b 1 l r n", r=self.rank).to(norm.weight.dtype), norm, ctx)
 
     def _ranked(self, e_XHK: Tensor, name: Literal["x", "z"]) -> Tensor:
         """[..., H, R, K]."""

@@ -26,6 +26,7 @@ from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.mesa import Held, mesa
@@ -81,7 +82,7 @@ class MesaLayer(OneForm):
         )
         kernel = None if self.steps else chosen("mesa", q_BHLK, ctx)
         y_BHLV, held = kernel.call(*given) if kernel else mesa(*given, steps=self.steps)
-        y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
+        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), held
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.positions import rotate
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.chunked import decayed_attention
@@ -67,7 +68,7 @@ class Retention(Layer):
         log_decay_BHL = self._log_decay(state_BHKV)[None, :, None].expand(1, -1, length)
         y_BHLV, state_BHKV = decayed_attention(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV)
         y_BHLV = nn.functional.layer_norm(y_BHLV, y_BHLV.shape[-1:], eps=NORM_EPS)
-        y_BLE = nn.functional.silu(self.gate(x_BLD)) * rearrange(y_BHLV, "b h l v -> b l (h v)")
+        y_BLE = gated(self.gate(x_BLD), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
         return self.out(y_BLE), (state_BHKV, start + length)
 
     def _log_decay(self, state_BHKV: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.matrix_state import by_reading_the_past
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
@@ -74,7 +75,7 @@ class TimeMix(OneForm):
         y_BHLV, state_BHKV = by_reading_the_past(r_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV, ctx)
         y_BHLV = y_BHLV + (r_BHLK * bonus_HLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV
         y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
-        return self.out(nn.functional.silu(self.gate(for_g_BLD)) * y_BLD), (x_BLD[:, -1], state_BHKV)
+        return self.out(gated(self.gate(for_g_BLD), y_BLD, ctx=ctx)), (x_BLD[:, -1], state_BHKV)
 
     def shifted(self, x_BLD: Tensor, before_BLD: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """The four mixtures that r, k, v and g are made of, and a, here the same for every row and position."""

@@ -30,6 +30,8 @@ from chomsky_ladder.models.delta_net import NORM_EPS
 from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.momentum_delta import Held, momentum_delta_rule
@@ -71,8 +73,8 @@ class LinearMemory(BehindConvolution):
             nn.functional.logsigmoid(momentum_BHL),
             state,
         )
-        y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
-        gated_BLD = rearrange(y_BHLV, "b h l v -> b l (h v)") * nn.functional.silu(self.gate(x_BLD))
+        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
+        gated_BLD = gated(self.gate(x_BLD), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
         return self.out(gated_BLD), state
 
 

@@ -98,8 +98,8 @@ class LargeMLSTM(Layer):
 class CappedBackbone(Backbone):
     """Logits that cannot leave (-30, 30)."""
 
-    def _logits(self, x: Tensor) -> Tensor:
-        return capped(super()._logits(x), LOGIT_CAP)
+    def _logits(self, x: Tensor, ctx: Context) -> Tensor:
+        return capped(super()._logits(x, ctx), LOGIT_CAP)
 
 
 @register

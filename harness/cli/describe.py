@@ -22,6 +22,7 @@ from chomsky_ladder.harness.train.samples import MOST, sample
 from chomsky_ladder.models.backbone import count_parameters
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.kernels.choose import available
+from chomsky_ladder.models.kernels.kernel import Kernel
 from chomsky_ladder.tasks.base import LEVELS, Task
 from chomsky_ladder.tasks.layout import Classification
 
@@ -178,6 +179,10 @@ def outcome(result: dict[str, Any], results: Path) -> str:
     return "\n".join([*lines, f"  record           {place}"])
 
 
+def _served(kernel: Kernel) -> str:
+    return shown(kernel.serves) if kernel.serves else "layers of any model"
+
+
 def machine() -> dict[str, Any]:
     """This machine: devices, kernels and why the others are missing, versions."""
     made = this_machine.provenance()
@@ -187,7 +192,7 @@ def machine() -> dict[str, Any]:
     return {
         "devices": {"cpu": f"{made['machine']['processor']}, {torch.backends.cpu.get_cpu_capability()}", **cuda},
         "kernels": {
-            kernel.name: f"missing: {kernel.missing()}" if kernel.missing() else f"ready, for {shown(kernel.serves)}"
+            kernel.name: f"missing: {kernel.missing()}" if kernel.missing() else f"ready, for {_served(kernel)}"
             for kernel in available()
         },
         "versions": {"python": made["python"], **made["packages"], "commit": made["commit"], "dirty": made["dirty"]},

@@ -15,5 +15,5 @@ def sources(runs: Iterable[Run]) -> tuple[str, ...]:
     classes = dict.fromkeys(type(part) for run in runs for part in (run.task, run.model))
     needed = [(cls.name, cls.__module__, getattr(cls, "of_class", "")) for cls in classes]
     served = {cls.name for cls in classes}
-    needed += [(kernel.name, kernel.module, "") for kernel in KERNELS if not served.isdisjoint(kernel.serves)]
+    needed += [(kernel.name, kernel.module, "") for kernel in KERNELS if kernel.serving(served)]
     return tuple(dict.fromkeys(load_words(needed)))

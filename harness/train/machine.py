@@ -217,7 +217,7 @@ def plugins_of(*parts: Any) -> dict[str, Origin]:
     found = {f"{'task' if isinstance(part, Task) else 'model'} {part.name}": origin(type(part)) for part in parts}
     names = {part.name for part in parts}
     for kernel in KERNELS:
-        if not names.isdisjoint(kernel.serves):
+        if kernel.serving(names):
             found[f"kernel {kernel.name}"] = origin_of_module(kernel.module)
     return {name: made for name, made in found.items() if made is not None}
 

@@ -34,6 +34,25 @@ static inline float exp_float(float asked) {
   return asked == asked ? y : asked;
 }
 
+// 2^x in float to 2 units in the last place; beyond 2^-126 and 2^127 it stays where it is, and NaN stays NaN.
+static inline float exp2_float(float asked) {
+  const float above = asked < -126.0f ? -126.0f : asked, x = above > 127.0f ? 127.0f : above;
+  const float shifted = x + 12582912.0f, r = x - (shifted - 12582912.0f);
+  float y = 1.534581243e-4f;
+  y = y * r + 1.339993090e-3f;
+  y = y * r + 9.618489072e-3f;
+  y = y * r + 5.550328642e-2f;
+  y = y * r + 2.402264625e-1f;
+  y = y * r + 6.931471825e-1f;
+  y = y * r + 1.0f;
+  uint32_t bits, power;
+  memcpy(&bits, &y, 4);
+  memcpy(&power, &shifted, 4);
+  bits += power << 23;
+  memcpy(&y, &bits, 4);
+  return asked == asked ? y : asked;
+}
+
 // log(1 + e) for e in [0, 1]: 2 atanh(e / (2 + e)).
 static inline float log1p_float(float e) {
   const float s = e / (2.0f + e), q = s * s;
@@ -49,6 +68,8 @@ static inline float log1p_float(float e) {
 }
 
 static inline real exp_of(real x) { return sizeof(real) == 4 ? (real)exp_float((float)x) : (real)exp(x); }
+
+static inline real exp2_of(real x) { return sizeof(real) == 4 ? (real)exp2_float((float)x) : (real)exp2(x); }
 
 static inline real log1p_of(real e) { return sizeof(real) == 4 ? (real)log1p_float((float)e) : (real)log1p(e); }
 
@@ -74,13 +95,19 @@ static inline int64_t blocks(int64_t width) { return (width + LANES - 1) / LANES
 static inline lanes block_of(const real *restrict x, int64_t block, int64_t width) {
   lanes found = {0};
   const int64_t left = width - block * LANES;
-  memcpy(&found, x + block * LANES, (left < LANES ? left : LANES) * sizeof(real));
+  if (left >= LANES)
+    memcpy(&found, x + block * LANES, LANES * sizeof(real));  // of a size that is known: no call
+  else
+    memcpy(&found, x + block * LANES, left * sizeof(real));
   return found;
 }
 
 static inline void put_block(real *restrict x, int64_t block, int64_t width, lanes found) {
   const int64_t left = width - block * LANES;
-  memcpy(x + block * LANES, &found, (left < LANES ? left : LANES) * sizeof(real));
+  if (left >= LANES)
+    memcpy(x + block * LANES, &found, LANES * sizeof(real));
+  else
+    memcpy(x + block * LANES, &found, left * sizeof(real));
 }
 
 // sum_i c_i S_i, as four sums: each has to wait for its last addition.

@@ -7,6 +7,7 @@ Nothing is ever used silently: a kernel that is chosen stands in `ctx.backends`,
 import importlib
 import pkgutil
 import sys
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -22,19 +23,19 @@ _by_name: dict[str, Kernel] = {}
 _candidates: dict[Case, tuple[Kernel, ...]] = {}
 
 
-def chosen(operation: str, x: Tensor, ctx: Context) -> Kernel | None:
-    """The first of the operation's kernels, by rank, that takes `x`; None: it is left to the plain form."""
+def chosen(operation: str, x: Tensor, ctx: Context, *, inside: Sequence[str] = ()) -> Kernel | None:
+    """The first of the operation's kernels, by rank, that takes `x`; None: it is left to the plain form.
+
+    Operations `inside` it may have a kernel of a higher rank, a plugin's: then it is left to the plain form, too.
+    """
     if ctx.backend == "reference":
         return None
     _look_again()
-    case = (operation, ctx.backend, ctx.stacked, x.device.type, x.dtype)
-    if case not in _candidates:
-        _candidates[case] = _found(case)
-    for kernel in _candidates[case]:
-        if kernel.takes(x, ctx):
-            ctx.backends.add(kernel.name)
-            return kernel
-    return None
+    found = _first(operation, x, ctx)
+    if found is None or any((other := _first(each, x, ctx)) and other.rank > found.rank for each in inside):
+        return None
+    ctx.backends.add(found.name)
+    return found
 
 
 def usable(name: str, x: Tensor, ctx: Context) -> bool:
@@ -57,7 +58,7 @@ def demand(backend: Backend, *, model: str, device: torch.device, stacked: bool 
     require(not kernel.missing(), f"the backend {backend} cannot run here: {kernel.missing()}")
     needs = {"cpu": "a CPU", "cuda": "a CUDA device", "any": ""}[kernel.device]
     require(kernel.device in (device.type, "any"), f"the backend {backend} needs {needs}, not {device}")
-    require(model in kernel.serves, f"the backend {backend} serves {', '.join(kernel.serves)}, not {model}")
+    require(kernel.serving([model]), f"the backend {backend} serves {', '.join(kernel.serves)}, not {model}")
 
 
 def available() -> list[Kernel]:
@@ -82,6 +83,13 @@ def _look_again() -> None:
         if kernel.module == _by_name.setdefault(kernel.name, kernel).module:
             _by_name[kernel.name] = kernel
     _seen.extend(KERNELS)
+
+
+def _first(operation: str, x: Tensor, ctx: Context) -> Kernel | None:
+    case = (operation, ctx.backend, ctx.stacked, x.device.type, x.dtype)
+    if case not in _candidates:
+        _candidates[case] = _found(case)
+    return next((kernel for kernel in _candidates[case] if kernel.takes(x, ctx)), None)
 
 
 def _found(case: Case) -> tuple[Kernel, ...]:

@@ -21,7 +21,7 @@ import functools
 import importlib
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Literal
@@ -51,7 +51,7 @@ class Kernel:
     """The plain form it is held to, or where that stands: package.module.name."""
     call: Callable[..., Any]
     serves: tuple[str, ...]
-    """Names of models."""
+    """Names of models; none: any whose layers ask for it."""
     device: Literal["cpu", "cuda", "any"] = "cuda"
     dtypes: tuple[torch.dtype, ...] = ()
     """Of the tensor that is shown to `takes`; none: all."""
@@ -77,6 +77,10 @@ class Kernel:
                 raise TypeError(f"{field} of the kernel {self.name} is no function")
         if not hasattr(self.missing, "cache_clear"):
             object.__setattr__(self, "missing", functools.cache(self.missing))
+
+    def serving(self, models: Iterable[str]) -> bool:
+        """Whether one of them may ask for it."""
+        return not self.serves or not set(models).isdisjoint(self.serves)
 
 
 KERNELS: list[Kernel] = []  # in the order of registration; harness/config/registry.py names conflicts

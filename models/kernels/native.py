@@ -67,6 +67,13 @@ def integers(*values: int) -> ctypes.Array:
     return (ctypes.c_int64 * len(values))(*values)
 
 
+def in_rows(x: Tensor) -> tuple[Tensor, int]:
+    """x, or a copy of it, whose last axis lies in one piece and each at one distance from the one before; and that."""
+    sizes, strides = x.shape, x.stride()
+    even = all(sizes[i] == 1 or strides[i] == strides[i + 1] * sizes[i + 1] for i in range(x.ndim - 2))
+    return (x, strides[-2]) if x.ndim > 1 and even and strides[-1] == 1 else (x.contiguous(), sizes[-1])
+
+
 def identity() -> str:
     """What the kernels' last bits depend on besides their inputs; empty where there are none."""
     return "" if missing() else Path(_library(torch.float32)._name).stem

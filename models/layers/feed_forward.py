@@ -9,6 +9,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.residual import Layer
 
 FeedForward = Literal["swiglu", "relu", "gelu"]
@@ -33,8 +34,7 @@ class SwiGLU(Layer):
         self.out = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.out(nn.functional.silu(gate) * up)
+        return self.out(gated(self.gate_up(x), ctx=ctx))
 
 
 class MLP(Layer):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, Norm, State, make_norm
+from chomsky_ladder.models.layers.norm import normed
 
 
 class Layer(nn.Module):
@@ -76,7 +77,7 @@ class Residual(Block):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            x_BLD = self._added(x_BLD, layer(self._read(x_BLD, norm), ctx), norm, ctx)
+            x_BLD = self._added(x_BLD, layer(self._read(x_BLD, norm, ctx), ctx), norm, ctx)
         return x_BLD
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -85,7 +86,7 @@ class Residual(Block):
     def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         after = []
         for layer, norm, held in zip(self.layers, self.norms, state, strict=True):
-            y_BD, held = layer.step(self._read(x_BD, norm), held, ctx)
+            y_BD, held = layer.step(self._read(x_BD, norm, ctx), held, ctx)
             x_BD = self._added(x_BD, y_BD, norm, ctx)
             after.append(held)
         return x_BD, after
@@ -93,17 +94,17 @@ class Residual(Block):
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         after = []
         for layer, norm, held in zip(self.layers, self.norms, state, strict=True):
-            y_BLD, held = layer.extend(self._read(x_BLD, norm), held, ctx)
+            y_BLD, held = layer.extend(self._read(x_BLD, norm, ctx), held, ctx)
             x_BLD = self._added(x_BLD, y_BLD, norm, ctx)
             after.append(held)
         return x_BLD, after
 
-    def _read(self, x: Tensor, norm: nn.Module) -> Tensor:
-        return norm(x) if self.place == "pre" else x
+    def _read(self, x: Tensor, norm: nn.Module, ctx: Context) -> Tensor:
+        return normed(x, norm, ctx) if self.place == "pre" else x
 
     def _added(self, x: Tensor, y: Tensor, norm: nn.Module, ctx: Context) -> Tensor:
         x = x + ctx.dropout(y, self.dropout)
-        return norm(x) if self.place == "post" else x
+        return normed(x, norm, ctx) if self.place == "post" else x
 
 
 def scale_down(projection: nn.Linear, num_layers: int) -> None:

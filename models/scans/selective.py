@@ -8,7 +8,8 @@ which lies in (-1, 1], and leaves the rest as it is: Grazzi et al. 2024 (2411.12
 `scan_loop` is the definition. `scan_chunks` computes the same with less work for the machine: one product per position
 instead of a dozen, base-2 exponentials (on a CPU torch's exp2 is four times as fast as its exp), and a backward pass
 by hand that keeps one state of every `CHUNK` and computes those in between again. Forward and backward of [32, 256,
-128] with 16 states on one core: 226 ms the loop, 163 the chunks, 30 in C (models/kernels/native_scan.py).
+128] with 16 states on one core: 226 ms the loop, 163 the chunks. models/kernels/native_scan.py has it in C, with what
+Mamba has in front of it and behind it.
 """
 
 import math
@@ -61,6 +62,24 @@ def scan_loop(
         y_BE, h_BNE = scan_step(u_BE, dt_BE, A_NE, B_BN, C_BN, h_BNE, signed)
         outputs.append(y_BE)
     return torch.stack(outputs, 1), h_BNE
+
+
+def gated_scan(
+    v_BLE: Tensor,
+    dt_BLE: Tensor,
+    bias_E: Tensor,
+    A_NE: Tensor,
+    B_BLN: Tensor,
+    C_BLN: Tensor,
+    D_E: Tensor,
+    z_BLE: Tensor,
+    h_BNE: Tensor,
+    signed: bool,
+) -> tuple[Tensor, Tensor]:
+    """All that Mamba has between its projections: softplus of the steps, the scan with its skip, and the gate."""
+    dt_BLE = torch.nn.functional.softplus(dt_BLE + bias_E)
+    y_BLE, h_BNE = scan_loop(dt_BLE * v_BLE, dt_BLE, A_NE, B_BLN, C_BLN, h_BNE, signed)
+    return (y_BLE + D_E * v_BLE) * torch.nn.functional.silu(z_BLE), h_BNE
 
 
 def scan_chunks(

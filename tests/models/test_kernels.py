@@ -44,7 +44,16 @@ def test_every_kernel_serves_registered_models() -> None:
 def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
     assert [kernel.name for kernel in _choose.available()] == [
         *("torch.lstm", "torch.rnn", "torch.gru", "torch.sdpa", "fused_mlstm", "fused_slstm", "fused_scan"),
-        *("native_scan", "native_conv", "native_mlstm", "native_slstm", "native_delta", "native_space"),
+        *(
+            "native_gate",
+            "native_norm",
+            "native_scan",
+            "native_conv",
+            "native_mlstm",
+            "native_slstm",
+            "native_delta",
+            "native_space",
+        ),
         *("native_one_hot", "native_chunk", "native_attention", "native_mesa"),
         *("mamba_ssm", "triton_lstm", "triton_slstm", "xlstm_slstm", "triton_scan", "causal_conv1d", "mlstm_kernels"),
     ]
@@ -164,7 +173,7 @@ def test_what_a_model_takes_is_known_to_serve_it(name: str) -> None:
     model(torch.ones(2, 9, dtype=torch.int64), ctx)
     by_name = {kernel.name: kernel for kernel in _choose.available()}
     for taken in ctx.backends & by_name.keys():
-        assert name in by_name[taken].serves and not by_name[taken].missing()
+        assert by_name[taken].serving([name]) and not by_name[taken].missing()
 
 
 def leaves(*shapes: tuple[int, ...]) -> list[torch.Tensor]:

@@ -11,8 +11,6 @@ from torch.func import functional_call, stack_module_state
 
 from chomsky_ladder.harness.train.optim import declared
 from chomsky_ladder.models.block import Backend, Context
-from chomsky_ladder.models.kernels import native as _native
-from chomsky_ladder.models.kernels.native_scan import native_selective_scan
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.selective import selective_scan
 from chomsky_ladder.models.mamba import MambaConfig, SelectiveSSM
@@ -24,8 +22,7 @@ torch.set_num_threads(1)
 
 LENGTHS = (1, 2, 15, 16, 17, 63, 64, 65, 130)
 BACKENDS: tuple[Backend, ...] = ("auto", "fused_scan", "reference")
-SCANS = (scan_loop, scan_chunks) if _native.missing() else (scan_loop, scan_chunks, native_selective_scan)
-every_fast_scan = pytest.mark.parametrize("scan", SCANS[1:])
+SCANS = (scan_loop, scan_chunks)
 SIGNS = [False, True]
 
 
@@ -90,17 +87,14 @@ def test_chunks_have_the_loops_outputs_and_gradients(
             close(other, expected, 1e-11)
 
 
-@every_fast_scan
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
 @pytest.mark.parametrize("reached", [(0,), (1,), (0, 1)])
-def test_scans_by_hand_past_their_chunks_and_in_any_order_of_memory(
-    scan: Callable, reached: tuple[int, ...], length: int
-) -> None:
+def test_chunks_past_their_ends_and_in_any_order_of_memory(reached: tuple[int, ...], length: int) -> None:
     """With a gradient from y, from the last state or from both, and with tensors that are not in one piece."""
     x, dt, A, B, C, _, h = scan_inputs(2, length)
     turned = [z.detach().mT.contiguous().mT.requires_grad_() for z in (x, dt, A, B, C, h)]
     results = []
-    for form in (scan_loop, scan):
+    for form in SCANS:
         outputs = form(*turned[:2], turned[2].mT, *turned[3:], False)
         loss = weighted(tuple(outputs[number].mT for number in reached))
         results.append((*outputs, *torch.autograd.grad(loss, turned, allow_unused=True, materialize_grads=True)))

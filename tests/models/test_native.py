@@ -37,6 +37,7 @@ torch.set_num_threads(1)
 
 HURRIED = ("-O0", "-shared", "-fPIC")
 NAMES = ("native_mlstm", "native_slstm")
+IN_ANY = {"native_gate", "native_norm"}  # what layers of many models take
 needs_a_compiler = pytest.mark.skipif(bool(_native.missing()), reason=_native.missing())
 
 
@@ -221,7 +222,7 @@ def test_models_in_single_precision_are_as_good_as_torchs(name: str) -> None:
         logits_BLV = model.to(dtype)(tokens_BL, ctx)
         loss = (logits_BLV * torch.linspace(-1, 1, logits_BLV.numel(), dtype=dtype).view_as(logits_BLV)).sum()
         found.append([logits_BLV, *torch.autograd.grad(loss, list(model.parameters()))])
-    assert ctx.backends == kernels
+    assert ctx.backends - IN_ANY == kernels
     # Torch's own error in one small bias may be small by luck: its worst in the model counts, too.
     worst = max((theirs - exact).abs().max() / exact.abs().max() for exact, theirs, _ in zip(*found, strict=True))
     for exact, theirs, ours in zip(*found, strict=True):

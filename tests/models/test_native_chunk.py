@@ -84,4 +84,4 @@ def test_the_layer_takes_it() -> None:
     layer = lively(Mamba3Config(d_model=6, head_dim=4, d_state=8, mimo_rank=2).block(0).layers[0])
     x_BLD, ctx = torch.randn(2, 130, 6, dtype=torch.float64), Context()
     close(layer(x_BLD, ctx), layer(x_BLD, Context(backend="reference")), 1e-11)
-    assert ctx.backends == {"native_chunk"}
+    assert "native_chunk" in ctx.backends
