@@ -21,17 +21,17 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_delta_rule
 from chomsky_ladder.models.layers.norm import normed
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.scans.delta import of_length_1
 
 NORM_EPS = 1e-5
 
 
-class DeltaRule(OneForm):
+class DeltaRule(BehindConvolution):
     """The state is the convolution's and S^T [B, H, K, V], kept in fp32 at least."""
 
     def __init__(self, config: "DeltaNetConfig") -> None:
@@ -40,7 +40,7 @@ class DeltaRule(OneForm):
         self.largest_beta = 2.0 if config.eigenvalues == "signed" else 1.0
         self.widths = [keys, keys, config.expand_v * keys]  # of q, k and v
         self.query_key_value = nn.Linear(width, sum(self.widths), bias=False)
-        self.convolution = ShortConvolution(sum(self.widths), width=config.conv_width, bias=False)
+        self.convolution = ShortConvolution(sum(self.widths), width=config.conv_width, bias=False, silu=True)
         self.beta = nn.Linear(width, self.num_heads, bias=False)
         self.norm = nn.RMSNorm(self.widths[2] // self.num_heads, eps=NORM_EPS)
         self.out = nn.Linear(self.widths[2], width, bias=False)
@@ -51,10 +51,8 @@ class DeltaRule(OneForm):
         state_BHKV = torch.zeros(batch, self.num_heads, *per_head, device=device, dtype=held)
         return self.convolution.init_state(batch, device=device, dtype=dtype), state_BHKV
 
-    def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        past_BWE, state_BHKV = state
-        mixed_BLE, past_BWE = self.convolution.extend(self.query_key_value(x_BLD), past_BWE)
-        mixed_BLE = nn.functional.silu(mixed_BLE).to(torch.promote_types(mixed_BLE.dtype, torch.float32))
+    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+        mixed_BLE = mixed_BLE.to(torch.promote_types(mixed_BLE.dtype, torch.float32))
         q_BHLK, k_BHLK, v_BHLV = (
             rearrange(x_BLE, "b l (h k) -> b h l k", h=self.num_heads) for x_BLE in mixed_BLE.split(self.widths, -1)
         )
@@ -63,7 +61,7 @@ class DeltaRule(OneForm):
             of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, beta_BLH.mT, state_BHKV, ctx
         )
         y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
-        return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), (past_BWE, state_BHKV)
+        return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), state_BHKV
 
 
 @register

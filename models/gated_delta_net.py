@@ -41,7 +41,7 @@ class GatedDeltaRule(BehindConvolution):
         self.largest_beta = 2.0 if config.eigenvalues == "signed" else 1.0
         self.widths = [keys, steps * keys, steps * values]  # of q and of all steps' k and v
         self.query_key_value = nn.Linear(width, sum(self.widths), bias=False)
-        self.convolution = ShortConvolution(sum(self.widths), width=config.conv_width, bias=False)
+        self.convolution = ShortConvolution(sum(self.widths), width=config.conv_width, bias=False, silu=True)
         self.beta = nn.Linear(width, steps * self.num_heads, bias=False)
         self.dt = nn.Linear(width, self.num_heads, bias=False)
         self.A_log, self.dt_bias = map(nn.Parameter, initial_decay(self.num_heads))
@@ -60,7 +60,7 @@ class GatedDeltaRule(BehindConvolution):
         q_BHLK, k_BHMK, v_BHMV = (
             rearrange(x_BLE, "b l (n h k) -> b h (l n) k", n=steps, h=self.num_heads)
             for x_BLE, steps in zip(
-                nn.functional.silu(mixed_BLE).to(dtype).split(self.widths, -1), (1, self.steps, self.steps), strict=True
+                mixed_BLE.to(dtype).split(self.widths, -1), (1, self.steps, self.steps), strict=True
             )
         )
         beta_BLM = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(dtype))

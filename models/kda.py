@@ -44,7 +44,7 @@ class ConvolvedDelta(BehindConvolution):
         self.largest_beta = 2.0 if config.eigenvalues == "signed" else 1.0
         self.widths = [keys, keys, config.expand_v * keys]  # of q, k and v
         self.query_key_value = nn.Linear(width, sum(self.widths), bias=False)
-        self.convolution = ShortConvolution(sum(self.widths), width=config.conv_width, bias=False)
+        self.convolution = ShortConvolution(sum(self.widths), width=config.conv_width, bias=False, silu=True)
         self.norm = nn.RMSNorm(self.widths[2] // self.num_heads, eps=NORM_EPS)
         self.out = nn.Linear(self.widths[2], width, bias=False)
 
@@ -65,7 +65,7 @@ class ConvolvedDelta(BehindConvolution):
         return self.convolution.init_state(batch, device=device, dtype=dtype), state_BHKV
 
     def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        mixed_BLE = nn.functional.silu(mixed_BLE).to(torch.promote_types(mixed_BLE.dtype, torch.float32))
+        mixed_BLE = mixed_BLE.to(torch.promote_types(mixed_BLE.dtype, torch.float32))
         q_BHLK, k_BHLK, v_BHLV = map(self.heads, mixed_BLE.split(self.widths, -1))
         y_BHLV, state_BHKV = self.ruled(x_BLD, of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, state_BHKV, ctx)
         y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)

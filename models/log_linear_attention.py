@@ -61,7 +61,7 @@ class FenwickSSD(SSD):
         width, channels, heads = self.parts
         states = (channels - width) // 2
         dtype = at_least_fp32(dt_BLH.dtype)
-        v_BLE, B_BLN, C_BLN = nn.functional.silu(mixed_BLF).to(dtype).split([width, states, states], dim=-1)
+        v_BLE, B_BLN, C_BLN = mixed_BLF.to(dtype).split([width, states, states], dim=-1)
         v_BHLK = rearrange(v_BLE, "b l (h k) -> b h l k", h=heads)
         dt_BHL = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias).mT
         log_a_BHL = -dt_BHL * self.A_log.to(dtype).exp()[:, None]

@@ -41,7 +41,7 @@ class MatrixRNN(Layer):
         width, self.num_heads = config.d_model, config.num_heads
         head_dim = width // self.num_heads
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
-        self.convolution = ShortConvolution(3 * width, width=config.conv_width, bias=False)
+        self.convolution = ShortConvolution(3 * width, width=config.conv_width, bias=False, silu=True)
         self.dt = nn.Linear(width, self.num_heads, bias=False)
         self.A_log, self.dt_bias = map(nn.Parameter, initial_decay(self.num_heads))
         self.weight_HVV = nn.Parameter(torch.eye(head_dim).repeat(self.num_heads, 1, 1))
@@ -73,7 +73,7 @@ class MatrixRNN(Layer):
     def _read(self, x_BLD: Tensor, mixed_BLE: Tensor, h_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         dtype = h_BHKV.dtype
         q_BLHK, k_BLHK, v_BLHV = rearrange(
-            nn.functional.silu(mixed_BLE).to(dtype), "b l (n h k) -> n b l h k", n=3, h=self.num_heads
+            mixed_BLE.to(dtype), "b l (n h k) -> n b l h k", n=3, h=self.num_heads
         ).unbind(0)
         dt_BLH = nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
         f_BLH = torch.exp(-self.A_log.to(dtype).exp() * dt_BLH)

@@ -34,7 +34,7 @@ class SelectiveSSM(Layer):
         width, states, rank = config.expansion * config.d_model, config.d_state, config.rank
         self.signed = config.eigenvalues == "signed"
         self.value_gate = nn.Linear(config.d_model, 2 * width, bias=False)
-        self.convolution = ShortConvolution(width, width=config.conv_width)
+        self.convolution = ShortConvolution(width, width=config.conv_width, silu=True)
         self.select = nn.Linear(width, rank + 2 * states, bias=False)
         self.dt = nn.Linear(rank, width)
         self.A_log = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(width, 1))
@@ -65,7 +65,6 @@ class SelectiveSSM(Layer):
         return y_BLD, (past_BWE, h_BNE)
 
     def _scan(self, v_BLE: Tensor, z_BLE: Tensor, h_BNE: Tensor | None, ctx: Context) -> tuple[Tensor, Tensor | None]:
-        v_BLE = nn.functional.silu(v_BLE)
         states = self.A_log.shape[1]
         rank_BLR, B_BLN, C_BLN = self.select(v_BLE).split([self.dt.in_features, states, states], dim=-1)
         dt_BLE = nn.functional.linear(rank_BLR, self.dt.weight)

@@ -36,7 +36,7 @@ class SSD(Layer):
         width, heads, states = config.inner_width, config.inner_width // config.head_dim, config.d_state
         self.parts = [width, width + 2 * states, heads]
         self.gate_value_dt = nn.Linear(config.d_model, sum(self.parts), bias=False)
-        self.convolution = ShortConvolution(width + 2 * states, width=config.conv_width)
+        self.convolution = ShortConvolution(width + 2 * states, width=config.conv_width, silu=True)
         self.dt_bias = nn.Parameter(initial_dt_bias(heads))
         self.A_log = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
         self.D = nn.Parameter(torch.ones(heads))
@@ -70,7 +70,7 @@ class SSD(Layer):
         width, channels, heads = self.parts
         states = (channels - width) // 2
         dtype = at_least_fp32(dt_BLH.dtype)
-        v_BLE, B_BLN, C_BLN = nn.functional.silu(mixed_BLF).to(dtype).split([width, states, states], dim=-1)
+        v_BLE, B_BLN, C_BLN = mixed_BLF.to(dtype).split([width, states, states], dim=-1)
         v_BLHK = rearrange(v_BLE, "b l (h k) -> b l h k", h=heads)
         dt_BLH = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias)
         with torch.autocast(dt_BLH.device.type, enabled=False):  # its products are a state's, not a layer's

@@ -44,7 +44,7 @@ class MesaLayer(OneForm):
         super().__init__()
         width, self.num_heads, self.steps = config.d_model, config.num_heads, config.steps
         self.query_key, self.value = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.convolution = ShortConvolution(2 * width, width=config.conv_width, bias=False)
+        self.convolution = ShortConvolution(2 * width, width=config.conv_width, bias=False, silu=True)
         self.decay, self.write = nn.Linear(width, self.num_heads), nn.Linear(width, self.num_heads)
         start = torch.tensor(START - SMALLEST, dtype=torch.float64).expm1().log().item()
         self.ridge = nn.Parameter(torch.full((width,), start))
@@ -67,7 +67,7 @@ class MesaLayer(OneForm):
         return y_BLD, (past_BWE, held)
 
     def read(self, x_BLD: Tensor, mixed_BLE: Tensor, held: Held, ctx: Context) -> tuple[Tensor, Held]:
-        q_BHLK, k_BHLK = (in_heads(x, self.num_heads) for x in nn.functional.silu(mixed_BLE).chunk(2, -1))
+        q_BHLK, k_BHLK = (in_heads(x, self.num_heads) for x in mixed_BLE.chunk(2, -1))
         beta_BHL = torch.sigmoid(in_heads(self.write(x_BLD), self.num_heads)[..., 0])
         log_decay_BHL = nn.functional.logsigmoid(in_heads(self.decay(x_BLD), self.num_heads)[..., 0])
         root_H1K = torch.rsqrt(nn.functional.softplus(self.ridge.to(q_BHLK.dtype)) + SMALLEST)

@@ -44,7 +44,7 @@ class PaTHAttention(CachedAttention):
         width = config.d_model
         super().__init__(width, config.num_heads)
         self.path = nn.Sequential(nn.Linear(width, config.rank, bias=False), nn.Linear(config.rank, width, bias=False))
-        self.convolution = ShortConvolution(width, width=config.conv_width, bias=False)
+        self.convolution = ShortConvolution(width, width=config.conv_width, bias=False, silu=True)
         self.beta = nn.Linear(width, config.num_heads)
         self.forget = nn.Linear(width, config.num_heads) if config.gate == "forget" else None
 
@@ -95,7 +95,7 @@ class PaTHAttention(CachedAttention):
         """q, k, v, w and b, in fp32 at least."""
         q_BHLK, k_BHLK, v_BHLK = at_least_fp32(*self.heads(x_BLD).unbind(0))
         mixed_BLE, beta_BLH = at_least_fp32(mixed_BLE, self.beta(x_BLD))
-        w_BHLK = rearrange(nn.functional.silu(mixed_BLE), "b l (h k) -> b h l k", h=self.num_heads)
+        w_BHLK = rearrange(mixed_BLE, "b l (h k) -> b h l k", h=self.num_heads)
         return [q_BHLK, k_BHLK, v_BHLK, of_length_1(w_BHLK), 2 * torch.sigmoid(beta_BLH).mT]
 
     def _read(self, scores_BHLX: Tensor, v_BHXK: Tensor) -> Tensor:

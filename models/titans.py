@@ -46,7 +46,7 @@ class LinearMemory(BehindConvolution):
         super().__init__()
         width, self.num_heads = config.d_model, config.num_heads
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
-        self.convolution = ShortConvolution(3 * width, width=config.conv_width, bias=False)
+        self.convolution = ShortConvolution(3 * width, width=config.conv_width, bias=False, silu=True)
         self.rate, self.momentum, self.forget = (nn.Linear(width, self.num_heads) for _ in range(3))
         for gate, bias in ((self.rate, 0.0), (self.momentum, 0.0), (self.forget, FORGETS)):
             nn.init.constant_(gate.bias, bias)
@@ -60,7 +60,7 @@ class LinearMemory(BehindConvolution):
         return self.convolution.init_state(batch, device=device, dtype=dtype), (M_BHKV, S_BHKV)
 
     def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state: Held, ctx: Context) -> tuple[Tensor, Held]:
-        q_BHLK, k_BHLK, v_BHLV = (in_heads(x, self.num_heads) for x in nn.functional.silu(mixed_BLE).chunk(3, -1))
+        q_BHLK, k_BHLK, v_BHLV = (in_heads(x, self.num_heads) for x in mixed_BLE.chunk(3, -1))
         rate_BHL, momentum_BHL, forget_BHL = (
             in_heads(gate(x_BLD), self.num_heads)[..., 0] for gate in (self.rate, self.momentum, self.forget)
         )

@@ -6,6 +6,7 @@ As W shifted multiply-adds, with the time axis where it is. From the start they 
 CPU, with the backward pass by hand: forward and backward of 4 taps over [256, 39, 128] take 20 ms on one core, through
 autograd from a padded input 40; in C (models/kernels/native_conv.py) 4 where those in place took 14. Elsewhere, and
 where a compiler looks on, they are the plain sum over a padded input, which fuses. The state: the last W - 1 inputs.
+With `silu` it gives silu(y), as most scans want it; a kernel may then do both at once.
 """
 
 import torch
@@ -20,13 +21,21 @@ from chomsky_ladder.models.scans.convolution import FromStart
 class ShortConvolution(nn.Module):
     """From [B, L, E] to [B, L, E]; weights and bias start as torch.nn.Conv1d's do: uniform in +-1/sqrt(W)."""
 
-    def __init__(self, channels: int, *, width: int = 4, bias: bool = True) -> None:
+    def __init__(self, channels: int, *, width: int = 4, bias: bool = True, silu: bool = False) -> None:
         super().__init__()
+        self.silu = silu
         bound = width**-0.5
         self.weight = nn.Parameter(torch.empty(channels, width).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound)) if bias else None
 
     def forward(self, x_BLE: Tensor, ctx: Context | None = None) -> Tensor:
+        if self.silu and ctx is not None:
+            kernel = chosen("silu_convolution", x_BLE, ctx, inside=("short_convolution",))
+            if kernel:
+                return kernel.call(x_BLE, self.weight, self.bias)
+        return self._activated(self._convolved(x_BLE, ctx))
+
+    def _convolved(self, x_BLE: Tensor, ctx: Context | None) -> Tensor:
         kernel = None if ctx is None else chosen("short_convolution", x_BLE, ctx)
         if kernel:
             return kernel.call(x_BLE, self.weight, self.bias)
@@ -48,7 +57,11 @@ class ShortConvolution(nn.Module):
     def extend(self, x_BLE: Tensor, state_BWE: Tensor) -> tuple[Tensor, Tensor]:
         length = x_BLE.shape[1]
         padded_BLE = torch.cat([state_BWE.to(x_BLE.dtype), x_BLE], 1)
-        return self._sum(padded_BLE, length), padded_BLE[:, length:].clone()  # a view would keep all of the prompt
+        y_BLE = self._activated(self._sum(padded_BLE, length))
+        return y_BLE, padded_BLE[:, length:].clone()  # a view would keep all of the prompt
+
+    def _activated(self, y_BLE: Tensor) -> Tensor:
+        return nn.functional.silu(y_BLE) if self.silu else y_BLE
 
     def _sum(self, padded_BLE: Tensor, length: int) -> Tensor:
         """The sum over taps of a sequence that begins with the W - 1 inputs before it."""

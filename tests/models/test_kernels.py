@@ -49,6 +49,7 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
             "native_norm",
             "native_scan",
             "native_conv",
+            "native_silu_conv",
             "native_mlstm",
             "native_slstm",
             "native_delta",
