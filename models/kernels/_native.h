@@ -12,6 +12,16 @@ typedef REAL real;
 
 static inline real largest(real a, real b) { return a > b ? a : b; }
 
+// y 2^n, where n + 1.5 * 2^23 is given: its last bits are n.
+static inline float times_power(float y, float shifted) {
+  uint32_t bits, power;
+  memcpy(&bits, &y, 4);
+  memcpy(&power, &shifted, 4);
+  bits += power << 23;
+  memcpy(&y, &bits, 4);
+  return y;
+}
+
 // e^x in float to 2 units in the last place; beyond e^-87 and e^88 it stays where it is, and NaN stays NaN.
 static inline float exp_float(float asked) {
   const float above = asked < -87.0f ? -87.0f : asked, x = above > 88.0f ? 88.0f : above;
@@ -26,12 +36,7 @@ static inline float exp_float(float asked) {
   y = y * r + 0.5f;
   y = y * r + 1.0f;
   y = y * r + 1.0f;
-  uint32_t bits, power;
-  memcpy(&bits, &y, 4);
-  memcpy(&power, &shifted, 4);
-  bits += power << 23;
-  memcpy(&y, &bits, 4);
-  return asked == asked ? y : asked;
+  return asked == asked ? times_power(y, shifted) : asked;
 }
 
 // 2^x in float to 2 units in the last place; beyond 2^-126 and 2^127 it stays where it is, and NaN stays NaN.
@@ -45,12 +50,7 @@ static inline float exp2_float(float asked) {
   y = y * r + 2.402264625e-1f;
   y = y * r + 6.931471825e-1f;
   y = y * r + 1.0f;
-  uint32_t bits, power;
-  memcpy(&bits, &y, 4);
-  memcpy(&power, &shifted, 4);
-  bits += power << 23;
-  memcpy(&y, &bits, 4);
-  return asked == asked ? y : asked;
+  return asked == asked ? times_power(y, shifted) : asked;
 }
 
 // log(1 + e) for e in [0, 1]: 2 atanh(e / (2 + e)).
@@ -78,6 +78,9 @@ static inline real sigmoid_from(real x, real e) {
   const real s = 1 / (1 + e);
   return x >= 0 ? s : e * s;
 }
+
+// The same without a case: in float e^-x ends at e^88, in double 1 over infinity is 0.
+static inline real gate_of(real x) { return 1 / (1 + exp_of(-x)); }
 
 static inline real sigmoid(real x) { return sigmoid_from(x, exp_of(-(real)fabs(x))); }
 

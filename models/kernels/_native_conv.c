@@ -1,5 +1,5 @@
 // A short causal convolution, one filter a channel, from the start, with or without silu behind it, and its way back:
-// models/_convolution.py.
+// models/layers/convolution.py.
 //
 // x and y are [R, B, L, E], weights [R, W, E], biases [R, E]. Positions of x are `apart` numbers from one another.
 
@@ -29,7 +29,7 @@ void conv_forward(const real *restrict x, const real *restrict weight, const rea
       const int64_t now = row * at->length + t;
       real *restrict y_t = y + now * at->channels;
       convolve(x + now * at->apart, weight_r, bias + replica * at->channels, y_t, t, at);
-      if (at->silu) SIMD for (int64_t e = 0; e < at->channels; e++) y_t[e] *= 1 / (1 + exp_of(-y_t[e]));
+      if (at->silu) SIMD for (int64_t e = 0; e < at->channels; e++) y_t[e] *= gate_of(y_t[e]);
     }
   }
 }
@@ -52,7 +52,7 @@ void conv_backward(const real *restrict d_y, const real *restrict x, const real 
       if (at->silu) {
         convolve(x_t, weight_r, bias + replica * channels, d, t, at);
         SIMD for (int64_t e = 0; e < channels; e++) {
-          const real s = 1 / (1 + exp_of(-d[e]));
+          const real s = gate_of(d[e]);
           d[e] = d_y_t[e] * s * (1 + d[e] * (1 - s));
         }
       } else {

@@ -13,7 +13,7 @@ void gate_forward(const real *restrict y, const real *restrict z, real *restrict
   for (int64_t row = 0; row < at->rows; row++) {
     const real *restrict y_r = y + row * at->y_apart, *restrict z_r = z + row * at->z_apart;
     real *restrict out_r = out + row * at->width;
-    SIMD for (int64_t e = 0; e < at->width; e++) out_r[e] = y_r[e] * z_r[e] / (1 + exp_of(-z_r[e]));
+    SIMD for (int64_t e = 0; e < at->width; e++) out_r[e] = y_r[e] * z_r[e] * gate_of(z_r[e]);
   }
 }
 
@@ -24,7 +24,7 @@ void gate_backward(const real *restrict y, const real *restrict z, const real *r
     const real *restrict d_r = d_out + row * at->width;
     real *restrict d_y_r = d_y + row * at->d_apart, *restrict d_z_r = d_z + row * at->d_apart;
     SIMD for (int64_t e = 0; e < at->width; e++) {
-      const real s = 1 / (1 + exp_of(-z_r[e])), of_s = d_r[e] * s;
+      const real s = gate_of(z_r[e]), of_s = d_r[e] * s;
       d_y_r[e] = of_s * z_r[e];
       d_z_r[e] = of_s * y_r[e] * (1 + z_r[e] * (1 - s));
     }

@@ -21,7 +21,7 @@ static inline lanes exp2_all(lanes x) {
 }
 
 static inline lanes sigmoid_all(lanes x) {
-  SIMD for (int64_t i = 0; i < LANES; i++) x[i] = 1 / (1 + exp_of(-x[i]));
+  SIMD for (int64_t i = 0; i < LANES; i++) x[i] = gate_of(x[i]);
   return x;
 }
 

@@ -58,7 +58,8 @@ def demand(backend: Backend, *, model: str, device: torch.device, stacked: bool 
     require(not kernel.missing(), f"the backend {backend} cannot run here: {kernel.missing()}")
     needs = {"cpu": "a CPU", "cuda": "a CUDA device", "any": ""}[kernel.device]
     require(kernel.device in (device.type, "any"), f"the backend {backend} needs {needs}, not {device}")
-    require(kernel.serving([model]), f"the backend {backend} serves {', '.join(kernel.serves)}, not {model}")
+    require(bool(kernel.serves), f"{backend} is taken by layers of any model under the backend auto, not by its name")
+    require(model in kernel.serves, f"the backend {backend} serves {', '.join(kernel.serves)}, not {model}")
 
 
 def available() -> list[Kernel]:

@@ -51,7 +51,7 @@ class Kernel:
     """The plain form it is held to, or where that stands: package.module.name."""
     call: Callable[..., Any]
     serves: tuple[str, ...]
-    """Names of models; none: any whose layers ask for it."""
+    """Names of models; none: any whose layers ask for it, under auto alone: by name it could be asked for in vain."""
     device: Literal["cpu", "cuda", "any"] = "cuda"
     dtypes: tuple[torch.dtype, ...] = ()
     """Of the tensor that is shown to `takes`; none: all."""

@@ -11,10 +11,11 @@ from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, untraced
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
-CONVOLVING = (
-    *("mamba", "mamba2", "xlstm", "min_gru", "min_lstm", "path_attention", "mesa_net", "log_linear_attention"),
-    *("delta_net", "gated_delta_net", "gated_delta_product", "gated_delta_net2", "kda", "comba", "m2rnn", "titans"),
+WITH_SILU = (
+    *("mamba", "mamba2", "path_attention", "mesa_net", "log_linear_attention", "m2rnn", "titans"),
+    *("delta_net", "gated_delta_net", "gated_delta_product", "gated_delta_net2", "kda", "comba"),
 )
+CONVOLVING = ("xlstm", "min_gru", "min_lstm", *WITH_SILU)
 
 
 def native_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None, *, silu: bool = False) -> Tensor:
@@ -62,9 +63,9 @@ def _for_c(x_RBLE: Tensor, weight_RWE: Tensor, bias_RE: Tensor, silu: bool) -> t
     return (x_RBLE, weight_RWE.contiguous(), bias_RE.contiguous()), sizes
 
 
-for name, operation, call in (
-    ("native_conv", "short_convolution", native_convolution),
-    ("native_silu_conv", "silu_convolution", functools.partial(native_convolution, silu=True)),
+for name, operation, call, serves in (
+    ("native_conv", "short_convolution", native_convolution, CONVOLVING),
+    ("native_silu_conv", "silu_convolution", functools.partial(native_convolution, silu=True), WITH_SILU),
 ):
     register(
         Kernel(
@@ -72,7 +73,7 @@ for name, operation, call in (
             computes=operation,
             reference="chomsky_ladder.models.layers.convolution.ShortConvolution",
             call=call,
-            serves=CONVOLVING,
+            serves=serves,
             device="cpu",
             dtypes=tuple(REAL),
             stacks=True,

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, untraced
-
-FEW = 2**11  # numbers that torch is as fast with, by a call less in Python
+from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, worth_a_call
 
 
 def native_gated(z: Tensor, y: Tensor | None) -> Tensor:
@@ -76,10 +73,6 @@ class _Halves(torch.autograd.Function):
 def _sizes(out: Tensor, y_apart: int, z_apart: int, d_apart: int | None = None) -> object:
     width = out.shape[-1]
     return integers(out.numel() // max(1, width), width, y_apart, z_apart, width if d_apart is None else d_apart)
-
-
-def worth_a_call(x: Tensor, ctx: Context) -> bool:
-    return untraced(x, ctx) and x.numel() >= FEW
 
 
 register(

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing
-from chomsky_ladder.models.kernels.native_gate import worth_a_call
+from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, worth_a_call
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 

@@ -133,6 +133,26 @@ def test_the_highest_rank_that_takes_a_tensor_is_chosen() -> None:
     assert taken(x) == taken(x.double()) == "mine" and taken(x, stacked=True) == "plain"
 
 
+def test_one_that_does_more_gives_way_to_a_part_of_higher_rank() -> None:
+    x = torch.zeros(2)
+    whole = kernel("whole", computes="doubling twice", rank=20)
+    kernel("ours", rank=20)
+    for part, found in ((None, whole), (30, None)):
+        if part:
+            kernel("a plugin's", rank=part)
+        ctx = Context()
+        assert _choose.chosen("doubling twice", x, ctx, inside=("doubling",)) is found
+        assert ctx.backends == ({"whole"} if found else set())
+
+
+def test_one_of_any_models_layers_is_not_to_be_named() -> None:
+    """A model without such layers would run without it, and nobody would know."""
+    kernel("everyones", serves=())
+    assert taken(torch.zeros(2)) == "everyones"
+    with pytest.raises(ValueError, match="everyones is taken by layers of any model under the backend auto"):
+        _choose.demand("everyones", model="lstm", device=CPU)
+
+
 def test_which_kernels_a_backend_admits() -> None:
     x = torch.zeros(2)
     kernel("plain", when="always", rank=0)

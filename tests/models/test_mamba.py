@@ -229,14 +229,16 @@ def test_bf16_autocast_leaves_the_scan_alone() -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("silu", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_convolution_is_torchs(backend: Backend, bias: bool, width: int) -> None:
-    own = ShortConvolution(6, width=width, bias=bias).double()
+def test_the_convolution_is_torchs(backend: Backend, silu: bool, bias: bool, width: int) -> None:
+    own = ShortConvolution(6, width=width, bias=bias, silu=silu).double()
     theirs = nn.Conv1d(6, 6, width, groups=6, padding=width - 1, bias=bias).double()
     theirs.load_state_dict({name: z.view_as(theirs.get_parameter(name)) for name, z in own.state_dict().items()})
     for length in (1, 2, 3, 17):
         x_BLE = torch.randn(3, length, 6, dtype=torch.float64, requires_grad=True)
         expected_BLE = theirs(x_BLE.mT)[..., :length].mT
+        expected_BLE = nn.functional.silu(expected_BLE) if silu else expected_BLE
         found_BLE = own(x_BLE, Context(backend=backend))
         close(found_BLE, expected_BLE)
         found = torch.autograd.grad(weighted((found_BLE,)), (x_BLE, *own.parameters()))
@@ -253,10 +255,22 @@ def test_the_convolution_is_torchs(backend: Backend, bias: bool, width: int) -> 
         close(torch.stack(outputs, 1), expected_BLE)
 
 
+@pytest.mark.parametrize("silu", [False, True])
+def test_the_convolution_reads_a_part_of_a_projection_where_it_lies(silu: bool) -> None:
+    own = ShortConvolution(6, silu=silu).double()
+    both_BLX = torch.randn(3, 9, 15, dtype=torch.float64, requires_grad=True)
+    leaves = (both_BLX, *own.parameters())
+    found, expected = (own(both_BLX[..., 4:10], Context(backend=backend)) for backend in ("auto", "reference"))
+    close(found, expected)
+    for mine, other in zip(*(torch.autograd.grad(weighted((y,)), leaves) for y in (found, expected)), strict=True):
+        close(mine, other)
+
+
 @pytest.mark.parametrize("stacked", ["weights", "inputs", "both"])
+@pytest.mark.parametrize("silu", [False, True])
 @pytest.mark.parametrize("by_hand", ["auto", "fused_scan"])
-def test_the_convolution_stacks_under_vmap(by_hand: Backend, stacked: str) -> None:
-    own = ShortConvolution(6).double()
+def test_the_convolution_stacks_under_vmap(by_hand: Backend, silu: bool, stacked: str) -> None:
+    own = ShortConvolution(6, silu=silu).double()
     in_dims = (0 if stacked != "weights" else None, 0 if stacked != "inputs" else None, None)
     x = torch.randn((3, 2, 5, 6)[in_dims[0] is None :], dtype=torch.float64, requires_grad=True)
     weight = torch.randn((3, 6, 4)[in_dims[1] is None :], dtype=torch.float64, requires_grad=True)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.kernels.native import missing
-from chomsky_ladder.models.kernels.native_gate import FEW, native_gated
+from chomsky_ladder.models.kernels.native import FEW, missing
+from chomsky_ladder.models.kernels.native_gate import native_gated
 from chomsky_ladder.models.kernels.native_norm import native_rms_norm
 from chomsky_ladder.models.layers.gate import gated, silu_gated
 from chomsky_ladder.models.layers.norm import normed, rms_norm
