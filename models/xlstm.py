@@ -29,13 +29,12 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.matrix_state import by_exponential_gates
 from chomsky_ladder.models.layers.residual import Layer, Residual
 from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_parallel, mlstm_start, mlstm_step
-from chomsky_ladder.models.scans.mlstm_rows import WIDE_BLOCK, RowWeights
+from chomsky_ladder.models.scans.mlstm_rows import BLOCK, RowWeights
 from chomsky_ladder.models.scans.slstm import Carried, Read, Weights, slstm_scan, slstm_start, slstm_step
-
-QKV_BLOCK = 4  # width of a block of W_q, W_k and W_v
 
 
 class HeadNorm(nn.Module):
@@ -54,18 +53,10 @@ class HeadNorm(nn.Module):
 class BlockDiagonal(nn.Module):
     def __init__(self, width: int, *, std: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(width // QKV_BLOCK, QKV_BLOCK, QKV_BLOCK) * std)
+        self.weight = nn.Parameter(torch.randn(width // BLOCK, BLOCK, BLOCK) * std)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.einsum("...nj,nij->...ni", x.unflatten(-1, (-1, QKV_BLOCK)), self.weight).flatten(-2)
-
-
-def _together(weight_NIJ: Tensor) -> Tensor:
-    """Blocks of 4 as blocks of 32 with zeros between."""
-    count = WIDE_BLOCK // QKV_BLOCK
-    blocks_GNIJ = weight_NIJ.unflatten(0, (-1, count))
-    apart_NN = torch.eye(count, dtype=weight_NIJ.dtype, device=weight_NIJ.device)
-    return (blocks_GNIJ[:, :, :, None] * apart_NN[:, None, :, None]).flatten(3).flatten(1, 2)
+        return torch.einsum("...nj,nij->...ni", x.unflatten(-1, (-1, BLOCK)), self.weight).flatten(-2)
 
 
 class MLSTM(Layer):
@@ -104,21 +95,21 @@ class MLSTM(Layer):
 
     def _has_rows(self, x_BLD: Tensor) -> bool:
         """Whether the layer as a whole is one operation: in one precision, with heads of whole blocks of 4."""
-        return x_BLD.dtype == self.skip.dtype and self.skip.shape[0] // self.num_heads % QKV_BLOCK == 0
+        return x_BLD.dtype == self.skip.dtype and self.skip.shape[0] // self.num_heads % BLOCK == 0
 
     def _row_weights(self) -> RowWeights:
         head_dim = self.skip.shape[0] // self.num_heads
         query, key, value = (module.weight for module in (self.query, self.key, self.value))
         of_q, of_k, of_v = (
-            torch.einsum("gni,nij->gnj", part.unflatten(-1, (-1, QKV_BLOCK)), weight).flatten(-2)
+            torch.einsum("gni,nij->gnj", part.unflatten(-1, (-1, BLOCK)), weight).flatten(-2)
             for part, weight in zip(self.gates.weight.chunk(3, dim=-1), (query, key, value), strict=True)
         )
         return RowWeights(
             up_XD=self.up.weight,
             conv_WE=self.conv.weight.mT.contiguous(),
             conv_bias_E=self.conv.bias,  # pyright: ignore[reportArgumentType]
-            query_key_NJJ=_together(query.mT @ key * head_dim**-0.5),
-            value_NJJ=_together(value.mT),
+            query_key_IE=(query.mT @ key * head_dim**-0.5).transpose(0, 1).flatten(1),
+            value_IE=value.permute(2, 0, 1).flatten(1),
             gates_c_GE=of_q + of_k,
             gates_u_GE=of_v,
             gates_bias_G=self.gates.bias,
@@ -246,7 +237,7 @@ class GatedGELU(Layer):
         nn.init.normal_(self.out.weight, std=config.into_stream)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        return self.out(nn.functional.gelu(self.gate(x)) * self.up(x))
+        return self.out(gated(self.gate(x), self.up(x), "gelu", ctx=ctx))
 
 
 @register

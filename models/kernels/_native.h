@@ -122,3 +122,66 @@ static inline lanes weighted(const real *restrict c, const lanes *restrict S, in
   for (; i < count; i++) sum[0] += c[i] * S[i];
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
+
+// sum_i c_i S_i for rows of numbers c: C_i = sum_j a_ij B_j, or that added to C_i, where a_ij stands `down` i + `right` j
+// numbers behind a, B_j and C_i `below` j and `apart` i vectors behind theirs. Four at once, as above.
+static inline void product(const real *restrict a, int64_t down, int64_t right, int64_t rows, int64_t columns,
+                           const lanes *restrict B, int64_t below, lanes *restrict C, int64_t apart, int adds) {
+  int64_t i = 0;
+  for (; i + 4 <= rows; i += 4) {
+    lanes sum[4] = {{0}};
+    for (int64_t part = 0; part < 4 && adds; part++) sum[part] = C[(i + part) * apart];
+    for (int64_t j = 0; j < columns; j++)
+      for (int64_t part = 0; part < 4; part++) sum[part] += a[(i + part) * down + j * right] * B[j * below];
+    for (int64_t part = 0; part < 4; part++) C[(i + part) * apart] = sum[part];
+  }
+  for (; i < rows; i++) {
+    lanes sum = {0};
+    if (adds) sum = C[i * apart];
+    for (int64_t j = 0; j < columns; j++) sum += a[i * down + j * right] * B[j * below];
+    C[i * apart] = sum;
+  }
+}
+
+// Integers as wide as the numbers.
+typedef __typeof__(__builtin_choose_expr(sizeof(real) == 4, (int32_t)0, (int64_t)0)) integer;
+typedef integer whole __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
+
+// Lanes of two vectors, the second's from 16 on.
+#ifdef __clang__
+#define PICKED(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define PICKED(x, y, ...) __builtin_shuffle(x, y, (whole){__VA_ARGS__})
+#endif
+
+// Rows r_i and r_{i + D}: the lanes of the first with bit D for those of the second without.
+#define FROM_ONE(l, D) ((l) & (D) ? LANES + (l) - (D) : (l))
+#define FROM_OTHER(l, D) ((l) & (D) ? LANES + (l) : (l) + (D))
+#define OF_ALL(PICK, D)                                                                                          \
+  PICK(0, D), PICK(1, D), PICK(2, D), PICK(3, D), PICK(4, D), PICK(5, D), PICK(6, D), PICK(7, D), PICK(8, D),     \
+      PICK(9, D), PICK(10, D), PICK(11, D), PICK(12, D), PICK(13, D), PICK(14, D), PICK(15, D)
+#define SWAPPED(r, D)                                              \
+  _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i++) {                            \
+    if (i & (D)) continue;                                         \
+    const lanes one = r[i], other = r[i + (D)];                    \
+    r[i] = PICKED(one, other, OF_ALL(FROM_ONE, D));                \
+    r[i + (D)] = PICKED(one, other, OF_ALL(FROM_OTHER, D));        \
+  }
+
+// Up to sixteen rows, `apart` numbers from one another, across vectors: found[k] holds the k-th number of each, and 0.
+static inline void across(const real *restrict rows, int64_t apart, lanes *restrict found, int64_t count,
+                          int64_t width) {
+  int64_t k = 0;
+  for (; sizeof(real) == 4 && k + LANES <= width; k += LANES) {  // of double compilers take such vectors apart
+    lanes r[LANES];
+    for (int64_t i = 0; i < LANES; i++) r[i] = i < count ? block_of(rows + i * apart + k, 0, LANES) : (lanes){0};
+    SWAPPED(r, 1)
+    SWAPPED(r, 2)
+    SWAPPED(r, 4)
+    SWAPPED(r, 8)
+    for (int64_t i = 0; i < LANES; i++) found[k + i] = r[i];
+  }
+  memset(found + k, 0, (width - k) * sizeof(lanes));
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t of = k; of < width; of++) ((real *)found)[of * LANES + i] = rows[i * apart + of];
+}

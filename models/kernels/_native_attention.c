@@ -38,25 +38,6 @@ static Room room_for(const Sizes *at) {
                 part[7], part[8], part[9], part[10], part[11], part[12]};
 }
 
-// C_i = sum_j a_ij B_j, or that added to C_i. Four at once, since each sum waits for its last addition.
-static inline void product(const real *restrict a, int64_t down, int64_t right, int64_t rows, int64_t columns,
-                           const lanes *restrict B, int64_t below, lanes *restrict C, int64_t apart, int adds) {
-  int64_t i = 0;
-  for (; i + 4 <= rows; i += 4) {
-    lanes sum[4] = {{0}};
-    for (int64_t part = 0; part < 4 && adds; part++) sum[part] = C[(i + part) * apart];
-    for (int64_t j = 0; j < columns; j++)
-      for (int64_t part = 0; part < 4; part++) sum[part] += a[(i + part) * down + j * right] * B[j * below];
-    for (int64_t part = 0; part < 4; part++) C[(i + part) * apart] = sum[part];
-  }
-  for (; i < rows; i++) {
-    lanes sum = {0};
-    if (adds) sum = C[i * apart];
-    for (int64_t j = 0; j < columns; j++) sum += a[i * down + j * right] * B[j * below];
-    C[i * apart] = sum;
-  }
-}
-
 // A row of K numbers, times `scale`, turned by the angles of its token, or turned back.
 static inline void turned(const real *restrict x, real *restrict found, const real *restrict turns, int64_t t,
                           real scale, int back, const Sizes *at) {
@@ -92,14 +73,6 @@ static void load_level(const real *restrict level, int64_t row, int64_t head, Ro
     ((real *)in.level)[t] = level[(row * at->length + t) * at->heads + head];
 }
 
-// Rows of a tile across it.
-static inline void across(const lanes *restrict rows, lanes *restrict found, int64_t count, int64_t width) {
-  const real *restrict from = (const real *)rows;
-  real *restrict to = (real *)found;
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t k = 0; k < width; k++) to[k * LANES + i] = from[i * blocks(width) * LANES + k];
-}
-
 typedef struct {
   int64_t queries, from, to;
 } Tile;
@@ -116,7 +89,7 @@ static void score(const real *restrict heads, const real *restrict turns, int ha
   const real scale = 1 / (real)sqrt((double)width);
   for (int64_t i = 0; i < tile.queries; i++)
     turned(heads + place_of(row, t + i, head, at), (real *)(in.q + i * wide), turns, t + i, scale, 0, at);
-  across(in.q, in.of_q, tile.queries, width);
+  across((real *)in.q, wide * LANES, in.of_q, tile.queries, width);
   product((real *)(in.k + tile.from * wide), wide * LANES, 1, tile.to - tile.from, width, in.of_q, 1,
           in.shares + tile.from, 1, 0);
   for (int64_t s = tile.from; s < tile.to && has_level; s++)
@@ -192,7 +165,7 @@ void attention_backward(const real *restrict heads, const real *restrict turns, 
         score(heads, turns, level != NULL, row, head, t, tile, in, at);
         for (int64_t i = 0; i < tile.queries; i++)
           memcpy(in.d_y + i * wide, d_y + ((row * length + t + i) * at->heads + head) * width, width * sizeof(real));
-        across(in.d_y, in.of_d_y, tile.queries, width);
+        across((real *)in.d_y, wide * LANES, in.of_d_y, tile.queries, width);
         product((real *)(in.v + first), wide * LANES, 1, seen, width, in.of_d_y, 1, in.d_scores + tile.from, 1, 0);
         lanes mean = {0}, total = {0};  // of what shares ask for
         for (int64_t s = tile.from; s < tile.to; s++) {

@@ -1,16 +1,18 @@
-// The mLSTM layer over short inputs between its products: models/_mlstm_rows.py has the order and the names.
+// The mLSTM layer over short inputs around its memory: models/_mlstm_rows.py has the order and the names.
 //
-// Wide tensors are [B, L, E], gates [B, 2 H, L] with i before f, squares [H, B, L, L], one number a position [B, H, L].
-// `_back` follows each way back; what it adds to a weight's gradient it first sums over the rows of its own.
+// Wide tensors are [B, L, E], one number a position and head [B, H, L]; weights of gates are [2 H, E] with i before f.
+// A map in blocks of 4, y_j = sum_i x_i W_ij, is [4, E]: i, and all j of all blocks. `_back` follows each way back; what
+// it adds to a weight's gradient it first sums over the rows of its own.
 
 #include "_native.h"
 
 typedef struct {
   int64_t batch, length, inner, heads, taps;
-  int64_t square_by_head;  // stride of what is kept of squares
 } Sizes;
 
-static const real EPS = (real)1e-6, NORM_EPS = (real)1e-5, LARGEST = 80;
+enum { BLOCK = 4, TOKENS = 4, GATES = 4 };  // TOKENS and GATES: at once, whose sums stay in registers
+
+static const real NORM_EPS = (real)1e-5;
 
 static inline real dot(const real *restrict a, const real *restrict b, int64_t count) {
   real sum = 0;
@@ -28,11 +30,38 @@ static inline void add_times(real *restrict to, real factor, const real *restric
   SIMD for (int64_t e = 0; e < count; e++) to[e] += factor * from[e];
 }
 
-// p = conv(u), c = silu(p), and the gates of c and u.
+#define FOUR(i) i, i, i, i
+#define OF_BLOCKS(x, i) PICKED(x, x, FOUR(i), FOUR(4 + i), FOUR(8 + i), FOUR(12 + i))
+
+// The i-th number of each block, in all four places of it.
+static inline void of_blocks(lanes x, lanes found[BLOCK]) {
+  found[0] = OF_BLOCKS(x, 0);
+  found[1] = OF_BLOCKS(x, 1);
+  found[2] = OF_BLOCKS(x, 2);
+  found[3] = OF_BLOCKS(x, 3);
+}
+
+// A map of blocks, and what it is the other way round: W_ji in place of W_ij.
+static inline void block_map(const real *restrict x, const real *restrict map, real *restrict y, int64_t inner) {
+  for (int64_t e = 0; e < inner; e += LANES) {
+    lanes own[BLOCK], sum = {0};
+    of_blocks(block_of(x + e, 0, LANES), own);
+    for (int64_t i = 0; i < BLOCK; i++) sum += own[i] * block_of(map + i * inner + e, 0, LANES);
+    put_block(y + e, 0, LANES, sum);
+  }
+}
+
+static void turn_blocks(const real *restrict map, real *restrict turned, int64_t inner) {
+  for (int64_t i = 0; i < BLOCK; i++)
+    for (int64_t e = 0; e < inner; e++) turned[e % BLOCK * inner + e / BLOCK * BLOCK + i] = map[i * inner + e];
+}
+
+// p = conv(u), c = silu(p), q and v as maps of c and u, and the gates of c and u.
 void mlstm_read(const real *restrict u, const real *restrict conv, const real *restrict conv_bias,
-                const real *restrict gates_c, const real *restrict gates_u, const real *restrict gates_bias,
-                real *restrict p, real *restrict c, real *restrict gates, const Sizes *at) {
-  const int64_t inner = at->inner, length = at->length, count = 2 * at->heads;
+                const real *restrict query_key, const real *restrict value, const real *restrict gates_c,
+                const real *restrict gates_u, const real *restrict gates_bias, real *restrict p, real *restrict c,
+                real *restrict q, real *restrict v, real *restrict of_i, real *restrict of_f, const Sizes *at) {
+  const int64_t inner = at->inner, length = at->length, heads = at->heads;
   for (int64_t b = 0; b < at->batch; b++) {
     for (int64_t t = 0; t < length; t++) {
       const int64_t row = (b * length + t) * inner;
@@ -41,40 +70,133 @@ void mlstm_read(const real *restrict u, const real *restrict conv, const real *r
         const real *restrict tap = conv + (at->taps - 1 - lag) * inner, *restrict before = u + row - lag * inner;
         SIMD for (int64_t e = 0; e < inner; e++) p[row + e] += tap[e] * before[e];
       }
-      SIMD for (int64_t e = 0; e < inner; e++) c[row + e] = p[row + e] * sigmoid(p[row + e]);
-      for (int64_t g = 0; g < count; g++) {
-        const real of_c = dot(c + row, gates_c + g * inner, inner), of_u = dot(u + row, gates_u + g * inner, inner);
-        gates[(b * count + g) * length + t] = gates_bias[g] + of_c + of_u;
+      SIMD for (int64_t e = 0; e < inner; e++) c[row + e] = p[row + e] * gate_of(p[row + e]);
+      block_map(c + row, query_key, q + row, inner);
+      block_map(u + row, value, v + row, inner);
+      for (int64_t g = 0; g < 2 * heads; g += GATES) {
+        const int64_t count = 2 * heads - g < GATES ? 2 * heads - g : GATES;
+        lanes sum[GATES] = {{0}};
+        for (int64_t e = 0; e < inner; e += LANES) {
+          const lanes c_e = block_of(c + row + e, 0, LANES), u_e = block_of(u + row + e, 0, LANES);
+          for (int64_t part = 0; part < GATES; part++) {
+            const int64_t to = (g + (part < count ? part : 0)) * inner + e;
+            sum[part] += c_e * block_of(gates_c + to, 0, LANES) + u_e * block_of(gates_u + to, 0, LANES);
+          }
+        }
+        for (int64_t part = 0; part < count; part++) {
+          const int64_t gate = g + part, head = gate % heads;
+          real *restrict to = gate < heads ? of_i : of_f;
+          to[(b * heads + head) * length + t] = gates_bias[gate] + total((real *)&sum[part], LANES);
+        }
       }
     }
   }
 }
 
-// The way back from the gradients of c, of u but for what it gets here, and of the gates.
+// A few tokens' way back through both maps: to d_c and to u, and to the maps.
+static void maps_back(const real *restrict c, const real *restrict u, const real *restrict d_q,
+                      const real *restrict d_v, const real *restrict query_key, const real *restrict value,
+                      real *restrict d_c, real *restrict d_u, real *restrict of_query_key, real *restrict of_value,
+                      int64_t tokens, int64_t inner) {
+  for (int64_t e = 0; e < inner; e += LANES) {
+    lanes q_map[BLOCK], v_map[BLOCK], sum_q[BLOCK], sum_v[BLOCK], own[BLOCK];
+    for (int64_t i = 0; i < BLOCK; i++) {
+      q_map[i] = block_of(query_key + i * inner + e, 0, LANES), v_map[i] = block_of(value + i * inner + e, 0, LANES);
+      sum_q[i] = block_of(of_query_key + i * inner + e, 0, LANES);
+      sum_v[i] = block_of(of_value + i * inner + e, 0, LANES);
+    }
+    for (int64_t t = 0, row = e; t < tokens; t++, row += inner) {
+      const lanes d_q_e = block_of(d_q + row, 0, LANES), d_v_e = block_of(d_v + row, 0, LANES);
+      of_blocks(block_of(c + row, 0, LANES), own);
+      for (int64_t i = 0; i < BLOCK; i++) sum_q[i] += own[i] * d_q_e;
+      of_blocks(block_of(u + row, 0, LANES), own);
+      for (int64_t i = 0; i < BLOCK; i++) sum_v[i] += own[i] * d_v_e;
+      lanes d_c_e = block_of(d_c + row, 0, LANES), d_u_e = {0};
+      of_blocks(d_q_e, own);
+      for (int64_t j = 0; j < BLOCK; j++) d_c_e += own[j] * q_map[j];
+      of_blocks(d_v_e, own);
+      for (int64_t j = 0; j < BLOCK; j++) d_u_e += own[j] * v_map[j];
+      put_block(d_c + row, 0, LANES, d_c_e);
+      put_block(d_u + row, 0, LANES, d_u_e);
+    }
+    for (int64_t i = 0; i < BLOCK; i++) {
+      put_block(of_query_key + i * inner + e, 0, LANES, sum_q[i]);
+      put_block(of_value + i * inner + e, 0, LANES, sum_v[i]);
+    }
+  }
+}
+
+// The same through up to four gates, whose gradients stand token by token, GATES each.
+static void gates_back(const real *restrict c, const real *restrict u, const real *restrict d_gates,
+                       const real *restrict gates_c, const real *restrict gates_u, real *restrict d_c,
+                       real *restrict d_u, real *restrict of_c, real *restrict of_u, int64_t tokens, int64_t count,
+                       int64_t inner) {
+  for (int64_t e = 0; e < inner; e += LANES) {
+    lanes map_c[GATES] = {{0}}, map_u[GATES] = {{0}}, sum_c[GATES] = {{0}}, sum_u[GATES] = {{0}};
+    for (int64_t g = 0; g < count; g++) {
+      map_c[g] = block_of(gates_c + g * inner + e, 0, LANES), map_u[g] = block_of(gates_u + g * inner + e, 0, LANES);
+      sum_c[g] = block_of(of_c + g * inner + e, 0, LANES), sum_u[g] = block_of(of_u + g * inner + e, 0, LANES);
+    }
+    for (int64_t t = 0, row = e; t < tokens; t++, row += inner) {
+      const lanes c_e = block_of(c + row, 0, LANES), u_e = block_of(u + row, 0, LANES);
+      lanes d_c_e = block_of(d_c + row, 0, LANES), d_u_e = block_of(d_u + row, 0, LANES);
+      for (int64_t g = 0; g < GATES; g++) {
+        const real d = d_gates[t * GATES + g];
+        d_c_e += d * map_c[g];
+        d_u_e += d * map_u[g];
+        sum_c[g] += d * c_e;
+        sum_u[g] += d * u_e;
+      }
+      put_block(d_c + row, 0, LANES, d_c_e);
+      put_block(d_u + row, 0, LANES, d_u_e);
+    }
+    for (int64_t g = 0; g < count; g++) {
+      put_block(of_c + g * inner + e, 0, LANES, sum_c[g]);
+      put_block(of_u + g * inner + e, 0, LANES, sum_u[g]);
+    }
+  }
+}
+
+// The way back from the gradients of c, as far as it is not from here, of q, of v and of the gates to that of u.
 void mlstm_read_back(const real *restrict u, const real *restrict p, const real *restrict c, real *restrict d_c,
-                     const real *restrict d_gates, const real *restrict conv, const real *restrict gates_c,
-                     const real *restrict gates_u, real *restrict d_u, real *restrict d_conv,
-                     real *restrict d_conv_bias, real *restrict d_gates_c, real *restrict d_gates_u,
-                     real *restrict d_gates_bias, const Sizes *at) {
-  const int64_t inner = at->inner, length = at->length, count = 2 * at->heads, taps = at->taps;
-  real *sums = malloc((taps + 1 + 2 * count) * inner * sizeof(real));
+                     const real *restrict d_q, const real *restrict d_v, const real *restrict d_i,
+                     const real *restrict d_f, const real *restrict conv, const real *restrict query_key,
+                     const real *restrict value, const real *restrict gates_c, const real *restrict gates_u,
+                     real *restrict d_u, real *restrict d_conv, real *restrict d_conv_bias,
+                     real *restrict d_query_key, real *restrict d_value, real *restrict d_gates_c,
+                     real *restrict d_gates_u, real *restrict d_gates_bias, const Sizes *at) {
+  const int64_t inner = at->inner, length = at->length, heads = at->heads, count = 2 * heads, taps = at->taps;
+  const int64_t all = (taps + 1 + 2 * BLOCK + 2 * count) * inner;
+  real *sums = malloc((all + 2 * BLOCK * inner) * sizeof(real));
   real *restrict of_conv = sums, *restrict of_bias = sums + taps * inner;
-  real *restrict of_c = of_bias + inner, *restrict of_u = of_c + count * inner;
+  real *restrict of_query_key = of_bias + inner, *restrict of_value = of_query_key + BLOCK * inner;
+  real *restrict of_c = of_value + BLOCK * inner, *restrict of_u = of_c + count * inner;
+  real *restrict from_q = sums + all, *restrict from_v = from_q + BLOCK * inner;
+  turn_blocks(query_key, from_q, inner);
+  turn_blocks(value, from_v, inner);
   for (int64_t b = 0; b < at->batch; b++) {
-    memset(sums, 0, (taps + 1 + 2 * count) * inner * sizeof(real));
+    memset(sums, 0, all * sizeof(real));
+    for (int64_t first = 0; first < length; first += TOKENS) {
+      const int64_t row = (b * length + first) * inner, tokens = length - first < TOKENS ? length - first : TOKENS;
+      maps_back(c + row, u + row, d_q + row, d_v + row, from_q, from_v, d_c + row, d_u + row, of_query_key, of_value,
+                tokens, inner);
+      for (int64_t g = 0; g < count; g += GATES) {
+        const int64_t now = count - g < GATES ? count - g : GATES;
+        real of_gates[TOKENS * GATES] = {0};
+        for (int64_t part = 0; part < now; part++) {
+          const int64_t gate = g + part, head = gate % heads;
+          const real *restrict from = (gate < heads ? d_i : d_f) + (b * heads + head) * length + first;
+          for (int64_t t = 0; t < tokens; t++) of_gates[t * GATES + part] = from[t];
+        }
+        const int64_t to = g * inner;
+        gates_back(c + row, u + row, of_gates, gates_c + to, gates_u + to, d_c + row, d_u + row, of_c + to, of_u + to,
+                   tokens, now, inner);
+      }
+    }
     for (int64_t t = 0; t < length; t++) {
       const int64_t row = (b * length + t) * inner;
-      for (int64_t g = 0; g < count; g++) {
-        const real d_gate = d_gates[(b * count + g) * length + t];
-        SIMD for (int64_t e = 0; e < inner; e++) {
-          d_c[row + e] += d_gate * gates_c[g * inner + e];
-          d_u[row + e] += d_gate * gates_u[g * inner + e];
-          of_c[g * inner + e] += d_gate * c[row + e];
-          of_u[g * inner + e] += d_gate * u[row + e];
-        }
-      }
       SIMD for (int64_t e = 0; e < inner; e++) {
-        const real s = sigmoid(p[row + e]), d_p = d_c[row + e] * (s + c[row + e] * (1 - s));
+        const real s = gate_of(p[row + e]), d_p = d_c[row + e] * (s + c[row + e] * (1 - s));
         d_c[row + e] = d_p;
         of_bias[e] += d_p;
       }
@@ -88,90 +210,16 @@ void mlstm_read_back(const real *restrict u, const real *restrict p, const real 
     }
     add_times(d_conv, 1, of_conv, taps * inner);
     add_times(d_conv_bias, 1, of_bias, inner);
+    add_times(d_query_key, 1, of_query_key, BLOCK * inner);
+    add_times(d_value, 1, of_value, BLOCK * inner);
     add_times(d_gates_c, 1, of_c, count * inner);
     add_times(d_gates_u, 1, of_u, count * inner);
-    for (int64_t g = 0; g < count; g++) d_gates_bias[g] += total(d_gates + (b * count + g) * length, length);
+    for (int64_t head = 0; head < heads; head++) {
+      d_gates_bias[head] += total(d_i + (b * heads + head) * length, length);
+      d_gates_bias[heads + head] += total(d_f + (b * heads + head) * length, length);
+    }
   }
   free(sums);
-}
-
-// From q k^T in P and the gates to the weights P of the values, and to what the way back needs: D over the normaliser,
-// s(-f), the sign of the sum where it is the normaliser, eps' share in that, and where log D is largest.
-void mlstm_weights(const real *restrict gates, real *restrict P, real *restrict scaled_D, real *restrict slope,
-                   real *restrict sign, real *restrict share, int64_t *restrict top, const Sizes *at) {
-  const int64_t length = at->length, heads = at->heads;
-  real *restrict log_D = malloc(3 * length * sizeof(real)), *restrict D = log_D + length, *restrict log_f = D + length;
-  for (int64_t b = 0; b < at->batch; b++) {
-    for (int64_t head = 0; head < heads; head++) {
-      const real *restrict i = gates + (b * 2 * heads + head) * length, *restrict f = i + heads * length;
-      real m = -INFINITY;  // log D where it is largest: there its sums are m's
-      int64_t largest_at = 0;
-      SIMD for (int64_t t = 0; t < length; t++) {
-        const real e = exp_of(-(real)fabs(f[t]));
-        log_f[t] = -softplus_from(-f[t], e);
-        slope[(b * heads + head) * length + t] = sigmoid_from(-f[t], e);
-      }
-      for (int64_t t = 0; t < length; t++) {
-        const int64_t now = (b * heads + head) * length + t;
-        const int64_t row = head * at->square_by_head + (b * length + t) * length;
-        SIMD for (int64_t s = 0; s < t; s++) log_D[s] += log_f[t];
-        log_D[t] = i[t];
-        m += log_f[t];
-        if (!(m > i[t])) {
-          m = i[t];
-          largest_at = t;
-        }
-        top[now] = largest_at;
-        real n = 0;
-        _Pragma("omp simd reduction(+ : n)") for (int64_t s = 0; s <= t; s++) {
-          D[s] = exp_of(log_D[s] - m);
-          P[row + s] *= D[s];
-          n += P[row + s];
-        }
-        const real size = (real)fabs(n), floor = exp_of(-m < LARGEST ? -m : LARGEST);
-        const real inverse = 1 / (largest(size, floor) + EPS);
-        sign[now] = size > floor ? (n > 0 ? (real)1 : (real)-1) : (real)0;
-        share[now] = inverse * EPS;
-        SIMD for (int64_t s = 0; s <= t; s++) {
-          P[row + s] *= inverse;
-          scaled_D[row + s] = D[s] * inverse;
-        }
-        memset(P + row + t + 1, 0, (length - 1 - t) * sizeof(real));
-        memset(scaled_D + row + t + 1, 0, (length - 1 - t) * sizeof(real));
-      }
-    }
-  }
-  free(log_D);
-}
-
-// From the gradient of P, [H, B, L, L] in one piece, to that of q k^T in its place and to those of the gates.
-void mlstm_weights_back(real *restrict d_P, const real *restrict P, const real *restrict scaled_D,
-                        const real *restrict slope, const real *restrict sign, const real *restrict share,
-                        const int64_t *restrict top, real *restrict d_gates, const Sizes *at) {
-  const int64_t length = at->length, heads = at->heads;
-  real *restrict below = malloc(length * sizeof(real));  // of log D_ts, summed over t and those behind it
-  for (int64_t b = 0; b < at->batch; b++) {
-    for (int64_t head = 0; head < heads; head++) {
-      real *restrict d_i = d_gates + (b * 2 * heads + head) * length, *restrict d_f = d_i + heads * length;
-      memset(below, 0, length * sizeof(real));
-      for (int64_t t = length - 1; t >= 0; t--) {
-        const int64_t now = (b * heads + head) * length + t;
-        const int64_t row = head * at->square_by_head + (b * length + t) * length;
-        real *restrict d_row = d_P + ((head * at->batch + b) * length + t) * length;
-        const real along = dot(d_row, P + row, t + 1), level = along * sign[now];
-        SIMD for (int64_t s = 0; s <= t; s++) {
-          const real d = d_row[s] - level;
-          below[s] += P[row + s] * d;
-          d_row[s] = d * scaled_D[row + s];
-        }
-        memset(d_row + t + 1, 0, (length - 1 - t) * sizeof(real));
-        below[top[now]] -= along * share[now];
-        d_f[t] = slope[now] * total(below, t);
-      }
-      memcpy(d_i, below, length * sizeof(real));
-    }
-  }
-  free(below);
 }
 
 // h becomes its heads' norm without the weight, and out = (norm * h + skip * c) * silu(z), which may be where c is.

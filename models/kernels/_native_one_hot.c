@@ -10,8 +10,6 @@
 #define FEW 8
 
 typedef real few __attribute__((vector_size(FEW * sizeof(real)), aligned(sizeof(real)), may_alias));
-typedef __typeof__(__builtin_choose_expr(sizeof(real) == 4, (int32_t)0, (int64_t)0)) integer;
-typedef integer whole __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
 
 typedef struct {
   int64_t replicas, batch, length, places, maps;
@@ -38,14 +36,6 @@ static void maps_by_map(const real *restrict A, real *restrict maps, const Sizes
     for (int64_t n = 0; n < N; n++)
       for (int64_t m = 0; m < N; m++)
         maps[(k * N + n) * N + m] = A[((n * parts(at) + k / FEW) * N + m) * FEW + k % FEW];
-}
-
-// The rows [count, width] of a group's tokens as [width, LANES].
-static void by_lane(const real *restrict rows, int64_t count, int64_t width, real *restrict found) {
-  for (int64_t token = 0; token < count; token++)
-    for (int64_t i = 0; i < width; i++) found[i * LANES + token] = rows[token * width + i];
-  for (int64_t token = count; token < LANES; token++)
-    for (int64_t i = 0; i < width; i++) found[i * LANES + token] = 0;
 }
 
 // M[m], of one row of the maps: share is [parts * FEW, LANES], A [parts, N, FEW].
@@ -88,7 +78,7 @@ void one_hot_forward(const real *restrict share, const real *restrict maps, cons
     maps_by_row(maps + replica * K * N * N, A, at);
     for (int64_t from = 0; from < tokens; from += LANES) {
       const int64_t count = tokens - from < LANES ? tokens - from : LANES;
-      by_lane(share + (own + from) * K, count, K, (real *)s);
+      across(share + (own + from) * K, K, s, count, K);
       for (int64_t n = 0; n < N; n++) {
         scores(s, A + n * row, M, at);
         const whole where = largest_of(M, N);
@@ -214,9 +204,9 @@ void one_hot_backward(const real *restrict share, const real *restrict maps, con
         }
       }
       for (int64_t token = count; token < LANES; token++) memset(s_by_token + token * width, 0, width * sizeof(real));
-      by_lane(s_by_token, count, width, (real *)s);
-      by_lane(rows, count, 2 * N, (real *)row);
-      by_lane(columns, count, 2 * N, (real *)column);
+      across(s_by_token, width, s, count, width);
+      across(rows, 2 * N, row, count, 2 * N);
+      across(columns, 2 * N, column, count, 2 * N);
       memset(d_s, 0, width * sizeof(lanes));
       for (int64_t n = 0; n < N; n++) {
         const int64_t own = n * width * N;

@@ -1,4 +1,4 @@
-"""`silu_gated` (models/layers/gate.py) on a CPU in C: one pass there and one back, where torch takes two and four.
+"""`gated` (models/layers/gate.py) on a CPU in C: one pass there and one back, where torch takes two and four.
 
 Of two halves of one projection the gradients are written into their places in one, which torch would put together.
 """
@@ -13,73 +13,78 @@ from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, worth_a_call
 
 
-def native_gated(z: Tensor, y: Tensor | None) -> Tensor:
-    """As `silu_gated`; it stacks under vmap."""
-    return _Halves.apply(z) if y is None else _Gate.apply(z, y)
+def native_gated(z: Tensor, y: Tensor | None = None, activation: str = "silu") -> Tensor:
+    """As `plain_gated`; it stacks under vmap."""
+    return _Halves.apply(z, activation) if y is None else _Gate.apply(z, y, activation)
 
 
 class _Gate(torch.autograd.Function):
     @staticmethod
-    def forward(z: Tensor, y: Tensor) -> Tensor:
+    def forward(z: Tensor, y: Tensor, activation: str) -> Tensor:
         (z, z_apart), (y, y_apart) = in_rows(z), in_rows(y)
         out = y.new_empty(y.shape)
-        kernel("gate_forward", z.dtype)(y, z, out, sizes=_sizes(out, y_apart, z_apart))
+        kernel("gate_forward", z.dtype)(y, z, out, sizes=_sizes(out, activation, y_apart, z_apart))
         return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, str], output: Tensor) -> None:
+        *given, ctx.activation = inputs
+        ctx.save_for_backward(*given)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, None]:
         (z, z_apart), (y, y_apart) = map(in_rows, ctx.saved_tensors)
         d_z, d_y = y.new_empty(2, *y.shape)
-        kernel("gate_backward", z.dtype)(y, z, d_out.contiguous(), d_y, d_z, sizes=_sizes(d_out, y_apart, z_apart))
-        return d_z, d_y
+        sizes = _sizes(d_out, ctx.activation, y_apart, z_apart)
+        kernel("gate_backward", z.dtype)(y, z, d_out.contiguous(), d_y, d_z, sizes=sizes)
+        return d_z, d_y, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], z: Tensor, y: Tensor) -> tuple[Tensor, int]:
-        together = (x[None] if dim is None else x.movedim(dim, 0) for x, dim in zip((z, y), in_dims, strict=True))
-        return _Gate.apply(*torch.broadcast_tensors(*together)), 0
+    def vmap(info: Any, in_dims: tuple, z: Tensor, y: Tensor, activation: str) -> tuple[Tensor, int]:
+        together = (x[None] if dim is None else x.movedim(dim, 0) for x, dim in zip((z, y), in_dims, strict=False))
+        return _Gate.apply(*torch.broadcast_tensors(*together), activation), 0
 
 
 class _Halves(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, activation: str) -> Tensor:
         z, y = x.contiguous().chunk(2, dim=-1)
         out = x.new_empty(y.shape)
-        kernel("gate_forward", x.dtype)(y, z, out, sizes=_sizes(out, *[x.shape[-1]] * 2))
+        kernel("gate_forward", x.dtype)(y, z, out, sizes=_sizes(out, activation, *[x.shape[-1]] * 2))
         return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
+        x, ctx.activation = inputs
+        ctx.save_for_backward(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor) -> Tensor:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, None]:
         x, d_out = ctx.saved_tensors[0].contiguous(), d_out.contiguous()
         d_x = torch.empty_like(x)
         (z, y), (d_z, d_y) = x.chunk(2, dim=-1), d_x.chunk(2, dim=-1)
-        kernel("gate_backward", x.dtype)(y, z, d_out, d_y, d_z, sizes=_sizes(d_out, *[x.shape[-1]] * 3))
-        return d_x
+        sizes = _sizes(d_out, ctx.activation, *[x.shape[-1]] * 3)
+        kernel("gate_backward", x.dtype)(y, z, d_out, d_y, d_z, sizes=sizes)
+        return d_x, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:
-        return _Halves.apply(x.movedim(in_dims[0], 0)), 0
+    def vmap(info: Any, in_dims: tuple, x: Tensor, activation: str) -> tuple[Tensor, int]:
+        return _Halves.apply(x.movedim(in_dims[0], 0), activation), 0
 
 
-def _sizes(out: Tensor, y_apart: int, z_apart: int, d_apart: int | None = None) -> object:
+def _sizes(out: Tensor, activation: str, y_apart: int, z_apart: int, d_apart: int | None = None) -> object:
     width = out.shape[-1]
-    return integers(out.numel() // max(1, width), width, y_apart, z_apart, width if d_apart is None else d_apart)
+    apart = (y_apart, z_apart, width if d_apart is None else d_apart)
+    return integers(out.numel() // max(1, width), width, *apart, activation == "gelu")
 
 
 register(
     Kernel(
         name="native_gate",
-        computes="silu_gated",
-        reference="chomsky_ladder.models.layers.gate.silu_gated",
+        computes="gate",
+        reference="chomsky_ladder.models.layers.gate.plain_gated",
         call=native_gated,
         serves=(),
         device="cpu",

@@ -38,15 +38,15 @@ class _Scan(torch.autograd.Function):
         v_LHPBV[0, :, :, :, width:] = h_BHK.transpose(0, 1)[:, None]
         weight_XVG = _by_parts(W_HGJ, R_HGK, parts).mT.contiguous()
         gates_XBG = h_BHK.new_empty(heads * parts, batch, weight_XVG.shape[-1])
-        kept_LHBS = h_BHK.new_empty(length, heads, batch, 5 * inner)
+        kept_LHSBK = h_BHK.new_empty(length, heads, 5, batch, inner)
         y_HBK, a_HBK = (z_BHK.transpose(0, 1).clone(memory_format=torch.contiguous_format) for z_BHK in (y_BHK, a_BHK))
         step, sizes = kernel("slstm_forward", h_BHK.dtype), integers(heads, parts, batch, inner, width, 0, 0)
         bias_HG, steps = b_HG.contiguous(), v_LHPBV.flatten(1, 2).unbind(0)
-        for v_XBV, kept_HBS, next_XBV in zip(steps[:-1], kept_LHBS.unbind(0), steps[1:], strict=True):
+        for v_XBV, kept_HSBK, next_XBV in zip(steps[:-1], kept_LHSBK.unbind(0), steps[1:], strict=True):
             torch.bmm(v_XBV, weight_XVG, out=gates_XBG)
-            step(gates_XBG, bias_HG, y_HBK, a_HBK, kept_HBS, next_XBV, sizes=sizes)
+            step(gates_XBG, bias_HG, y_HBK, a_HBK, kept_HSBK, next_XBV, sizes=sizes)
         h_BLHK = v_LHPBV[1:, :, 0, :, width:].permute(2, 0, 1, 3).contiguous()
-        return h_BLHK, *(z_HBK.transpose(0, 1) for z_HBK in (y_HBK, a_HBK)), v_LHPBV, kept_LHBS
+        return h_BLHK, *(z_HBK.transpose(0, 1) for z_HBK in (y_HBK, a_HBK)), v_LHPBV, kept_LHSBK
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -57,27 +57,27 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_h_BLHK: Tensor | None, *d_state: Tensor | None) -> tuple[Tensor, ...]:
-        W_HGJ, R_HGK, v_LHPBV, kept_LHBS = ctx.saved_tensors
-        (length, heads, batch, _), parts = kept_LHBS.shape, v_LHPBV.shape[2]
+        W_HGJ, R_HGK, v_LHPBV, kept_LHSBK = ctx.saved_tensors
+        (length, heads, _, batch, _), parts = kept_LHSBK.shape, v_LHPBV.shape[2]
         width, inner = W_HGJ.shape[-1], R_HGK.shape[-1]
         if d_h_BLHK is None:
-            d_h_BLHK = kept_LHBS.new_zeros(batch, length, heads, inner)
+            d_h_BLHK = kept_LHSBK.new_zeros(batch, length, heads, inner)
         d_h_BLHK = d_h_BLHK.contiguous()  # pyright: ignore[reportOptionalMemberAccess]
-        d_y_HBK, d_a_HBK = kept_LHBS.new_zeros(2, heads, batch, inner)
+        d_y_HBK, d_a_HBK = kept_LHSBK.new_zeros(2, heads, batch, inner)
         for d_HBK, grad_BHK in zip((d_y_HBK, d_a_HBK), d_state, strict=False):
             if grad_BHK is not None:
                 d_HBK += grad_BHK.transpose(0, 1)
         weight_XGV = _by_parts(W_HGJ, R_HGK, parts)
         d_weight_XGV, d_v_LHPBV = torch.zeros_like(weight_XGV), torch.empty_like(v_LHPBV[:-1])
-        d_gates_XBG = kept_LHBS.new_empty(heads * parts, batch, weight_XGV.shape[1])
-        d_bias_HG = kept_LHBS.new_zeros(heads, 4 * inner)
-        step = kernel("slstm_backward", kept_LHBS.dtype)
+        d_gates_XBG = kept_LHSBK.new_empty(heads * parts, batch, weight_XGV.shape[1])
+        d_bias_HG = kept_LHSBK.new_zeros(heads, 4 * inner)
+        step = kernel("slstm_backward", kept_LHSBK.dtype)
         sizes = integers(heads, parts, batch, inner, width, *d_h_BLHK.stride()[::2])
-        along = (v_LHPBV[:-1].flatten(1, 2), d_v_LHPBV.flatten(1, 2), kept_LHBS, d_h_BLHK.transpose(0, 1))
+        along = (v_LHPBV[:-1].flatten(1, 2), d_v_LHPBV.flatten(1, 2), kept_LHSBK, d_h_BLHK.transpose(0, 1))
         d_next_XBV = None
-        with torch.autocast(kept_LHBS.device.type, enabled=False):
-            for v_XBV, d_v_XBV, kept_HBS, d_h_BHK in reversed(list(zip(*(z.unbind(0) for z in along), strict=True))):
-                step(kept_HBS, d_h_BHK, d_next_XBV, d_y_HBK, d_a_HBK, d_gates_XBG, d_bias_HG, sizes=sizes)
+        with torch.autocast(kept_LHSBK.device.type, enabled=False):
+            for v_XBV, d_v_XBV, kept_HSBK, d_h_BHK in reversed(list(zip(*(z.unbind(0) for z in along), strict=True))):
+                step(kept_HSBK, d_h_BHK, d_next_XBV, d_y_HBK, d_a_HBK, d_gates_XBG, d_bias_HG, sizes=sizes)
                 d_next_XBV = torch.bmm(d_gates_XBG, weight_XGV, out=d_v_XBV)
                 d_weight_XGV.baddbmm_(d_gates_XBG.mT, v_XBV)
         d_W_HGJ, d_R_HGK = d_weight_XGV.view(heads, 4 * inner, width + inner).split([width, inner], -1)

@@ -1,4 +1,6 @@
-"""One half of a projection, or one layer's output, gated by another: y * silu(z), by the fastest form there is."""
+"""One half of a projection, or one layer's output, gated by another: y * f(z), by the fastest form there is."""
+
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -6,14 +8,16 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import chosen
 
+Activation = Literal["silu", "gelu"]
 
-def silu_gated(z: Tensor, y: Tensor | None = None) -> Tensor:
-    """y silu(z); without a y the first half of the last axis of z gates the second."""
+
+def plain_gated(z: Tensor, y: Tensor | None = None, activation: Activation = "silu") -> Tensor:
+    """y f(z); without a y the first half of the last axis of z gates the second."""
     z, y = z.chunk(2, dim=-1) if y is None else (z, y)
-    return torch.nn.functional.silu(z) * y
+    return (torch.nn.functional.silu(z) if activation == "silu" else torch.nn.functional.gelu(z)) * y
 
 
-def gated(z: Tensor, y: Tensor | None = None, *, ctx: Context) -> Tensor:
+def gated(z: Tensor, y: Tensor | None = None, activation: Activation = "silu", *, ctx: Context) -> Tensor:
     alike = y is None or (z.dtype == y.dtype and z.shape == y.shape)
-    kernel = chosen("silu_gated", z, ctx) if alike else None
-    return kernel.call(z, y) if kernel else silu_gated(z, y)
+    kernel = chosen("gate", z, ctx) if alike else None
+    return (kernel.call if kernel else plain_gated)(z, y, activation)

@@ -18,7 +18,8 @@ from torch.nn.functional import logsigmoid, silu
 from chomsky_ladder.models.scans.convolution import convolve, convolve_back
 from chomsky_ladder.models.scans.mlstm import EPS, LARGEST
 
-WIDE_BLOCK = 32  # channels of a block of the block-diagonal maps
+BLOCK = 4  # channels of a block of the block-diagonal maps
+WIDE_BLOCK = 32  # of eight of them with zeros between, which torch multiplies by three times as fast
 NORM_EPS = 1e-5
 LOG2_E = math.log2(math.e)
 
@@ -29,8 +30,8 @@ class RowWeights(NamedTuple):
     up_XD: Tensor
     conv_WE: Tensor
     conv_bias_E: Tensor
-    query_key_NJJ: Tensor  # W_q^T W_k / sqrt(K), since only q k^T is wanted; in blocks of 32, 3 times as fast as of 4
-    value_NJJ: Tensor
+    query_key_IE: Tensor  # W_q^T W_k / sqrt(K), since only q k^T is wanted: y_j = sum_i x_i W_ij, the j of all blocks
+    value_IE: Tensor
     gates_c_GE: Tensor  # i and f of c, through q and k; and of u, through v
     gates_u_GE: Tensor
     gates_bias_G: Tensor
@@ -45,10 +46,9 @@ class Kept(NamedTuple):
     wide_XBLE: Tensor
     square_XHBLL: Tensor
     small_XBHL: Tensor
-    top_BHL: Tensor
 
     def rows(self, at: slice) -> "Kept":
-        return Kept(self.wide_XBLE[:, at], self.square_XHBLL[:, :, at], self.small_XBHL[:, at], self.top_BHL[at])
+        return Kept(self.wide_XBLE[:, at], self.square_XHBLL[:, :, at], self.small_XBHL[:, at])
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Form:
     back: Callable[..., None]
     prepare: Callable[[Tensor], tuple[Tensor, ...]]  # from the input to what both take last
     cached: int  # elements of a piece's [B, L, E]: more leave the cache, fewer cost more calls
+    squares: int  # kept, [H, B, L, L]
+    small: int  # kept, [B, H, L]
 
 
 def mlstm_rows(x_BLD: Tensor, weights: RowWeights, *, heads: int, form: Form) -> Tensor:
@@ -78,9 +80,8 @@ class _Rows(torch.autograd.Function):
         y_BLD = torch.empty_like(x_BLD)
         kept = Kept(
             wide_XBLE=x_BLD.new_empty(6, batch, length, inner),
-            square_XHBLL=x_BLD.new_empty(2, heads, batch, length, length),
-            small_XBHL=x_BLD.new_empty(4, batch, heads, length),
-            top_BHL=x_BLD.new_empty(batch, heads, length, dtype=torch.int64),
+            square_XHBLL=x_BLD.new_empty(form.squares, heads, batch, length, length),
+            small_XBHL=x_BLD.new_empty(form.small, batch, heads, length),
         )
         prepared = form.prepare(x_BLD)
         for at in _pieces(x_BLD, inner, form):
@@ -116,7 +117,7 @@ class _Rows(torch.autograd.Function):
             [x] * info.batch_size if dim is None else x.unbind(dim) for x, dim in zip(inputs, in_dims, strict=True)
         )
         outputs = [_Rows.apply(*replica) for replica in zip(*columns, strict=True)]
-        return (torch.stack([output[0] for output in outputs]), *outputs[0][1:]), (0, None, None, None, None)
+        return (torch.stack([output[0] for output in outputs]), *outputs[0][1:]), (0, None, None, None)
 
 
 def _pieces(x_BLD: Tensor, inner: int, form: Form) -> list[slice]:
@@ -143,7 +144,7 @@ def _forward_rows(
     never_X: Tensor,
 ) -> None:
     """Fill in y and what is kept for `_back_rows`."""
-    wide_XBLE, square_XHBLL, small_XBHL, top_BHL = kept
+    wide_XBLE, square_XHBLL, small_XBHL = kept
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
     c_BLE = torch.empty_like(u_BLE)
     u_TE, c_TE, z_TE = (y.flatten(0, 1) for y in (u_BLE, c_BLE, z_BLE))
@@ -153,18 +154,18 @@ def _forward_rows(
     torch.mm(x_TD, of_z_ED.mT, out=z_TE)
     convolve(u_BLE, weights.conv_WE, weights.conv_bias_E, p_BLE)
     torch.ops.aten.silu.out(p_BLE, out=c_BLE)
-    torch.bmm(grouped(c_BLE), weights.query_key_NJJ, out=grouped(q_BLE))
-    torch.bmm(grouped(u_BLE), weights.value_NJJ, out=grouped(v_BLE))
+    torch.bmm(grouped(c_BLE), together(weights.query_key_IE), out=grouped(q_BLE))
+    torch.bmm(grouped(u_BLE), together(weights.value_IE), out=grouped(v_BLE))
 
     gates_TG = torch.addmm(weights.gates_bias_G, c_TE, weights.gates_c_GE.mT).addmm_(u_TE, weights.gates_u_GE.mT)
     i_BHL, f_BHL = gates_TG.unflatten(0, x_BLD.shape[:2]).mT.chunk(2, dim=1)
-    slope_BHL, sign_BHL, share_BHL, _ = small_XBHL
+    slope_BHL, sign_BHL, share_BHL, top_BHL, rstd_BHL = small_XBHL
     torch.sigmoid(-f_BHL, out=slope_BHL)
     log_f_BHL = logsigmoid(f_BHL) * LOG2_E  # log D and m are in base 2: exp2 is a CPU's faster one
     log_D_TX = torch.addmm(never_X, log_f_BHL.flatten(0, 1), between_LX)
     log_D_BHLL = log_D_TX.view(*i_BHL.shape, -1).add_((i_BHL * LOG2_E)[..., None, :])
     m_BHL, top = log_D_BHLL.max(-1)
-    top_BHL.copy_(top)
+    top_BHL.copy_(top)  # an index, which fp32 has room for
     D_BHLL = log_D_BHLL.sub_(m_BHL[..., None]).exp2_()
 
     P_BHLL, scaled_D_BHLL = square_XHBLL.transpose(1, 2)
@@ -188,7 +189,7 @@ def _forward_rows(
         multiply(P, v, h)
 
     h_BLHV = h_BLE.view(*x_BLD.shape[:2], P_BHLL.shape[1], -1)
-    rstd_BLH1 = small_XBHL[3].mT[..., None]
+    rstd_BLH1 = rstd_BHL.mT[..., None]
     h_BLHV.sub_(h_BLHV.mean(-1, keepdim=True))
     mean_square = torch.linalg.vector_norm(h_BLHV, dim=-1, keepdim=True).square_() / h_BLHV.shape[-1]
     rstd_BLH1.copy_(mean_square.add_(NORM_EPS).rsqrt_())
@@ -208,9 +209,9 @@ def _back_rows(
     _: Tensor,
 ) -> None:
     """The gradient of x, and what these rows add to those of the weights."""
-    wide_XBLE, square_XHBLL, small_XBHL, top_BHL = kept
+    wide_XBLE, square_XHBLL, small_XBHL = kept
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
-    slope_BHL, sign_BHL, share_BHL, rstd_BHL = small_XBHL
+    slope_BHL, sign_BHL, share_BHL, top_BHL, rstd_BHL = small_XBHL
     P_BHLL, scaled_D_BHLL = square_XHBLL.transpose(1, 2)
     room_BLE, a_BLE, g_BLE, c_BLE, gh_BLE, gq_BLE = torch.empty_like(wide_XBLE)
     gz_BLE, gc_BLE, gu_BLE = a_BLE, g_BLE, gh_BLE  # of what is no longer needed, to stay in the cache
@@ -240,7 +241,7 @@ def _back_rows(
     total_BHL = (gP_BHLL * P_BHLL).sum(-1)
     gP_BHLL.sub_((total_BHL * sign_BHL)[..., None])
     g_log_D_BHLL = torch.mul(P_BHLL, gP_BHLL, out=P_BHLL.new_empty(P_BHLL.shape))
-    g_log_D_BHLL.scatter_add_(-1, top_BHL[..., None], -(total_BHL * share_BHL)[..., None])
+    g_log_D_BHLL.scatter_add_(-1, top_BHL.long()[..., None], -(total_BHL * share_BHL)[..., None])
     gi_BHL = g_log_D_BHLL.sum(-2)
     gf_BHL = (g_log_D_BHLL.flatten(0, 1).flatten(1) @ between_LX.mT).view_as(slope_BHL).mul_(slope_BHL)
     gS_BHLL = gP_BHLL.mul_(scaled_D_BHLL)
@@ -251,10 +252,10 @@ def _back_rows(
 
     u_NTJ, gu_NTJ, gv_NTJ = map(grouped, (u_BLE, gu_BLE, gv_BLE))
     c_NTJ, gc_NTJ, gq_NTJ = map(grouped, (c_BLE, gc_BLE, gq_BLE))
-    torch.bmm(gv_NTJ, weights.value_NJJ.mT, out=gu_NTJ)
-    gc_NTJ.baddbmm_(gq_NTJ, weights.query_key_NJJ.mT)
-    sums.value_NJJ.baddbmm_(u_NTJ.mT, gv_NTJ)
-    sums.query_key_NJJ.baddbmm_(c_NTJ.mT, gq_NTJ)
+    torch.bmm(gv_NTJ, together(weights.value_IE).mT, out=gu_NTJ)
+    gc_NTJ.baddbmm_(gq_NTJ, together(weights.query_key_IE).mT)
+    sums.value_IE.add_(apart(u_NTJ.mT @ gv_NTJ))
+    sums.query_key_IE.add_(apart(c_NTJ.mT @ gq_NTJ))
     u_TE, c_TE, gu_TE, gc_TE, gz_TE = (y.flatten(0, 1) for y in (u_BLE, c_BLE, gu_BLE, gc_BLE, gz_BLE))
     ggates_TG = torch.cat([gi_BHL, gf_BHL], 1).mT.flatten(0, 1)
     gc_TE.addmm_(ggates_TG, weights.gates_c_GE)
@@ -294,4 +295,24 @@ def grouped(x_BLE: Tensor) -> Tensor:
     return x_BLE.view(-1, x_BLE.shape[-1] // WIDE_BLOCK, WIDE_BLOCK).transpose(0, 1)
 
 
-PLAIN = Form(forward=_forward_rows, back=_back_rows, prepare=_between, cached=2**18)  # with 2^16 99 ms for 75
+def together(weight_IE: Tensor) -> Tensor:
+    """Blocks of 4 as blocks of 32 with zeros between."""
+    blocks_NMIJ = weight_IE.view(BLOCK, -1, WIDE_BLOCK // BLOCK, BLOCK).permute(1, 2, 0, 3)
+    apart_MM = torch.eye(WIDE_BLOCK // BLOCK, dtype=weight_IE.dtype, device=weight_IE.device)
+    return (blocks_NMIJ[:, :, :, None] * apart_MM[:, None, :, None]).flatten(3).flatten(1, 2)
+
+
+def apart(wide_NJJ: Tensor) -> Tensor:
+    """What is in the blocks of 4 on the diagonal."""
+    count = WIDE_BLOCK // BLOCK
+    return wide_NJJ.view(-1, count, BLOCK, count, BLOCK).diagonal(dim1=1, dim2=3).permute(1, 0, 3, 2).reshape(BLOCK, -1)
+
+
+PLAIN = Form(
+    forward=_forward_rows,
+    back=_back_rows,
+    prepare=_between,
+    cached=2**18,  # with 2^16 99 ms for 75
+    squares=2,
+    small=5,
+)

@@ -1,6 +1,7 @@
 """Gates and norms in C against torch's: values and gradients, on widths that fill no vector."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.native import FEW, missing
 from chomsky_ladder.models.kernels.native_gate import native_gated
 from chomsky_ladder.models.kernels.native_norm import native_rms_norm
-from chomsky_ladder.models.layers.gate import gated, silu_gated
+from chomsky_ladder.models.layers.gate import gated, plain_gated
 from chomsky_ladder.models.layers.norm import normed, rms_norm
 from support.layers import close, gradients
 
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 EPS = 1e-3
 WIDTHS = pytest.mark.parametrize("width", [1, 3, 16, 17, 50])
 Pair = tuple[Callable[..., Tensor], Callable[..., Tensor]]
-GATES: Pair = (native_gated, silu_gated)
+GATES: Pair = (native_gated, plain_gated)
+GELUS: Pair = (partial(native_gated, activation="gelu"), partial(plain_gated, activation="gelu"))
 NORMS: Pair = (lambda x, w: native_rms_norm(x, w, EPS), lambda x, w: rms_norm(x, w, EPS))
 
 
@@ -36,10 +38,11 @@ def agree(pair: Pair, leaves: list[Tensor], *given: Tensor | None) -> None:
 
 
 @WIDTHS
-def test_a_gate_and_the_halves_of_a_projection(width: int) -> None:
+@pytest.mark.parametrize("pair", [GATES, GELUS])
+def test_a_gate_and_the_halves_of_a_projection(width: int, pair: Pair) -> None:
     z, y, both = numbers(2, 70, width), numbers(2, 70, width), numbers(70, 2 * width)
-    agree(GATES, [z, y], z, y)
-    agree(GATES, [both], both, None)
+    agree(pair, [z, y], z, y)
+    agree(pair, [both], both, None)
 
 
 @WIDTHS
@@ -57,7 +60,7 @@ def test_what_is_not_contiguous() -> None:
     agree(NORMS, [x, weight], x.mT, weight[::2])
     found = native_gated(z, y.transpose(0, 1))
     twice = (torch.autograd.grad(found, (z, y), torch.ones(()).double().expand_as(found)),)
-    expected = torch.autograd.grad(silu_gated(z, y.transpose(0, 1)).sum(), (z, y))
+    expected = torch.autograd.grad(plain_gated(z, y.transpose(0, 1)).sum(), (z, y))
     for one, other in zip(twice[0], expected, strict=True):
         close(one, other)
 
@@ -67,20 +70,21 @@ def test_they_stack(shared: bool) -> None:
     """Replicas give what each gives alone, gradients too; a second part may be common to all."""
     z, y, weight = numbers(3, 4, 6), numbers(*([] if shared else [3]), 4, 6), numbers(*([] if shared else [3]), 6)
     dims = (0, None if shared else 0)
-    for act, reference, first, second in ((*GATES, z, y), (*NORMS, z, weight)):
+    for act, reference, first, second in ((*GATES, z, y), (*GELUS, z, y), (*NORMS, z, weight)):
         together, expected = (torch.vmap(each, in_dims=dims)(first, second) for each in (act, reference))
         close(together, expected)
         for one, other in zip(gradients(together, [first, second]), gradients(expected, [first, second]), strict=True):
             close(one, other, 1e-12)
-    halves = torch.vmap(lambda x: native_gated(x, None), in_dims=1)(z)
-    close(halves, torch.vmap(silu_gated, in_dims=1)(z))
+    for act, reference in (GATES, GELUS):
+        close(torch.vmap(act, in_dims=1)(z), torch.vmap(reference, in_dims=1)(z))
 
 
-def test_gates_of_any_size_and_what_is_no_number() -> None:
+@pytest.mark.parametrize(("pair", "largest"), [(GATES, torch.inf), (GELUS, 1e30)])  # of infinity torch's gelu is none
+def test_gates_of_any_size_and_what_is_no_number(pair: Pair, largest: float) -> None:
     for dtype in (torch.float32, torch.float64):
-        z = torch.tensor([0.0, -0.0, 1e-30, 90.0, -90.0, 1e4, -1e4, torch.inf, torch.nan, 1.0], dtype=dtype)
+        z = torch.tensor([0.0, -0.0, 1e-30, 90.0, -90.0, 1e4, -1e4, largest, torch.nan, 1.0], dtype=dtype)
         y = torch.ones_like(z).requires_grad_()
-        found, expected = native_gated(z, y), silu_gated(z, y)
+        found, expected = (act(z, y) for act in pair)
         torch.testing.assert_close(found, expected, equal_nan=True, atol=1e-30, rtol=1e-6)
         of_y, expected_of_y = (torch.autograd.grad(each[:7].sum(), y)[0][:7] for each in (found, expected))
         assert bool(of_y.isfinite().all())
@@ -93,7 +97,7 @@ def test_gates_of_any_size_and_what_is_no_number() -> None:
 
 def test_single_precision_is_as_good_as_torchs() -> None:
     given = [z.detach() for z in (numbers(300, 33), numbers(300, 33), numbers(33))]
-    for pair, (i, j) in ((GATES, (0, 1)), (NORMS, (0, 2))):
+    for pair, (i, j) in ((GATES, (0, 1)), (GELUS, (0, 1)), (NORMS, (0, 2))):
         found = []
         for act, dtype in ((pair[1], torch.float64), (pair[1], torch.float32), (pair[0], torch.float32)):
             leaves = [given[i].to(dtype).requires_grad_(), given[j].to(dtype).requires_grad_()]
@@ -116,11 +120,11 @@ def test_layers_take_them_where_they_can() -> None:
         (x, x[:1], x[1:], set()),
     ):
         ctx = Context()
-        close(gated(z, y, ctx=ctx), silu_gated(z, y), 1e-6 if z.dtype == torch.float32 else 0)
+        close(gated(z, y, ctx=ctx), plain_gated(z, y), 1e-6 if z.dtype == torch.float32 else 0)
         if w.dtype == torch.float32:
             close(normed(w, norm, ctx), norm(w), 1e-6)
         assert ctx.backends == taken
     ctx = Context(backend="reference")
-    assert bool((normed(x, norm, ctx) == norm(x)).all()) and bool((gated(x, ctx=ctx) == silu_gated(x)).all())
+    assert bool((normed(x, norm, ctx) == norm(x)).all()) and bool((gated(x, ctx=ctx) == plain_gated(x)).all())
     ctx, other = Context(), torch.nn.LayerNorm(16)
     assert bool((normed(x, other, ctx) == other(x)).all()) and not ctx.backends

@@ -125,7 +125,7 @@ def gradients(layer: nn.Module, x_BLD: Tensor, direction_BLD: Tensor, backend: B
 
 @pytest.mark.parametrize("backend", BY_HAND)
 @pytest.mark.parametrize("length", [1, 2, 39, 64])
-@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("heads", [1, 4, 8])
 @pytest.mark.parametrize("shift", [0.0, -300.0, 300.0])
 def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float, backend: Backend) -> None:
     """In pieces of two rows and a last one; with gates as they come, all closed (e^-m at its bound), and wide open."""
@@ -142,6 +142,20 @@ def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float
     assert all(part.abs().max() > 0 for part in expected[:2]), "nothing to compare"
     for one, other in zip(gradients(layer, x_BLD, direction_BLD, backend), expected, strict=True):
         close(one, other, 1e-9)
+
+
+@pytest.mark.parametrize("backend", BY_HAND)
+def test_rows_by_hand_leave_the_past_alone(backend: Backend) -> None:
+    """A token is nowhere before itself, to the bit, however large; and what is no number is in no other row."""
+    layer = MLSTM(XLSTMConfig(d_model=32, num_heads=4, ratio="1:0"))
+    x_BLD = torch.randn(2, 39, 32)
+    expected = layer(x_BLD, Context(backend=backend))
+    for value in (1.0, 1e6, torch.nan):
+        x_BLD[1, 20] = value
+        found = layer(x_BLD, Context(backend=backend))
+        assert torch.equal(found[0], expected[0])
+        assert value != value or torch.equal(found[1, :20], expected[1, :20])
+        assert not bool((found[1, 20:] == expected[1, 20:]).any())
 
 
 @pytest.mark.parametrize("backend", BY_HAND)
