@@ -205,6 +205,7 @@ def _show(label: str, model: Any, records: Any, reference: list[Any], options: A
         raise ValueError(
             f"no run of {label} under {options.protocol} has finished: leave out --card, and it will climb"
         )
+    own = records[(records["protocol"] == options.protocol) & (records["model"] == label)]
     speed = decoded_per_s(model, find_device(options.exec.device), threads=options.exec.threads)
     made = card(
         mine,
@@ -212,6 +213,7 @@ def _show(label: str, model: Any, records: Any, reference: list[Any], options: A
         protocol=options.protocol,
         against=options.against,
         seeds=options.seeds,
+        hours=float(own[["train_seconds", "score_seconds"]].sum().sum()) / 3600,
         decoded_per_s=speed,
         plugins=sources(climb_runs(model, protocol=options.protocol, seeds=1)[:1]),
     )

@@ -12,11 +12,14 @@ from typing import Any
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.theory import TRANSITIONS
+from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Step, longest, nearest
 from chomsky_ladder.harness.store.labels import reproduce
 
 NEIGHBOURS, BEST = 2, 3
 FURTHER = "512"
+MORE, AT_ONCE = 10, 2  # times the steps to try, and rungs to try them on
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Card:
     decoded_per_s: float | None
     """Tokens a second one at a time, behind 256 of them; None: no step form."""
     hours: float
-    """Of training and scoring."""
+    """Of training and scoring, of all runs at all rates."""
     held: int
     run: int
     missing: int
@@ -84,12 +87,13 @@ def card(
     protocol: str,
     against: Sequence[str] = (),
     seeds: int = 0,
+    hours: float,
     decoded_per_s: float | None = None,
     plugins: Sequence[str] = (),
 ) -> Card:
     """The card of a climb beside the reference rows; `against` names those that stand beside it, else its nearest.
 
-    `plugins` are what its commands need besides.
+    `hours` are what all its runs took, and `plugins` what its commands need besides.
     """
     beside = [named(name, reference) for name in against] or nearest(climb, reference)[:NEIGHBOURS]
     others = [one for one in reference if one.model != climb.model]
@@ -108,14 +112,14 @@ def card(
         state_bytes=next((int(run["state_bytes"]) for run in runs if not pd.isna(run["state_bytes"])), None),
         tokens_per_s=median(speeds) if speeds else None,
         decoded_per_s=decoded_per_s,
-        hours=sum(run["train_seconds"] + run["score_seconds"] for run in runs) / 3600,
+        hours=hours,
         held=climb.held,
         run=climb.run,
         missing=missing,
         beside=tuple(one.model for one in beside),
         chosen_beside=bool(against),
         rows=rows,
-        next=tuple(_next(climb, rows, missing, protocol)),
+        next=tuple(_next(climb, rows, missing, protocol, need)),
     )
 
 
@@ -171,7 +175,7 @@ def _share(step: Step) -> float:
     return step.held / step.n if step.n else 0.0
 
 
-def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str) -> list[str]:
+def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str, need: str) -> list[str]:
     """What to do now, the most telling first."""
     said = []
     if missing:
@@ -183,17 +187,34 @@ def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str) -> lis
                 f"{row.rung}: theory says it cannot at every length, and it holds{falls}. Where does it fail? "
                 f"ladder errors {row.run_ids[0]}"
             )
+    more = f"--train.steps {MORE * PROTOCOLS[protocol].train['steps']}"
     gaps = [row for row in rows if row.meeting == "can, not learnt" and row.command]
-    for row in gaps[:2]:
-        steps = 10 * PROTOCOLS[protocol].train["steps"]
+    for row in gaps[:AT_ONCE]:
         said.append(
-            f"{row.rung}: weights that do it exist, and {row.held} of {row.n} seeds found them. Ten times the "
-            f"steps: {row.command} --train.steps {steps}"
+            f"{row.rung}: weights that do it exist, and {row.held} of {row.n} seeds found them. {MORE} times the "
+            f"steps: {row.command} {more}"
         )
-    undeclared = [row for row in rows if row.n and row.theory == "open"]
-    if not climb.transition and undeclared:
-        said.append("Theory has nothing to say, since the model declares no `transition` (models/base.py).")
-    if not said:
-        settings = shlex.join(["ladder", "climb", climb.name, "--seeds", "5"])
-        said.append(f"More seeds: {settings}")
+    near = [row for row in rows if row.meeting == "open" and row.command and _is_near(row)]
+    for row in sorted(near, key=lambda row: -row.at_longest)[:AT_ONCE]:  # pyright: ignore[reportOperatorIssue, reportOptionalOperand]
+        said.append(
+            f"{row.rung}: {row.in_training:.2f} at the lengths of training and {row.at_longest:.2f} at the longest. "
+            f"{MORE} times the steps: {row.command} {more}"
+        )
+    torn = [f"{row.rung} ({row.held} of {row.n})" for row in rows if 0 < row.held < row.n]
+    if torn or not said:
+        own = climb.identity.settings.items() if climb.identity else ()
+        changes = [word for key, value in own if key.startswith("model.") for word in (f"--{key}", str(value))]
+        seeds = f"{shlex.join(['ladder', 'climb', climb.name, *changes, '--seeds', '5'])} {need}".rstrip()
+        said.append(f"Seeds differ on {', '.join(torn)}. More of them: {seeds}" if torn else f"More seeds: {seeds}")
+    if not climb.transition and any(row.n and row.theory == "open" for row in rows):
+        said.append(
+            "Theory has nothing to say, since the model declares no `transition`: how its state moves, one of "
+            f"{', '.join(TRANSITIONS)}."
+        )
     return said
+
+
+def _is_near(row: Row) -> bool:
+    """Learnt at the lengths of training, and above chance at the longest, but not held."""
+    learnt = row.in_training is not None and row.in_training >= SOLVED
+    return learnt and row.at_longest is not None and 2 * row.held <= row.n and row.at_longest > SOLVED / 2

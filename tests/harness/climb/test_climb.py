@@ -104,7 +104,9 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     }
     page = (folder / "card.html").read_text()
     assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
-    assert any("declares no `transition`" in line for line in card["next"])
+    assert any("declares no `transition`" in line and "gated units" in line for line in card["next"])
+    spent = stored(tmp_path / "records.csv")[["train_seconds", "score_seconds"]].sum().sum()
+    assert card["hours"] == pytest.approx(spent / 3600)  # of all runs, at all rates
 
     command = card["rows"][1]["command"].removeprefix("ladder ").split()
     run_id = card["rows"][1]["run_ids"][0]
