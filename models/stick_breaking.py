@@ -24,20 +24,17 @@ from chomsky_ladder.models._attentions import (
 )
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.kernels.choose import chosen
 
 
 class StickBreaking(CachedAttention):
     """The state is the keys and values, and the position of the next token."""
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        position_L = positions(x_BLD)
-        q_BHLK, k_BHLK, v_BHLK = self.heads(x_BLD).unbind(0)
-
-        def read(block: slice, seen: slice) -> Tensor:
-            k_BHSK, v_BHSK = k_BHLK[:, :, seen], v_BHLK[:, :, seen]
-            return stick_breaking(q_BHLK[:, :, block], k_BHSK, v_BHSK, position_L[block], position_L[seen])
-
-        return self.out(self.joined(in_blocks(read, len(position_L))))
+        heads_BLXK = self.query_key_value(x_BLD).unflatten(-1, (-1, self.head_dim))
+        kernel = chosen("stick_breaking", heads_BLXK, ctx)
+        y_BLHK = (kernel.call if kernel else over_the_past)(heads_BLXK, num_heads=self.num_heads)
+        return self.out(y_BLHK.flatten(2).to(self.out.weight.dtype))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         cache = self.empty(max_length, 2 * self.head_dim, batch=batch, device=device, dtype=dtype)
@@ -52,6 +49,18 @@ class StickBreaking(CachedAttention):
         held_S = torch.arange(cache_BHSX.shape[2], device=x_BLD.device)
         y_BHLK = stick_breaking(q_BHLK, k_BHSK, v_BHSK, position_L, held_S)
         return self.out(self.joined(y_BHLK)), (cache_BHSX, start + x_BLD.shape[1])
+
+
+def over_the_past(heads_BLXK: Tensor, *, num_heads: int) -> Tensor:
+    """y [B, L, H, K] of a whole string; heads are queries, keys and values behind each other."""
+    q_BHLK, k_BHLK, v_BHLK = heads_BLXK.unflatten(2, (3, num_heads)).permute(2, 0, 3, 1, 4).unbind(0)
+    position_L = torch.arange(q_BHLK.shape[2], device=heads_BLXK.device)
+
+    def read(block: slice, seen: slice) -> Tensor:
+        k_BHSK, v_BHSK = k_BHLK[:, :, seen], v_BHLK[:, :, seen]
+        return stick_breaking(q_BHLK[:, :, block], k_BHSK, v_BHSK, position_L[block], position_L[seen])
+
+    return in_blocks(read, len(position_L)).transpose(1, 2)
 
 
 def stick_breaking(q_BHLK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, position_L: Tensor, held_S: Tensor) -> Tensor:

@@ -1,6 +1,9 @@
-// Softmax attention of every head over the past, and its way back: models/layers/attention.py, causal_attention.
+// Attention of every head over the past, and its way back: models/layers/attention.py, causal_attention.
 //
 //     y_t = sum_s softmax_s(q_t . k_s / sqrt(K) + c_t - c_s) v_s      t - window < s <= t, or s <= t where window is 0
+//
+// or, where it `breaks` sticks (models/stick_breaking.py), with shares sigma(z_ts) prod over s < l < t of sigma(-z_tl) of
+// the same scores z and s < t: as products, whose error grows as slowly as that of sums of their logarithms.
 //
 // heads are [B, L, H + 2 G, K], queries, keys and values behind each other, G heads of keys serving H of queries; c is
 // [B, L, H] or null; y [B, L, H, K]. Pairs (x_k, x_{k + K/2}) of queries and keys are turned as they are read: turns
@@ -12,30 +15,31 @@
 #include "_native.h"
 
 typedef struct {
-  int64_t rows, length, heads, key_heads, width, window;
+  int64_t rows, length, heads, key_heads, width, window, breaks;
 } Sizes;
 
 typedef struct {
   lanes *k, *v, *d_k, *d_v;    // [L, K blocks]
   lanes *shares, *d_scores;    // [L], of the tile's queries
+  lanes *taken, *left;         // [L], where sticks break: sigma(z) and sigma(-z)
   lanes *q, *d_y, *out;        // [tile, K blocks]
   lanes *of_q, *of_d_y;        // [K], across the tile
   lanes *level, *d_level;      // [L blocks]
 } Room;
 
-enum { PARTS = 13 };
+enum { PARTS = 15 };
 
 static Room room_for(const Sizes *at) {
   const int64_t wide = blocks(at->width), length = at->length, rows = length * wide, tile = LANES * wide;
-  const int64_t sizes[PARTS] = {rows, rows, rows, rows, length, length, tile, tile, tile, at->width, at->width,
-                                blocks(length), blocks(length)};
+  const int64_t sizes[PARTS] = {rows, rows, rows, rows, length, length, length, length, tile, tile, tile,
+                                at->width, at->width, blocks(length), blocks(length)};
   int64_t count = 0;
   for (int64_t i = 0; i < PARTS; i++) count += sizes[i];
   lanes *part[PARTS], *all = aligned_alloc(sizeof(lanes), count * sizeof(lanes));
   memset(all, 0, count * sizeof(lanes));
   for (int64_t i = 0; i < PARTS; all += sizes[i++]) part[i] = all;
-  return (Room){part[0], part[1], part[2], part[3],  part[4],  part[5], part[6],
-                part[7], part[8], part[9], part[10], part[11], part[12]};
+  return (Room){part[0], part[1], part[2], part[3],  part[4],  part[5],  part[6], part[7],
+                part[8], part[9], part[10], part[11], part[12], part[13], part[14]};
 }
 
 // A row of K numbers, times `scale`, turned by the angles of its token, or turned back.
@@ -106,6 +110,32 @@ static inline void into_shares(lanes *restrict share, const lanes *restrict most
   SIMD for (int64_t i = 0; i < LANES; i++)(*share)[i] = exp_of((*share)[i] - (*most)[i]);
 }
 
+// From scores to what each breaks off, the nearest first; a query breaks nothing for itself and what is behind it.
+static void into_sticks(int64_t t, Tile tile, Room in) {
+  lanes stick = {0};
+  stick += 1;
+  for (int64_t s = tile.to - 1; s >= tile.from; s--) {
+    SIMD for (int64_t i = 0; i < LANES; i++) {
+      const real z = in.shares[s][i], e = exp_of(-(real)fabs(z)), one = 1 / (1 + e), other = e * one;
+      const int sees = s < t + i;
+      in.taken[s][i] = !sees ? 0 : z >= 0 ? one : other;
+      in.left[s][i] = !sees ? 1 : z >= 0 ? other : one;
+    }
+    in.shares[s] = in.taken[s] * stick;
+    stick *= in.left[s];
+  }
+}
+
+// The gradient of the scores in place of that of the shares.
+static void sticks_back(Tile tile, Room in) {
+  lanes farther = {0};
+  for (int64_t s = tile.from; s < tile.to; s++) {
+    const lanes of_share = in.shares[s] * in.d_scores[s];
+    in.d_scores[s] = of_share * in.left[s] - in.taken[s] * farther;
+    farther += of_share;
+  }
+}
+
 void attention_forward(const real *restrict heads, const real *restrict turns, const real *restrict level,
                        real *restrict y, real *restrict kept, const Sizes *at) {
   const int64_t width = at->width, length = at->length, copies = at->heads / at->key_heads, wide = blocks(width);
@@ -119,11 +149,16 @@ void attention_forward(const real *restrict heads, const real *restrict turns, c
         const Tile tile = tile_at(t, at);
         score(heads, turns, level != NULL, row, head, t, tile, in, at);
         lanes most = in.shares[tile.from], sum = {0};
-        for (int64_t s = tile.from + 1; s < tile.to; s++)
-          SIMD for (int64_t i = 0; i < LANES; i++) most[i] = largest(in.shares[s][i], most[i]);
-        for (int64_t s = tile.from; s < tile.to; s++) {
-          into_shares(in.shares + s, &most);
-          sum += in.shares[s];
+        if (at->breaks) {
+          into_sticks(t, tile, in);
+          sum += 1;
+        } else {
+          for (int64_t s = tile.from + 1; s < tile.to; s++)
+            SIMD for (int64_t i = 0; i < LANES; i++) most[i] = largest(in.shares[s][i], most[i]);
+          for (int64_t s = tile.from; s < tile.to; s++) {
+            into_shares(in.shares + s, &most);
+            sum += in.shares[s];
+          }
         }
         const lanes over = 1 / sum;
         put_block(most_of + t, 0, tile.queries, most);
@@ -168,12 +203,17 @@ void attention_backward(const real *restrict heads, const real *restrict turns, 
         across((real *)in.d_y, wide * LANES, in.of_d_y, tile.queries, width);
         product((real *)(in.v + first), wide * LANES, 1, seen, width, in.of_d_y, 1, in.d_scores + tile.from, 1, 0);
         lanes mean = {0}, total = {0};  // of what shares ask for
-        for (int64_t s = tile.from; s < tile.to; s++) {
-          into_shares(in.shares + s, &most);
-          in.shares[s] *= over;
-          mean += in.shares[s] * in.d_scores[s];
+        if (at->breaks) {
+          into_sticks(t, tile, in);
+          sticks_back(tile, in);
+        } else {
+          for (int64_t s = tile.from; s < tile.to; s++) {
+            into_shares(in.shares + s, &most);
+            in.shares[s] *= over;
+            mean += in.shares[s] * in.d_scores[s];
+          }
+          for (int64_t s = tile.from; s < tile.to; s++) in.d_scores[s] = in.shares[s] * (in.d_scores[s] - mean);
         }
-        for (int64_t s = tile.from; s < tile.to; s++) in.d_scores[s] = in.shares[s] * (in.d_scores[s] - mean);
         for (int64_t s = tile.from; s < tile.to && level; s++) {
           for (int64_t i = 0; i < tile.queries; i++) of_level[s] -= in.d_scores[s][i];
           total += in.d_scores[s];
