@@ -28,7 +28,9 @@ from chomsky_ladder.models._attentions import (
 )
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, State, require
-from chomsky_ladder.models.layers.positions import rotate
+from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.layers.attention import in_front
+from chomsky_ladder.models.layers.positions import rotate, turns
 
 
 class DeltaAttention(CachedAttention):
@@ -40,27 +42,13 @@ class DeltaAttention(CachedAttention):
         self.beta = nn.Linear(config.d_model, config.num_heads)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        q_BHLK, k_BHLK, v_BHLK, beta_BHL = self._all(x_BLD, positions(x_BLD))
-        asks_BHLK = k_BHLK if self.asks == "key" else q_BHLK
-        written: list[Tensor] = []
-
-        def read(block: slice, seen: slice) -> Tensor:
-            past_k_BHSK = k_BHLK[:, :, : block.start]
-            past_u_BHSK = torch.cat(written, 2) if written else past_k_BHSK
-            y_BHCK, u_BHCK = delta_attention(
-                asks_BHLK[:, :, block],
-                q_BHLK[:, :, block],
-                k_BHLK[:, :, block],
-                v_BHLK[:, :, block],
-                beta_BHL[..., block],
-                past_k_BHSK,
-                past_u_BHSK,
-                torch.ones(block.start, dtype=torch.bool, device=x_BLD.device),
-            )
-            written.append(u_BHCK)
-            return y_BHCK
-
-        return self.out(self.joined(in_blocks(read, x_BLD.shape[1])))
+        heads_BLXK, beta_BLH = at_least_fp32(self.query_key_value(x_BLD), self._beta(x_BLD))
+        heads_BLXK = heads_BLXK.unflatten(-1, (-1, self.head_dim))
+        turns_2LK = turns(positions(x_BLD), self.head_dim, dtype=heads_BLXK.dtype)
+        kernel = chosen("delta_attention", heads_BLXK, ctx)
+        read = kernel.call if kernel else over_the_past
+        y_BLHK = read(heads_BLXK, turns_2LK, beta_BLH, asks_by_query=self.asks == "query")
+        return self.out(y_BLHK.flatten(2).to(self.out.weight.dtype))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         k_BHSK, u_BHSK = (
@@ -82,9 +70,36 @@ class DeltaAttention(CachedAttention):
 
     def _all(self, x_BLD: Tensor, position_L: Tensor) -> list[Tensor]:
         """q, k, v and b, in fp32 at least."""
-        *q_k_v, beta_BLH = at_least_fp32(*self.heads(x_BLD).unbind(0), self.beta(x_BLD))
-        beta_BHL = (torch.sigmoid(beta_BLH) if self.bounded else beta_BLH).mT
-        return [rotate(q_k_v[0], position_L), rotate(q_k_v[1], position_L), q_k_v[2], beta_BHL]
+        *q_k_v, beta_BLH = at_least_fp32(*self.heads(x_BLD).unbind(0), self._beta(x_BLD))
+        return [rotate(q_k_v[0], position_L), rotate(q_k_v[1], position_L), q_k_v[2], beta_BLH.mT]
+
+    def _beta(self, x_BLD: Tensor) -> Tensor:
+        (beta_BLH,) = at_least_fp32(self.beta(x_BLD))
+        return torch.sigmoid(beta_BLH) if self.bounded else beta_BLH
+
+
+def over_the_past(heads_BLXK: Tensor, turns_2LK: Tensor, beta_BLH: Tensor, *, asks_by_query: bool) -> Tensor:
+    """y [B, L, H, K] of a whole string; heads are queries, keys and values behind each other."""
+    q_BHLK, k_BHLK, v_BHLK = in_front(heads_BLXK, turns_2LK, num_heads=beta_BLH.shape[-1])
+    asks_BHLK, beta_BHL = q_BHLK if asks_by_query else k_BHLK, beta_BLH.mT
+    written: list[Tensor] = []
+
+    def read(block: slice, seen: slice) -> Tensor:
+        past_k_BHSK = k_BHLK[:, :, : block.start]
+        y_BHCK, u_BHCK = delta_attention(
+            asks_BHLK[:, :, block],
+            q_BHLK[:, :, block],
+            k_BHLK[:, :, block],
+            v_BHLK[:, :, block],
+            beta_BHL[..., block],
+            past_k_BHSK,
+            torch.cat(written, 2) if written else past_k_BHSK,
+            torch.ones(block.start, dtype=torch.bool, device=heads_BLXK.device),
+        )
+        written.append(u_BHCK)
+        return y_BHCK
+
+    return in_blocks(read, heads_BLXK.shape[1]).transpose(1, 2)
 
 
 def delta_attention(

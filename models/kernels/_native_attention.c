@@ -2,21 +2,15 @@
 //
 //     y_t = sum_s softmax_s(q_t . k_s / sqrt(K) + c_t - c_s) v_s      t - window < s <= t, or s <= t where window is 0
 //
-// or, where it `breaks` sticks (models/stick_breaking.py), with shares sigma(z_ts) prod over s < l < t of sigma(-z_tl) of
-// the same scores z and s < t: as products, whose error grows as slowly as that of sums of their logarithms.
+// or, in the other way, with sticks that break (models/stick_breaking.py): s < t, and of the same scores z the shares
+// sigma(z_ts) prod over s < l < t of sigma(-z_tl), whose error grows as slowly as that of sums of their logarithms.
 //
-// heads are [B, L, H + 2 G, K], queries, keys and values behind each other, G heads of keys serving H of queries; c is
-// [B, L, H] or null; y [B, L, H, K]. Pairs (x_k, x_{k + K/2}) of queries and keys are turned as they are read: turns
+// c is [B, L, H] or null; y [B, L, H, K]. Pairs (x_k, x_{k + K/2}) of queries and keys are turned as they are read: turns
 // are cosines and sines [2, L, K/2], or null. For the way back the largest score and one over the sum stay, [B, H, 2, L].
 //
-// A tile is sixteen queries, the lanes of vectors, one for each key that any of them sees: nothing is summed within a
-// vector. What a query does not see has a score of -inf.
+// What a query does not see has a score of -inf.
 
-#include "_native.h"
-
-typedef struct {
-  int64_t rows, length, heads, key_heads, width, window, breaks;
-} Sizes;
+#include "_native_heads.h"
 
 typedef struct {
   lanes *k, *v, *d_k, *d_v;    // [L, K blocks]
@@ -42,27 +36,6 @@ static Room room_for(const Sizes *at) {
                 part[8], part[9], part[10], part[11], part[12], part[13], part[14]};
 }
 
-// A row of K numbers, times `scale`, turned by the angles of its token, or turned back.
-static inline void turned(const real *restrict x, real *restrict found, const real *restrict turns, int64_t t,
-                          real scale, int back, const Sizes *at) {
-  const int64_t width = at->width, half = width / 2;
-  if (!turns) {
-    SIMD for (int64_t k = 0; k < width; k++) found[k] = scale * x[k];
-    return;
-  }
-  const real *restrict c = turns + t * half, *restrict s = c + at->length * half;
-  const real sign = back ? -scale : scale;
-  SIMD for (int64_t k = 0; k < half; k++) {
-    const real a = x[k], b = x[half + k];
-    found[k] = scale * c[k] * a - sign * s[k] * b;
-    found[half + k] = scale * c[k] * b + sign * s[k] * a;
-  }
-}
-
-static inline int64_t place_of(int64_t row, int64_t t, int64_t head, const Sizes *at) {
-  return ((row * at->length + t) * (at->heads + 2 * at->key_heads) + head) * at->width;
-}
-
 static void load_keys(const real *restrict heads, const real *restrict turns, int64_t row, int64_t group, Room in,
                       const Sizes *at) {
   const int64_t wide = blocks(at->width);
@@ -75,15 +48,6 @@ static void load_keys(const real *restrict heads, const real *restrict turns, in
 static void load_level(const real *restrict level, int64_t row, int64_t head, Room in, const Sizes *at) {
   for (int64_t t = 0; t < at->length && level; t++)
     ((real *)in.level)[t] = level[(row * at->length + t) * at->heads + head];
-}
-
-typedef struct {
-  int64_t queries, from, to;
-} Tile;
-
-static Tile tile_at(int64_t t, const Sizes *at) {
-  const int64_t left = at->length - t, queries = left < LANES ? left : LANES;
-  return (Tile){queries, at->window && t >= at->window ? t + 1 - at->window : 0, t + queries};
 }
 
 // The turned queries of a tile, and their scores.
@@ -104,10 +68,6 @@ static void score(const real *restrict heads, const real *restrict turns, int ha
     const int64_t last = s - t + at->window;  // from this query on it is too far behind
     for (int64_t i = last > 0 ? last : 0; i < LANES; i++) in.shares[s][i] = -INFINITY;
   }
-}
-
-static inline void into_shares(lanes *restrict share, const lanes *restrict most) {
-  SIMD for (int64_t i = 0; i < LANES; i++)(*share)[i] = exp_of((*share)[i] - (*most)[i]);
 }
 
 // From scores to what each breaks off, the nearest first; a query breaks nothing for itself and what is behind it.
@@ -149,7 +109,7 @@ void attention_forward(const real *restrict heads, const real *restrict turns, c
         const Tile tile = tile_at(t, at);
         score(heads, turns, level != NULL, row, head, t, tile, in, at);
         lanes most = in.shares[tile.from], sum = {0};
-        if (at->breaks) {
+        if (at->other) {
           into_sticks(t, tile, in);
           sum += 1;
         } else {
@@ -203,7 +163,7 @@ void attention_backward(const real *restrict heads, const real *restrict turns, 
         across((real *)in.d_y, wide * LANES, in.of_d_y, tile.queries, width);
         product((real *)(in.v + first), wide * LANES, 1, seen, width, in.of_d_y, 1, in.d_scores + tile.from, 1, 0);
         lanes mean = {0}, total = {0};  // of what shares ask for
-        if (at->breaks) {
+        if (at->other) {
           into_sticks(t, tile, in);
           sticks_back(tile, in);
         } else {
