@@ -169,8 +169,9 @@ typedef integer whole __attribute__((vector_size(LANES * sizeof(real)), aligned(
   }
 
 // Up to sixteen rows, `apart` numbers from one another, across vectors: found[k] holds the k-th number of each, and 0.
-static inline void across(const real *restrict rows, int64_t apart, lanes *restrict found, int64_t count,
-                          int64_t width) {
+// Not inline, where it would take the compiler longer than all else.
+static __attribute__((noinline, unused)) void across(const real *restrict rows, int64_t apart, lanes *restrict found,
+                                                  int64_t count, int64_t width) {
   int64_t k = 0;
   for (; sizeof(real) == 4 && k + LANES <= width; k += LANES) {  // of double compilers take such vectors apart
     lanes r[LANES];
