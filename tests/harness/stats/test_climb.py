@@ -85,14 +85,15 @@ def test_the_table_and_the_picture_show_the_same() -> None:
 def test_a_card_says_what_to_do_next() -> None:
     found = climbs_of(records(), "climb-v1")
     by_name = {climb.model: climb for climb in found}
-    made = card(by_name["a"], found, protocol="climb-v1")
-    assert made.beside == ("c", "b") and made.missing == 9 and made.held == 2
+    made = card(by_name["a"], found, protocol="climb-v1", hours=1.25)
+    assert made.beside == ("c", "b") and made.missing == 9 and made.held == 2 and made.hours == 1.25
     a5 = next(row for row in made.rows if row.rung == "compose A5")
     assert a5.command == "ladder run word_problem a --protocol climb-v1 --train.lr 0.001 --seed 0"
     assert any("has" not in line and "the same command goes on" in line for line in made.next)
     s3 = next(row for row in made.rows if row.rung == "compose S3")
     assert "--task.group S3 --task.inputs all" in s3.command and s3.best == ()
-    odd = card(by_name["c"], found, protocol="climb-v1", against=("a",))
+    assert "Seeds differ on count mod 2 (2 of 3). More of them: ladder climb a --seeds 5" in made.next
+    odd = card(by_name["c"], found, protocol="climb-v1", against=("a",), hours=0)
     assert odd.beside == ("a",) and odd.chosen_beside
     assert any("theory says it cannot" in line and "ladder errors" in line for line in odd.next)
     shown = terminal(odd, colour=False)
@@ -101,6 +102,18 @@ def test_a_card_says_what_to_do_next() -> None:
     assert "| count mod 2 | parity | 2/3 |" in markdown(odd) and "`ladder run parity c " in markdown(odd)
     parity = next(row for row in odd.rows if row.rung == "count mod 2")
     assert parity.beside == ("2/3",) and parity.best == ("a 2/3", "b 1/3")
+
+
+def test_a_card_of_a_model_without_theory_names_the_nearest_misses() -> None:
+    """Learnt at the lengths of training; the nearest first, two at most, and none that is at chance or held."""
+    near = {"majority": 0.97, "bucket_sort": 0.92, "dyck": 0.8, "parity": 0.5, "even_pairs": 1.0}
+    cells = [rows("g", task, at, at, transition="", in_distribution=1.0) for task, at in near.items()]
+    (found,) = climbs_of(frame(*(row for cell in cells for row in cell)), "climb-v1")
+    made = card(found, [found], protocol="climb-v1", hours=0, plugins=("mine.py",))
+    tried = [line for line in made.next if "10 times the steps" in line]
+    assert [line.split(":")[0] for line in tried] == ["sort", "nest"]
+    assert all(line.endswith("--seed 0 --plugin mine.py --train.steps 20000") for line in tried)
+    assert "declares no `transition`" in made.next[-1]
 
 
 def test_no_paper_stands_beside_a_climb() -> None:
