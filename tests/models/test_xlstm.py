@@ -145,6 +145,32 @@ def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float
 
 
 @pytest.mark.parametrize("backend", BY_HAND)
+@pytest.mark.parametrize("heads", [3, 6, 8, 12])
+def test_rows_by_hand_of_any_heads(heads: int, backend: Backend) -> None:
+    """Of 64, 32, 24 and 16 channels: whole vectors and not, one and several; of 6 to 24 gates."""
+    layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=heads, ratio="1:0")))
+    x_BLD, direction_BLD = torch.randn(2, 2, 21, 96, dtype=torch.float64)
+    x_BLD.requires_grad_()
+    expected = gradients(layer, x_BLD, direction_BLD, "reference")
+    for one, other in zip(gradients(layer, x_BLD, direction_BLD, backend), expected, strict=True):
+        close(one, other, 1e-9)
+
+
+@pytest.mark.parametrize("backend", BY_HAND)
+@pytest.mark.parametrize("heads", [2, 8])
+def test_rows_by_hand_in_single_precision_are_as_good_as_the_plain_form(heads: int, backend: Backend) -> None:
+    """In C they take other ways there than in double, to turn rows into vectors."""
+    layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=heads, ratio="1:0")))
+    x_BLD, direction_BLD = torch.randn(2, 3, 45, 96, dtype=torch.float64)
+    expected = gradients(layer, x_BLD.clone().requires_grad_(), direction_BLD, "reference")
+    layer.float()
+    given = x_BLD.float().requires_grad_(), direction_BLD.float()
+    theirs, ours = (gradients(layer, *given, each) for each in ("reference", backend))
+    for exact, plain, found in zip(expected, theirs, ours, strict=True):
+        assert (found - exact).abs().mean() < 2 * (plain - exact).abs().mean() + 1e-7 * exact.abs().mean()
+
+
+@pytest.mark.parametrize("backend", BY_HAND)
 def test_rows_by_hand_leave_the_past_alone(backend: Backend) -> None:
     """A token is nowhere before itself, to the bit, however large; and what is no number is in no other row."""
     layer = MLSTM(XLSTMConfig(d_model=32, num_heads=4, ratio="1:0"))
