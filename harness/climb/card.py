@@ -195,7 +195,7 @@ def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str, need: 
             f"steps: {row.command} {more}"
         )
     near = [row for row in rows if row.meeting == "open" and row.command and _is_near(row)]
-    for row in sorted(near, key=lambda row: -row.at_longest)[:AT_ONCE]:  # pyright: ignore[reportOperatorIssue, reportOptionalOperand]
+    for row in sorted(near, key=lambda row: -(row.at_longest or 0))[:AT_ONCE]:
         said.append(
             f"{row.rung}: {row.in_training:.2f} at the lengths of training and {row.at_longest:.2f} at the longest. "
             f"{MORE} times the steps: {row.command} {more}"

@@ -113,6 +113,15 @@ static inline void put_block(real *restrict x, int64_t block, int64_t width, lan
     memcpy(x + block * LANES, &found, left * sizeof(real));
 }
 
+// Parts of so many vectors each, of zeros; free the first.
+static inline void rooms_for(int64_t parts, const int64_t *restrict sizes, lanes **restrict part) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < parts; i++) count += sizes[i];
+  lanes *all = aligned_alloc(sizeof(lanes), count * sizeof(lanes));
+  memset(all, 0, count * sizeof(lanes));
+  for (int64_t i = 0; i < parts; all += sizes[i++]) part[i] = all;
+}
+
 // sum_i c_i S_i, as four sums: each has to wait for its last addition.
 static inline lanes weighted(const real *restrict c, const lanes *restrict S, int64_t count) {
   lanes sum[4] = {{0}};
@@ -161,7 +170,7 @@ typedef integer whole __attribute__((vector_size(LANES * sizeof(real)), aligned(
   PICK(0, D), PICK(1, D), PICK(2, D), PICK(3, D), PICK(4, D), PICK(5, D), PICK(6, D), PICK(7, D), PICK(8, D),     \
       PICK(9, D), PICK(10, D), PICK(11, D), PICK(12, D), PICK(13, D), PICK(14, D), PICK(15, D)
 #define SWAPPED(r, D)                                              \
-  _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i++) {                            \
+  _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i++) {   \
     if (i & (D)) continue;                                         \
     const lanes one = r[i], other = r[i + (D)];                    \
     r[i] = PICKED(one, other, OF_ALL(FROM_ONE, D));                \
@@ -171,7 +180,7 @@ typedef integer whole __attribute__((vector_size(LANES * sizeof(real)), aligned(
 // Up to sixteen rows, `apart` numbers from one another, across vectors: found[k] holds the k-th number of each, and 0.
 // Not inline, where it would take the compiler longer than all else.
 static __attribute__((noinline, unused)) void across(const real *restrict rows, int64_t apart, lanes *restrict found,
-                                                  int64_t count, int64_t width) {
+                                                     int64_t count, int64_t width) {
   int64_t k = 0;
   for (; sizeof(real) == 4 && k + LANES <= width; k += LANES) {  // of double compilers take such vectors apart
     lanes r[LANES];

@@ -21,11 +21,8 @@ enum { PARTS = 13 };
 static Room room_for(const Sizes *at) {
   const int64_t wide = blocks(at->width), length = at->length, rows = length * wide, tile = LANES * wide;
   const int64_t sizes[PARTS] = {rows, rows, rows, rows, length, length, length, length, tile, tile, tile, tile, at->width};
-  int64_t count = 0;
-  for (int64_t i = 0; i < PARTS; i++) count += sizes[i];
-  lanes *part[PARTS], *all = aligned_alloc(sizeof(lanes), count * sizeof(lanes));
-  memset(all, 0, count * sizeof(lanes));
-  for (int64_t i = 0; i < PARTS; all += sizes[i++]) part[i] = all;
+  lanes *part[PARTS];
+  rooms_for(PARTS, sizes, part);
   return (Room){part[0], part[1], part[2], part[3],  part[4],  part[5], part[6],
                 part[7], part[8], part[9], part[10], part[11], part[12]};
 }

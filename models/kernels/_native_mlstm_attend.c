@@ -33,14 +33,11 @@ enum { PARTS = 14 };
 
 static Room room_for(const Sizes *at) {
   const int64_t width = at->inner / at->heads, wide = blocks(width), rows = at->length * wide;
-  const int64_t sizes[PARTS] = {rows,       rows,       rows,  rows,  rows,         rows,
-                                rows,       at->length, at->length, at->length, width, width,
-                                blocks(at->length), blocks(at->length)};
-  int64_t count = 0;
-  for (int64_t i = 0; i < PARTS; i++) count += sizes[i];
-  lanes *part[PARTS], *all = aligned_alloc(sizeof(lanes), count * sizeof(lanes));
-  memset(all, 0, count * sizeof(lanes));
-  for (int64_t i = 0; i < PARTS; all += sizes[i++]) part[i] = all;
+  const int64_t length = at->length, along = blocks(length);
+  const int64_t sizes[PARTS] = {rows,   rows,   rows,   rows,  rows,  rows,  rows,
+                                length, length, length, width, width, along, along};
+  lanes *part[PARTS];
+  rooms_for(PARTS, sizes, part);
   const Rows padded = {part[0], part[1], part[2], part[3], part[4], part[5], part[6], wide};
   return (Room){padded, part[7], part[8], part[9], part[10], part[11], (real *)part[12], (real *)part[13]};
 }

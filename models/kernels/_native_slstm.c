@@ -97,7 +97,8 @@ void slstm_backward(const real *restrict kept, const real *restrict R, const rea
         const real *restrict in = kept + (head * at->length + t) * 5 * size + first * inner;
         real *restrict to_gates = d_gates + ((head * at->length + t) * batch + first) * across;
         for (int64_t row = 0; row < rows; row++) {
-          const real *restrict out = from_out + (first + row) * at->out_by_row + t * at->out_by_step + head * at->out_by_head;
+          const real *restrict of_row = from_out + (first + row) * at->out_by_row;
+          const real *restrict out = of_row + t * at->out_by_step + head * at->out_by_head;
           const real *restrict from_next = (real *)(room.product + row * wide);
           SIMD for (int64_t k = 0; k < inner; k++) room.i[row * inner + k] = out[k] + from_next[k];
         }

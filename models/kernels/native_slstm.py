@@ -24,7 +24,7 @@ def native_slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Ten
     return h_BLHK, (h_BLHK[:, -1], y_BHK, a_BHK)
 
 
-FEW = 64  # tokens
+TOGETHER = 64  # tokens whose products are one sum
 
 
 class _Scan(torch.autograd.Function):
@@ -91,7 +91,7 @@ class _Scan(torch.autograd.Function):
 
 def _summed(d_HXG: Tensor, x_HXJ: Tensor) -> Tensor:
     """d^T x, a few tokens after the others: as one sum over all of them it loses twice the digits."""
-    pairs = zip(d_HXG.split(FEW, 1), x_HXJ.split(FEW, 1), strict=True)
+    pairs = zip(d_HXG.split(TOGETHER, 1), x_HXJ.split(TOGETHER, 1), strict=True)
     return functools.reduce(Tensor.add_, (d.mT @ x for d, x in pairs))
 
 
