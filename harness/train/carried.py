@@ -71,7 +71,7 @@ class CarryingPack(Pack):
         )
         share = piece.tokens_BL.shape[1] / length
         loss = nats / scored + share * sum(value for values in ctx.losses.values() for value in values)
-        self.backends |= ctx.backends
+        self.kernels |= ctx.backends
         return loss, {name: value[None] for name, value in means(ctx).items()}, state
 
 

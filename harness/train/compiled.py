@@ -17,6 +17,9 @@ from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.tasks.base import Batch
 
 MOST_OPERATIONS = 2000  # of a forward pass; more is not compiled
+# A weight's cast, a gradient's sum: on a GPU each is a launch of its own. Those that do not wait for one another are
+# one: 124 of a step of xLSTM[1:1] in place of 178 (results/tables/captured_steps.md).
+TOGETHER: dict[str, Any] = {"combo_kernels": True}
 
 
 class Operations(TorchDispatchMode):
@@ -42,12 +45,15 @@ def called_plainly(act: Callable[[], Any]) -> tuple[Any, str]:
 
 
 class Compiled:
-    """A function that decides before it changes anything: where compiling it fails, nothing has been done yet."""
+    """A method of a pack that decides before it changes anything: where compiling it fails, nothing has been done."""
 
-    def __init__(self, name: str, plain: Callable[..., Any], backends: set[str], refused: dict[str, str]) -> None:
-        self._name, self._plain, self._backends, self._refused = f"compiled.{name}", plain, backends, refused
-        self._met = False
-        self._compiled: Callable[..., Any] | None = torch.compile(plain, fullgraph=True, dynamic=False)
+    def __init__(self, pack: Pack, part: str, refused: dict[str, str]) -> None:
+        self._name, self._plain = f"compiled.{part}", getattr(pack, part)
+        self._noted, self._refused, self._met = pack.compiled, refused, False
+        options = TOGETHER if pack.device.type == "cuda" else None
+        self._compiled: Callable[..., Any] | None = torch.compile(
+            self._plain, fullgraph=True, dynamic=False, options=options
+        )
 
     def __call__(self, *arguments: Any) -> Any:
         if not self._met:
@@ -63,7 +69,7 @@ class Compiled:
                 raise
             self.refuse(f"{type(error).__name__}: {error}")
             return self._plain(*arguments)
-        self._backends.add(self._name)
+        self._noted.add(self._name)
         return result
 
     def _first(self, *arguments: Any) -> Any:
@@ -80,7 +86,7 @@ class Compiled:
     def refuse(self, why: str) -> None:
         """Take it plainly from now on."""
         self._compiled = None
-        self._backends.discard(self._name)
+        self._noted.discard(self._name)
         self._refused[self._name] = why.splitlines()[0]
 
 

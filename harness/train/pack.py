@@ -61,7 +61,9 @@ class Pack:
         self.models = [build_model(run, device) for run in runs]
         self.stream = TrainingStream(runs, device)
         self.following = Following(self.run, device)
-        self.backends: set[str] = set()
+        self.kernels: set[str] = set()
+        """What the losses ran on. They are compiled for what it holds as they are called, so nobody else adds to it."""
+        self.compiled: set[str] = set()
         self._names = [name for name, _ in self.models[0].named_parameters()]
         self._shapes = [parameter.shape for parameter in self.models[0].parameters()]
         sizes = [shape.numel() for shape in self._shapes]
@@ -84,6 +86,11 @@ class Pack:
         self.done_R = torch.zeros(self.count, dtype=torch.int64, device=device)
         self.loss_R, self.norm_R, self.loss_sum_R = torch.zeros(3, self.count, dtype=torch.float64, device=device)
         self.metrics: dict[str, Tensor] = {}
+
+    @property
+    def backends(self) -> set[str]:
+        """What steps ran on, and which parts of them were compiled."""
+        return self.kernels | self.compiled
 
     def _place_weights(self, size: int) -> tuple[Tensor, Tensor]:
         """The rows that are learnt, and those that the models' parameters are views of: without rounding the same."""
@@ -134,8 +141,11 @@ class Pack:
     def gradient_of(self, loss_R: Tensor) -> Tensor:
         """[R, P], by one backward pass."""
         learnt = [leaf for leaf in self._leaves if leaf.requires_grad]
-        found = iter(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
-        pieces = []
+        return self.in_rows(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
+
+    def in_rows(self, gradients: Sequence[Tensor | None]) -> Tensor:
+        """[R, P], of the gradients of what is learnt."""
+        found, pieces = iter(gradients), []
         for leaf, padding in zip(self._leaves, self._padding, strict=True):
             gradient = next(found) if leaf.requires_grad else None
             gradient = torch.zeros_like(leaf) if gradient is None else gradient
@@ -158,7 +168,7 @@ class Pack:
                 self.models[0], batch, ctx, lambda logits: self.following.add(logits, batch, following, ctx)
             )[None]
             metrics = {name: value[None] for name, value in means(ctx).items()}
-            self.backends |= ctx.backends
+            self.kernels |= ctx.backends
             return loss_R, metrics
 
         def one(
@@ -170,7 +180,7 @@ class Pack:
             loss = loss_of(
                 self._reading(weights), batch, ctx, lambda logits: self.following.add(logits, batch, following, ctx)
             )
-            self.backends |= ctx.backends
+            self.kernels |= ctx.backends
             return loss, means(ctx)
 
         return torch.vmap(one)(list(leaves), self.stream.seed_R, following, *batch)

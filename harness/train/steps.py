@@ -22,6 +22,7 @@ from chomsky_ladder.harness.train.signals import Asked
 Tick = Callable[[int], None]  # told how many steps are done
 UNROLLED = 10  # steps in a graph; between visits of the host that are closer, one
 WORTH_COMPILING = 2000  # steps; compiling takes half a minute
+PARTS = ("draw", "losses", "in_rows", "update")  # of a step, by their names in a pack; what follows a part waits for it
 
 
 class Stepper(ABC):
@@ -38,8 +39,8 @@ class Stepper(ABC):
             torch.compiler.reset()  # what it made for earlier packs counts against a limit of variants
             # The stream's products overflow on purpose. In the C++ that a draw becomes on a CPU, a compiler takes that
             # for impossible and writes past the end of the strings (torch 2.13, gcc 12).
-            for part in ("losses", "update") if pack.device.type == "cpu" else ("draw", "losses", "update"):
-                setattr(pack, part, Compiled(part, getattr(pack, part), pack.backends, self.refused))
+            for part in PARTS[1:] if pack.device.type == "cpu" else PARTS:
+                setattr(pack, part, Compiled(pack, part, self.refused))
             there_and_back(pack)
 
     @abstractmethod

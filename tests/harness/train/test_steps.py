@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.registry import all_models, find_model, find_task
@@ -24,7 +25,8 @@ from chomsky_ladder.harness.train.steps import GraphSteps, PlainSteps, stepper
 from support.cases import full, some
 
 CPU = torch.device("cpu")
-WHOLE, UPDATE = {"losses", "update"}, {"update"}
+WHOLE = {"losses", "in_rows", "update"}
+UPDATE = WHOLE - {"losses"}
 COMPILED = {
     **{(model, seeds): WHOLE for model in ("lstm", "mamba2", "transformer") for seeds in (1, 2)},
     ("mamba", 1): WHOLE,
@@ -62,8 +64,8 @@ def fake_compiler(monkeypatch: pytest.MonkeyPatch, *, refuses: str = "") -> list
     """torch.compile replaced by something that counts its calls, and refuses one part."""
     calls: list[str] = []
 
-    def compiled(function: Callable[..., Any], *, fullgraph: bool, dynamic: bool) -> Callable[..., Any]:
-        assert fullgraph and not dynamic
+    def compiled(function: Callable[..., Any], *, fullgraph: bool, dynamic: bool, options: Any) -> Callable[..., Any]:
+        assert fullgraph and not dynamic and options is None
 
         def traced(*arguments: Any) -> Any:
             calls.append(function.__name__)
@@ -77,7 +79,7 @@ def fake_compiler(monkeypatch: pytest.MonkeyPatch, *, refuses: str = "") -> list
     return calls
 
 
-@pytest.mark.parametrize("refuses", ["", "losses", "update"])
+@pytest.mark.parametrize("refuses", ["", "losses", "in_rows", "update"])
 def test_what_cannot_be_compiled_stays_plain(refuses: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_compiler(monkeypatch, refuses=refuses)
     pack, expected = (Pack(small(seeds=2), device=CPU, backend="auto") for _ in range(2))
@@ -86,10 +88,31 @@ def test_what_cannot_be_compiled_stays_plain(refuses: str, monkeypatch: pytest.M
     stepper(expected, Exec(device="cpu")).advance(0, 6, lambda done: None)
     assert pack.seen() == expected.seen()
     assert steps.refused == ({f"compiled.{refuses}": "RuntimeError: cannot trace this"} if refuses else {})
-    parts = {"losses", "update"}
     noted = {name.removeprefix("compiled.") for name in pack.backends if name.startswith("compiled.")}
-    assert noted == parts - {refuses}
-    assert all(calls.count(part) == (1 if part == refuses else 5) for part in parts)  # the first step is plain
+    assert noted == WHOLE - {refuses}
+    assert all(calls.count(part) == (1 if part == refuses else 5) for part in WHOLE)  # the first step is plain
+
+
+@pytest.mark.filterwarnings("ignore")  # of the tracer, as where steps are compiled
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_part_is_compiled_once(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is compiled for stays as it is: that other parts are compiled, too, once had the losses compiled anew."""
+    torch._dynamo.reset()
+    made, real = [], torch.compile
+
+    def compiled(function: Callable[..., Any], **asked: Any) -> Callable[..., Any]:
+        def noted(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+            made.append(function.__name__)
+            return graph.forward
+
+        return real(function, backend=noted, **asked)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    pack = Pack(small(seeds=seeds), device=CPU, backend="auto")
+    steps = stepper(pack, Exec(device="cpu", compile="on"))
+    steps.advance(0, 6, lambda done: None)
+    assert not steps.refused
+    assert sorted(made) == sorted(WHOLE)
 
 
 def test_steps_end_where_a_pack_has_diverged() -> None:
@@ -258,7 +281,7 @@ def test_compiled_steps_are_plain_steps(model: str, seeds: int) -> None:
     stepper(expected, Exec(device="cpu")).advance(0, 12, lambda done: None)
     noted = {name.removeprefix("compiled.") for name in pack.backends if name.startswith("compiled.")}
     assert noted == COMPILED[model, seeds], steps.refused
-    assert {f"compiled.{part}" for part in {"losses", "update"} - noted} == set(steps.refused)
+    assert {f"compiled.{part}" for part in WHOLE - noted} == set(steps.refused)
     for one, other in zip(pack.seen(), expected.seen(), strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-9)
 
