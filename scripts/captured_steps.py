@@ -14,6 +14,8 @@ ones where there is no GPU; the table says so. Seconds are then those of this ma
 import argparse
 import ctypes
 import json
+import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch._inductor import metrics
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import preset_run
@@ -45,6 +48,7 @@ COLUMNS = [
     "replicas",
     "compile",
     "nodes",
+    "gb",
     "compiled",
     "refused",
     "prepared_s",
@@ -78,6 +82,7 @@ def counted() -> dict[int, int]:
     found: dict[int, int] = {}
     if is_null_gpu():
         unscored()
+    bytes_are_counted()
     kept: Any = partial(torch.cuda.CUDAGraph, keep_graph=True)
     torch.cuda.CUDAGraph = kept
 
@@ -88,6 +93,13 @@ def counted() -> dict[int, int]:
 
     GraphSteps._graph = counting
     return found
+
+
+def bytes_are_counted() -> None:
+    """Inductor does so where somebody listens; what it has to say stays here."""
+    logger = torch._logging.getArtifactLogger("torch._inductor.compile_fx", "inductor_metrics")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 def unscored() -> None:
@@ -108,6 +120,7 @@ def trained(model: str, replicas: int, compiling: str, *, protocol: str, found: 
         eval=replace(run.eval, every=STEPS // 2, extrapolate=(), test=run.eval.validation),
     )
     found.clear()
+    metrics.num_bytes_accessed = 0
     torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as room:
         settings = Exec(device="cuda", compile=compiling, log_every=STEPS // 2, results=Path(room))  # pyright: ignore[reportArgumentType]
@@ -120,6 +133,7 @@ def trained(model: str, replicas: int, compiling: str, *, protocol: str, found: 
     parts = [name.removeprefix("compiled.") for name in result["backends"] if name.startswith("compiled.")]
     refused = [f"{name.removeprefix('compiled.')}: {why}" for name, why in result.get("refused", {}).items()]
     prepared = result["seconds"]["prepare"] * replicas
+    row["gb"] = round(metrics.num_bytes_accessed / 1e9, 1) or None
     return row | {"compiled": " ".join(parts), "refused": "; ".join(refused), "prepared_s": round(prepared, 1)}
 
 
@@ -145,7 +159,11 @@ def rows_in_processes(models: Sequence[str], words: Sequence[str], *, minutes: f
         which = ["--one", model] if model else ["--rows-in-a-row"]
         try:
             done = subprocess.run(
-                [sys.executable, __file__, *words, *which], capture_output=True, text=True, timeout=60 * minutes
+                [sys.executable, __file__, *words, *which],
+                capture_output=True,
+                text=True,
+                timeout=60 * minutes,
+                env=os.environ | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
             )
             said = (done.stderr.strip().splitlines() or [""])[-1]
             printed, ended = done.stdout, f"exit {done.returncode}: {said}" if done.returncode else ""

@@ -41,7 +41,7 @@ def test_a_model_that_breaks_costs_its_own_rows(captured_steps: ModuleType) -> N
 
 def test_the_table_says_what_was_refused(captured_steps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captured_steps, "is_null_gpu", lambda: True)
-    row = {"model": "lstm", "replicas": 9, "compile": "on", "nodes": 151, "compiled": "draw losses update"}
+    row = {"model": "lstm", "replicas": 9, "compile": "on", "nodes": 151, "gb": 3.6, "compiled": "draw losses"}
     text = captured_steps.table([row, {"model": "dnc", "error": "a | b"}], [{"model": "lstm", "held_mib": 14}])
-    assert "| lstm | 9 | on | 151 | draw losses update |" in text
+    assert "| lstm | 9 | on | 151 | 3.6 | draw losses |" in text
     assert "a \\| b" in text and "runs no kernel" in text and "| lstm |  |  | 14 |" in text
