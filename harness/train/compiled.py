@@ -6,7 +6,8 @@ s for the 4,250 of an NTM at length 40) and which a CUDA graph replays as well.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -61,8 +62,7 @@ class Compiled:
         if self._compiled is None:
             return self._plain(*arguments)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the tracer, about caches and speed
+            with unwarned():
                 result = self._compiled(*arguments)
         except Exception as error:
             if out_of_memory(error):
@@ -88,6 +88,14 @@ class Compiled:
         self._compiled = None
         self._noted.discard(self._name)
         self._refused[self._name] = why.splitlines()[0]
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """By the tracer and the compiler, about caches, speed and what they import."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def there_and_back(pack: Pack) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.train.compiled import Compiled, out_of_memory, there_and_back
+from chomsky_ladder.harness.train.compiled import Compiled, out_of_memory, there_and_back, unwarned
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.replays import WARM_UP, Room
 from chomsky_ladder.harness.train.signals import Asked
@@ -22,7 +22,7 @@ from chomsky_ladder.harness.train.signals import Asked
 Tick = Callable[[int], None]  # told how many steps are done
 UNROLLED = 10  # steps in a graph; between visits of the host that are closer, one
 WORTH_COMPILING = 2000  # steps; compiling takes half a minute
-PARTS = ("draw", "losses", "in_rows", "update")  # of a step, by their names in a pack; what follows a part waits for it
+PARTS = ("draw", "losses", "in_rows", "update")  # of a step, in a pack, one after the other
 
 
 class Stepper(ABC):
@@ -36,11 +36,13 @@ class Stepper(ABC):
         """Parts that were to be compiled and are taken plainly, and why."""
         if compiling:
             self.name += ", compiled"
-            torch.compiler.reset()  # what it made for earlier packs counts against a limit of variants
             # The stream's products overflow on purpose. In the C++ that a draw becomes on a CPU, a compiler takes that
             # for impossible and writes past the end of the strings (torch 2.13, gcc 12).
-            for part in PARTS[1:] if pack.device.type == "cpu" else PARTS:
-                setattr(pack, part, Compiled(pack, part, self.refused))
+            parts = PARTS[1:] if pack.device.type == "cpu" else PARTS
+            with unwarned():
+                torch.compiler.reset()  # what it made for earlier packs counts against a limit of variants
+                for part in parts:
+                    setattr(pack, part, Compiled(pack, part, self.refused))
             there_and_back(pack)
 
     @abstractmethod

@@ -21,7 +21,7 @@ from chomsky_ladder.harness.train import compiled
 from chomsky_ladder.harness.train import steps as how
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.harness.train.pack import Pack
-from chomsky_ladder.harness.train.steps import GraphSteps, PlainSteps, stepper
+from chomsky_ladder.harness.train.steps import PARTS, GraphSteps, PlainSteps, stepper
 from support.cases import full, some
 
 CPU = torch.device("cpu")
@@ -328,3 +328,19 @@ def test_captured_steps_are_plain_steps(model: str, seeds: int) -> None:
     for one, other in zip(pack.seen(), expected.seen(), strict=True):
         assert one.done == other.done == 40
         assert one.loss == pytest.approx(other.loss, rel=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("model", ["lstm", "mamba", "transformer", "xlstm"])
+def test_steps_compiled_and_captured_are_plain_steps(model: str, seeds: int) -> None:
+    """All parts: also those whose kernels are launched as one."""
+    device = torch.device("cuda")
+    runs = small(model, seeds=seeds, precision="fp32")
+    pack, expected = (Pack(runs, device=device, backend="auto") for _ in range(2))
+    GraphSteps(pack, compiling=True).advance(0, 40, lambda done: None)
+    PlainSteps(expected, compiling=False).advance(0, 40, lambda done: None)
+    assert pack.compiled == {f"compiled.{part}" for part in PARTS}
+    for one, other in zip(pack.seen(), expected.seen(), strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-3)
