@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch._inductor.config
 from torch import Tensor
 
 from chomsky_ladder.harness.config.exec import Exec
@@ -20,7 +22,7 @@ from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train import compiled
 from chomsky_ladder.harness.train import steps as how
 from chomsky_ladder.harness.train.loop import execute
-from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.pack import Pack, Seen
 from chomsky_ladder.harness.train.steps import PARTS, GraphSteps, PlainSteps, stepper
 from support.cases import full, some
 
@@ -113,6 +115,18 @@ def test_a_part_is_compiled_once(seeds: int, monkeypatch: pytest.MonkeyPatch) ->
     steps.advance(0, 6, lambda done: None)
     assert not steps.refused
     assert sorted(made) == sorted(WHOLE)
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", None), ("cuda", {"combo_kernels": True})])
+def test_a_gpu_launches_together_what_it_can(
+    device: str, expected: dict[str, bool] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(torch, "compile", lambda function, **options: asked.append(options["options"]))
+    pack: Any = SimpleNamespace(device=torch.device(device), compiled=set(), update=lambda: None)
+    compiled.Compiled(pack, "update", {})
+    assert asked == [expected]
+    assert not expected or hasattr(torch._inductor.config, *expected)  # one it has not would refuse all
 
 
 def test_steps_end_where_a_pack_has_diverged() -> None:
@@ -315,17 +329,22 @@ def test_compiled_steps_of_the_usual_size(tmp_path: Path) -> None:
     assert "compiled.update" in json.loads(result.read_text())["backends"]
 
 
+def _graphs_and_plain(model: str, seeds: int, *, compiling: bool) -> tuple[Pack, list[tuple[Seen, Seen]]]:
+    """The pack whose steps are replayed on a GPU, and what is seen of it behind forty steps beside plain ones."""
+    runs = small(model, seeds=seeds, precision="fp32")
+    pack, expected = (Pack(runs, device=torch.device("cuda"), backend="auto") for _ in range(2))
+    GraphSteps(pack, compiling=compiling).advance(0, 40, lambda done: None)
+    PlainSteps(expected, compiling=False).advance(0, 40, lambda done: None)
+    return pack, list(zip(pack.seen(), expected.seen(), strict=True))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.parametrize("model", sorted(all_models()))
 def test_captured_steps_are_plain_steps(model: str, seeds: int) -> None:
-    device = torch.device("cuda")
-    runs = small(model, seeds=seeds, precision="fp32")
-    pack, expected = (Pack(runs, device=device, backend="auto") for _ in range(2))
-    GraphSteps(pack, compiling=False).advance(0, 40, lambda done: None)
-    PlainSteps(expected, compiling=False).advance(0, 40, lambda done: None)
-    for one, other in zip(pack.seen(), expected.seen(), strict=True):
+    _, seen = _graphs_and_plain(model, seeds, compiling=False)
+    for one, other in seen:
         assert one.done == other.done == 40
         assert one.loss == pytest.approx(other.loss, rel=1e-4)
 
@@ -336,11 +355,8 @@ def test_captured_steps_are_plain_steps(model: str, seeds: int) -> None:
 @pytest.mark.parametrize("model", ["lstm", "mamba", "transformer", "xlstm"])
 def test_steps_compiled_and_captured_are_plain_steps(model: str, seeds: int) -> None:
     """All parts: also those whose kernels are launched as one."""
-    device = torch.device("cuda")
-    runs = small(model, seeds=seeds, precision="fp32")
-    pack, expected = (Pack(runs, device=device, backend="auto") for _ in range(2))
-    GraphSteps(pack, compiling=True).advance(0, 40, lambda done: None)
-    PlainSteps(expected, compiling=False).advance(0, 40, lambda done: None)
+    pack, seen = _graphs_and_plain(model, seeds, compiling=True)
     assert pack.compiled == {f"compiled.{part}" for part in PARTS}
-    for one, other in zip(pack.seen(), expected.seen(), strict=True):
+    for one, other in seen:
+        assert one.done == other.done == 40
         assert one.loss == pytest.approx(other.loss, rel=1e-3)
