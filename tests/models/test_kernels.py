@@ -58,7 +58,8 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
             "native_space",
         ),
         *("native_one_hot", "native_chunk", "native_attention", "native_mesa"),
-        *("mamba_ssm", "triton_lstm", "triton_slstm", "xlstm_slstm", "triton_scan", "causal_conv1d", "mlstm_kernels"),
+        *("mamba_ssm", "triton_lstm", "triton_slstm", "triton_delta", "xlstm_slstm", "triton_scan", "causal_conv1d"),
+        "mlstm_kernels",
     ]
 
 

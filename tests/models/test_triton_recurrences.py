@@ -11,7 +11,8 @@ import torch
 
 from support.cases import asked_for, some
 from support.faults import Child
-from support.fused_recurrences import CHECKED, CHECKS, Case, Cell, drawn, interpret, needs_triton, scan
+from support.fused_recurrences import CHECKED, CHECKS, Case, Cell, drawn, interpret, scan
+from support.triton_kernels import needs_triton
 
 pytestmark = needs_triton
 

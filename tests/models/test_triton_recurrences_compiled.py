@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from support.cases import full
-from support.fused_recurrences import Case, Cell, drawn, module, needs_triton, plain_products, scan, weighted_sum
+from support.fused_recurrences import Case, Cell, drawn, module, plain_products, scan, weighted_sum
+from support.triton_kernels import needs_triton
 
 pytestmark = needs_triton
 

@@ -1,18 +1,7 @@
-"""The Triton scan equals the plain loop: interpreted on a CPU, compiled for a GPU, and run on one where there is one.
+"""The Triton scan equals the plain loop: interpreted on a CPU, compiled for a GPU, and run on one, if there is one."""
 
-Triton decides on import whether it interprets, so this file is also the program of a process of its own, which makes
-all comparisons and prints what is wrong with each.
-"""
-
-import importlib.util
-import json
-import math
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -21,10 +10,17 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.scans.selective import scan_loop
+from support.cases import asked_for, full, some
+from support.triton_kernels import (
+    MISSING,
+    interpreted,
+    print_failures,
+    registers_and_spilled,
+    walled_rooms,
+    weighted,
+)
 
-if importlib.util.find_spec("triton") is None:
-    if os.environ.get("LADDER_ORACLES") == "required":
-        raise ModuleNotFoundError("triton cannot be imported, and LADDER_ORACLES=required")
+if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
 import triton
@@ -33,11 +29,8 @@ from triton.compiler import ASTSource
 
 from chomsky_ladder.models.kernels.triton import scan as _triton_scan
 from chomsky_ladder.models.kernels.triton.scan import _Tiling, triton_selective_scan
-from support.cases import asked_for, full, some
 
 torch.set_num_threads(1)
-
-BORDER = 4096  # elements around every output
 
 
 class Case(NamedTuple):
@@ -96,31 +89,6 @@ def inputs_of(case: Case, device: str) -> list[Tensor]:
     return inputs
 
 
-@contextmanager
-def walled_rooms() -> Iterator[list[Tensor]]:
-    """Outputs hold NaN until they are written, and are walled in by NaN that nothing may write over."""
-    rooms, walls, plain = [], [], _triton_scan._room
-
-    def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        count = math.prod(shape)
-        whole = torch.full((count + 2 * BORDER,), torch.nan, dtype=dtype, device=device)
-        walls.extend([whole[:BORDER], whole[BORDER + count :]])
-        rooms.append(whole[BORDER : BORDER + count].view(shape))
-        return rooms[-1]
-
-    _triton_scan._room = room
-    try:
-        yield rooms
-    finally:
-        _triton_scan._room = plain
-    assert walls and all(bool(wall.isnan().all()) for wall in walls), "a kernel wrote outside its outputs"
-
-
-def weighted(outputs: tuple[Tensor, ...]) -> Tensor:
-    """A scalar in which no element can hide another's error."""
-    return sum((z.double() * torch.arange(1.0, z.numel() + 1).cos().to(z.device).view_as(z)).sum() for z in outputs)
-
-
 def compare(case: Case, device: str, parts: slice = slice(None)) -> None:
     """Outputs, and the gradients of all inputs from some of them, against the loop's in fp64 on the same numbers."""
     inputs = inputs_of(case, device)
@@ -131,7 +99,7 @@ def compare(case: Case, device: str, parts: slice = slice(None)) -> None:
         def call(*z: Tensor, scan: Callable = scan) -> tuple[Tensor, Tensor]:
             return scan(*z, case.signed)
 
-        with walled_rooms() if scan is triton_selective_scan else nullcontext():
+        with walled_rooms(_triton_scan) if scan is triton_selective_scan else nullcontext():
             outputs = (torch.vmap(call, in_dims=case.axes) if case.axes else call)(*given)
             gradients = torch.autograd.grad(weighted(outputs[parts]), given, materialize_grads=True)
         results.append([z.detach() for z in (*outputs, *gradients)])
@@ -151,9 +119,9 @@ def without_gradients(device: str) -> None:
     """The same numbers, and no states kept: otherwise one before each chunk."""
     case = CASES[4]
     inputs = inputs_of(case, device)
-    with walled_rooms() as kept:
+    with walled_rooms(_triton_scan) as kept:
         outputs = triton_selective_scan(*inputs, False)
-    with walled_rooms() as rooms, torch.no_grad():
+    with walled_rooms(_triton_scan) as rooms, torch.no_grad():
         again = triton_selective_scan(*inputs, False)
     assert all(torch.equal(one, other) for one, other in zip(outputs, again, strict=True))
     needed = sum(z.numel() for z in outputs)
@@ -166,7 +134,7 @@ def extremes(device: str) -> None:
     for dt in (0.0, 1e-30, 1e4):
         u, dt_BLE, *others = inputs_of(CASES[4], device)
         inputs = [u, torch.full_like(dt_BLE, dt, requires_grad=True), *others]
-        with walled_rooms():
+        with walled_rooms(_triton_scan):
             outputs = triton_selective_scan(*inputs, True)
             gradients = torch.autograd.grad(weighted(outputs), inputs)
         assert all(bool(torch.isfinite(z).all()) for z in (*outputs, *gradients))
@@ -181,30 +149,15 @@ CHECKS = {str(case): (compare, case) for case in CASES} | {
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
 
 
-def failures(names: list[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        check, *arguments = CHECKS[name]
-        try:
-            check(*arguments, "cpu")
-        except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    return found
-
-
 @pytest.fixture(scope="module")
-def interpreted(request: pytest.FixtureRequest) -> dict[str, str]:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [sys.executable, __file__, *asked_for(request, test_interpreted_on_a_cpu)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def failures(request: pytest.FixtureRequest) -> dict[str, str]:
+    return interpreted(__file__, asked_for(request, test_interpreted_on_a_cpu))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", some(CHECKS, always=[*map(str, CASES[::3]), *list(CHECKS)[len(CASES) :]]))
-def test_interpreted_on_a_cpu(interpreted: dict[str, str], name: str) -> None:
-    assert interpreted.get(name, "") == ""
+def test_interpreted_on_a_cpu(failures: dict[str, str], name: str) -> None:
+    assert failures.get(name, "") == ""
 
 
 @pytest.mark.gpu
@@ -232,10 +185,7 @@ def test_kernels_compile_for_an_h100(tmp_path: Path, kernel: triton.JITFunction,
         options={"num_warps": tiling.warps},
     )
     assert compiled.metadata.shared <= 1024
-    (tmp_path / "cubin").write_bytes(compiled.asm["cubin"])
-    dump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    usage = subprocess.run([dump, "-res-usage", tmp_path / "cubin"], capture_output=True, text=True, check=True).stdout
-    registers, spilled = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
+    registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
     assert (registers <= 128 and spilled == 0) or kernel is _triton_scan.backward_kernel
     assert spilled <= 256  # bytes a thread: a chunk's states just about fit
 
@@ -250,4 +200,4 @@ def test_other_precisions_are_refused() -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(failures(sys.argv[1:])))
+    print_failures(CHECKS)

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 
 from chomsky_ladder.models.kernels.kernel import KERNELS, member
 from support.cases import full, some
-from support.fused_recurrences import needs_triton
+from support.triton_kernels import needs_triton
 
 pytestmark = needs_triton
 
@@ -23,11 +23,13 @@ SHAPES = {
     "triton_lstm": [(B, L, D), (B, D), (B, D), (4 * D, D), (4 * D, D), (4 * D,)],
     "triton_slstm": [(B, L, H, D), *[(B, H, D)] * 3, *[(H, 4 * D, D)] * 2, (H, 4 * D)],
     "triton_scan": [(B, L, D), (B, L, D), (N, D), (B, L, N), (B, L, N), (B, N, D)],
+    "triton_delta": [*[(B, H, L, N)] * 4, (B, H, L, D), (B, H, L, N), (B, H, N, D)],
 }
 LAUNCHED = {
     "triton_lstm": ("lstm", "_forward", "_backward"),
     "triton_slstm": ("slstm", "_forward", "_backward"),
     "triton_scan": ("scan", "forward_kernel", "backward_kernel"),
+    "triton_delta": ("delta", "forward_kernel", "backward_kernel"),
 }
 
 
@@ -48,7 +50,7 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
     def scan(*inputs: Tensor) -> tuple[Tensor, ...]:
         return call(*inputs, False)
 
-    return {"triton_lstm": call, "triton_slstm": slstm, "triton_scan": scan}[kernel]
+    return {"triton_slstm": slstm, "triton_scan": scan}.get(kernel, call)
 
 
 @pytest.mark.parametrize("kernel", some(SHAPES, always=("triton_lstm",)))

@@ -4,7 +4,7 @@ References run in double precision on the same inputs, and memory that a kernel 
 TRITON_INTERPRET when it is imported, so `interpret` is the work of a process of its own.
 """
 
-import importlib.util
+import importlib
 import json
 import os
 import sys
@@ -23,11 +23,6 @@ from chomsky_ladder.models.scans.recurrences import lstm_scan
 from chomsky_ladder.models.scans.slstm import slstm_scan
 
 torch.set_num_threads(1)
-
-MISSING = importlib.util.find_spec("triton") is None
-if MISSING and os.environ.get("LADDER_ORACLES") == "required":
-    raise pytest.UsageError("install triton: it cannot be imported")
-needs_triton = pytest.mark.skipif(MISSING, reason="triton cannot be imported")
 
 Cell = Literal["lstm", "slstm"]
 

@@ -1,0 +1,225 @@
+"""The delta rule with any decay as two Triton kernels, forward and backward: `delta_loop` of models/scans.
+
+    S_t = diag(w_t) S_{t-1} - g_t u_t + k_t v_t^T        u_t = f_t S_{t-1}        y_t = r_t S_t, or r_t S_{t-1}
+
+Columns of S have nothing to do with one another, so a program walks through time for one head of one row and one tile
+of values, its state [K, tile] in registers. The forward pass writes the state before every chunk of `CHUNK` steps; the
+backward pass goes from the last chunk to the first, computes its states and u again, and takes the gradients off them,
+where G is that of S_t with r_t dy_t^T added, or without it where y_t reads S_{t-1}:
+
+    dv_t = k_t G        dk_t = G v_t        du_t = -g_t G        dg_t = -G u_t        df_t = S_{t-1} du_t
+    dw_t = sum_v G S_{t-1}        dL/dS_{t-1} = diag(w_t) G + f_t du_t^T
+
+Sums over tiles of values are added outside, so the result does not depend on the order in which programs run. Steps
+behind the end count as f = g = k = v = 0 and w = 1, which leave S and G as they are. Inputs may lie in memory as they
+do where heads are a part of a product: what is next to one another must be a head's channels alone.
+"""
+# pyright: reportIndexIssue=false
+# (a kernel[grid] has no type where triton.jit has none)
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from chomsky_ladder.models.kernels.triton.delta_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
+
+CHUNK = 8  # steps at the most: a token's are of one chunk
+PER_PROGRAM = 1024  # elements of a state, at the most
+PER_WARP, PER_WARP_BACK = 512, 256  # of them: going back a thread holds 8 states, of 8 registers then
+
+Some = Tensor | None
+
+
+def triton_delta(
+    r_BHLK: Tensor,
+    f_BHMK: Some,
+    g_BHMK: Some,
+    k_BHMK: Tensor,
+    v_BHMV: Tensor,
+    decay_BHLK: Some,
+    state_BHKV: Tensor,
+    *,
+    reads_before: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """As `delta_loop`, in fp32; it stacks under vmap."""
+    given = (r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, state_BHKV)
+    assert all(x is None or x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
+    rows = r_BHLK.shape[:2]
+    one = (None if x is None else x.expand(*rows, *x.shape[2:])[None] for x in given)
+    y_1BHLV, last_1BHKV, _ = _delta(*one, reads_before, torch.is_grad_enabled())
+    return y_1BHLV[0], last_1BHKV[0]
+
+
+@torch.library.custom_op("chomsky_ladder::delta", mutates_args=())
+def _delta(
+    r_RBHLK: Tensor,
+    f_RBHMK: Some,
+    g_RBHMK: Some,
+    k_RBHMK: Tensor,
+    v_RBHMV: Tensor,
+    decay_RBHLK: Some,
+    state_RBHKV: Tensor,
+    reads_before: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All y, the last state, and the states that start the chunks: none, unless a backward pass is to come.
+
+    With an axis R in front, of replicas: what vmap adds folds into it.
+    """
+    given = [_rows_together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
+    written = _written(*given, state_RBHKV, reads_before, keep)
+    plan = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK)
+    with torch.cuda.device_of(r_RBHLK):
+        forward_kernel[plan.grid](
+            *given, state_RBHKV.contiguous(), *written, *map(_strides, given), *plan.sizes, f_RBHMK is not None,
+            reads_before, keep, num_warps=plan.warps,
+        )  # fmt: skip
+    return written
+
+
+@_delta.register_fake
+def _written(
+    r_RBHLK: Tensor,
+    f_RBHMK: Some,
+    g_RBHMK: Some,
+    k_RBHMK: Tensor,
+    v_RBHMV: Tensor,
+    decay_RBHLK: Some,
+    state_RBHKV: Tensor,
+    reads_before: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    chunks = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK).chunks if keep else 0
+    starts = (*state_RBHKV.shape[:3], chunks, *state_RBHKV.shape[3:])
+    y_RBHLV = _room_by_token((*r_RBHLK.shape[:4], v_RBHMV.shape[4]), r_RBHLK)
+    return y_RBHLV, _room(state_RBHKV.shape, r_RBHLK), _room(starts, r_RBHLK)
+
+
+@torch.library.custom_op("chomsky_ladder::delta_back", mutates_args=())
+def _delta_back(
+    r_RBHLK: Tensor,
+    f_RBHMK: Some,
+    g_RBHMK: Some,
+    k_RBHMK: Tensor,
+    v_RBHMV: Tensor,
+    decay_RBHLK: Some,
+    starts_RBHNKV: Tensor,
+    d_y_RBHLV: Tensor,
+    d_last_RBHKV: Tensor,
+    reads_before: bool,
+) -> list[Tensor]:
+    """The gradients of r, k, v and the first state, of f and g and of the decays where there are any: all by tiles of
+    values but the two that have them."""
+    given = [_rows_together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
+    d_y_RBHLV = d_y_RBHLV if d_y_RBHLV.stride(-1) == 1 else d_y_RBHLV.contiguous()
+    written = _written_back(*given, starts_RBHNKV, d_y_RBHLV, d_last_RBHKV, reads_before)
+    d_r, d_k, d_v, d_first, *others = written
+    d_f, d_g = others[:2] if f_RBHMK is not None else (None, None)
+    d_decay = others[-1] if decay_RBHLK is not None else None
+    plan = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK)
+    with torch.cuda.device_of(r_RBHLK):
+        backward_kernel[plan.grid](
+            *given, starts_RBHNKV, d_y_RBHLV, d_last_RBHKV.contiguous(), d_r, d_f, d_g, d_k, d_v, d_decay, d_first,
+            *map(_strides, (*given, d_y_RBHLV)), *plan.sizes, f_RBHMK is not None, reads_before,
+            num_warps=plan.warps_back,
+        )  # fmt: skip
+    return written
+
+
+@_delta_back.register_fake
+def _written_back(
+    r_RBHLK: Tensor,
+    f_RBHMK: Some,
+    g_RBHMK: Some,
+    k_RBHMK: Tensor,
+    v_RBHMV: Tensor,
+    decay_RBHLK: Some,
+    starts_RBHNKV: Tensor,
+    d_y_RBHLV: Tensor,
+    d_last_RBHKV: Tensor,
+    reads_before: bool,
+) -> list[Tensor]:
+    tiles = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK).tiles
+    d_r, d_k, *d_others = (
+        _room_by_token((tiles, *x.shape), r_RBHLK)
+        for x in (r_RBHLK, k_RBHMK, f_RBHMK, g_RBHMK, decay_RBHLK)
+        if x is not None
+    )
+    return [d_r, d_k, _room_by_token(v_RBHMV.shape, r_RBHLK), _room(d_last_RBHKV.shape, r_RBHLK), *d_others]
+
+
+def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *tensors, _, ctx.reads_before, _ = inputs
+    ctx.mark_non_differentiable(output[2])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, output[2])
+
+
+def _gradients(ctx: Any, d_y_RBHLV: Some, d_last_RBHKV: Some, _: None) -> tuple[Some, ...]:
+    *given, starts_RBHNKV = ctx.saved_tensors
+    if d_y_RBHLV is None:
+        d_y_RBHLV = torch.zeros_like(given[4][:, :, :, : given[0].shape[3]])
+    if d_last_RBHKV is None:
+        d_last_RBHKV = torch.zeros_like(starts_RBHNKV[:, :, :, 0])
+    found = _delta_back(*given, starts_RBHNKV, d_y_RBHLV, d_last_RBHKV, ctx.reads_before)
+    d_r, d_k, d_v, d_first, *others = (
+        x if place in (2, 3) else x[0] if len(x) == 1 else x.sum(0) for place, x in enumerate(found)
+    )
+    d_f, d_g = others[:2] if given[1] is not None else (None, None)
+    d_decay = others[-1] if given[5] is not None else None
+    return d_r, d_f, d_g, d_k, d_v, d_decay, d_first, None, None
+
+
+_delta.register_autograd(_gradients, setup_context=_keep)
+
+
+@_delta.register_vmap
+def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple]:
+    *tensors, reads_before, keep = inputs
+    there = [place for place, x in enumerate(tensors) if x is not None]
+    folded = fold_replicas([tensors[i] for i in there], [in_dims[i] for i in there], info.batch_size)
+    by_place = dict(zip(there, folded, strict=True))
+    outputs = _delta(*(by_place.get(place) for place in range(len(tensors))), reads_before, keep)
+    return unfold_replicas(outputs, info.batch_size)
+
+
+class _Plan(NamedTuple):
+    grid: tuple[int]
+    sizes: tuple[int, ...]  # of the kernels, in their order
+    chunks: int
+    tiles: int
+    warps: int
+    warps_back: int
+
+    @classmethod
+    def of(cls, r_RBHLK: Tensor, k_RBHMK: Tensor, v_RBHMV: Tensor, decay_RBHLK: Some) -> "_Plan":
+        """A tile is all values of a head where two warps hold them: then no gradient is a sum over tiles."""
+        replicas, batch, heads, length, keys = r_RBHLK.shape
+        values, steps = v_RBHMV.shape[4], k_RBHMK.shape[3] // length
+        padded, decays = triton.next_power_of_2(keys), 0 if decay_RBHLK is None else decay_RBHLK.shape[4]
+        tile = min(max(16, PER_PROGRAM // padded), max(16, triton.next_power_of_2(values)))
+        tokens, tiles = max(1, CHUNK // steps), triton.cdiv(values, tile)
+        sizes = (batch, heads, length, keys, values, padded, tile, decays, steps, tokens)
+        warps, warps_back = (max(1, padded * tile // each) for each in (PER_WARP, PER_WARP_BACK))
+        return cls((replicas * batch * heads * tiles,), sizes, triton.cdiv(length, tokens), tiles, warps, warps_back)
+
+
+def _rows_together(x: Some) -> Any:
+    return x if x is None or x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _strides(x: Some) -> tuple[int, ...] | None:
+    return None if x is None else x.stride()[:4]
+
+
+def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    return like.new_empty(shape)
+
+
+def _room_by_token(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Heads [.., H, L, X] that lie in memory as blocks put them together again: token by token."""
+    *rows, heads, length, width = shape
+    return _room((*rows, length, heads, width), like).transpose(-3, -2)

@@ -1,0 +1,92 @@
+"""What tests of a Triton kernel share: rooms with walls, a process that interprets, registers of what was compiled.
+
+Triton decides on import whether it interprets, so a file with such tests is also the program of a process of its own,
+which makes all comparisons and prints what is wrong with each:
+
+    if __name__ == "__main__":
+        print_failures(CHECKS)
+"""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+MISSING = importlib.util.find_spec("triton") is None
+if MISSING and os.environ.get("LADDER_ORACLES") == "required":
+    raise pytest.UsageError("install triton: it cannot be imported")
+needs_triton = pytest.mark.skipif(MISSING, reason="triton cannot be imported")
+
+BORDER = 4096  # elements around every output
+
+
+@contextmanager
+def walled_rooms(module: ModuleType) -> Iterator[list[Tensor]]:
+    """Outputs hold NaN until they are written, and are walled in by NaN that nothing may write over.
+
+    `module` asks its `_room` for all memory that kernels write.
+    """
+    rooms, walls, plain = [], [], module._room
+
+    def room(*asked: Any) -> Tensor:
+        like: Tensor = plain(*asked)
+        whole = torch.full((like.numel() + 2 * BORDER,), torch.nan, dtype=like.dtype, device=like.device)
+        walls.extend([whole[:BORDER], whole[BORDER + like.numel() :]])
+        rooms.append(whole[BORDER : BORDER + like.numel()].view(like.shape))
+        return rooms[-1]
+
+    module._room = room
+    try:
+        yield rooms
+    finally:
+        module._room = plain
+    assert walls and all(bool(wall.isnan().all()) for wall in walls), "a kernel wrote outside its outputs"
+
+
+def weighted(outputs: Sequence[Tensor]) -> Tensor:
+    """A scalar in which no element can hide another's error."""
+    return sum((z.double() * torch.arange(1.0, z.numel() + 1).cos().to(z.device).view_as(z)).sum() for z in outputs)
+
+
+def interpreted(file: str, names: Sequence[str]) -> dict[str, str]:
+    """What is wrong with each of the named checks of a file, under Triton's interpreter; nothing: not in there."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, file, *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def print_failures(checks: Mapping[str, tuple[Any, ...]]) -> None:
+    """Of the checks named in the command: each a function, called with its arguments and the device."""
+    found = {}
+    for name in sys.argv[1:]:
+        check: Callable[..., None]
+        check, *arguments = checks[name]
+        try:
+            check(*arguments, "cpu")
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found))
+
+
+def registers_and_spilled(cubin: bytes, folder: Path) -> tuple[int, int]:
+    """Registers of a thread, and bytes of what did not fit into them."""
+    import triton
+
+    (folder / "cubin").write_bytes(cubin)
+    dump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    usage = subprocess.run([dump, "-res-usage", folder / "cubin"], capture_output=True, text=True, check=True).stdout
+    registers, spilled = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
+    return registers, spilled
