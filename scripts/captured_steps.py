@@ -5,7 +5,8 @@
 Each model trains 24 steps of a published protocol on a CUDA device as a sweep would have it, alone and as a pack, in a
 process of its own and for so many minutes at most; a model that breaks costs its own rows, which say why. `nodes` are
 what CUDA counts in the graph of one step: kernels, copies and fills. `held` is what the allocator has reserved when the
-pack is done, `peak` the most it had. A last process trains packs of `--in-a-row` one after the other.
+pack is done, `peak` the most it had. A last process trains packs of `--in-a-row` one after the other. Rows of models
+that are not named stay in the folder's table as they are: a row says which commit and which torch made it.
 
 Nodes, memory and what compiles hang on no value, so scripts/null_gpu, a CUDA runtime that does nothing, gives the same
 ones where there is no GPU; the table says so. Seconds are then those of this machine's compilers.
@@ -54,6 +55,8 @@ COLUMNS = [
     "prepared_s",
     "peak_mib",
     "held_mib",
+    "commit",
+    "torch",
     "error",
 ]
 IN_A_ROW = ("transformer", "xlstm", "retention", "mamba", "lstm", "rwkv6")
@@ -175,14 +178,24 @@ def rows_in_processes(models: Sequence[str], words: Sequence[str], *, minutes: f
             yield {"model": model, "error": ended}
 
 
+def with_those_of_before(rows: Sequence[Row], file: Path) -> list[Row]:
+    """These rows, in the places of their models, among those that the table has of other models."""
+    before = pd.read_csv(file).convert_dtypes() if file.exists() else pd.DataFrame(columns=COLUMNS)
+    by_model: dict[str, list[Row]] = {}
+    for row in before.astype(object).where(before.notna(), None).to_dict("records"):
+        by_model.setdefault(str(row["model"]), []).append({str(name): cell for name, cell in row.items()})
+    for model in dict.fromkeys(row["model"] for row in rows):
+        by_model[model] = [row for row in rows if row["model"] == model]
+    return [row for model in by_model for row in by_model[model]]
+
+
 def table(rows: Sequence[Row], in_a_row: Sequence[Row]) -> str:
-    """Markdown of both tables, and of what they were made with."""
-    commit = provenance()["commit"]
+    """Markdown of both tables, and of what they were made on."""
     device = "a stand-in for one that runs no kernel" if is_null_gpu() else torch.cuda.get_device_name()
     lines = [
         "# Captured steps",
         "",
-        f"Made by scripts/captured_steps.py on {device}, torch {torch.__version__}, commit {commit[:7]}.",
+        f"Made by scripts/captured_steps.py on {device}; a row's commit and torch are what made it.",
         "",
     ]
     lines += _markdown(COLUMNS[:-1], [{**row, "refused": row.get("error") or row.get("refused")} for row in rows])
@@ -218,12 +231,13 @@ def main(words: Sequence[str] | None = None) -> int:
         for row in rows_of_one(asked) if asked.one else rows_in_a_row(asked):
             print(json.dumps(row), flush=True)
         return 0
-    rows = []
+    rows, by = [], {"commit": provenance()["commit"][:7], "torch": torch.__version__}
     for row in rows_in_processes(asked.models or sorted(all_models()), words, minutes=asked.minutes):
         print(json.dumps(row), flush=True)
-        rows.append(row)
+        rows.append(row | by)
     in_a_row = list(rows_in_processes([""] if asked.in_a_row else [], words, minutes=5 * asked.minutes))
     asked.out.mkdir(parents=True, exist_ok=True)
+    rows = with_those_of_before(rows, asked.out / "captured_steps.csv")
     with publishing():
         frame = pd.DataFrame(rows, columns=COLUMNS)
         write_atomically(asked.out / "captured_steps.csv", csv_of(frame).encode())

@@ -45,3 +45,16 @@ def test_the_table_says_what_was_refused(captured_steps: ModuleType, monkeypatch
     text = captured_steps.table([row, {"model": "dnc", "error": "a | b"}], [{"model": "lstm", "held_mib": 14}])
     assert "| lstm | 9 | on | 151 | 3.6 | draw losses |" in text
     assert "a \\| b" in text and "runs no kernel" in text and "| lstm |  |  | 14 |" in text
+
+
+def test_rows_of_models_that_are_not_named_stay(captured_steps: ModuleType, tmp_path: Path) -> None:
+    def row(model: str, nodes: int, commit: str, **others: object) -> dict[str, object]:
+        return dict.fromkeys(captured_steps.COLUMNS) | {"model": model, "nodes": nodes, "commit": commit, **others}
+
+    file = tmp_path / "captured_steps.csv"
+    first = [row("lstm", 9, "a", gb=3.5), row("gru", 8, "a"), row("gru", 7, "a"), row("moe", 6, "a", error="none")]
+    assert captured_steps.with_those_of_before(first, file) == first
+    captured_steps.pd.DataFrame(first).to_csv(file, index=False)
+    second = [row("mamba", 5, "b"), row("gru", 4, "b")]
+    assert captured_steps.with_those_of_before(second, file) == [first[0], second[1], first[3], second[0]]
+    assert captured_steps.with_those_of_before([], file) == first
