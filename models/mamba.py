@@ -68,8 +68,7 @@ class SelectiveSSM(Layer):
         states = self.A_log.shape[1]
         rank_BLR, B_BLN, C_BLN = self.select(v_BLE).split([self.dt.in_features, states, states], dim=-1)
         dt_BLE = nn.functional.linear(rank_BLR, self.dt.weight)
-        alike = v_BLE.dtype == dt_BLE.dtype == z_BLE.dtype
-        kernel = chosen("gated_scan", v_BLE, ctx, inside=("scan_loop", "selective_scan")) if alike else None
+        kernel = chosen("gated_scan", v_BLE, ctx, inside=("scan_loop", "selective_scan"))
         if kernel:
             first_BNE = v_BLE.new_zeros(v_BLE.shape[0], states, v_BLE.shape[-1]) if h_BNE is None else h_BNE
             given = (dt_BLE, self.dt.bias, -self.A_log.exp().mT, B_BLN, C_BLN, self.D, z_BLE, first_BNE)

@@ -30,9 +30,9 @@ def native_gated_scan(
     h_BNE: Tensor,
     signed: bool,
 ) -> tuple[Tensor, Tensor]:
-    """As `gated_scan`, in the precision of v; it stacks under vmap."""
+    """As `gated_scan`, in the precision of v, below which none may be; it stacks under vmap."""
     given = (v_BLE, dt_BLE, bias_E, A_NE, B_BLN, C_BLN, D_E, z_BLE, h_BNE)
-    y_1BLE, h_1BNE, _ = _Scan.apply(*(x[None] for x in given), signed)
+    y_1BLE, h_1BNE, _ = _Scan.apply(*(x.to(v_BLE.dtype)[None] for x in given), signed)
     return y_1BLE[0], h_1BNE[0]
 
 

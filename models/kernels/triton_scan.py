@@ -1,4 +1,10 @@
-"""`scan_loop` through our own Triton kernel (models/kernels/triton/scan.py), for any number of channels."""
+"""`gated_scan` through our own Triton kernel (models/kernels/triton/scan.py), for any number of channels.
+
+Softplus and gate are in it because memory is what binds: each, on its own, would read and write arrays as large as the
+scan's own, in fp32.
+"""
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,20 +14,17 @@ from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, member, re
 _MODULE = f"{__package__}.triton.scan"
 
 
-def triton_selective_scan(
-    u_BLE: Tensor, dt_BLE: Tensor, A_NE: Tensor, B_BLN: Tensor, C_BLN: Tensor, h_BNE: Tensor, signed: bool
-) -> tuple[Tensor, Tensor]:
-    """`scan_loop` in fp32 through our own Triton kernel, which stacks."""
-    scan = member(_MODULE, "triton_selective_scan")
-    return scan(u_BLE, dt_BLE, A_NE, B_BLN, C_BLN, h_BNE, signed)
+def triton_gated_scan(*given: Any) -> tuple[Tensor, Tensor]:
+    """`gated_scan` in fp32 through our own Triton kernel, which stacks."""
+    return member(_MODULE, "triton_gated_scan")(*given)
 
 
 register(
     Kernel(
         name="triton_scan",
-        computes="scan_loop",
-        reference="chomsky_ladder.models.scans.selective.scan_loop",
-        call=triton_selective_scan,
+        computes="gated_scan",
+        reference="chomsky_ladder.models.scans.selective.gated_scan",
+        call=triton_gated_scan,
         serves=("mamba",),
         dtypes=(torch.float32, torch.bfloat16),
         stacks=True,

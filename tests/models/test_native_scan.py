@@ -133,4 +133,17 @@ def test_the_layer_takes_it(eigenvalues: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         half = Context()
         layer.float()(x_BLD.float(), half)
-    assert "native_scan" not in half.backends
+    assert "native_scan" in half.backends
+
+
+def test_under_autocast_it_takes_what_comes_in_less_precision() -> None:
+    """The convolution leaves float32, products bfloat16: what it computes is the plain form's, and so are gradients."""
+    given = [x.detach().float() for x in inputs(CHUNK + 3)]
+    given = [(x.bfloat16() if place in (1, 4, 5, 7) else x).requires_grad_() for place, x in enumerate(given)]
+    (y, h), (expected, last) = native_gated_scan(*given, False), gated_scan(*(x.float() for x in given), False)
+    assert y.dtype == expected.dtype == torch.float32
+    close(y, expected, 1e-5)
+    close(h, last, 1e-5)
+    for one, other in zip(gradients(y, given), gradients(expected, given), strict=True):
+        assert one.dtype == other.dtype
+        close(one, other, 1e-5 if one.dtype == torch.float32 else 1e-2)

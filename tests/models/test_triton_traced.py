@@ -22,7 +22,7 @@ B, L, D, H, N = 3, 5, 16, 2, 4
 SHAPES = {
     "triton_lstm": [(B, L, D), (B, D), (B, D), (4 * D, D), (4 * D, D), (4 * D,)],
     "triton_slstm": [(B, L, H, D), *[(B, H, D)] * 3, *[(H, 4 * D, D)] * 2, (H, 4 * D)],
-    "triton_scan": [(B, L, D), (B, L, D), (N, D), (B, L, N), (B, L, N), (B, N, D)],
+    "triton_scan": [*[(B, L, D)] * 2, (D,), (N, D), *[(B, L, N)] * 2, (D,), (B, L, D), (B, N, D)],
     "triton_delta": [*[(B, H, L, N)] * 4, (B, H, L, D), (B, H, L, N), (B, H, N, D)],
 }
 LAUNCHED = {

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+
+from chomsky_ladder.harness.cli.selftest import CPU, _gradient, _runs
+from chomsky_ladder.models.kernels.choose import named
+from chomsky_ladder.models.kernels.kernel import KERNELS
 
 MISSING = importlib.util.find_spec("triton") is None
 if MISSING and os.environ.get("LADDER_ORACLES") == "required":
@@ -59,6 +64,19 @@ def weighted(outputs: Sequence[Tensor]) -> Tensor:
     return sum((z.double() * torch.arange(1.0, z.numel() + 1).cos().to(z.device).view_as(z)).sum() for z in outputs)
 
 
+def in_a_model(kernel: str, model: str, replicas: int, device: str) -> None:
+    """The gradient of a pack's first step, where the kernel is what blocks get, beside the plain forms in float64."""
+    kernels = list(KERNELS)
+    KERNELS.append(replace(named(kernel), name="anywhere", device="any", missing=lambda: "", rank=1000))
+    try:
+        found, used = _gradient(_runs(model, replicas, "fp32"), torch.device(device), "auto", 1)
+    finally:
+        KERNELS[:] = kernels
+    wanted, _ = _gradient(_runs(model, replicas, "fp64"), CPU, "reference", 1)
+    assert "anywhere" in used
+    assert (found - wanted).norm() <= 1e-5 * wanted.norm()
+
+
 def interpreted(file: str, names: Sequence[str]) -> dict[str, str]:
     """What is wrong with each of the named checks of a file, under Triton's interpreter; nothing: not in there."""
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -79,6 +97,28 @@ def print_failures(checks: Mapping[str, tuple[Any, ...]]) -> None:
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
     print(json.dumps(found))
+
+
+def compiled_for_an_h100(
+    kernel: Any, constants: Mapping[str, Any], *, axes: int, warps: int, of: str = "fp32", fp32: Sequence[str] = ()
+) -> Any:
+    """A kernel whose `of_*` are strides over so many axes, of tensors in that precision but those that are in fp32."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature: dict[str, Any] = {}
+    for name in kernel.arg_names:
+        if name in constants:
+            signature[name] = "constexpr"
+        elif name.startswith("of_"):
+            signature[name] = ("i64",) * axes
+        else:
+            signature[name] = "i32" if name in ("batch", "heads", "length") else f"*{'fp32' if name in fp32 else of}"
+    constants = {name: value for name, value in constants.items() if name in signature}
+    aligned = {(place,): [["tt.divisibility", 16]] for place, kind in enumerate(signature.values()) if kind[0] == "*"}
+    source = ASTSource(kernel, signature, constants, aligned)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
 
 
 def registers_and_spilled(cubin: bytes, folder: Path) -> tuple[int, int]:

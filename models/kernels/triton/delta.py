@@ -48,7 +48,7 @@ def triton_delta(
     given = (r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, state_BHKV)
     assert all(x is None or x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
     rows = r_BHLK.shape[:2]
-    one = (None if x is None else x.expand(*rows, *x.shape[2:])[None] for x in given)
+    one = (None if x is None else _together(x).expand(*rows, *x.shape[2:])[None] for x in given)
     y_1BHLV, last_1BHKV, _ = _delta(*one, reads_before, torch.is_grad_enabled())
     return y_1BHLV[0], last_1BHKV[0]
 
@@ -69,7 +69,7 @@ def _delta(
 
     With an axis R in front, of replicas: what vmap adds folds into it.
     """
-    given = [_rows_together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
+    given = [_together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
     written = _written(*given, state_RBHKV, reads_before, keep)
     plan = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK)
     with torch.cuda.device_of(r_RBHLK):
@@ -113,8 +113,8 @@ def _delta_back(
 ) -> list[Tensor]:
     """The gradients of r, k, v and the first state, of f and g and of the decays where there are any: all by tiles of
     values but the two that have them."""
-    given = [_rows_together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
-    d_y_RBHLV = d_y_RBHLV if d_y_RBHLV.stride(-1) == 1 else d_y_RBHLV.contiguous()
+    given = [_together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
+    d_y_RBHLV = _together(d_y_RBHLV)
     written = _written_back(*given, starts_RBHNKV, d_y_RBHLV, d_last_RBHKV, reads_before)
     d_r, d_k, d_v, d_first, *others = written
     d_f, d_g = others[:2] if f_RBHMK is not None else (None, None)
@@ -207,7 +207,8 @@ class _Plan(NamedTuple):
         return cls((replicas * batch * heads * tiles,), sizes, triton.cdiv(length, tokens), tiles, warps, warps_back)
 
 
-def _rows_together(x: Some) -> Any:
+def _together(x: Some) -> Any:
+    """With a head's channels side by side. Asked of the compiler first: what makes x can often write it so."""
     return x if x is None or x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
