@@ -17,18 +17,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chomsky_ladder.models.block import Context
-
-
-def diagonal_scan(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-    """All h [B, L, D] and the last, from a state h, in at least fp32. There may be other axes between B and L."""
-    dtype = torch.promote_types(u_BLD.dtype, torch.float32)
-    a_BLD, u_BLD, h_BD = (x.to(dtype) for x in (a_BLD, u_BLD, h_BD))
-    if ctx.backend == "reference":
-        return scan_loop(a_BLD, u_BLD, h_BD)
-    h_BLD = _Scan.apply(a_BLD, u_BLD, h_BD)
-    return h_BLD, h_BLD[..., -1, :]
-
 
 def scan_loop(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> tuple[Tensor, Tensor]:
     outputs = []
@@ -36,6 +24,12 @@ def scan_loop(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> tuple[Tensor, Tenso
         h_BD = torch.addcmul(u_BD, a_BD, h_BD)
         outputs.append(h_BD)
     return torch.stack(outputs, -2), h_BD
+
+
+def scanned(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by whichever of the two ways suits the device."""
+    h_BLD = _Scan.apply(a_BLD, u_BLD, h_BD)
+    return h_BLD, h_BLD[..., -1, :]
 
 
 class _Scan(torch.autograd.Function):

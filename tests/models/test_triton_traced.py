@@ -24,12 +24,14 @@ SHAPES = {
     "triton_slstm": [(B, L, H, D), *[(B, H, D)] * 3, *[(H, 4 * D, D)] * 2, (H, 4 * D)],
     "triton_scan": [*[(B, L, D)] * 2, (D,), (N, D), *[(B, L, N)] * 2, (D,), (B, L, D), (B, N, D)],
     "triton_delta": [*[(B, H, L, N)] * 4, (B, H, L, D), (B, H, L, N), (B, H, N, D)],
+    "triton_diagonal": [(B, L, D), (B, L, D), (B, D)],
 }
 LAUNCHED = {
     "triton_lstm": ("lstm", "_forward", "_backward"),
     "triton_slstm": ("slstm", "_forward", "_backward"),
     "triton_scan": ("scan", "forward_kernel", "backward_kernel"),
     "triton_delta": ("delta", "forward_kernel", "backward_kernel"),
+    "triton_diagonal": ("diagonal", "forward_kernel", "backward_kernel"),
 }
 
 

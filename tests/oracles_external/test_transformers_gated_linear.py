@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.layers.diagonal import diagonal_scan
 from chomsky_ladder.models.scans.decayed import write_then_read
-from chomsky_ladder.models.scans.diagonal import diagonal_scan
 
 kimi = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
 gemma = pytest.importorskip("transformers.models.recurrent_gemma.modeling_recurrent_gemma")

@@ -114,7 +114,9 @@ def compiled_for_an_h100(
         elif name.startswith("of_"):
             signature[name] = ("i64",) * axes
         else:
-            signature[name] = "i32" if name in ("batch", "heads", "length") else f"*{'fp32' if name in fp32 else of}"
+            signature[name] = (
+                "i32" if name in ("batch", "heads", "parts", "length") else f"*{'fp32' if name in fp32 else of}"
+            )
     constants = {name: value for name, value in constants.items() if name in signature}
     aligned = {(place,): [["tt.divisibility", 16]] for place, kind in enumerate(signature.values()) if kind[0] == "*"}
     source = ASTSource(kernel, signature, constants, aligned)

@@ -1,0 +1,31 @@
+"""The recurrence of models/scans/diagonal.py through our own Triton kernel (models/kernels/triton/diagonal.py).
+
+What it stands in for are doublings, each of which reads and writes all there is: six of them at 40 positions.
+"""
+
+import torch
+from torch import Tensor
+
+from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, member, register
+
+_MODULE = f"{__package__}.triton.diagonal"
+
+
+def triton_diagonal(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> tuple[Tensor, Tensor]:
+    """`scan_loop` in fp32 through our own Triton kernel, which stacks."""
+    return member(_MODULE, "triton_diagonal")(a_BLD, u_BLD, h_BD)
+
+
+register(
+    Kernel(
+        name="triton_diagonal",
+        computes="diagonal_loop",
+        reference="chomsky_ladder.models.scans.diagonal.scan_loop",
+        call=triton_diagonal,
+        serves=("min_gru", "min_lstm", "hgrn"),
+        dtypes=(torch.float32, torch.bfloat16),
+        stacks=True,
+        missing=cuda_module(_MODULE),
+        rank=37,
+    )
+)
