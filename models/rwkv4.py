@@ -4,8 +4,8 @@
     x = x + W_o (sigmoid(r) * wkv)        x = x + channel_mix(x)        each behind a LayerNorm; r, k, v token-shifted
 
 Peng et al. 2023 (2305.13048): e^a is the rate of decay, u the bonus of the present token. Numerator and denominator
-are held relative to the largest exponent so far, which cancels and therefore needs no gradient; it is found in a loop
-of its own, so that the recurrence proper is one fused multiply-add a token for both.
+are held relative to the largest exponent so far, which cancels and therefore needs no gradient; it is found on its own,
+so that the recurrence proper is one of a channel's own, twice (models/layers/diagonal.py).
 
 Start as in the published code (RWKV-LM, RWKV-v4): shifts, a and u by channel and layer, value and channel-mix key
 orthogonal. It has zeros in key, receptance and the projections into the stream, which would leave others without
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.diagonal import diagonal_scan
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
     ChannelMix,
@@ -37,29 +38,31 @@ NOTHING_YET = -1e30  # the largest exponent before the first token
 LARGEST_LOG_RATE = 8.0
 
 
-def wkv(k_BLD: Tensor, v_BLD: Tensor, rate_D: Tensor, bonus_D: Tensor, state: State) -> tuple[Tensor, State]:
+def wkv(
+    k_BLD: Tensor, v_BLD: Tensor, rate_D: Tensor, bonus_D: Tensor, state: State, ctx: Context
+) -> tuple[Tensor, State]:
     """The weighted averages from a state (numerator and denominator [B, 2, D], their common exponent [B, D])."""
     sums_B2D, top_BD = state
     with torch.no_grad():
-        tops = [top_BD]
-        for k_BD in k_BLD.unbind(1):
-            top_BD = torch.maximum(top_BD - rate_D, k_BD)
-            tops.append(top_BD)
-        top_BLD = torch.stack(tops, 1)
+        top_BLD = _tops(k_BLD, rate_D, top_BD)
         before_BLD, after_BLD = top_BLD[:, :-1], top_BLD[:, 1:]
         peak_BLD = torch.maximum(before_BLD, k_BLD + bonus_D)
 
-    terms_BL2D = torch.stack([v_BLD, torch.ones_like(v_BLD)], 2)
-    kept_BL1D = torch.exp(before_BLD - rate_D - after_BLD)[:, :, None]
-    added_BL2D = torch.exp(k_BLD - after_BLD)[:, :, None] * terms_BL2D
-    past = []
-    for kept_B1D, added_B2D in zip(kept_BL1D.unbind(1), added_BL2D.unbind(1), strict=True):
-        past.append(sums_B2D)
-        sums_B2D = torch.addcmul(added_B2D, kept_B1D, sums_B2D)
-    of_past_BL1D = torch.exp(before_BLD - peak_BLD)[:, :, None]
-    of_present_BL1D = torch.exp(k_BLD + bonus_D - peak_BLD)[:, :, None]
-    numerator_BLD, denominator_BLD = (of_past_BL1D * torch.stack(past, 1) + of_present_BL1D * terms_BL2D).unbind(2)
-    return numerator_BLD / denominator_BLD, (sums_B2D, top_BD)
+    terms_B2LD = torch.stack([v_BLD, torch.ones_like(v_BLD)], 1)
+    kept_B1LD = torch.exp(before_BLD - rate_D - after_BLD)[:, None]
+    added_B2LD = torch.exp(k_BLD - after_BLD)[:, None] * terms_B2LD
+    sums_B2LD, last_B2D = diagonal_scan(kept_B1LD.expand_as(added_B2LD), added_B2LD, sums_B2D, ctx)
+    past_B2LD = torch.cat([sums_B2D[:, :, None], sums_B2LD[:, :, :-1]], 2)
+    of_past_B1LD = torch.exp(before_BLD - peak_BLD)[:, None]
+    of_present_B1LD = torch.exp(k_BLD + bonus_D - peak_BLD)[:, None]
+    numerator_BLD, denominator_BLD = (of_past_B1LD * past_B2LD + of_present_B1LD * terms_B2LD).unbind(1)
+    return numerator_BLD / denominator_BLD, (last_B2D, top_BLD[:, -1])
+
+
+def _tops(k_BLD: Tensor, rate_D: Tensor, top_BD: Tensor) -> Tensor:
+    """top_t = max(top_{t-1} - rate, k_t) from t = 0 on, to rounding: sums are relative to whatever it is."""
+    aged_LD = rate_D * torch.arange(k_BLD.shape[1] + 1, dtype=k_BLD.dtype, device=k_BLD.device)[:, None]
+    return (torch.cat([top_BD[:, None], k_BLD], 1) + aged_LD).cummax(1).values - aged_LD
 
 
 class TimeMix(OneForm):
@@ -96,7 +99,7 @@ class TimeMix(OneForm):
         k_BLD, v_BLD = self.key(x_BLD + back_BLD * for_key_D), self.value(x_BLD + back_BLD * for_value_D)
         dtype = torch.promote_types(k_BLD.dtype, torch.float32)
         rate_D = torch.exp(self.log_rate_D.to(dtype).clamp(max=LARGEST_LOG_RATE))
-        wkv_BLD, sums = wkv(k_BLD.to(dtype), v_BLD.to(dtype), rate_D, self.bonus_D.to(dtype), sums)
+        wkv_BLD, sums = wkv(k_BLD.to(dtype), v_BLD.to(dtype), rate_D, self.bonus_D.to(dtype), sums, ctx)
         return self.out(torch.sigmoid(receptance_BLD) * wkv_BLD), (x_BLD[:, -1], sums)
 
 

@@ -22,7 +22,7 @@ register(
         computes="diagonal_loop",
         reference="chomsky_ladder.models.scans.diagonal.scan_loop",
         call=triton_diagonal,
-        serves=("min_gru", "min_lstm", "hgrn"),
+        serves=("min_gru", "min_lstm", "hgrn", "rwkv4"),
         dtypes=(torch.float32, torch.bfloat16),
         stacks=True,
         missing=cuda_module(_MODULE),

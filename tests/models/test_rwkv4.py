@@ -52,7 +52,7 @@ def test_wkv_is_its_definition_and_so_are_its_gradients(length: int) -> None:
     k_BLD, v_BLD = (2 * torch.randn(2, length, 6, dtype=torch.float64) for _ in "kv")
     rate_D, bonus_D = torch.logspace(-3, 1.5, 6, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
     inputs = [x.requires_grad_() for x in (k_BLD, v_BLD, rate_D, bonus_D)]
-    found, expected = wkv(*inputs, fresh(2, 6))[0], quotient(*inputs)
+    found, expected = wkv(*inputs, fresh(2, 6), Context())[0], quotient(*inputs)
     close(found, expected, 1e-12)
     for one, other in zip(*(gradients(y, inputs) for y in (found, expected)), strict=True):
         close(one, other, 1e-11)
@@ -69,7 +69,9 @@ def test_three_tokens_by_hand() -> None:
     k_BLD, v_BLD = (torch.tensor(x, dtype=torch.float64)[None, :, None] for x in (k, v))
     rate_D, bonus_D = (torch.tensor([x], dtype=torch.float64) for x in (rate, bonus))
     close(
-        wkv(k_BLD, v_BLD, rate_D, bonus_D, fresh(1, 1))[0].flatten(), torch.tensor(expected, dtype=torch.float64), 1e-14
+        wkv(k_BLD, v_BLD, rate_D, bonus_D, fresh(1, 1), Context())[0].flatten(),
+        torch.tensor(expected, dtype=torch.float64),
+        1e-14,
     )
 
 
@@ -80,7 +82,7 @@ def test_values_and_gradients_pass_through_a_carried_state(cuts: tuple[int, ...]
     inputs = [x.requires_grad_() for x in (k_BLD, v_BLD, rate_D, bonus_D)]
     state, parts = fresh(2, 4), []
     for k, v in zip(*(x.tensor_split(cuts, 1) for x in (k_BLD, v_BLD)), strict=True):
-        y, state = wkv(k, v, rate_D, bonus_D, state)
+        y, state = wkv(k, v, rate_D, bonus_D, state, Context())
         parts.append(y)
     expected = quotient(*inputs)
     close(torch.cat(parts, 1), expected, 1e-12)
@@ -94,7 +96,7 @@ def test_any_keys_and_any_rates_stay_finite_and_right() -> None:
     k_BLD[:, :20, 4] += 200  # far larger than all that follow, and forgotten slowly
     for rate in (0.0, 1e-3, 20.0, math.exp(8)):
         inputs = [x.clone().requires_grad_() for x in (k_BLD, v_BLD, torch.full((5,), rate), torch.randn(5))]
-        y_BLD = wkv(*inputs, fresh(2, 5, torch.float32))[0]
+        y_BLD = wkv(*inputs, fresh(2, 5, torch.float32), Context())[0]
         close(y_BLD.double(), quotient(*(x.double() for x in inputs)), 2e-3)
         assert all(bool(torch.isfinite(g).all()) for g in gradients(y_BLD, inputs))
 
@@ -102,7 +104,7 @@ def test_any_keys_and_any_rates_stay_finite_and_right() -> None:
 def test_a_constant_added_to_all_keys_changes_nothing() -> None:
     k_BLD, v_BLD = (torch.randn(2, 20, 4, dtype=torch.float64) for _ in "kv")
     rate_D, bonus_D = torch.rand(2, 4, dtype=torch.float64)
-    one, other = (wkv(k_BLD + shift, v_BLD, rate_D, bonus_D, fresh(2, 4))[0] for shift in (0.0, 4096.0))
+    one, other = (wkv(k_BLD + shift, v_BLD, rate_D, bonus_D, fresh(2, 4), Context())[0] for shift in (0.0, 4096.0))
     close(one, other, 1e-11)
 
 

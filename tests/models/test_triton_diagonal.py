@@ -118,6 +118,7 @@ CHECKS = {str(case): (compare, case) for case in CASES} | {
     "exact decays": (exact_decays,),
     "min_gru x3": (in_a_model, "triton_diagonal", "min_gru", 3),
     "hgrn x3": (in_a_model, "triton_diagonal", "hgrn", 3),
+    "rwkv4 x3": (in_a_model, "triton_diagonal", "rwkv4", 3),
     "min_lstm x1": (in_a_model, "triton_diagonal", "min_lstm", 1),
 }
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
