@@ -6,7 +6,10 @@ What it stands in for are doublings, each of which reads and writes all there is
 import torch
 from torch import Tensor
 
+from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, member, register
+
+LONGEST = 2048  # positions; beyond, few rows would leave a GPU waiting for one position after the other
 
 _MODULE = f"{__package__}.triton.diagonal"
 
@@ -14,6 +17,10 @@ _MODULE = f"{__package__}.triton.diagonal"
 def triton_diagonal(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> tuple[Tensor, Tensor]:
     """`scan_loop` in fp32 through our own Triton kernel, which stacks."""
     return member(_MODULE, "triton_diagonal")(a_BLD, u_BLD, h_BD)
+
+
+def _takes(u_BLD: Tensor, ctx: Context) -> bool:
+    return u_BLD.shape[-2] <= LONGEST
 
 
 register(
@@ -25,6 +32,7 @@ register(
         serves=("min_gru", "min_lstm", "hgrn", "rwkv4"),
         dtypes=(torch.float32, torch.bfloat16),
         stacks=True,
+        takes=_takes,
         missing=cuda_module(_MODULE),
         rank=37,
     )

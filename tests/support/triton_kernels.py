@@ -112,13 +112,16 @@ def compiled_for_an_h100(
         if name in constants:
             signature[name] = "constexpr"
         elif name.startswith("of_"):
-            signature[name] = ("i64",) * axes
+            signature[name] = ("i32",) * axes
         else:
             signature[name] = (
                 "i32" if name in ("batch", "heads", "parts", "length") else f"*{'fp32' if name in fp32 else of}"
             )
     constants = {name: value for name, value in constants.items() if name in signature}
-    aligned = {(place,): [["tt.divisibility", 16]] for place, kind in enumerate(signature.values()) if kind[0] == "*"}
+    by_16: Any = [["tt.divisibility", 16]]
+    kinds = list(enumerate(signature.values()))
+    aligned = {(place,): by_16 for place, kind in kinds if kind[0] == "*"}
+    aligned |= {(place, axis): by_16 for place, kind in kinds if isinstance(kind, tuple) for axis in range(axes)}
     source = ASTSource(kernel, signature, constants, aligned)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
 

@@ -24,11 +24,11 @@ import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.delta_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.kernels.triton.memory import together
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
-CHUNK = 8  # steps at the most: a token's are of one chunk
-PER_PROGRAM = 1024  # elements of a state, at the most
-PER_WARP, PER_WARP_BACK = 512, 256  # of them: going back a thread holds 8 states, of 8 registers then
+CHUNK = 4  # steps at the most, unless a token has more: as many states as one warp holds going back
+PER_PROGRAM = 1024  # elements of a state, for one warp: sums over keys and over values then wait for no other
 
 Some = Tensor | None
 
@@ -48,7 +48,7 @@ def triton_delta(
     given = (r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, state_BHKV)
     assert all(x is None or x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
     rows = r_BHLK.shape[:2]
-    one = (None if x is None else _together(x).expand(*rows, *x.shape[2:])[None] for x in given)
+    one = (None if x is None else together(x).expand(*rows, *x.shape[2:])[None] for x in given)
     y_1BHLV, last_1BHKV, _ = _delta(*one, reads_before, torch.is_grad_enabled())
     return y_1BHLV[0], last_1BHKV[0]
 
@@ -69,7 +69,7 @@ def _delta(
 
     With an axis R in front, of replicas: what vmap adds folds into it.
     """
-    given = [_together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
+    given = [together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
     written = _written(*given, state_RBHKV, reads_before, keep)
     plan = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK)
     with torch.cuda.device_of(r_RBHLK):
@@ -113,8 +113,8 @@ def _delta_back(
 ) -> list[Tensor]:
     """The gradients of r, k, v and the first state, of f and g and of the decays where there are any: all by tiles of
     values but the two that have them."""
-    given = [_together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
-    d_y_RBHLV = _together(d_y_RBHLV)
+    given = [together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
+    d_y_RBHLV = together(d_y_RBHLV)
     written = _written_back(*given, starts_RBHNKV, d_y_RBHLV, d_last_RBHKV, reads_before)
     d_r, d_k, d_v, d_first, *others = written
     d_f, d_g = others[:2] if f_RBHMK is not None else (None, None)
@@ -124,7 +124,7 @@ def _delta_back(
         backward_kernel[plan.grid](
             *given, starts_RBHNKV, d_y_RBHLV, d_last_RBHKV.contiguous(), d_r, d_f, d_g, d_k, d_v, d_decay, d_first,
             *map(_strides, (*given, d_y_RBHLV)), *plan.sizes, f_RBHMK is not None, reads_before,
-            num_warps=plan.warps_back,
+            num_warps=plan.warps,
         )  # fmt: skip
     return written
 
@@ -192,24 +192,18 @@ class _Plan(NamedTuple):
     chunks: int
     tiles: int
     warps: int
-    warps_back: int
 
     @classmethod
     def of(cls, r_RBHLK: Tensor, k_RBHMK: Tensor, v_RBHMV: Tensor, decay_RBHLK: Some) -> "_Plan":
-        """A tile is all values of a head where two warps hold them: then no gradient is a sum over tiles."""
+        """A tile is all values of a head where a warp holds them: then no gradient is a sum over tiles."""
         replicas, batch, heads, length, keys = r_RBHLK.shape
         values, steps = v_RBHMV.shape[4], k_RBHMK.shape[3] // length
         padded, decays = triton.next_power_of_2(keys), 0 if decay_RBHLK is None else decay_RBHLK.shape[4]
-        tile = min(max(16, PER_PROGRAM // padded), max(16, triton.next_power_of_2(values)))
+        tile = max(16, min(PER_PROGRAM // padded, triton.next_power_of_2(values)))
         tokens, tiles = max(1, CHUNK // steps), triton.cdiv(values, tile)
         sizes = (batch, heads, length, keys, values, padded, tile, decays, steps, tokens)
-        warps, warps_back = (max(1, padded * tile // each) for each in (PER_WARP, PER_WARP_BACK))
-        return cls((replicas * batch * heads * tiles,), sizes, triton.cdiv(length, tokens), tiles, warps, warps_back)
-
-
-def _together(x: Some) -> Any:
-    """With a head's channels side by side. Asked of the compiler first: what makes x can often write it so."""
-    return x if x is None or x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+        grid, warps = (replicas * batch * heads * tiles,), max(1, padded * tile // PER_PROGRAM)
+        return cls(grid, sizes, triton.cdiv(length, tokens), tiles, warps)
 
 
 def _strides(x: Some) -> tuple[int, ...] | None:

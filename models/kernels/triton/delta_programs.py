@@ -3,9 +3,13 @@
 A program has one head of one row and one tile of values. What is read comes with its strides over replicas, rows, heads
 and tokens; what is written lies token by token, every token's heads side by side, and what is of keys tile after tile.
 """
+# pyright: reportAssignmentType=false, reportCallIssue=false, reportArgumentType=false
+# (what a tuple holds that grows in a loop has no type)
 
 import triton
 import triton.language as tl
+
+from chomsky_ladder.models.kernels.triton.memory import read
 
 
 @triton.jit
@@ -13,11 +17,6 @@ def _begin(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor, he
     """Where that head begins which is the `row`-th of all."""
     replica, line, head = row // heads // batch, row // heads % batch, row % heads
     return x + replica * strides[0] + line * strides[1] + head * strides[2]
-
-
-@triton.jit
-def _read(at: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    return tl.load(at, mask=mask, other=0.0)
 
 
 @triton.jit
@@ -71,26 +70,39 @@ def forward_kernel(
     y += (row // heads * length * heads + row % heads) * V + j
     starts += row * tl.cdiv(length, TOKENS) * K * V + at_KV
 
-    S_KV = _read(first + row * K * V + at_KV, in_KV)
+    S_KV = read(first + row * K * V + at_KV, in_KV)
     start = 0
     while start < length:  # no range: under NumPy 2.4 Triton's interpreter has none of a number not known beforehand
         if KEEP:
             tl.store(starts + start // TOKENS * K * V, S_KV, mask=in_KV)
+        of_tokens, of_steps = (), ()  # read before anything is written, behind which no read is brought forward
         for c in tl.static_range(TOKENS):
             t = start + c
             in_K, in_V = (i < K) & (t < length), (j < V) & (t < length)
-            r_K = _read(r + t * of_r[3], in_K)
+            r_K, w_K = read(r + t * of_r[3], in_K), in_K
+            if DECAYS:
+                w_K = _read_decay(decay + t * of_decay[3], i, in_K, DECAYS)
+            of_tokens += ((r_K, w_K),)
             for s in tl.static_range(STEPS):
                 m = t * STEPS + s
+                k_K, v_V = read(k + m * of_k[3], in_K), read(v + m * of_v[3], in_V)
+                f_K, g_K = k_K, k_K
+                if ERASES:
+                    f_K, g_K = read(f + m * of_f[3], in_K), read(g + m * of_g[3], in_K)
+                of_steps += ((f_K, g_K, k_K, v_V),)
+        for c in tl.static_range(TOKENS):
+            t = start + c
+            in_V = (j < V) & (t < length)
+            r_K, w_K = of_tokens[c]
+            for s in tl.static_range(STEPS):
+                f_K, g_K, k_K, v_V = of_steps[c * STEPS + s]
                 if READS_BEFORE and s == STEPS - 1:
                     tl.store(y + t * heads * V, tl.sum(r_K[:, None] * S_KV, 0), mask=in_V)
-                k_K, v_V = _read(k + m * of_k[3], in_K), _read(v + m * of_v[3], in_V)
                 added_KV = k_K[:, None] * v_V[None, :]
                 if ERASES:
-                    f_K, g_K = _read(f + m * of_f[3], in_K), _read(g + m * of_g[3], in_K)
                     added_KV -= g_K[:, None] * tl.sum(f_K[:, None] * S_KV, 0)[None, :]
                 if DECAYS and s == 0:
-                    S_KV *= _read_decay(decay + t * of_decay[3], i, in_K, DECAYS)[:, None]
+                    S_KV *= w_K[:, None]
                 S_KV += added_KV
                 if not READS_BEFORE and s == STEPS - 1:
                     tl.store(y + t * heads * V, tl.sum(r_K[:, None] * S_KV, 0), mask=in_V)
@@ -154,11 +166,11 @@ def backward_kernel(
         decay, d_decay = _begin(decay, of_decay, row, batch, heads), d_decay + by_token * DECAYS
     starts += row * chunks * K * V + at_KV
 
-    G_KV = _read(d_last + row * K * V + at_KV, in_KV)
+    G_KV = read(d_last + row * K * V + at_KV, in_KV)
     start = chunks * TOKENS
     while start > 0:
         start -= TOKENS
-        S_KV = _read(starts + start // TOKENS * K * V, in_KV)
+        S_KV = read(starts + start // TOKENS * K * V, in_KV)
         before, taken = (), ()
         for c in tl.static_range(TOKENS):
             t = start + c
@@ -166,10 +178,10 @@ def backward_kernel(
             for s in tl.static_range(STEPS):
                 m = t * STEPS + s
                 before += (S_KV,)
-                k_K, v_V = _read(k + m * of_k[3], in_K), _read(v + m * of_v[3], in_V)
+                k_K, v_V = read(k + m * of_k[3], in_K), read(v + m * of_v[3], in_V)
                 added_KV = k_K[:, None] * v_V[None, :]
                 if ERASES:
-                    f_K, g_K = _read(f + m * of_f[3], in_K), _read(g + m * of_g[3], in_K)
+                    f_K, g_K = read(f + m * of_f[3], in_K), read(g + m * of_g[3], in_K)
                     u_1V = tl.sum(f_K[:, None] * S_KV, 0)[None, :]
                     taken += (u_1V,)
                     added_KV -= g_K[:, None] * u_1V
@@ -179,7 +191,7 @@ def backward_kernel(
         for c in tl.static_range(TOKENS - 1, -1, -1):
             t = start + c
             in_K, in_V = (i < K) & (t < length), (j < V) & (t < length)
-            r_K, d_y_V = _read(r + t * of_r[3], in_K), _read(d_y + t * of_d_y[3], in_V)
+            r_K, d_y_V = read(r + t * of_r[3], in_K), read(d_y + t * of_d_y[3], in_V)
             for s in tl.static_range(STEPS - 1, -1, -1):
                 m, before_KV = t * STEPS + s, before[c * STEPS + s]
                 if s == STEPS - 1:
@@ -187,7 +199,7 @@ def backward_kernel(
                     tl.store(d_r + t * heads * K, tl.sum(read_KV * d_y_V[None, :], 1), mask=in_K)
                     if not READS_BEFORE:
                         G_KV += r_K[:, None] * d_y_V[None, :]
-                k_K, v_V = _read(k + m * of_k[3], in_K), _read(v + m * of_v[3], in_V)
+                k_K, v_V = read(k + m * of_k[3], in_K), read(v + m * of_v[3], in_V)
                 tl.store(d_k + m * heads * K, tl.sum(G_KV * v_V[None, :], 1), mask=in_K)
                 tl.store(d_v + m * heads * V, tl.sum(k_K[:, None] * G_KV, 0), mask=in_V)
                 d_before_KV = G_KV
@@ -199,7 +211,7 @@ def backward_kernel(
                     else:
                         tl.store(d_decay + t * heads, tl.sum(d_decay_K, 0), mask=t < length)
                 if ERASES:
-                    f_K, g_K = _read(f + m * of_f[3], in_K), _read(g + m * of_g[3], in_K)
+                    f_K, g_K = read(f + m * of_f[3], in_K), read(g + m * of_g[3], in_K)
                     d_u_V = -tl.sum(g_K[:, None] * G_KV, 0)
                     tl.store(d_g + m * heads * K, -tl.sum(G_KV * taken[c * STEPS + s], 1), mask=in_K)
                     tl.store(d_f + m * heads * K, tl.sum(before_KV * d_u_V[None, :], 1), mask=in_K)

@@ -5,8 +5,8 @@
 A program walks through time for one row and one tile of channels, forwards or from the end. What it reads may be a part
 of something larger, or stand once for several rows: a position's channels alone must be side by side.
 """
-# pyright: reportIndexIssue=false
-# (a kernel[grid] has no type where triton.jit has none)
+# pyright: reportIndexIssue=false, reportAssignmentType=false
+# (a kernel[grid] has no type where triton.jit has none, nor what a tuple holds that grows in a loop)
 
 from typing import Any
 
@@ -15,16 +15,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from chomsky_ladder.models.kernels.triton.memory import read, together, write
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
-CHUNK = 8  # positions that are read before the first of them is needed
+CHUNK = 8  # positions that are read before anything is written, behind which no read is brought forward
 TILE = 128
 
 
 def triton_diagonal(a: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """As `scan_loop`, in fp32 for inputs of fp32 or bf16, with any axes in front of [L, D]; it stacks under vmap."""
     assert all(x.dtype in (torch.float32, torch.bfloat16) for x in (a, u, h)), "the kernel takes fp32 and bf16 alone"
-    a_RPLD, u_RPLD = (_two_in_front(_together(x.expand_as(u))) for x in (a, u))
+    a_RPLD, u_RPLD = (_two_in_front(together(x.expand_as(u))) for x in (a, u))
     h_RPLD = _scan(a_RPLD, u_RPLD, _two_in_front(h.expand(u.shape[:-2] + u.shape[-1:])[..., None, :])[..., 0, :])
     h_all = h_RPLD.reshape(u.shape)
     return h_all, h_all[..., -1, :]
@@ -33,7 +34,7 @@ def triton_diagonal(a: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("chomsky_ladder::diagonal", mutates_args=())
 def _scan(a_RPLD: Tensor, u_RPLD: Tensor, h_RPD: Tensor) -> Tensor:
     """Replicas, which what vmap adds folds into, are so many more rows."""
-    written_RPLD, a_RPLD, u_RPLD = _written(a_RPLD, u_RPLD, h_RPD), _together(a_RPLD), _together(u_RPLD)
+    written_RPLD, a_RPLD, u_RPLD = _written(a_RPLD, u_RPLD, h_RPD), together(a_RPLD), together(u_RPLD)
     with torch.cuda.device_of(u_RPLD):
         forward_kernel[_grid(u_RPLD)](
             a_RPLD, u_RPLD, h_RPD.contiguous(), written_RPLD, a_RPLD.stride()[:3], u_RPLD.stride()[:3],
@@ -52,8 +53,8 @@ def _scan_back(
     a_RPLD: Tensor, h_RPD: Tensor, h_RPLD: Tensor, gh_RPLD: Tensor, u_dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of a, u and the first state."""
-    written, a_RPLD = _written_back(a_RPLD, h_RPD, h_RPLD, gh_RPLD, u_dtype), _together(a_RPLD)
-    gh_RPLD = _together(gh_RPLD)
+    written, a_RPLD = _written_back(a_RPLD, h_RPD, h_RPLD, gh_RPLD, u_dtype), together(a_RPLD)
+    gh_RPLD = together(gh_RPLD)
     with torch.cuda.device_of(h_RPLD):
         backward_kernel[_grid(h_RPLD)](
             a_RPLD, h_RPD.contiguous(), h_RPLD, gh_RPLD, *written, a_RPLD.stride()[:3], gh_RPLD.stride()[:3],
@@ -92,22 +93,12 @@ def _two_in_front(x: Tensor) -> Tensor:
     return x[:, None] if x.dim() == 3 else x.flatten(0, x.dim() - 4) if x.dim() > 4 else x
 
 
-def _together(x: Tensor) -> Tensor:
-    """With what one position has side by side. Asked of the compiler first: what makes x can often write it so."""
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
 def _grid(x_RPLD: Tensor) -> tuple[int]:
     return (x_RPLD.shape[0] * x_RPLD.shape[1] * triton.cdiv(x_RPLD.shape[3], TILE),)
 
 
 def _room(like: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.empty(like.shape, dtype=dtype, device=like.device)
-
-
-@triton.jit
-def _read(at: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    return tl.load(at, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit(do_not_specialize=["parts", "length"])
@@ -130,14 +121,18 @@ def forward_kernel(
     a += row // parts * of_a[0] + row % parts * of_a[1] + d
     u += row // parts * of_u[0] + row % parts * of_u[1] + d
     h += row * length * D + d
-    h_D = _read(first + row * D + d, d < D)
+    h_D = read(first + row * D + d, d < D)
     start = 0
     while start < length:  # no range: under NumPy 2.4 Triton's interpreter has none of a number not known beforehand
+        given = ()
         for k in tl.static_range(CHUNK):
             t = start + k
             there = (d < D) & (t < length)
-            h_D = _read(a + t * of_a[2], there) * h_D + _read(u + t * of_u[2], there)
-            tl.store(h + t * D, h_D, mask=there)
+            given += ((read(a + t * of_a[2], there), read(u + t * of_u[2], there)),)
+        for k in tl.static_range(CHUNK):
+            a_D, u_D = given[k]
+            h_D = a_D * h_D + u_D
+            tl.store(h + (start + k) * D, h_D, mask=(d < D) & (start + k < length))
         start += CHUNK
 
 
@@ -165,17 +160,23 @@ def backward_kernel(
     a += row // parts * of_a[0] + row % parts * of_a[1] + d
     gh += row // parts * of_gh[0] + row % parts * of_gh[1] + d
     h, ga, gu = h + row * length * D + d, ga + row * length * D + d, gu + row * length * D + d
-    first_D = _read(first + row * D + d, d < D)
+    first_D = read(first + row * D + d, d < D)
     carried_D = tl.zeros_like(first_D)  # a_{t+1} g_{t+1}
     start = tl.cdiv(length, CHUNK) * CHUNK
     while start > 0:
         start -= CHUNK
+        given = ()
+        for k in tl.static_range(CHUNK):
+            t = start + k
+            there = (d < D) & (t < length)
+            before_D = tl.where(t > 0, read(h + (t - 1) * D, there & (t > 0)), first_D)
+            given += ((read(a + t * of_a[2], there), read(gh + t * of_gh[2], there), before_D),)
         for k in tl.static_range(CHUNK - 1, -1, -1):
             t = start + k
             there = (d < D) & (t < length)
-            g_D = _read(gh + t * of_gh[2], there) + carried_D
-            before_D = tl.where(t > 0, _read(h + (t - 1) * D, there & (t > 0)), first_D)
-            tl.store(gu + t * D, g_D.to(gu.dtype.element_ty), mask=there)
-            tl.store(ga + t * D, (g_D * before_D).to(ga.dtype.element_ty), mask=there)
-            carried_D = _read(a + t * of_a[2], there) * g_D
-    tl.store(gfirst + row * D + d, carried_D.to(gfirst.dtype.element_ty), mask=d < D)
+            a_D, gh_D, before_D = given[k]
+            g_D = gh_D + carried_D
+            write(gu + t * D, g_D, there)
+            write(ga + t * D, g_D * before_D, there)
+            carried_D = a_D * g_D
+    write(gfirst + row * D + d, carried_D, d < D)

@@ -24,12 +24,12 @@ import torch
 import triton
 from torch import Tensor
 
+from chomsky_ladder.models.kernels.triton.memory import together
 from chomsky_ladder.models.kernels.triton.scan_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
-CHUNK = 8
-PER_TILE, PER_TILE_BACK = 512, 1024  # elements of a state, at the most
-PER_WARP, PER_WARP_BACK = 512, 256  # of them: going back a thread holds 8 states, of 8 registers then
+CHUNK = 4  # as many states as one warp holds going back
+PER_WARP = 512  # elements of a state: 16 registers a thread
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -52,7 +52,7 @@ def triton_gated_scan(
     tensors = (v_BLE, dt_BLE, bias_E, A_NE, B_BLN, C_BLN, D_E, z_BLE, h_BNE)
     assert all(x.dtype in (torch.float32, torch.bfloat16) for x in tensors), "the kernel takes fp32 and bf16 alone"
     assert v_BLE.shape[1] >= 1, "the kernel takes one position or more"
-    y_1BLE, h_1BNE, _ = _scan(*(_together(x)[None] for x in tensors), signed, torch.is_grad_enabled())
+    y_1BLE, h_1BNE, _ = _scan(*(together(x)[None] for x in tensors), signed, torch.is_grad_enabled())
     return y_1BLE[0], h_1BNE[0]
 
 
@@ -75,7 +75,7 @@ def _scan(
     With an axis R in front, of replicas that differ in their weights too: what vmap adds folds into it.
     """
     tensors = (v_RBLE, dt_RBLE, bias_RE, A_RNE, B_RBLN, C_RBLN, D_RE, z_RBLE, h_RBNE)
-    written, tiling = _written(*tensors, signed, keep), _Tiling.of(*A_RNE.shape[1:], back=False)
+    written, tiling = _written(*tensors, signed, keep), _Tiling.of(*A_RNE.shape[1:])
     given, strides = _given(*tensors[:-1])
     with torch.cuda.device_of(v_RBLE):
         forward_kernel[(written[1].shape[0] * written[1].shape[1] * tiling.count,)](
@@ -122,7 +122,7 @@ def _scan_back(
     """The gradients of v, dt and z and the first state, of the bias, A and D by rows, of B and C by tiles."""
     tensors = (v_RBLE, dt_RBLE, bias_RE, A_RNE, B_RBLN, C_RBLN, D_RE, z_RBLE)
     written = _written_back(*tensors, starts_RBKNE, gy_RBLE, gh_RBNE, signed)
-    tiling = _Tiling.of(*A_RNE.shape[1:], back=True)
+    tiling = _Tiling.of(*A_RNE.shape[1:])
     given, strides = _given(*tensors)
     with torch.cuda.device_of(v_RBLE):
         backward_kernel[(gh_RBNE.shape[0] * gh_RBNE.shape[1] * tiling.count,)](
@@ -148,7 +148,7 @@ def _written_back(
     signed: bool,
 ) -> list[Tensor]:
     replicas, batch, length, channels = v_RBLE.shape
-    states, tiles = A_RNE.shape[1], _Tiling.of(*A_RNE.shape[1:], back=True).count
+    states, tiles = A_RNE.shape[1], _Tiling.of(*A_RNE.shape[1:]).count
     by_row = [(replicas, batch, channels), (replicas, batch, channels), (replicas, batch, states, channels)]
     by_tile = [(replicas, batch, tiles, length, states)] * 2
     return [
@@ -194,23 +194,17 @@ class _Tiling(NamedTuple):
     warps: int
 
     @classmethod
-    def of(cls, states: int, channels: int, *, back: bool) -> "_Tiling":
-        """One warp there, which waits for no other; larger ones back, where what is summed over tiles is written."""
-        states = triton.next_power_of_2(states)
-        most, each = (PER_TILE_BACK, PER_WARP_BACK) if back else (PER_TILE, PER_WARP)
-        tile = max(16, min(most // states, triton.next_power_of_2(channels)))
-        return cls(states, tile, triton.cdiv(channels, tile), min(8, max(1, states * tile // each)))
+    def of(cls, states: int, channels: int) -> "_Tiling":
+        """One warp a tile if it holds all states: sums over them then wait for no other."""
+        padded = triton.next_power_of_2(states)
+        tile = max(16, min(PER_WARP // padded, triton.next_power_of_2(channels)))
+        return cls(padded, tile, triton.cdiv(channels, tile), min(8, max(1, padded * tile // PER_WARP)))
 
 
 def _given(*tensors: Tensor) -> tuple[list[Tensor], list[tuple[int, ...]]]:
     """Weights whole; of the others, which may be parts of a product, the strides over replicas, rows and positions."""
-    given = [_together(x) if x.dim() == 4 else x.contiguous() for x in tensors]
+    given = [together(x) if x.dim() == 4 else x.contiguous() for x in tensors]
     return given, [x.stride()[:3] for x in given if x.dim() == 4]
-
-
-def _together(x: Tensor) -> Tensor:
-    """With what one position has side by side. Asked of the compiler first: what makes x can often write it so."""
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _sizes(v_RBLE: Tensor, tiling: _Tiling, A_RNE: Tensor) -> tuple[int, ...]:

@@ -3,9 +3,13 @@
 A program has one row and one tile of channels. What is read comes with its strides over replicas, rows and positions;
 what is written lies as it is named.
 """
+# pyright: reportAssignmentType=false, reportCallIssue=false, reportArgumentType=false
+# (what a tuple holds that grows in a loop has no type)
 
 import triton
 import triton.language as tl
+
+from chomsky_ladder.models.kernels.triton.memory import read, write
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -17,18 +21,8 @@ def _begin(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor) ->
 
 
 @triton.jit
-def _read(at: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    return tl.load(at, mask=mask, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _write(at: tl.tensor, x: tl.tensor, mask: tl.tensor) -> None:
-    tl.store(at, x.to(at.dtype.element_ty), mask=mask)
-
-
-@triton.jit
 def _softplus(x: tl.tensor) -> tl.tuple:
-    """And its slope. log(1 + e) = 2 artanh(s), s = e / (2 + e) <= 1/3, has all its digits where e is small too."""
+    """And its slope. log(1 + e) = 2 artanh(s), s = e / (2 + e) <= 1/3, keeps its digits where e is small too."""
     e = tl.exp2(-tl.abs(x) * LOG2_E)
     s = e / (2 + e)
     q = s * s
@@ -88,25 +82,32 @@ def forward_kernel(
     B, C = _begin(B, of_B, row, batch) + n, _begin(C, of_C, row, batch) + n
     starts += row * tl.cdiv(length, CHUNK) * N * E + at_NE
 
-    bias_E, D_E = _read(bias + row // batch * E + e, e < E), _read(D + row // batch * E + e, e < E)
-    A_NE = _read(A + row // batch * N * E + at_NE, in_NE) * LOG2_E
-    h_NE = _read(first + row * N * E + at_NE, in_NE)
+    bias_E, D_E = read(bias + row // batch * E + e, e < E), read(D + row // batch * E + e, e < E)
+    A_NE = read(A + row // batch * N * E + at_NE, in_NE) * LOG2_E
+    h_NE = read(first + row * N * E + at_NE, in_NE)
     start = 0
     while start < length:  # no range: under NumPy 2.4 Triton's interpreter has none of a number not known beforehand
         if KEEP:
             tl.store(starts + start // CHUNK * N * E, h_NE, mask=in_NE)
+        given = ()  # read before anything is written, behind which no read is brought forward
         for k in tl.static_range(CHUNK):
             t = start + k
             in_E, in_N = (e < E) & (t < length), (n < N) & (t < length)
-            dt_E, _ = _softplus(_read(dt + t * of_dt[2], in_E) + bias_E)
+            of_E = read(dt + t * of_dt[2], in_E), read(v + t * of_v[2], in_E), read(z + t * of_z[2], in_E)
+            given += ((of_E, (read(B + t * of_B[2], in_N), read(C + t * of_C[2], in_N))),)
+        for k in tl.static_range(CHUNK):
+            t = start + k
+            in_E = (e < E) & (t < length)
+            of_E, of_N = given[k]
+            x_E, v_E, z_E = of_E
+            B_N, C_N = of_N
+            dt_E, _ = _softplus(x_E + bias_E)
             dt_E = tl.where(in_E, dt_E, 0.0)
-            v_E, z_E = _read(v + t * of_v[2], in_E), _read(z + t * of_z[2], in_E)
-            B_N, C_N = _read(B + t * of_B[2], in_N), _read(C + t * of_C[2], in_N)
             h_NE = _transition(dt_E, A_NE, SIGNED) * h_NE + B_N[:, None] * (dt_E * v_E)[None, :]
             p_E = tl.sum(C_N[:, None] * h_NE, 0) + D_E * v_E
-            _write(y + t * E, p_E * z_E * _sigmoid(z_E), in_E)
+            write(y + t * E, p_E * z_E * _sigmoid(z_E), in_E)
         start += CHUNK
-    _write(last + row * N * E + at_NE, h_NE, in_NE)
+    write(last + row * N * E + at_NE, h_NE, in_NE)
 
 
 @triton.jit(do_not_specialize=["batch", "length"])
@@ -158,49 +159,49 @@ def backward_kernel(
     chunks = tl.cdiv(length, CHUNK)
     starts += row * chunks * N * E + at_NE
 
-    bias_E, D_E = _read(bias + row // batch * E + e, e < E), _read(D + row // batch * E + e, e < E)
-    A_NE = _read(A + row // batch * N * E + at_NE, in_NE) * LOG2_E
-    g_NE = _read(glast + row * N * E + at_NE, in_NE)
+    bias_E, D_E = read(bias + row // batch * E + e, e < E), read(D + row // batch * E + e, e < E)
+    A_NE = read(A + row // batch * N * E + at_NE, in_NE) * LOG2_E
+    g_NE = read(glast + row * N * E + at_NE, in_NE)
     gA_NE, gbias_E, gD_E = tl.zeros_like(A_NE), tl.zeros_like(bias_E), tl.zeros_like(D_E)
     start = chunks * CHUNK
     while start > 0:
         start -= CHUNK
-        h_NE = _read(starts + start // CHUNK * N * E, in_NE)
+        h_NE = read(starts + start // CHUNK * N * E, in_NE)
         before = ()
         for k in tl.static_range(CHUNK):
             t = start + k
             in_E, in_N = (e < E) & (t < length), (n < N) & (t < length)
-            dt_E, _ = _softplus(_read(dt + t * of_dt[2], in_E) + bias_E)
+            dt_E, _ = _softplus(read(dt + t * of_dt[2], in_E) + bias_E)
             dt_E = tl.where(in_E, dt_E, 0.0)
-            v_E, B_N = _read(v + t * of_v[2], in_E), _read(B + t * of_B[2], in_N)
+            v_E, B_N = read(v + t * of_v[2], in_E), read(B + t * of_B[2], in_N)
             before += (h_NE,)
             h_NE = _transition(dt_E, A_NE, SIGNED) * h_NE + B_N[:, None] * (dt_E * v_E)[None, :]
         for k in tl.static_range(CHUNK - 1, -1, -1):
             t = start + k
             in_E, in_N = (e < E) & (t < length), (n < N) & (t < length)
-            dt_E, slope_E = _softplus(_read(dt + t * of_dt[2], in_E) + bias_E)
+            dt_E, slope_E = _softplus(read(dt + t * of_dt[2], in_E) + bias_E)
             dt_E, slope_E = tl.where(in_E, dt_E, 0.0), tl.where(in_E, slope_E, 0.0)
-            v_E, z_E, gy_E = _read(v + t * of_v[2], in_E), _read(z + t * of_z[2], in_E), _read(gy + t * E, in_E)
-            B_N, C_N = _read(B + t * of_B[2], in_N), _read(C + t * of_C[2], in_N)
+            v_E, z_E, gy_E = read(v + t * of_v[2], in_E), read(z + t * of_z[2], in_E), read(gy + t * E, in_E)
+            B_N, C_N = read(B + t * of_B[2], in_N), read(C + t * of_C[2], in_N)
             s_E = _sigmoid(z_E)
             p_E = tl.sum(C_N[:, None] * h_NE, 0) + D_E * v_E
-            _write(gz + t * E, gy_E * p_E * s_E * (1 + z_E * (1 - s_E)), in_E)
+            write(gz + t * E, gy_E * p_E * s_E * (1 + z_E * (1 - s_E)), in_E)
             gp_E = gy_E * z_E * s_E
             gD_E += gp_E * v_E
             g_NE += C_N[:, None] * gp_E[None, :]
             tl.store(gC + t * N, tl.sum(gp_E[None, :] * h_NE, 1), mask=in_N)
             tl.store(gB + t * N, tl.sum((dt_E * v_E)[None, :] * g_NE, 1), mask=in_N)
             gu_E = tl.sum(B_N[:, None] * g_NE, 0)
-            _write(gv + t * E, D_E * gp_E + dt_E * gu_E, in_E)
+            write(gv + t * E, D_E * gp_E + dt_E * gu_E, in_E)
             h_NE = before[k]
             a_NE = _transition(dt_E, A_NE, SIGNED)
             w_NE = g_NE * h_NE * (a_NE + 1 if SIGNED else a_NE)
             gdt_E = slope_E * (v_E * gu_E + tl.sum(w_NE * A_NE, 0) / LOG2_E)
-            _write(gdt + t * E, gdt_E, in_E)
+            write(gdt + t * E, gdt_E, in_E)
             gbias_E += gdt_E
             gA_NE += w_NE * dt_E[None, :]
             g_NE *= a_NE
     tl.store(gbias + row * E + e, gbias_E, mask=e < E)
     tl.store(gD + row * E + e, gD_E, mask=e < E)
     tl.store(gA + row * N * E + at_NE, gA_NE, mask=in_NE)
-    _write(gfirst + row * N * E + at_NE, g_NE, in_NE)
+    write(gfirst + row * N * E + at_NE, g_NE, in_NE)

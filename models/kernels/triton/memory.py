@@ -1,0 +1,22 @@
+"""How our Triton kernels for scans read: what lies side by side, in fp32, and nothing behind an end."""
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def together(x: Tensor | None) -> Any:
+    """With the last axis side by side. Asked of the compiler first: what makes x can often write it so."""
+    return x if x is None or x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+@triton.jit
+def read(at: tl.tensor, mask: tl.tensor) -> tl.tensor:
+    return tl.load(at, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def write(at: tl.tensor, x: tl.tensor, mask: tl.tensor) -> None:
+    tl.store(at, x.to(at.dtype.element_ty), mask=mask)
