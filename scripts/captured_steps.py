@@ -6,7 +6,7 @@ Each model trains 24 steps of a published protocol on a CUDA device as a sweep w
 process of its own and for so many minutes at most; a model that breaks costs its own rows, which say why. `nodes` are
 what CUDA counts in the graph of one step: kernels, copies and fills. `held` is what the allocator has reserved when the
 pack is done, `peak` the most it had. A last process trains packs of `--in-a-row` one after the other. Rows of models
-that are not named stay in the folder's table as they are: a row says which commit and which torch made it.
+that are not named stay in the folder's table as they are: a row says what made it, and on which device.
 
 Nodes, memory and what compiles hang on no value, so scripts/null_gpu, a CUDA runtime that does nothing, gives the same
 ones where there is no GPU; the table says so. Seconds are then those of this machine's compilers.
@@ -55,12 +55,15 @@ COLUMNS = [
     "prepared_s",
     "peak_mib",
     "held_mib",
+    "protocol",
+    "device",
     "commit",
     "torch",
     "error",
 ]
 IN_A_ROW = ("transformer", "xlstm", "retention", "mamba", "lstm", "rwkv6")
 STEPS = 24
+STOOD_IN = "a stand-in"  # in place of a device
 STAND_IN = "nc_reset"  # which scripts/null_gpu exports, and no CUDA runtime
 
 
@@ -190,12 +193,11 @@ def with_those_of_before(rows: Sequence[Row], file: Path) -> list[Row]:
 
 
 def table(rows: Sequence[Row], in_a_row: Sequence[Row]) -> str:
-    """Markdown of both tables, and of what they were made on."""
-    device = "a stand-in for one that runs no kernel" if is_null_gpu() else torch.cuda.get_device_name()
+    """Markdown of both tables."""
     lines = [
         "# Captured steps",
         "",
-        f"Made by scripts/captured_steps.py on {device}; a row's commit and torch are what made it.",
+        f"Made by scripts/captured_steps.py, row by row as its last columns say; on {STOOD_IN} no kernel runs.",
         "",
     ]
     lines += _markdown(COLUMNS[:-1], [{**row, "refused": row.get("error") or row.get("refused")} for row in rows])
@@ -231,7 +233,9 @@ def main(words: Sequence[str] | None = None) -> int:
         for row in rows_of_one(asked) if asked.one else rows_in_a_row(asked):
             print(json.dumps(row), flush=True)
         return 0
-    rows, by = [], {"commit": provenance()["commit"][:7], "torch": torch.__version__}
+    device = STOOD_IN if is_null_gpu() else torch.cuda.get_device_name()
+    rows, by = [], {"protocol": asked.protocol, "device": device}
+    by |= {"commit": provenance()["commit"][:7], "torch": torch.__version__}
     for row in rows_in_processes(asked.models or sorted(all_models()), words, minutes=asked.minutes):
         print(json.dumps(row), flush=True)
         rows.append(row | by)

@@ -39,12 +39,12 @@ def test_a_model_that_breaks_costs_its_own_rows(captured_steps: ModuleType) -> N
     assert broken["model"] == "no_such_model" and broken["error"].startswith("exit ")
 
 
-def test_the_table_says_what_was_refused(captured_steps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured_steps, "is_null_gpu", lambda: True)
+def test_the_table_says_what_was_refused_and_on_what_a_row_was_made(captured_steps: ModuleType) -> None:
     row = {"model": "lstm", "replicas": 9, "compile": "on", "nodes": 151, "gb": 3.6, "compiled": "draw losses"}
+    row |= {"protocol": "xlstm_20k", "device": "a stand-in", "commit": "0123abc", "torch": "2.11"}
     text = captured_steps.table([row, {"model": "dnc", "error": "a | b"}], [{"model": "lstm", "held_mib": 14}])
     assert "| lstm | 9 | on | 151 | 3.6 | draw losses |" in text
-    assert "a \\| b" in text and "runs no kernel" in text and "| lstm |  |  | 14 |" in text
+    assert "a \\| b" in text and "| xlstm_20k | a stand-in | 0123abc | 2.11 |" in text and "| lstm |  |  | 14 |" in text
 
 
 def test_rows_of_models_that_are_not_named_stay(captured_steps: ModuleType, tmp_path: Path) -> None:
