@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.scans.diagonal import scan_loop
 from support.cases import asked_for, some
 from support.triton_kernels import (
@@ -148,6 +150,11 @@ def test_kernels_compile_for_an_h100(tmp_path: Path, way: str) -> None:
     compiled = compiled_for_an_h100(kernel, {"D": 256, "TILE": TILE, "CHUNK": CHUNK}, axes=3, warps=1)
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
     assert registers <= 255 and spilled == 0
+
+
+def test_long_strings_are_left_to_the_doublings() -> None:
+    takes = named("triton_diagonal").takes
+    assert takes(torch.zeros(1, 2048, 1), Context()) and not takes(torch.zeros(1, 2049, 1), Context())
 
 
 def test_double_precision_is_refused() -> None:

@@ -170,7 +170,6 @@ def failures(request: pytest.FixtureRequest) -> dict[str, str]:
     return interpreted(__file__, asked_for(request, test_interpreted_on_a_cpu))
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", some(CHECKS, always=[*map(str, CASES[::3]), *list(CHECKS)[len(CASES) :]]))
 def test_interpreted_on_a_cpu(failures: dict[str, str], name: str) -> None:
     assert failures.get(name, "") == ""

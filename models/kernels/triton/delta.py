@@ -111,14 +111,13 @@ def _delta_back(
     d_last_RBHKV: Tensor,
     reads_before: bool,
 ) -> list[Tensor]:
-    """The gradients of r, k, v and the first state, of f and g and of the decays where there are any: all by tiles of
-    values but the two that have them."""
+    """The gradients of r, k, v and the first state, then of f, g and the decays where there are any; by tiles,
+    but for those of v and the state, which have the values that tiles are of.
+    """
     given = [together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
     d_y_RBHLV = together(d_y_RBHLV)
     written = _written_back(*given, starts_RBHNKV, d_y_RBHLV, d_last_RBHKV, reads_before)
-    d_r, d_k, d_v, d_first, *others = written
-    d_f, d_g = others[:2] if f_RBHMK is not None else (None, None)
-    d_decay = others[-1] if decay_RBHLK is not None else None
+    d_r, d_f, d_g, d_k, d_v, d_decay, d_first = _in_order(written, f_RBHMK, decay_RBHLK)
     plan = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK)
     with torch.cuda.device_of(r_RBHLK):
         backward_kernel[plan.grid](
@@ -165,12 +164,15 @@ def _gradients(ctx: Any, d_y_RBHLV: Some, d_last_RBHKV: Some, _: None) -> tuple[
     if d_last_RBHKV is None:
         d_last_RBHKV = torch.zeros_like(starts_RBHNKV[:, :, :, 0])
     found = _delta_back(*given, starts_RBHNKV, d_y_RBHLV, d_last_RBHKV, ctx.reads_before)
-    d_r, d_k, d_v, d_first, *others = (
-        x if place in (2, 3) else x[0] if len(x) == 1 else x.sum(0) for place, x in enumerate(found)
-    )
-    d_f, d_g = others[:2] if given[1] is not None else (None, None)
-    d_decay = others[-1] if given[5] is not None else None
-    return d_r, d_f, d_g, d_k, d_v, d_decay, d_first, None, None
+    whole = [x if place in (2, 3) else x[0] if len(x) == 1 else x.sum(0) for place, x in enumerate(found)]
+    return *_in_order(whole, given[1], given[5]), None, None
+
+
+def _in_order(written: list[Tensor], f_RBHMK: Some, decay_RBHLK: Some) -> tuple[Some, ...]:
+    """The gradients of `_delta_back` in the order of the inputs: r, f, g, k, v, decay, state."""
+    d_r, d_k, d_v, d_first, *others = written
+    d_f, d_g = others[:2] if f_RBHMK is not None else (None, None)
+    return d_r, d_f, d_g, d_k, d_v, others[-1] if decay_RBHLK is not None else None, d_first
 
 
 _delta.register_autograd(_gradients, setup_context=_keep)
