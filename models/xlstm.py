@@ -81,7 +81,9 @@ class MLSTM(Layer):
         kernel = chosen("mlstm_parallel", x_BLD, ctx)
         rows = chosen("mlstm_rows", x_BLD, ctx) if kernel is None and self._has_rows(x_BLD) else None
         if rows:
-            return rows.call(x_BLD, self._row_weights(), heads=self.num_heads)
+            with torch.autocast(x_BLD.device.type, enabled=False):
+                weights = self._row_weights()
+            return rows.call(x_BLD, weights, heads=self.num_heads)
         if kernel or x_BLD.shape[1] <= SHORT:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
             c_BLE = nn.functional.silu(self.conv(u_BLE, ctx))

@@ -14,8 +14,8 @@ from chomsky_ladder.harness.config.protocols import WIDTHS, case_of, find_protoc
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, is_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.config.sizing import parse_count, report, sized
-from chomsky_ladder.harness.train.machine import find_device
-from chomsky_ladder.harness.train.progress import SLOW_ON_A_CPU
+from chomsky_ladder.harness.train.machine import emulates, find_device
+from chomsky_ladder.harness.train.progress import EMULATED
 from chomsky_ladder.models.base import ModelConfig
 
 CARRIED = {"cpu": "xlstm_cpu", "cuda": "xlstm_20k"}  # the protocol of a line without one, by the kind of device
@@ -76,14 +76,15 @@ def device_of(words: Sequence[str]) -> torch.device:
 
 def advice(words: Sequence[str], run: Run, settings: Exec) -> list[str]:
     """What to tell a person before a run begins: choices that the line left to us, and what they cost here."""
-    on_cpu, said = find_device(settings.device).type == "cpu", []
+    device, said = find_device(settings.device), []
+    on_cpu = device.type == "cpu"
     given = {word.split("=")[0] for word in words}
     if "--protocol" not in given:
         larger = "--protocol xlstm_20k, 20,000 steps of 256 strings, takes hours here"
         other = larger if on_cpu else "--protocol NAME for another"
         said.append(f"protocol {run.protocol}, which {'a CPU' if on_cpu else 'this device'} carries; {other}")
-    if on_cpu and run.train.precision == "bf16" and "--train.precision" not in given:
-        said.append(SLOW_ON_A_CPU)
+    if emulates(run.train.precision, device) and "--train.precision" not in given:
+        said.append(EMULATED)
     return said
 
 

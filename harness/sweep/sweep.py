@@ -24,8 +24,8 @@ from chomsky_ladder.harness.sweep.engines.base import Crew, Ended, Fate, Job, Pa
 from chomsky_ladder.harness.sweep.live import Live, duration
 from chomsky_ladder.harness.sweep.plan import LARGEST_PACK, pack_size, packs
 from chomsky_ladder.harness.train.distributed import launched
-from chomsky_ladder.harness.train.machine import find_device
-from chomsky_ladder.harness.train.progress import LONG, SLOW_ON_A_CPU
+from chomsky_ladder.harness.train.machine import emulates, find_device
+from chomsky_ladder.harness.train.progress import EMULATED, LONG
 from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.steps import capturable
 from chomsky_ladder.harness.train.workable import refuse_unworkable
@@ -111,7 +111,7 @@ def carry_out(
         with chosen.open(settings, options) as crew:
             if not quiet:
                 said = [_expectation(todo, settings.results, crew.workers, again)]
-                said += [SLOW_ON_A_CPU] if chosen.is_here(options) and _is_slow(todo, settings) else []
+                said += [EMULATED] if chosen.is_here(options) and _is_slow(todo, settings) else []
                 print("\n".join(said), file=sys.stderr)
             _train(jobs, crew, settings.results, report, quiet=quiet, again=again)
             held = [run for run in todo if run.run_id in report.of("held")]
@@ -202,7 +202,7 @@ def _stopping(again: str) -> str:
 
 
 def _is_slow(todo: Sequence[Run], settings: Exec) -> bool:
-    return find_device(settings.device).type == "cpu" and any(run.train.precision == "bf16" for run in todo)
+    return any(emulates(run.train.precision, find_device(settings.device)) for run in todo)
 
 
 def _expectation(todo: Sequence[Run], results: Path, workers: int, again: str) -> str:

@@ -58,6 +58,12 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def emulates(precision: str, device: torch.device) -> bool:
+    """Whether the device has no instructions for the products of a precision, and is slower in it than in fp32."""
+    has = any(there is True and "bf16" in name for name, there in torch.cpu.get_capabilities().items())
+    return precision == "bf16" and device.type == "cpu" and not has
+
+
 def numerics(
     settings: Exec, device: torch.device, *, pack: int = 1, capture: str = "plain", processes: int = 1
 ) -> dict[str, Any]:

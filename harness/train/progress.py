@@ -14,7 +14,7 @@ from chomsky_ladder.harness.store.shown import behind, shown
 _TERMINAL_EVERY, _LOG_EVERY = 0.2, 30.0
 LONG = 600.0  # seconds from which nothing begins in silence
 _TOLD_AFTER, _TOLD_FROM = 10.0, 3  # seconds, and steps, that an expectation goes by
-SLOW_ON_A_CPU = "bf16 takes some 1.45 times as long as fp32 on a CPU; --train.precision fp32 is faster, and another run"
+EMULATED = "this CPU has no bf16 instructions and is slower in it; --train.precision fp32 is faster, and another run"
 GOES_ON = "Ctrl-C stops it behind a checkpoint, and the same command goes on from there"
 
 

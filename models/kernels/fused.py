@@ -5,21 +5,11 @@ They count as kernels since they compute in another order, or keep other tensors
 
 import functools
 
-import torch
-from torch import Tensor
-
-from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.scans.mlstm import SHORT
 from chomsky_ladder.models.scans.mlstm_rows import PLAIN, mlstm_rows
 from chomsky_ladder.models.scans.selective import scan_chunks
 from chomsky_ladder.models.scans.slstm import fused_slstm_scan
-
-
-def takes_rows(x_BLD: Tensor, ctx: Context, *, longest: int = SHORT) -> bool:
-    """Short inputs in one precision."""
-    return x_BLD.shape[1] <= longest and not torch.is_autocast_enabled("cpu")
-
 
 register(
     Kernel(
@@ -30,7 +20,7 @@ register(
         serves=("xlstm",),
         device="cpu",
         stacks=True,
-        takes=takes_rows,
+        takes=lambda x_BLD, ctx: x_BLD.shape[1] <= SHORT,
         when="always",
         rank=10,
     )

@@ -9,10 +9,20 @@ import functools
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.fused import takes_rows
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
-from chomsky_ladder.models.scans.mlstm_rows import WIDE_BLOCK, Form, Kept, RowWeights, mlstm_rows
+from chomsky_ladder.models.scans.mlstm_rows import (
+    WIDE_BLOCK,
+    Form,
+    Kept,
+    RowWeights,
+    mlstm_rows,
+    project_down,
+    project_down_back,
+    project_up,
+    project_up_back,
+    sum_down,
+)
 
 MIDDLING = 192  # tokens; up to here whole squares take less time than chunks, half of it at 65 to 128
 
@@ -21,16 +31,14 @@ def _forward_rows(x_BLD: Tensor, y_BLD: Tensor, weights: RowWeights, kept: Kept)
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = kept.wide_XBLE
     i_BHL, f_BHL, rstd_BHL = kept.small_XBHL
     dtype, sizes, c_BLE = x_BLD.dtype, _sizes(u_BLE, i_BHL, weights), torch.empty_like(u_BLE)
-    x_TD, of_u_ED, of_z_ED = x_BLD.flatten(0, 1), *weights.up_XD.chunk(2)
-    torch.mm(x_TD, of_u_ED.mT, out=u_BLE.flatten(0, 1))
-    torch.mm(x_TD, of_z_ED.mT, out=z_BLE.flatten(0, 1))
+    project_up(x_BLD, weights, u_BLE, z_BLE)
     reads = (weights.conv_WE, weights.conv_bias_E, weights.query_key_IE, weights.value_IE)
     gates = (weights.gates_c_GE, weights.gates_u_GE, weights.gates_bias_G)
     kernel("mlstm_read", dtype)(u_BLE, *reads, *gates, p_BLE, c_BLE, q_BLE, v_BLE, i_BHL, f_BHL, sizes=sizes)
     kernel("mlstm_attend", dtype)(q_BLE, c_BLE, v_BLE, i_BHL, f_BHL, h_BLE, sizes=sizes)
     merged = (h_BLE, c_BLE, z_BLE, weights.norm_E, weights.skip_E, rstd_BHL, c_BLE)
     kernel("mlstm_merge", dtype)(*merged, sizes=sizes)
-    torch.mm(c_BLE.flatten(0, 1), weights.down_DE.mT, out=y_BLD.flatten(0, 1))
+    project_down(c_BLE, weights, y_BLD)
 
 
 def _back_rows(
@@ -41,12 +49,11 @@ def _back_rows(
     room_BLE, c_BLE, gz_BLE, gc_BLE, gh_BLE, gq_BLE = torch.empty_like(kept.wide_XBLE)
     gv_BLE, gu_BLE = room_BLE, gh_BLE  # of what is no longer needed, to stay in the cache
     dtype, sizes = x_BLD.dtype, _sizes(u_BLE, i_BHL, weights)
-    x_TD, gy_TD = x_BLD.flatten(0, 1), gy_BLD.flatten(0, 1)
 
-    torch.mm(gy_TD, weights.down_DE, out=gz_BLE.flatten(0, 1))
+    project_down_back(gy_BLD, weights, gz_BLE)
     merged = (gz_BLE, p_BLE, z_BLE, h_BLE, rstd_BHL, weights.norm_E, weights.skip_E, room_BLE, c_BLE)
     kernel("mlstm_merge_back", dtype)(*merged, gz_BLE, gc_BLE, gh_BLE, sums.norm_E, sums.skip_E, sizes=sizes)
-    sums.down_DE.addmm_(gy_TD.mT, room_BLE.flatten(0, 1))
+    sum_down(gy_BLD, room_BLE, weights, sums)
 
     gi_BHL, gf_BHL = torch.empty_like(kept.small_XBHL[:2])
     read = (q_BLE, c_BLE, v_BLE, i_BHL, f_BHL, gh_BLE)
@@ -56,12 +63,7 @@ def _back_rows(
     asked = (u_BLE, p_BLE, c_BLE, gc_BLE, gq_BLE, gv_BLE, gi_BHL, gf_BHL)
     kernel("mlstm_read_back", dtype)(*asked, *reads, gu_BLE, *added, sums.gates_bias_G, sizes=sizes)
 
-    of_u_ED, of_z_ED = weights.up_XD.chunk(2)
-    gof_u_ED, gof_z_ED = sums.up_XD.chunk(2)
-    gu_TE, gz_TE = gu_BLE.flatten(0, 1), gz_BLE.flatten(0, 1)
-    torch.mm(gu_TE, of_u_ED, out=gx_BLD.flatten(0, 1)).addmm_(gz_TE, of_z_ED)
-    gof_u_ED.addmm_(gu_TE.mT, x_TD)
-    gof_z_ED.addmm_(gz_TE.mT, x_TD)
+    project_up_back(gu_BLE, gz_BLE, x_BLD, weights, sums, gx_BLD)
 
 
 def _sizes(u_BLE: Tensor, i_BHL: Tensor, weights: RowWeights) -> object:
@@ -82,7 +84,7 @@ register(
         device="cpu",
         dtypes=tuple(REAL),
         stacks=True,
-        takes=lambda x_BLD, ctx: untraced(x_BLD, ctx) and takes_rows(x_BLD, ctx, longest=MIDDLING),
+        takes=lambda x_BLD, ctx: untraced(x_BLD, ctx) and x_BLD.shape[1] <= MIDDLING,
         missing=missing,
         rank=22,
     )

@@ -2,11 +2,12 @@
 
 It computes what models/xlstm.py's layer does with `mlstm_parallel` (models/scans/mlstm.py), which on a CPU is bound by
 passes over memory. With the backward pass by hand, in pieces of rows that stay in the cache, forward and backward of
-[256, 39, 64] with one head take 75 ms on one core, the layer through autograd 200.
+[256, 39, 64] with one head take 75 ms on one core, the layer through autograd 200. Under autocast the projections are
+products in its precision, there and back; all that is between them stays in fp32, and so do the sums over pieces.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -65,7 +66,9 @@ class Form:
 
 def mlstm_rows(x_BLD: Tensor, weights: RowWeights, *, heads: int, form: Form) -> Tensor:
     """The layer of models/xlstm.py over a short input on a CPU, from what its norm gives to what it adds."""
-    return _Rows.apply(x_BLD, *weights, heads, form)[0]
+    of, mixed = x_BLD.device.type, x_BLD.dtype == torch.float32
+    products = torch.get_autocast_dtype(of) if mixed and torch.is_autocast_enabled(of) else x_BLD.dtype
+    return _Rows.apply(x_BLD, *weights, heads, form, products)[0]
 
 
 class _Rows(torch.autograd.Function):
@@ -73,8 +76,8 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     def forward(x_BLD: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-        *weights, heads, form = rest
-        weights = RowWeights(*(weight.contiguous() for weight in weights))
+        *weights, heads, form, products = rest
+        weights = _for_products(weights, products)
         batch, length, _ = x_BLD.shape
         inner = weights.skip_E.shape[0]
         y_BLD = torch.empty_like(x_BLD)
@@ -84,15 +87,16 @@ class _Rows(torch.autograd.Function):
             small_XBHL=x_BLD.new_empty(form.small, batch, heads, length),
         )
         prepared = form.prepare(x_BLD)
-        for at in _pieces(x_BLD, inner, form):
-            form.forward(x_BLD[at], y_BLD[at], weights, kept.rows(at), *prepared)
+        with torch.autocast(x_BLD.device.type, enabled=False):
+            for at in _pieces(x_BLD, inner, form):
+                form.forward(x_BLD[at], y_BLD[at], weights, kept.rows(at), *prepared)
         return y_BLD, *kept
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        *tensors, _, ctx.form = inputs
+        *tensors, _, ctx.form, ctx.products = inputs
         ctx.save_for_backward(*tensors, *output[1:])
 
     @staticmethod
@@ -100,15 +104,15 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, gy_BLD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         x_BLD, *rest = ctx.saved_tensors
         count = len(RowWeights._fields)
-        weights, kept = RowWeights(*(weight.contiguous() for weight in rest[:count])), Kept(*rest[count:])
+        weights, kept = _for_products(rest[:count], ctx.products), Kept(*rest[count:])
         gy_BLD = gy_BLD.contiguous()
-        sums = RowWeights(*(torch.zeros_like(weight, memory_format=torch.contiguous_format) for weight in weights))
+        sums = RowWeights(*(x_BLD.new_zeros(weight.shape) for weight in weights))
         gx_BLD = torch.empty_like(x_BLD)
         prepared = ctx.form.prepare(x_BLD)
         with torch.autocast(x_BLD.device.type, enabled=False):
             for at in _pieces(x_BLD, weights.skip_E.shape[0], ctx.form):
                 ctx.form.back(gy_BLD[at], x_BLD[at], gx_BLD[at], weights, sums, kept.rows(at), *prepared)
-        return gx_BLD, *sums, None, None
+        return gx_BLD, *sums, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple]:
@@ -118,6 +122,11 @@ class _Rows(torch.autograd.Function):
         )
         outputs = [_Rows.apply(*replica) for replica in zip(*columns, strict=True)]
         return (torch.stack([output[0] for output in outputs]), *outputs[0][1:]), (0, None, None, None)
+
+
+def _for_products(weights: Sequence[Tensor], products: torch.dtype) -> RowWeights:
+    whole = RowWeights(*(weight.contiguous() for weight in weights))
+    return whole._replace(up_XD=whole.up_XD.to(products), down_DE=whole.down_DE.to(products))
 
 
 def _pieces(x_BLD: Tensor, inner: int, form: Form) -> list[slice]:
@@ -147,11 +156,8 @@ def _forward_rows(
     wide_XBLE, square_XHBLL, small_XBHL = kept
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
     c_BLE = torch.empty_like(u_BLE)
-    u_TE, c_TE, z_TE = (y.flatten(0, 1) for y in (u_BLE, c_BLE, z_BLE))
-    of_u_ED, of_z_ED = weights.up_XD.chunk(2)
-    x_TD = x_BLD.flatten(0, 1)
-    torch.mm(x_TD, of_u_ED.mT, out=u_TE)
-    torch.mm(x_TD, of_z_ED.mT, out=z_TE)
+    u_TE, c_TE = u_BLE.flatten(0, 1), c_BLE.flatten(0, 1)
+    project_up(x_BLD, weights, u_BLE, z_BLE)
     convolve(u_BLE, weights.conv_WE, weights.conv_bias_E, p_BLE)
     torch.ops.aten.silu.out(p_BLE, out=c_BLE)
     torch.bmm(grouped(c_BLE), together(weights.query_key_IE), out=grouped(q_BLE))
@@ -195,7 +201,7 @@ def _forward_rows(
     rstd_BLH1.copy_(mean_square.add_(NORM_EPS).rsqrt_())
     h_BLHV.mul_(rstd_BLH1)
     a_BLE = c_BLE.mul_(weights.skip_E).addcmul_(h_BLE, weights.norm_E)
-    torch.mm(a_BLE.mul_(silu(z_BLE)).flatten(0, 1), weights.down_DE.mT, out=y_BLD.flatten(0, 1))
+    project_down(a_BLE.mul_(silu(z_BLE)), weights, y_BLD)
 
 
 def _back_rows(
@@ -215,13 +221,12 @@ def _back_rows(
     P_BHLL, scaled_D_BHLL = square_XHBLL.transpose(1, 2)
     room_BLE, a_BLE, g_BLE, c_BLE, gh_BLE, gq_BLE = torch.empty_like(wide_XBLE)
     gz_BLE, gc_BLE, gu_BLE = a_BLE, g_BLE, gh_BLE  # of what is no longer needed, to stay in the cache
-    x_TD, gy_TD = x_BLD.flatten(0, 1), gy_BLD.flatten(0, 1)
 
     torch.ops.aten.silu.out(p_BLE, out=c_BLE)
     torch.ops.aten.silu.out(z_BLE, out=g_BLE)
     torch.mul(c_BLE, weights.skip_E, out=a_BLE).addcmul_(h_BLE, weights.norm_E)
-    sums.down_DE.addmm_(gy_TD.mT, torch.mul(a_BLE, g_BLE, out=room_BLE).flatten(0, 1))
-    torch.mm(gy_TD, weights.down_DE, out=room_BLE.flatten(0, 1))
+    sum_down(gy_BLD, torch.mul(a_BLE, g_BLE, out=room_BLE), weights, sums)
+    project_down_back(gy_BLD, weights, room_BLE)
     torch.ops.aten.silu_backward.grad_input(a_BLE.mul_(room_BLE), z_BLE, grad_input=gz_BLE)
     ga_BLE = room_BLE.mul_(g_BLE)
     torch.mul(ga_BLE, weights.skip_E, out=gc_BLE)
@@ -256,7 +261,7 @@ def _back_rows(
     gc_NTJ.baddbmm_(gq_NTJ, together(weights.query_key_IE).mT)
     sums.value_IE.add_(apart(u_NTJ.mT @ gv_NTJ))
     sums.query_key_IE.add_(apart(c_NTJ.mT @ gq_NTJ))
-    u_TE, c_TE, gu_TE, gc_TE, gz_TE = (y.flatten(0, 1) for y in (u_BLE, c_BLE, gu_BLE, gc_BLE, gz_BLE))
+    u_TE, c_TE, gu_TE, gc_TE = (y.flatten(0, 1) for y in (u_BLE, c_BLE, gu_BLE, gc_BLE))
     ggates_TG = torch.cat([gi_BHL, gf_BHL], 1).mT.flatten(0, 1)
     gc_TE.addmm_(ggates_TG, weights.gates_c_GE)
     gu_TE.addmm_(ggates_TG, weights.gates_u_GE)
@@ -268,11 +273,53 @@ def _back_rows(
     gconv_WE, gbias_E = convolve_back(gp_BLE, u_BLE, weights.conv_WE, gu_BLE, room_BLE)
     sums.conv_WE.add_(gconv_WE)
     sums.conv_bias_E.add_(gbias_E)
+    project_up_back(gu_BLE, gz_BLE, x_BLD, weights, sums, gx_BLD)
+
+
+def project_up(x_BLD: Tensor, weights: RowWeights, u_BLE: Tensor, z_BLE: Tensor) -> None:
+    x_TD = x_BLD.flatten(0, 1).to(weights.up_XD.dtype)
+    for y_BLE, of_ED in zip((u_BLE, z_BLE), weights.up_XD.chunk(2), strict=True):
+        put_product(y_BLE.flatten(0, 1), x_TD, of_ED.mT)
+
+
+def project_up_back(
+    gu_BLE: Tensor, gz_BLE: Tensor, x_BLD: Tensor, weights: RowWeights, sums: RowWeights, gx_BLD: Tensor
+) -> None:
     of_u_ED, of_z_ED = weights.up_XD.chunk(2)
-    torch.mm(gu_TE, of_u_ED, out=gx_BLD.flatten(0, 1)).addmm_(gz_TE, of_z_ED)
     gof_u_ED, gof_z_ED = sums.up_XD.chunk(2)
-    gof_u_ED.addmm_(gu_TE.mT, x_TD)
-    gof_z_ED.addmm_(gz_TE.mT, x_TD)
+    x_TD, gu_TE, gz_TE = (y.flatten(0, 1).to(weights.up_XD.dtype) for y in (x_BLD, gu_BLE, gz_BLE))
+    put_product(gx_BLD.flatten(0, 1), gu_TE, of_u_ED)
+    add_product(gx_BLD.flatten(0, 1), gz_TE, of_z_ED)
+    add_product(gof_u_ED, gu_TE.mT, x_TD)
+    add_product(gof_z_ED, gz_TE.mT, x_TD)
+
+
+def project_down(out_BLE: Tensor, weights: RowWeights, y_BLD: Tensor) -> None:
+    put_product(y_BLD.flatten(0, 1), out_BLE.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE.mT)
+
+
+def project_down_back(gy_BLD: Tensor, weights: RowWeights, gout_BLE: Tensor) -> None:
+    put_product(gout_BLE.flatten(0, 1), gy_BLD.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE)
+
+
+def sum_down(gy_BLD: Tensor, out_BLE: Tensor, weights: RowWeights, sums: RowWeights) -> None:
+    gy_TD, out_TE = (y.flatten(0, 1).to(weights.down_DE.dtype) for y in (gy_BLD, out_BLE))
+    add_product(sums.down_DE, gy_TD.mT, out_TE)
+
+
+def put_product(place: Tensor, one: Tensor, other: Tensor) -> None:
+    """A product in its factors' precision, which may be less than that of its place."""
+    if one.dtype == place.dtype:
+        torch.mm(one, other, out=place)
+    else:
+        place.copy_(one @ other)
+
+
+def add_product(to: Tensor, one: Tensor, other: Tensor) -> None:
+    if one.dtype == to.dtype:
+        to.addmm_(one, other)
+    else:
+        to += one @ other
 
 
 def in_heads(x_BLE: Tensor, heads: int) -> tuple[Tensor, ...]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import chomsky_ladder
 from chomsky_ladder.harness.cli import listing
@@ -275,14 +276,18 @@ def test_a_run_without_a_protocol_has_the_one_that_a_cpu_carries(tmp_path: Path,
         assert "which a CPU carries" not in capsys.readouterr().err
 
 
-def test_bf16_on_a_cpu_is_advised_against_where_nobody_chose_it(tmp_path: Path, capsys: Capture) -> None:
+def test_bf16_on_a_cpu_without_it_is_advised_against_where_nobody_chose_it(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = [word for word in SMALL if word not in ("--train.precision", "fp32")]
     words = ["run", "parity", "lstm", *small, "--exec.results", str(tmp_path), "--exec.device", "cpu", "--protocol"]
-    for rest, is_told in (
-        (["xlstm_20k"], True),
-        (["xlstm_20k", "--train.precision", "bf16"], False),
-        (["quick"], False),
+    for rest, has_it, is_told in (
+        (["xlstm_20k"], False, True),
+        (["xlstm_20k"], True, False),
+        (["xlstm_20k", "--train.precision", "bf16"], False, False),
+        (["quick"], False, False),
     ):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has_it=has_it: {"avx2": True, "avx512_bf16": has_it})
         assert cli.main([*words, *rest]) == 0
         assert ("--train.precision fp32 is faster, and another run" in capsys.readouterr().err) == is_told
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from chomsky_ladder.harness.cli import main as cli
 from chomsky_ladder.harness.cli.sweeps import plan_sweep, sweep_script
@@ -80,7 +81,10 @@ def test_the_expected_time_is_that_of_the_plan(tmp_path: Path, capsys: Capture) 
     assert lines(capsys)[1] == f"expected: about 1h10m{stopping}"
 
 
-def test_a_sweep_in_bf16_on_a_cpu_is_told_what_it_costs(tmp_path: Path, capsys: Capture) -> None:
+def test_a_sweep_in_bf16_on_a_cpu_without_it_is_told_what_it_costs(
+    tmp_path: Path, capsys: Capture, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False})
     run, settings = cell(seed=0), settings_at(tmp_path)
     sweep([replace(run, train=replace(run.train, precision="bf16"))], replace(settings, device="cpu"))
     assert lines(capsys)[2].endswith("--train.precision fp32 is faster, and another run")
