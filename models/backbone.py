@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, Norm, State, make_norm
+from chomsky_ladder.models.layers.linear import take_over
 from chomsky_ladder.models.layers.norm import normed
 
 
@@ -63,6 +64,7 @@ class Backbone(Model):
         if config.ends_init == "small":
             for module in (self.embedding, self.head):
                 nn.init.normal_(module.weight, std=(2 / (5 * config.d_model)) ** 0.5)
+        take_over(self)
 
     @property
     def num_layers(self) -> int:

@@ -34,12 +34,12 @@ import pandas as pd
 import torch
 from public_xlstm import Sizes, ceilings, interleaved, now, public_rows, rates, run_of
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import FlopCounterMode
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
+from chomsky_ladder.harness.throughput.flops import flop_counter
 from chomsky_ladder.harness.train.machine import find_device, pinned, processor, publishable_provenance
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, PlainSteps, stepper
@@ -129,7 +129,7 @@ def kernels(function: Callable[[], Any]) -> int:
 def products(run: Run, device: torch.device) -> float:
     """GFLOP of the matrix products and convolutions of a step."""
     pack = Pack([run], device=device, backend="reference")
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter() as counter:
         pack.gradients(pack.step_number, pack.draw(pack.step_number, run.train.longest(0)))
     return counter.get_total_flops() / 1e9
 

@@ -17,7 +17,7 @@ elementwise work, transforms and fused recurrences, so it counts the reference p
 than the recurrence of the formula; what the two differ by stands in the table.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from chomsky_ladder.models.backbone import Model, count_parameters, state_bytes
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Block, Context
+from chomsky_ladder.models.scans.products import by_onednn
 
 _SHORT, _LONG = 640, 1152  # contexts whose states are compared
 _BACKWARD = 2  # times the forward pass
@@ -75,6 +76,16 @@ def _numbers(model: Model, length: int) -> int:
 
 def counted(model: Model, tokens_BL: Tensor) -> float:
     """What torch's counter sees of a forward pass on the reference path, a token."""
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), flop_counter() as counter:
         model(tokens_BL, Context(backend="reference"))
     return counter.get_total_flops() / tokens_BL.numel()
+
+
+def flop_counter() -> FlopCounterMode:
+    """torch's counter, and the product that it does not know."""
+
+    def of_product(x_TI: torch.Size, weight_OI: torch.Size, *_: Any, **settings: Any) -> int:
+        return 2 * x_TI.numel() * weight_OI[0]
+
+    of_onednn = {torch.ops.mkldnn._linear_pointwise: of_product} if by_onednn() else {}
+    return FlopCounterMode(display=False, custom_mapping=of_onednn)

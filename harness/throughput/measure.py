@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.harness.train.replays import WARM_UP, Act
+from chomsky_ladder.models.scans.products import product
 
 REPEATS = 30
 BLOCK_MS = 5.0  # the least that a block of short calls takes
@@ -213,9 +214,8 @@ def ceilings(meter: Meter, precision: str) -> dict[str, float]:
     # Of random numbers: a GPU multiplies constants faster, as fewer of its wires change.
     a = torch.randn(size, size, generator=torch.Generator().manual_seed(0)).to(device)
     a = a.to(torch.bfloat16 if precision == "bf16" else torch.float32)
-    out = torch.empty_like(a)
     rounds = Meter(device, repeats=_CEILING_ROUNDS, threads=1 if meter.by_process else 2)
-    acts = {"copy": lambda: target.copy_(source), "product": lambda: torch.mm(a, a, out=out)}
+    acts = {"copy": lambda: target.copy_(source), "product": lambda: product(a, a)}
     best = {name: rounds.fastest(act) for name, act in acts.items()}
     copied, multiplied = 2 * source.nbytes / best["copy"] / 1e6, 2 * size**3 / best["product"] / 1e6
     return {"copy_gb_per_s": round(copied, 2), "product_gflop_per_s": round(multiplied, 2)}

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.models.scans.products import product
+
 SIZES = ((1, 7, 5), (33, 65, 47), (128, 96, 160))  # of products: rows, inside, columns
 
 
@@ -45,6 +47,9 @@ def _results(device: torch.device) -> Iterator[Tensor]:
         yield nn.functional.conv1d(x.mT, x[:, :4, :1].expand(6, 4, 8).reshape(48, 1, 4), padding=3, groups=48)
         if device.type == "cpu":
             yield _recurrence(x)
+            yield product(
+                _numbers(256, 256, dtype=dtype, device=device), _numbers(256, 256, dtype=dtype, device=device)
+            )
 
 
 def _recurrence(x_BLD: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from chomsky_ladder.harness.train.arithmetic import arithmetic
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.models.kernels.native import identity
+from chomsky_ladder.models.scans.products import by_onednn
 from chomsky_ladder.tasks.base import Task
 
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
@@ -81,6 +82,7 @@ def numerics(
         "steps": capture,
         "onednn": os.environ.get(_ONEDNN, ""),
         "kernels": [kernel.name for kernel in available() if not kernel.missing()],
+        **({"products": "oneDNN"} if device.type == "cpu" and by_onednn() else {}),
         "compiled": identity(),
         "arithmetic": arithmetic(device, settings.threads),
         **({"libraries": asked} if (asked := _asked_of_libraries()) else {}),

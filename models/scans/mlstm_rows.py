@@ -18,6 +18,7 @@ from torch.nn.functional import logsigmoid, silu
 
 from chomsky_ladder.models.scans.convolution import convolve, convolve_back
 from chomsky_ladder.models.scans.mlstm import EPS, LARGEST
+from chomsky_ladder.models.scans.products import product
 
 BLOCK = 4  # channels of a block of the block-diagonal maps
 WIDE_BLOCK = 32  # of eight of them with zeros between, which torch multiplies by three times as fast
@@ -309,17 +310,11 @@ def sum_down(gy_BLD: Tensor, out_BLE: Tensor, weights: RowWeights, sums: RowWeig
 
 def put_product(place: Tensor, one: Tensor, other: Tensor) -> None:
     """A product in its factors' precision, which may be less than that of its place."""
-    if one.dtype == place.dtype:
-        torch.mm(one, other, out=place)
-    else:
-        place.copy_(one @ other)
+    place.copy_(product(one, other.mT))
 
 
 def add_product(to: Tensor, one: Tensor, other: Tensor) -> None:
-    if one.dtype == to.dtype:
-        to.addmm_(one, other)
-    else:
-        to += one @ other
+    to += product(one, other.mT)
 
 
 def in_heads(x_BLE: Tensor, heads: int) -> tuple[Tensor, ...]:

@@ -17,6 +17,7 @@ from chomsky_ladder.models.looped_transformer import LoopedTransformerConfig
 from chomsky_ladder.models.lstm import LSTMConfig
 from chomsky_ladder.models.mamba2 import Mamba2Config
 from chomsky_ladder.models.moe import MoEConfig
+from chomsky_ladder.models.scans import products
 from chomsky_ladder.models.transformer import TransformerConfig
 
 VOCAB = 16
@@ -48,6 +49,15 @@ def test_the_formula_is_a_transformers() -> None:
     # The counter sees no vectors, and the masked product of every pair.
     seen = counted(model, torch.zeros(3, length, dtype=torch.int64))
     assert seen == 2 * products + 2 * 4 * width * length
+
+
+def test_products_count_whichever_library_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens_BL = TransformerConfig(d_model=16, num_blocks=2, num_heads=2).build(VOCAB), torch.zeros(3, 9).long()
+    seen = []
+    for large in (0, 2**60):
+        monkeypatch.setattr(products, "LARGE", large)
+        seen.append(counted(model, tokens_BL))
+    assert seen[0] == seen[1] > 0
 
 
 def test_what_sees_everything_has_no_half_of_pairs() -> None:
