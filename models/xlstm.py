@@ -33,7 +33,8 @@ from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.matrix_state import by_exponential_gates
 from chomsky_ladder.models.layers.residual import Layer, Residual
 from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_parallel, mlstm_start, mlstm_step
-from chomsky_ladder.models.scans.mlstm_rows import BLOCK, RowWeights
+from chomsky_ladder.models.scans.mlstm_projections import RowWeights
+from chomsky_ladder.models.scans.mlstm_rows import BLOCK
 from chomsky_ladder.models.scans.slstm import Carried, Read, Weights, slstm_scan, slstm_start, slstm_step
 
 

@@ -202,7 +202,8 @@ def _stopping(again: str) -> str:
 
 
 def _is_slow(todo: Sequence[Run], settings: Exec) -> bool:
-    return any(emulates(run.train.precision, find_device(settings.device)) for run in todo)
+    device = find_device(settings.device)
+    return any(emulates(run.train.precision, device) for run in todo)
 
 
 def _expectation(todo: Sequence[Run], results: Path, workers: int, again: str) -> str:

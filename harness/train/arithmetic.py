@@ -47,9 +47,8 @@ def _results(device: torch.device) -> Iterator[Tensor]:
         yield nn.functional.conv1d(x.mT, x[:, :4, :1].expand(6, 4, 8).reshape(48, 1, 4), padding=3, groups=48)
         if device.type == "cpu":
             yield _recurrence(x)
-            yield product(
-                _numbers(256, 256, dtype=dtype, device=device), _numbers(256, 256, dtype=dtype, device=device)
-            )
+            large = _numbers(256, 256, dtype=dtype, device=device)
+            yield product(large, large)
 
 
 def _recurrence(x_BLD: Tensor) -> Tensor:

@@ -61,8 +61,9 @@ def find_device(name: str) -> torch.device:
 
 def emulates(precision: str, device: torch.device) -> bool:
     """Whether the device has no instructions for the products of a precision, and is slower in it than in fp32."""
-    has = any(there is True and "bf16" in name for name, there in torch.cpu.get_capabilities().items())
-    return precision == "bf16" and device.type == "cpu" and not has
+    if precision != "bf16" or device.type != "cpu":
+        return False
+    return not any(there is True and "bf16" in name for name, there in torch.cpu.get_capabilities().items())
 
 
 def numerics(

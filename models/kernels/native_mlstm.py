@@ -11,18 +11,15 @@ from torch import Tensor
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
-from chomsky_ladder.models.scans.mlstm_rows import (
-    WIDE_BLOCK,
-    Form,
-    Kept,
+from chomsky_ladder.models.scans.mlstm_projections import (
     RowWeights,
-    mlstm_rows,
     project_down,
     project_down_back,
     project_up,
     project_up_back,
     sum_down,
 )
+from chomsky_ladder.models.scans.mlstm_rows import WIDE_BLOCK, Form, Kept, mlstm_rows
 
 MIDDLING = 192  # tokens; up to here whole squares take less time than chunks, half of it at 65 to 128
 

@@ -2,12 +2,12 @@
 
 It computes what models/xlstm.py's layer does with `mlstm_parallel` (models/scans/mlstm.py), which on a CPU is bound by
 passes over memory. With the backward pass by hand, in pieces of rows that stay in the cache, forward and backward of
-[256, 39, 64] with one head take 75 ms on one core, the layer through autograd 200. Under autocast the projections are
-products in its precision, there and back; all that is between them stays in fp32, and so do the sums over pieces.
+[256, 39, 64] with one head take 75 ms on one core, the layer through autograd 200. Under autocast the projections
+(models/scans/mlstm_projections.py) are products in its precision; all that is between them stays in fp32.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,28 +18,20 @@ from torch.nn.functional import logsigmoid, silu
 
 from chomsky_ladder.models.scans.convolution import convolve, convolve_back
 from chomsky_ladder.models.scans.mlstm import EPS, LARGEST
-from chomsky_ladder.models.scans.products import product
+from chomsky_ladder.models.scans.mlstm_projections import (
+    RowWeights,
+    for_products,
+    project_down,
+    project_down_back,
+    project_up,
+    project_up_back,
+    sum_down,
+)
 
 BLOCK = 4  # channels of a block of the block-diagonal maps
 WIDE_BLOCK = 32  # of eight of them with zeros between, which torch multiplies by three times as fast
 NORM_EPS = 1e-5
 LOG2_E = math.log2(math.e)
-
-
-class RowWeights(NamedTuple):
-    """The layer's weights, where maps that follow each other are one."""
-
-    up_XD: Tensor
-    conv_WE: Tensor
-    conv_bias_E: Tensor
-    query_key_IE: Tensor  # W_q^T W_k / sqrt(K), since only q k^T is wanted: y_j = sum_i x_i W_ij, the j of all blocks
-    value_IE: Tensor
-    gates_c_GE: Tensor  # i and f of c, through q and k; and of u, through v
-    gates_u_GE: Tensor
-    gates_bias_G: Tensor
-    norm_E: Tensor
-    skip_E: Tensor
-    down_DE: Tensor
 
 
 class Kept(NamedTuple):
@@ -67,8 +59,9 @@ class Form:
 
 def mlstm_rows(x_BLD: Tensor, weights: RowWeights, *, heads: int, form: Form) -> Tensor:
     """The layer of models/xlstm.py over a short input on a CPU, from what its norm gives to what it adds."""
-    of, mixed = x_BLD.device.type, x_BLD.dtype == torch.float32
-    products = torch.get_autocast_dtype(of) if mixed and torch.is_autocast_enabled(of) else x_BLD.dtype
+    device = x_BLD.device.type
+    is_mixed = x_BLD.dtype == torch.float32 and torch.is_autocast_enabled(device)
+    products = torch.get_autocast_dtype(device) if is_mixed else x_BLD.dtype
     return _Rows.apply(x_BLD, *weights, heads, form, products)[0]
 
 
@@ -78,7 +71,7 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def forward(x_BLD: Tensor, *rest: Any) -> tuple[Tensor, ...]:
         *weights, heads, form, products = rest
-        weights = _for_products(weights, products)
+        weights = for_products(weights, products)
         batch, length, _ = x_BLD.shape
         inner = weights.skip_E.shape[0]
         y_BLD = torch.empty_like(x_BLD)
@@ -105,7 +98,7 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, gy_BLD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         x_BLD, *rest = ctx.saved_tensors
         count = len(RowWeights._fields)
-        weights, kept = _for_products(rest[:count], ctx.products), Kept(*rest[count:])
+        weights, kept = for_products(rest[:count], ctx.products), Kept(*rest[count:])
         gy_BLD = gy_BLD.contiguous()
         sums = RowWeights(*(x_BLD.new_zeros(weight.shape) for weight in weights))
         gx_BLD = torch.empty_like(x_BLD)
@@ -123,11 +116,6 @@ class _Rows(torch.autograd.Function):
         )
         outputs = [_Rows.apply(*replica) for replica in zip(*columns, strict=True)]
         return (torch.stack([output[0] for output in outputs]), *outputs[0][1:]), (0, None, None, None)
-
-
-def _for_products(weights: Sequence[Tensor], products: torch.dtype) -> RowWeights:
-    whole = RowWeights(*(weight.contiguous() for weight in weights))
-    return whole._replace(up_XD=whole.up_XD.to(products), down_DE=whole.down_DE.to(products))
 
 
 def _pieces(x_BLD: Tensor, inner: int, form: Form) -> list[slice]:
@@ -275,46 +263,6 @@ def _back_rows(
     sums.conv_WE.add_(gconv_WE)
     sums.conv_bias_E.add_(gbias_E)
     project_up_back(gu_BLE, gz_BLE, x_BLD, weights, sums, gx_BLD)
-
-
-def project_up(x_BLD: Tensor, weights: RowWeights, u_BLE: Tensor, z_BLE: Tensor) -> None:
-    x_TD = x_BLD.flatten(0, 1).to(weights.up_XD.dtype)
-    for y_BLE, of_ED in zip((u_BLE, z_BLE), weights.up_XD.chunk(2), strict=True):
-        put_product(y_BLE.flatten(0, 1), x_TD, of_ED.mT)
-
-
-def project_up_back(
-    gu_BLE: Tensor, gz_BLE: Tensor, x_BLD: Tensor, weights: RowWeights, sums: RowWeights, gx_BLD: Tensor
-) -> None:
-    of_u_ED, of_z_ED = weights.up_XD.chunk(2)
-    gof_u_ED, gof_z_ED = sums.up_XD.chunk(2)
-    x_TD, gu_TE, gz_TE = (y.flatten(0, 1).to(weights.up_XD.dtype) for y in (x_BLD, gu_BLE, gz_BLE))
-    put_product(gx_BLD.flatten(0, 1), gu_TE, of_u_ED)
-    add_product(gx_BLD.flatten(0, 1), gz_TE, of_z_ED)
-    add_product(gof_u_ED, gu_TE.mT, x_TD)
-    add_product(gof_z_ED, gz_TE.mT, x_TD)
-
-
-def project_down(out_BLE: Tensor, weights: RowWeights, y_BLD: Tensor) -> None:
-    put_product(y_BLD.flatten(0, 1), out_BLE.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE.mT)
-
-
-def project_down_back(gy_BLD: Tensor, weights: RowWeights, gout_BLE: Tensor) -> None:
-    put_product(gout_BLE.flatten(0, 1), gy_BLD.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE)
-
-
-def sum_down(gy_BLD: Tensor, out_BLE: Tensor, weights: RowWeights, sums: RowWeights) -> None:
-    gy_TD, out_TE = (y.flatten(0, 1).to(weights.down_DE.dtype) for y in (gy_BLD, out_BLE))
-    add_product(sums.down_DE, gy_TD.mT, out_TE)
-
-
-def put_product(place: Tensor, one: Tensor, other: Tensor) -> None:
-    """A product in its factors' precision, which may be less than that of its place."""
-    place.copy_(product(one, other.mT))
-
-
-def add_product(to: Tensor, one: Tensor, other: Tensor) -> None:
-    to += product(one, other.mT)
 
 
 def in_heads(x_BLE: Tensor, heads: int) -> tuple[Tensor, ...]:

@@ -1,0 +1,75 @@
+"""The mLSTM layer's weights for whole rows, and its projections from and to the stream, there and back.
+
+They multiply in the precision that `for_products` gives their weights, autocast's or the stream's; what is read and
+written is in the stream's own, and so are the sums of the weights' gradients over pieces of rows.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from chomsky_ladder.models.scans.products import product
+
+
+class RowWeights(NamedTuple):
+    """The layer's weights, where maps that follow each other are one."""
+
+    up_XD: Tensor
+    conv_WE: Tensor
+    conv_bias_E: Tensor
+    query_key_IE: Tensor  # W_q^T W_k / sqrt(K), since only q k^T is wanted: y_j = sum_i x_i W_ij, the j of all blocks
+    value_IE: Tensor
+    gates_c_GE: Tensor  # i and f of c, through q and k; and of u, through v
+    gates_u_GE: Tensor
+    gates_bias_G: Tensor
+    norm_E: Tensor
+    skip_E: Tensor
+    down_DE: Tensor
+
+
+def for_products(weights: Sequence[Tensor], products: torch.dtype) -> RowWeights:
+    """Weights in one piece each, those of products in their precision."""
+    whole = RowWeights(*(weight.contiguous() for weight in weights))
+    return whole._replace(up_XD=whole.up_XD.to(products), down_DE=whole.down_DE.to(products))
+
+
+def project_up(x_BLD: Tensor, weights: RowWeights, u_BLE: Tensor, z_BLE: Tensor) -> None:
+    x_TD = x_BLD.flatten(0, 1).to(weights.up_XD.dtype)
+    for y_BLE, of_ED in zip((u_BLE, z_BLE), weights.up_XD.chunk(2), strict=True):
+        _put_product(y_BLE.flatten(0, 1), x_TD, of_ED.mT)
+
+
+def project_up_back(
+    gu_BLE: Tensor, gz_BLE: Tensor, x_BLD: Tensor, weights: RowWeights, sums: RowWeights, gx_BLD: Tensor
+) -> None:
+    of_u_ED, of_z_ED = weights.up_XD.chunk(2)
+    gof_u_ED, gof_z_ED = sums.up_XD.chunk(2)
+    x_TD, gu_TE, gz_TE = (y.flatten(0, 1).to(weights.up_XD.dtype) for y in (x_BLD, gu_BLE, gz_BLE))
+    _put_product(gx_BLD.flatten(0, 1), gu_TE, of_u_ED)
+    _add_product(gx_BLD.flatten(0, 1), gz_TE, of_z_ED)
+    _add_product(gof_u_ED, gu_TE.mT, x_TD)
+    _add_product(gof_z_ED, gz_TE.mT, x_TD)
+
+
+def project_down(out_BLE: Tensor, weights: RowWeights, y_BLD: Tensor) -> None:
+    _put_product(y_BLD.flatten(0, 1), out_BLE.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE.mT)
+
+
+def project_down_back(gy_BLD: Tensor, weights: RowWeights, gout_BLE: Tensor) -> None:
+    _put_product(gout_BLE.flatten(0, 1), gy_BLD.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE)
+
+
+def sum_down(gy_BLD: Tensor, out_BLE: Tensor, weights: RowWeights, sums: RowWeights) -> None:
+    gy_TD, out_TE = (y.flatten(0, 1).to(weights.down_DE.dtype) for y in (gy_BLD, out_BLE))
+    _add_product(sums.down_DE, gy_TD.mT, out_TE)
+
+
+def _put_product(place: Tensor, one: Tensor, other: Tensor) -> None:
+    """A product in its factors' precision, which may be less than that of its place."""
+    place.copy_(product(one, other.mT))
+
+
+def _add_product(to: Tensor, one: Tensor, other: Tensor) -> None:
+    to += product(one, other.mT)
