@@ -1,4 +1,4 @@
-"""`gated_scan` (models/scans/selective.py) on a CPU in C: sixteen channels' states stay at hand from start to end.
+"""`gated_scan` (models/scans/selective.py) on a CPU in C: four states of sixteen channels stay in registers.
 
 Nothing of the size of all states is ever written: the way back finds them again, from one of every `CHUNK`.
 """

@@ -2,6 +2,7 @@
 (test_mamba.py).
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -50,7 +51,7 @@ def test_in_c_is_the_plain_form(length: int, signed: bool) -> None:
 
 
 @SIGNS
-@pytest.mark.parametrize(("channels", "states"), [(1, 1), (16, 16), (33, 2)])
+@pytest.mark.parametrize(("channels", "states"), [(1, 1), (16, 16), (33, 2), (17, 5), (3, 7)])
 def test_sizes_that_fill_no_block(channels: int, states: int, signed: bool) -> None:
     given = inputs(9, channels=channels, states=states)
     agree(given, given, signed)
@@ -104,6 +105,22 @@ def test_it_carries_gradients_through_the_state_of_a_part() -> None:
 def test_gradients_equal_finite_differences(signed: bool) -> None:
     given = inputs(7, batch=1, channels=2, states=2)
     assert torch.autograd.gradcheck(lambda *x: native_gated_scan(*x, signed), given)
+
+
+@SIGNS
+def test_in_single_precision_it_is_as_near_as_the_plain_form(signed: bool) -> None:
+    """Where vectors of sixteen have an exponential of their own; gradients, too."""
+    exact = inputs(2 * CHUNK + 5, channels=32, states=6)
+    single = [x.detach().float().requires_grad_() for x in exact]
+
+    def all_of(scan: Callable[..., tuple[Tensor, Tensor]], given: list[Tensor]) -> list[Tensor]:
+        y, h = scan(*given, signed)
+        return [y, h, *gradients(y + h.sum(), given)]
+
+    parts = zip(all_of(gated_scan, exact), all_of(gated_scan, single), all_of(native_gated_scan, single), strict=True)
+    for expected, plain, found in parts:
+        assert found.dtype == torch.float32
+        assert (found - expected).abs().mean() < 2 * (plain - expected).abs().mean() + 1e-7 * expected.abs().mean()
 
 
 def test_steps_of_any_size_and_of_none() -> None:

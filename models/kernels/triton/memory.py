@@ -1,4 +1,4 @@
-"""How our Triton kernels for scans read: what lies side by side, in fp32, and nothing behind an end."""
+"""How our Triton kernels for scans read and write: side by side, in fp32 inside, and nothing behind an end."""
 
 from typing import Any
 

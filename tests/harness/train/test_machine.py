@@ -124,7 +124,8 @@ def test_provenance_names_the_very_sources() -> None:
     assert set(sources) == {"Parity", "LSTMConfig"}
     assert all(len(digest) == 12 for digest in sources.values())
     assert sources["Parity"] != sources["LSTMConfig"]
-    assert made["packages"]["torch"] == torch.__version__
+    public, _, _ = str(torch.__version__).partition("+")  # what is installed may be named without its build
+    assert made["packages"]["torch"].partition("+")[0] == public
     assert not Path(made["command"][0]).is_absolute()
 
 
