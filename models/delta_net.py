@@ -26,7 +26,6 @@ from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_delta_rule
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
-from chomsky_ladder.models.scans.delta import of_length_1
 
 NORM_EPS = 1e-5
 
@@ -57,11 +56,9 @@ class DeltaRule(BehindConvolution):
             rearrange(x_BLE, "b l (h k) -> b h l k", h=self.num_heads) for x_BLE in mixed_BLE.split(self.widths, -1)
         )
         beta_BLH = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(v_BHLV.dtype))
-        y_BHLV, state_BHKV = by_delta_rule(
-            of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, beta_BLH.mT, state_BHKV, ctx
-        )
-        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
-        return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), state_BHKV
+        y_BHLV, state_BHKV = by_delta_rule(q_BHLK, k_BHLK, v_BHLV, beta_BLH.mT, state_BHKV, ctx)
+        y_BLHV = rearrange(y_BHLV, "b h l v -> b l h v").to(self.norm.weight.dtype)
+        return self.out(normed(y_BLHV, self.norm, ctx).flatten(2)), state_BHKV
 
 
 @register

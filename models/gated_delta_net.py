@@ -27,7 +27,6 @@ from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.matrix_state import by_gated_delta_rule
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
-from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.selective import initial_dt_bias
 
 
@@ -66,11 +65,9 @@ class GatedDeltaRule(BehindConvolution):
         beta_BLM = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(dtype))
         beta_BHM = rearrange(beta_BLM, "b l (n h) -> b h (l n)", h=self.num_heads)
         log_decay_BLH = -self.A_log.to(dtype).exp() * nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
-        y_BHLV, state_BHKV = by_gated_delta_rule(
-            of_length_1(q_BHLK), of_length_1(k_BHMK), v_BHMV, beta_BHM, log_decay_BLH.mT, state_BHKV, ctx
-        )
-        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
-        gated_BLD = gated(self.gate(x_BLD), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
+        y_BHLV, state_BHKV = by_gated_delta_rule(q_BHLK, k_BHMK, v_BHMV, beta_BHM, log_decay_BLH.mT, state_BHKV, ctx)
+        y_BLHV = rearrange(y_BHLV, "b h l v -> b l h v").to(self.norm.weight.dtype)
+        gated_BLD = gated(self.gate(x_BLD), normed(y_BLHV, self.norm, ctx).flatten(2), ctx=ctx)
         return self.out(gated_BLD), state_BHKV
 
 

@@ -10,14 +10,12 @@ with b in the channels of keys and e in those of values; decays, reading, norm a
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kda import ChannelDelta, KDAConfig
-from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
-from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
+from chomsky_ladder.models.layers.matrix_state import by_channel_delta_rule
 
 
 class EraseAndWrite(ChannelDelta):
@@ -29,18 +27,9 @@ class EraseAndWrite(ChannelDelta):
     def ruled(
         self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        log_decay_BHLK = self.log_decay(x_BLD)
-        return by_any_delta_rule(
-            decayed_delta_rule,
-            q_BHLK * k_BHLK.shape[-1] ** -0.5,
-            torch.exp(log_decay_BHLK) * self.largest_beta * self.squashed(self.erase, x_BLD) * k_BHLK,
-            k_BHLK,
-            k_BHLK,
-            self.squashed(self.write, x_BLD) * v_BHLV,
-            log_decay_BHLK,
-            state_BHKV,
-            ctx,
-        )
+        erased_BHLK = self.largest_beta * self.squashed(self.erase, x_BLD)
+        v_BHLV = self.squashed(self.write, x_BLD) * v_BHLV
+        return by_channel_delta_rule(q_BHLK, k_BHLK, v_BHLV, None, erased_BHLK, self.log_decay(x_BLD), state_BHKV, ctx)
 
 
 @register

@@ -24,11 +24,9 @@ from chomsky_ladder.models.block import Block, Context, State
 from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
+from chomsky_ladder.models.layers.matrix_state import by_channel_delta_rule
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
-from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.selective import initial_dt_bias
 
 
@@ -51,7 +49,7 @@ class ConvolvedDelta(BehindConvolution):
     def ruled(
         self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        """y [B, H, L, V] and the last state, of queries and keys of length 1."""
+        """y [B, H, L, V] and the last state, of queries and keys that are to be made 1 long."""
         raise NotImplementedError
 
     def output_gate(self, x_BLD: Tensor) -> Tensor:
@@ -67,9 +65,9 @@ class ConvolvedDelta(BehindConvolution):
     def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         mixed_BLE = mixed_BLE.to(torch.promote_types(mixed_BLE.dtype, torch.float32))
         q_BHLK, k_BHLK, v_BHLV = map(self.heads, mixed_BLE.split(self.widths, -1))
-        y_BHLV, state_BHKV = self.ruled(x_BLD, of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, state_BHKV, ctx)
-        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
-        return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)") * self.output_gate(x_BLD)), state_BHKV
+        y_BHLV, state_BHKV = self.ruled(x_BLD, q_BHLK, k_BHLK, v_BHLV, state_BHKV, ctx)
+        y_BLHV = rearrange(y_BHLV, "b h l v -> b l h v").to(self.norm.weight.dtype)
+        return self.out(normed(y_BLHV, self.norm, ctx).flatten(2) * self.output_gate(x_BLD)), state_BHKV
 
     def heads(self, x_BLE: Tensor) -> Tensor:
         return rearrange(x_BLE, "b l (h k) -> b h l k", h=self.num_heads)
@@ -110,17 +108,7 @@ class KimiDelta(ChannelDelta):
         self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
         beta_BHL1, log_decay_BHLK = self.largest_beta * self.squashed(self.beta, x_BLD), self.log_decay(x_BLD)
-        return by_any_delta_rule(
-            decayed_delta_rule,
-            q_BHLK * k_BHLK.shape[-1] ** -0.5,
-            torch.exp(log_decay_BHLK) * k_BHLK,
-            beta_BHL1 * k_BHLK,
-            k_BHLK,
-            beta_BHL1 * v_BHLV,
-            log_decay_BHLK,
-            state_BHKV,
-            ctx,
-        )
+        return by_channel_delta_rule(q_BHLK, k_BHLK, v_BHLV, beta_BHL1, None, log_decay_BHLK, state_BHKV, ctx)
 
 
 @register

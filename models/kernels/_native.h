@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __AVX512DQ__
+#include <immintrin.h>
+#endif
+
 typedef REAL real;
 
 #define SIMD _Pragma("omp simd")
@@ -94,23 +98,41 @@ typedef real lanes __attribute__((vector_size(LANES * sizeof(real)), aligned(siz
 
 static inline int64_t blocks(int64_t width) { return (width + LANES - 1) / LANES; }
 
-// The lanes of a block of a row that is `width` wide, zero behind its end.
+// The lanes of a block of a row that is `width` wide, zero behind its end. Of fewer than sixteen numbers the C library's
+// copy is a call, and what is stored in parts waits until it can be read as a vector: where vectors have masks, no copy.
 static inline lanes block_of(const real *restrict x, int64_t block, int64_t width) {
   lanes found = {0};
   const int64_t left = width - block * LANES;
-  if (left >= LANES)
+  if (left >= LANES) {
     memcpy(&found, x + block * LANES, LANES * sizeof(real));  // of a size that is known: no call
-  else
-    memcpy(&found, x + block * LANES, left * sizeof(real));
+    return found;
+  }
+#ifdef __AVX512DQ__
+  if (sizeof(lanes) == sizeof(__m512)) {
+    const __m512 part = _mm512_maskz_loadu_ps((__mmask16)((1u << left) - 1), x + block * LANES);
+    memcpy(&found, &part, sizeof part);
+    return found;
+  }
+#endif
+  memcpy(&found, x + block * LANES, left * sizeof(real));
   return found;
 }
 
 static inline void put_block(real *restrict x, int64_t block, int64_t width, lanes found) {
   const int64_t left = width - block * LANES;
-  if (left >= LANES)
+  if (left >= LANES) {
     memcpy(x + block * LANES, &found, LANES * sizeof(real));
-  else
-    memcpy(x + block * LANES, &found, left * sizeof(real));
+    return;
+  }
+#ifdef __AVX512DQ__
+  if (sizeof(lanes) == sizeof(__m512)) {
+    __m512 part;
+    memcpy(&part, &found, sizeof part);
+    _mm512_mask_storeu_ps(x + block * LANES, (__mmask16)((1u << left) - 1), part);
+    return;
+  }
+#endif
+  memcpy(x + block * LANES, &found, left * sizeof(real));
 }
 
 // Parts of so many vectors each, of zeros; free the first.

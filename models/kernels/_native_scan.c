@@ -10,10 +10,6 @@
 
 #include "_native.h"
 
-#ifdef __AVX512DQ__
-#include <immintrin.h>
-#endif
-
 typedef struct {
   int64_t replicas, batch, length, states, channels, chunk;
   int64_t is_signed;

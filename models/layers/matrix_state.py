@@ -6,7 +6,8 @@ A kernel for `delta_loop` is every such recurrence, delta rules and, without f a
 there is none each has chunks of its own. Single tokens are left to those: a step of decoding is a few products.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +15,10 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.scans.decayed import decayed_past, write_then_read
-from chomsky_ladder.models.scans.delta import delta_rule
+from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
+from chomsky_ladder.models.scans.delta import delta_rule, of_length_1
 from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
+from chomsky_ladder.models.scans.generalised_delta import along_keys
 from chomsky_ladder.models.scans.mlstm import Carried, mlstm_chunks, mlstm_tokens
 
 Scanned = tuple[Tensor, Tensor]  # y [B, H, L, V] and the last state, in at least fp32
@@ -25,12 +28,11 @@ Rule = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Scanne
 def by_delta_rule(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, beta_BHL: Tensor, state_BHKV: Tensor, ctx: Context
 ) -> Scanned:
-    """`delta_rule`: what is taken out lies along k and is read along it."""
-    loop = _loop(q_BHLK, ctx)
+    """`delta_rule` of queries and keys of any length: what is taken out lies along k and is read along it."""
+    loop = _unit_loop(q_BHLK, ctx)
     if loop is None:
-        return delta_rule(q_BHLK, k_BHLK, v_BHLV, beta_BHL, state_BHKV)
-    beta_BHL1 = beta_BHL[..., None]
-    return loop(q_BHLK, k_BHLK, beta_BHL1 * k_BHLK, k_BHLK, beta_BHL1 * v_BHLV, None, state_BHKV)
+        return delta_rule(of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, beta_BHL, state_BHKV)
+    return loop(q_BHLK, k_BHLK, v_BHLV, beta_BHL[..., None], None, None, state_BHKV)
 
 
 def by_gated_delta_rule(
@@ -42,15 +44,35 @@ def by_gated_delta_rule(
     state_BHKV: Tensor,
     ctx: Context,
 ) -> Scanned:
-    """`gated_delta_rule`: the first of a token's steps decays, and what it takes out is read decayed."""
-    loop = _loop(q_BHLK, ctx)
+    """`gated_delta_rule` of queries and keys of any length: the first of a token's steps decays, and what it takes out
+    is read decayed.
+    """
+    loop = _unit_loop(q_BHLK, ctx)
     if loop is None:
-        return gated_delta_rule(q_BHLK, k_BHMK, v_BHMV, beta_BHM, log_decay_BHL, state_BHKV)
-    decay_BHL1, beta_BHM1 = torch.exp(log_decay_BHL)[..., None], beta_BHM[..., None]
-    steps = k_BHMK.shape[2] // q_BHLK.shape[2]
-    first_BHLNK, later_BHLNK = k_BHMK.unflatten(2, (-1, steps)).split([1, steps - 1], 3)
-    f_BHMK = torch.cat([decay_BHL1[..., None] * first_BHLNK, later_BHLNK], 3).flatten(2, 3)
-    return loop(q_BHLK, f_BHMK, beta_BHM1 * k_BHMK, k_BHMK, beta_BHM1 * v_BHMV, decay_BHL1, state_BHKV)
+        return gated_delta_rule(of_length_1(q_BHLK), of_length_1(k_BHMK), v_BHMV, beta_BHM, log_decay_BHL, state_BHKV)
+    decay_BHL1 = torch.exp(log_decay_BHL)[..., None]
+    return loop(q_BHLK, k_BHMK, v_BHMV, beta_BHM[..., None], None, decay_BHL1, state_BHKV)
+
+
+def by_channel_delta_rule(
+    q_BHLK: Tensor,
+    k_BHLK: Tensor,
+    v_BHLV: Tensor,
+    beta_BHL1: Tensor | None,
+    share_BHLK: Tensor | None,
+    log_decay_BHLK: Tensor,
+    state_BHKV: Tensor,
+    ctx: Context,
+) -> Scanned:
+    """Of queries and keys of any length, with a decay in every channel of keys: y is read along q / sqrt(K), and where
+    there is a share of the keys, what is taken out is read along that.
+    """
+    scale, loop = k_BHLK.shape[-1] ** -0.5, _unit_loop(q_BHLK, ctx)
+    given = (q_BHLK, k_BHLK, v_BHLV, beta_BHL1, share_BHLK, torch.exp(log_decay_BHLK), state_BHKV)
+    if loop is not None:
+        return loop(*given, scale=scale)
+    r_BHLK, f_BHLK, _, bk_BHLK, *_ = along_keys(*given, scale=scale)
+    return decayed_delta_rule(r_BHLK, f_BHLK, bk_BHLK, bk_BHLK, v_BHLV, log_decay_BHLK, state_BHKV)
 
 
 def by_any_delta_rule(
@@ -68,7 +90,8 @@ def by_any_delta_rule(
     loop = _loop(r_BHLK, ctx)
     if loop is None:
         return rule(r_BHLK, f_BHLK, g_BHLK, k_BHLK, v_BHLV, log_decay_BHLK, state_BHKV)
-    return loop(r_BHLK, f_BHLK, g_BHLK, k_BHLK, v_BHLV, torch.exp(log_decay_BHLK), state_BHKV)
+    g_or_k = None if g_BHLK is k_BHLK else g_BHLK
+    return loop(r_BHLK, f_BHLK, g_or_k, k_BHLK, v_BHLV, torch.exp(log_decay_BHLK), state_BHKV)
 
 
 def by_writing_then_reading(
@@ -101,14 +124,25 @@ def by_exponential_gates(
     return mlstm_tokens(loop, q_BHLK, k_BHLK, v_BHLV, i_BHL, f_BHL, state)
 
 
-def _loop(q_BHLK: Tensor, ctx: Context) -> Callable[..., Scanned] | None:
+def _unit_loop(q_BHLK: Tensor, ctx: Context) -> Callable[..., Scanned] | None:
+    """A kernel for `unit_delta_loop`, or one for `delta_loop` of what that takes."""
+    unit = _loop(q_BHLK, ctx, "unit_delta_loop", inside=("delta_loop",))
+    loop = _loop(q_BHLK, ctx) if unit is None else None
+    if loop is None:
+        return unit
+    return lambda *given, scale=1.0: loop(*along_keys(*given, scale=scale))
+
+
+def _loop(
+    q_BHLK: Tensor, ctx: Context, computes: str = "delta_loop", *, inside: Sequence[str] = ()
+) -> Callable[..., Scanned] | None:
     """A kernel, called in the precision of the queries, but in at least fp32."""
     dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
-    kernel = chosen("delta_loop", q_BHLK.to(dtype), ctx) if q_BHLK.shape[2] > 1 else None
+    kernel = chosen(computes, q_BHLK.to(dtype), ctx, inside=inside) if q_BHLK.shape[2] > 1 else None
     if kernel is None:
         return None
 
-    def called(*given: Tensor | None, **options: bool) -> Scanned:
+    def called(*given: Tensor | None, **options: Any) -> Scanned:
         return kernel.call(*(None if x is None else x.to(dtype) for x in given), **options)
 
     return called

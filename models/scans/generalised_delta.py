@@ -13,9 +13,12 @@ least, and what stands above the diagonal, and is left out, at most 3e8 times as
 decayed_delta.py does without a quotient.
 """
 
-import torch
-from torch import Tensor
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.gated_delta import in_chunks
 
 CHUNK = 32
@@ -51,8 +54,10 @@ def delta_loop(
     """The definition, which kernels are held to: y and the last state, token by token.
 
     Where k and v have more steps than there are tokens, each token's first decays and its last is read. Decays may have
-    one channel; without f and g nothing is taken out, without decays nothing decays. `reads_before`: y_t = r_t S_{t-1}.
+    one channel; without f nothing is taken out, without g it is along k, without decays nothing decays.
+    `reads_before`: y_t = r_t S_{t-1}.
     """
+    g_BHMK = k_BHMK if g_BHMK is None else g_BHMK
     steps, outputs = k_BHMK.shape[2] // r_BHLK.shape[2], []
     for m in range(k_BHMK.shape[2]):
         t, is_last = m // steps, m % steps == steps - 1
@@ -60,13 +65,45 @@ def delta_loop(
         if is_last and reads_before:
             outputs.append(r_BH1K @ state_BHKV)
         added_BHKV = k_BH1K.mT * v_BH1V
-        if f_BHMK is not None and g_BHMK is not None:
+        if f_BHMK is not None:
             added_BHKV = added_BHKV - g_BHMK[:, :, m, :, None] * (f_BHMK[:, :, m, None] @ state_BHKV)
         decay_BHK1 = 1.0 if decay_BHLK is None or m % steps else decay_BHLK[:, :, t, :, None]
         state_BHKV = decay_BHK1 * state_BHKV + added_BHKV
         if is_last and not reads_before:
             outputs.append(r_BH1K @ state_BHKV)
     return torch.cat(outputs, 2), state_BHKV
+
+
+def unit_delta_loop(*given: Any, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """`delta_loop` of `along_keys`, which kernels that take these are held to."""
+    return delta_loop(*along_keys(*given, scale=scale))
+
+
+def along_keys(
+    q_BHLK: Tensor,
+    k_BHMK: Tensor,
+    v_BHMV: Tensor,
+    beta_BHM1: Tensor | None,
+    share_BHMK: Tensor | None,
+    decay_BHLK: Tensor | None,
+    state_BHKV: Tensor,
+    *,
+    scale: float = 1.0,
+) -> tuple[Tensor, Tensor, None, Tensor, Tensor, Tensor | None, Tensor]:
+    """What `delta_loop` takes, of queries and keys of any length: r = c q, f = w a k, g = k = b k with |q| = |k| = 1.
+
+    b and a, where they are missing, are 1; of a token's steps the first alone decays.
+    """
+    k_BHMK = f_BHMK = of_length_1(k_BHMK)
+    if share_BHMK is not None:
+        f_BHMK = share_BHMK * f_BHMK
+    if decay_BHLK is not None:
+        later = k_BHMK.shape[2] // q_BHLK.shape[2] - 1
+        of_steps_BHMK = nn.functional.pad(decay_BHLK[..., None, :], (0, 0, 0, later), value=1.0).flatten(2, 3)
+        f_BHMK = of_steps_BHMK * f_BHMK
+    if beta_BHM1 is not None:
+        k_BHMK = beta_BHM1 * k_BHMK
+    return scale * of_length_1(q_BHLK), f_BHMK, None, k_BHMK, v_BHMV, decay_BHLK, state_BHKV
 
 
 def one_token(

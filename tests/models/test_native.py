@@ -11,7 +11,10 @@ import torch
 
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.comba import CombaConfig
+from chomsky_ladder.models.delta_net import DeltaNetConfig
 from chomsky_ladder.models.fox import FoXConfig
+from chomsky_ladder.models.gated_delta_net2 import GatedDeltaNet2Config
 from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
 from chomsky_ladder.models.h3 import H3Config
 from chomsky_ladder.models.kda import KDAConfig
@@ -190,11 +193,17 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     ),
     "mesa_net": (MesaNetConfig(d_model=22, num_heads=2, num_blocks=2), {"native_mesa", "native_silu_conv"}),
     "min_gru": (MinGRUConfig(d_model=13, num_blocks=2), {"native_conv"}),
-    "kda": (KDAConfig(d_model=22, num_heads=2, num_blocks=2), {"native_delta", "native_silu_conv"}),
+    "kda": (KDAConfig(d_model=22, num_heads=2, num_blocks=2), {"native_unit_delta", "native_silu_conv"}),
     "gated_delta_product": (
         GatedDeltaProductConfig(d_model=22, num_heads=2, num_blocks=2, eigenvalues="signed"),
-        {"native_delta", "native_silu_conv"},
+        {"native_unit_delta", "native_silu_conv"},
     ),
+    "delta_net": (DeltaNetConfig(d_model=22, num_heads=2, num_blocks=2), {"native_unit_delta", "native_silu_conv"}),
+    "gated_delta_net2": (
+        GatedDeltaNet2Config(d_model=22, num_heads=2, num_blocks=2),
+        {"native_unit_delta", "native_silu_conv"},
+    ),
+    "comba": (CombaConfig(d_model=22, num_heads=2, num_blocks=2), {"native_delta", "native_silu_conv"}),
     "rwkv6": (RWKV6Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta"}),
     "s4": (S4Config(d_model=13, d_state=10, num_blocks=2), {"native_space"}),
     "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space"}),

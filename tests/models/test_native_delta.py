@@ -1,5 +1,6 @@
 """The delta rule in C against its definition, and that against the chunks of every rule."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import usable
 from chomsky_ladder.models.kernels.native import missing
-from chomsky_ladder.models.kernels.native_delta import CHUNK, LARGEST, native_delta
+from chomsky_ladder.models.kernels.native_delta import CHUNK, LARGEST, native_delta, native_unit_delta
 from chomsky_ladder.models.layers.matrix_state import (
     by_exponential_gates,
     by_gated_delta_rule,
@@ -18,8 +19,9 @@ from chomsky_ladder.models.layers.matrix_state import (
 )
 from chomsky_ladder.models.scans.decayed import decayed_past, write_then_read
 from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
+from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
-from chomsky_ladder.models.scans.generalised_delta import delta_loop
+from chomsky_ladder.models.scans.generalised_delta import delta_loop, unit_delta_loop
 from chomsky_ladder.models.scans.mlstm import mlstm_chunks
 from support.layers import close, gradients
 
@@ -27,6 +29,7 @@ torch.set_num_threads(1)
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 LENGTHS = (1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5)
+UNIT = native_unit_delta, unit_delta_loop
 WIDTHS = ((1, 1), (4, 5), (16, 16), (15, 17), (33, 3), (3, 40))  # of keys and values: vectors have sixteen lanes
 
 
@@ -44,10 +47,19 @@ def inputs(
     return kept if erases else [kept[0], None, None, *kept[3:]]
 
 
-def agree(given: list[Any], *, reads_before: bool = False, tolerance: float = 1e-10) -> None:
+def raw_inputs(length: int, widths: tuple[int, int] = (4, 5), **settings: Any) -> list[Any]:
+    """For `unit_delta_loop`: queries, keys, values, beta, a share of the keys, decays, a state."""
+    q, share, _, k, v, decay, state = inputs(length, widths, **settings)
+    beta = 2 * torch.rand(*k.shape[:3], 1, dtype=k.dtype)
+    return [q, k, v, beta.requires_grad_(), share, decay, state]
+
+
+def agree(
+    given: list[Any], *, forms: Sequence[Any] = (native_delta, delta_loop), tolerance: float = 1e-10, **options: Any
+) -> None:
     """Both outputs, and the gradients of each alone and of both together."""
     leaves = [x for x in given if x is not None]
-    found, expected = (each(*given, reads_before=reads_before) for each in (native_delta, delta_loop))
+    found, expected = (each(*given, **options) for each in forms)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
         close(one, other, tolerance)
@@ -92,6 +104,38 @@ def test_several_steps_a_token(steps: int, channels: int, reads_before: bool) ->
     agree(inputs(11, channels=channels, steps=steps), reads_before=reads_before)
 
 
+@pytest.mark.parametrize("missing", [(), (2,), (3,), (4,), (3, 4), (3, 4, 5)])
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("channels", [0, 1])
+def test_queries_and_keys_of_any_length(missing: tuple[int, ...], steps: int, channels: int) -> None:
+    """With beta, share and decays, and without any of them; for 2, values that all heads share."""
+    given = raw_inputs(CHUNK + 3, steps=steps, channels=channels)
+    given[2] = given[2][:, :1].detach().expand(-1, 3, -1, -1).requires_grad_() if 2 in missing else given[2]
+    agree([None if i in missing and i != 2 else x for i, x in enumerate(given)], forms=UNIT, scale=0.4)
+
+
+@pytest.mark.parametrize("widths", WIDTHS)
+def test_queries_and_keys_of_widths_that_fill_no_vector(widths: tuple[int, int]) -> None:
+    agree(raw_inputs(CHUNK + 3, widths), forms=UNIT)
+
+
+def test_keys_near_nothing() -> None:
+    """Where a key is 0 its gradient is what lengths near 0 allow, a thousand times what comes."""
+    given = raw_inputs(7)
+    given[1] = torch.zeros_like(given[1]).requires_grad_()
+    agree(given, forms=UNIT)
+
+
+def test_along_k_is_along_a_g_that_is_k() -> None:
+    r, f, _, k, v, decay, state = inputs(CHUNK + 5)
+    agree([r, f, None, k, v, decay, state])
+    agree([r, f, None, k, v, decay, state], reads_before=True)
+    for one, other in zip(
+        native_delta(r, f, None, k, v, decay, state), native_delta(r, f, k, k, v, decay, state), strict=True
+    ):
+        close(one, other, 1e-12)
+
+
 def test_without_decays() -> None:
     given = inputs(CHUNK + 2)
     given[5] = None
@@ -103,6 +147,15 @@ def test_decays_that_forget_all_and_nothing(decay: float) -> None:
     given = inputs(20)
     given[5] = torch.full_like(given[5], decay).requires_grad_()
     agree(given)
+
+
+def test_heads_as_they_come_out_of_one_product() -> None:
+    """Queries, keys and values side by side for every token: nothing is copied, and gradients come back that way."""
+    mixed = torch.randn(2, 21, 3 * (4 + 4 + 5), dtype=torch.float64, requires_grad=True)
+    q, k, v = (x.unflatten(-1, (3, -1)).transpose(1, 2) for x in mixed.split([12, 12, 15], -1))
+    *_, beta, share, decay, state = raw_inputs(21)
+    ours, theirs = (gradients(form(q, k, v, beta, share, decay, state)[0], [mixed])[0] for form in UNIT)
+    close(ours, theirs, 1e-10)
 
 
 def test_what_is_not_contiguous_and_what_all_rows_share() -> None:
@@ -147,12 +200,11 @@ def test_the_definition_is_what_chunks_compute(length: int) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 4])
 def test_a_token_of_several_steps_is_that_of_the_gated_rule(steps: int) -> None:
     q, _, _, k, v, decay, state = inputs(23, channels=1, steps=steps)
-    k = torch.nn.functional.normalize(k, dim=-1)
-    beta = 2 * torch.rand(k.shape[:3], dtype=k.dtype)
-    given = (q, k, v, beta, decay[..., 0].log(), state)
+    others = v, 2 * torch.rand(k.shape[:3], dtype=k.dtype), decay[..., 0].log(), state
     ctx = Context()
-    found, expected = by_gated_delta_rule(*given, ctx), gated_delta_rule(*given)
-    assert ctx.backends == {"native_delta"}
+    found = by_gated_delta_rule(q, k, *others, ctx)
+    expected = gated_delta_rule(of_length_1(q), of_length_1(k), *others)
+    assert ctx.backends == {"native_unit_delta"}
     for one, other in zip(found, expected, strict=True):
         close(one, other, 1e-9)
 

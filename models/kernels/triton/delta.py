@@ -45,6 +45,7 @@ def triton_delta(
     reads_before: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """As `delta_loop`, in fp32; it stacks under vmap."""
+    g_BHMK = k_BHMK if g_BHMK is None and f_BHMK is not None else g_BHMK
     given = (r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, state_BHKV)
     assert all(x is None or x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
     rows = r_BHLK.shape[:2]
