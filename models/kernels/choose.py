@@ -88,9 +88,12 @@ def _look_again() -> None:
 
 def _first(operation: str, x: Tensor, ctx: Context) -> Kernel | None:
     case = (operation, ctx.backend, ctx.stacked, x.device.type, x.dtype)
-    if case not in _candidates:
-        _candidates[case] = _found(case)
-    return next((kernel for kernel in _candidates[case] if kernel.takes(x, ctx)), None)
+    candidates = _candidates.get(case)
+    if candidates is None:
+        candidates = _found(case)
+        if not torch.compiler.is_compiling():  # what is traced holds for as long as the case is not there
+            _candidates[case] = candidates
+    return next((kernel for kernel in candidates if kernel.takes(x, ctx)), None)
 
 
 def _found(case: Case) -> tuple[Kernel, ...]:

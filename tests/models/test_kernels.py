@@ -14,6 +14,7 @@ from torch import Tensor
 
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.registry import all_models
+from chomsky_ladder.harness.train.compiled import unwarned
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import xlstm_slstm as _xlstm_slstm
@@ -25,6 +26,7 @@ from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.selective import selective_scan
 from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.transformer import TransformerConfig
 
 CPU = torch.device("cpu")
 
@@ -348,3 +350,19 @@ def test_xlstms_extension_equals_the_scan(length: int, begun: bool) -> None:
     agree(ours[0], theirs[0], [x, *weights], tolerance=1e-4)
     for one, other in zip(ours[1], theirs[1], strict=True):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_kernel_chosen_while_a_compiler_looks_on_is_no_reason_to_compile_again() -> None:
+    made: list[object] = []
+
+    def compiler(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        made.append(graph)
+        return graph.forward
+
+    model, tokens_BL = TransformerConfig.tiny().build(5), torch.zeros(2, 7, dtype=torch.int64)
+    _choose._candidates.clear()
+    model(tokens_BL, Context())  # has what it asks for where no compiler looks on
+    compiled = torch.compile(lambda x_BL: model(x_BL, Context()), backend=compiler)
+    with unwarned():
+        first, graphs = compiled(tokens_BL), len(made)
+        assert graphs and torch.equal(compiled(tokens_BL), first) and len(made) == graphs
