@@ -1,6 +1,7 @@
-"""Tables of values as the page holds them: a column at a time, each written in the shortest of three ways.
+"""Tables of values as the page holds them: a column at a time, each written in the shortest of four ways.
 
-    ["a", "a", "b"]     {"of": ["a", "b"], "at": [0, 0, 1]}     {"all": "a", "count": 3}
+    ["a", "a", "b"]                                 {"all": "a", "count": 3}
+    {"of": ["a", "b"], "at": [0, 0, 1]}             {"of": ["a", "b"], "at": [0, 1], "times": [2, 1]}
 
 Numbers keep so many digits as the page shows. The same values give the same bytes.
 """
@@ -8,6 +9,7 @@ Numbers keep so many digits as the page shows. The same values give the same byt
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -18,14 +20,18 @@ Packed = list[Any] | dict[str, Any]
 
 
 def packed(values: Sequence[Any]) -> Packed:
-    """As a list, by the distinct values and their places where that is shorter, or as the one value of all."""
+    """As a list, by the distinct values and their places or how often each place comes in a row where that is shorter,
+    or as the one value of all.
+    """
     plain = [value_of(value) for value in values]
     of: dict[str, int] = {}
     at = [of.setdefault(written(value), len(of)) for value in plain]
     if len(of) == 1 and len(plain) > 1:
         return {"all": plain[0], "count": len(plain)}
     indexed = {"of": [json.loads(text) for text in of], "at": at}
-    return min((plain, indexed), key=lambda found: len(written(found)))
+    in_a_row = [(place, len(list(same))) for place, same in groupby(at)]
+    counted = {"of": indexed["of"], "at": [place for place, _ in in_a_row], "times": [times for _, times in in_a_row]}
+    return min((plain, indexed, counted), key=lambda found: len(written(found)))
 
 
 def table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Packed]:

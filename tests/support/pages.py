@@ -70,7 +70,10 @@ def column(data: dict[str, Any], name: str) -> list[Any]:
 def unpacked(packed: Any) -> list[Any]:
     if isinstance(packed, list):
         return packed
-    return [packed["all"]] * packed["count"] if "all" in packed else [packed["of"][place] for place in packed["at"]]
+    if "all" in packed:
+        return [packed["all"]] * packed["count"]
+    each = zip(packed["at"], packed.get("times", [1] * len(packed["at"])), strict=True)
+    return [packed["of"][place] for place, times in each for _ in range(times)]
 
 
 def climb(*, models: tuple[str, ...] = ("lstm", "mamba")) -> list[dict[str, Any]]:

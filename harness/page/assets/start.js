@@ -7,7 +7,9 @@ const views = {}; // a name -> { title, lead, controls, body, sheet, models, pap
 
 function unpacked(column) {
   if (Array.isArray(column)) return column;
-  return "all" in column ? Array(column.count).fill(column.all) : column.at.map((place) => column.of[place]);
+  if ("all" in column) return Array(column.count).fill(column.all);
+  if (!("times" in column)) return column.at.map((place) => column.of[place]);
+  return column.at.flatMap((place, i) => Array(column.times[i]).fill(column.of[place]));
 }
 
 function rowsOf(columns) {

@@ -16,6 +16,7 @@ from support.pages import unpacked
         [0.25, None, 0.5],
         [[1, "a"], [1, "a"]] * 5,
         ["one"] * 30,
+        ["a"] * 40 + ["b"] * 30 + ["a"] * 20 + [None] * 5,
         [],
         [True, False, 1],
     ],
