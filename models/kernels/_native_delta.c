@@ -15,7 +15,7 @@ void delta_forward(const real *r, const real *f, const real *g, const real *k, c
     const Row in = {part(r, at->r, row, at), part(f, at->f, row, at), part(g, at->g, row, at),
                     part(k, at->k, row, at), part(v, at->v, row, at), part(decay, at->decay, row, at)};
     forward_of(&in, first + row * state, heads_last(y, at->length, at->values, row, at), last + row * state,
-               u + row * moves * at->values, starts + row * kept, room.S, room.w, at);
+               u + row * moves * at->values, starts + row * kept, room, at);
   }
   leave(room);
 }

@@ -104,13 +104,6 @@ ALWAYS void forward_by(const int erased, const Row *in, const real *first, Writt
   }
 }
 
-static void forward_of(const Row *in, const real *first, Written y, real *last, real *u, real *starts, lanes *S, real *w,
-                       const Sizes *at) {
-  if (erased(in) == NOTHING) forward_by(NOTHING, in, first, y, last, u, starts, S, w, at);
-  if (erased(in) == ALONG_K) forward_by(ALONG_K, in, first, y, last, u, starts, S, w, at);
-  if (erased(in) == ALONG_G) forward_by(ALONG_G, in, first, y, last, u, starts, S, w, at);
-}
-
 // What a row works in. S is [C + 1, K blocks, V]: before each step of a chunk, and behind its last.
 typedef struct {
   lanes *G_by_key, *G_by_value, *S;
@@ -129,6 +122,15 @@ static Room room_for(const Sizes *at) {
 static void leave(Room room) {
   free(room.G_by_key);
   free(room.w);
+}
+
+// On the way there a block of S stands where its gradient does on the way back, which has a vector for every key.
+static void forward_of(const Row *in, const real *first, Written y, real *last, real *u, real *starts, Room room,
+                       const Sizes *at) {
+  lanes *S = room.G_by_key;
+  if (erased(in) == NOTHING) forward_by(NOTHING, in, first, y, last, u, starts, S, room.w, at);
+  if (erased(in) == ALONG_K) forward_by(ALONG_K, in, first, y, last, u, starts, S, room.w, at);
+  if (erased(in) == ALONG_G) forward_by(ALONG_G, in, first, y, last, u, starts, S, room.w, at);
 }
 
 // What is written along k at a step, v or v - u.

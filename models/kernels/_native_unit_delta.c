@@ -88,7 +88,7 @@ void unit_delta_forward(const real *q, const real *share, const real *beta, cons
     const Raw raw = raw_of(q, share, beta, p, v, decay, row, at);
     const Row in = made_of(&raw, constants, made, made + 3 * keys * moves, at);
     forward_of(&in, first + row * state, heads_last(y, at->length, at->values, row, at), last + row * state,
-               u + row * moves * at->values, starts + row * kept, room.S, room.w, at);
+               u + row * moves * at->values, starts + row * kept, room, at);
   }
   leave(room);
   free(made);

@@ -91,6 +91,15 @@ def test_widths_that_fill_no_vector(widths: tuple[int, int]) -> None:
     agree(inputs(CHUNK + 3, widths))
 
 
+@pytest.mark.parametrize("length", [1, 2])
+@pytest.mark.parametrize("widths", [(64, 1), (17, 2)])
+def test_short_strings_of_many_keys_and_few_values(widths: tuple[int, int], length: int) -> None:
+    """What a row works in has room for every key, however few its steps and values."""
+    agree(inputs(length, widths))
+    agree(inputs(length, widths, erases=False))
+    agree(raw_inputs(length, widths), forms=UNIT)
+
+
 @pytest.mark.parametrize("reads_before", [False, True])
 @pytest.mark.parametrize("erases", [False, True])
 def test_what_is_taken_out_and_when_it_is_read(erases: bool, reads_before: bool) -> None:
