@@ -18,6 +18,7 @@ from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import require
 from chomsky_ladder.models.layers.token_shift import depth, initial_mix
 from chomsky_ladder.models.rwkv5 import RWKV5Config, TimeMix
+from chomsky_ladder.models.scans.products import product
 
 
 class DynamicTimeMix(TimeMix):
@@ -35,11 +36,12 @@ class DynamicTimeMix(TimeMix):
 
     def shifted(self, x_BLD: Tensor, before_BLD: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         back_BLD = before_BLD - x_BLD
-        low_BL5R = torch.tanh((x_BLD + back_BLD * self.mix_x_D) @ self.mix_down).unflatten(-1, (5, -1))
+        low_BL5R = torch.tanh(product(x_BLD + back_BLD * self.mix_x_D, self.mix_down.mT)).unflatten(-1, (5, -1))
         change_5BLD = torch.einsum("blir,ird->ibld", low_BL5R, self.mix_up)
         mix_5D = torch.cat([self.mix_4D, self.mix_w_D[None]])
         *mixed, for_rate_BLD = (x_BLD + back_BLD * (mix_5D[:, None, None] + change_5BLD)).unbind(0)
-        return tuple(mixed), self.log_rate_D + torch.tanh(for_rate_BLD @ self.rate_down) @ self.rate_up
+        low_rate_BLR = torch.tanh(product(for_rate_BLD, self.rate_down.mT))
+        return tuple(mixed), self.log_rate_D + product(low_rate_BLR, self.rate_up.mT)
 
 
 @register

@@ -33,6 +33,7 @@ from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import depth, initial_mix, orthogonal, rwkv_block, token_before
 from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.generalised_delta import generalised_delta_rule
+from chomsky_ladder.models.scans.products import product
 
 LARGEST_RATE = math.exp(-0.5)  # -log of the smallest w
 NORM_EPS = 64e-5
@@ -51,8 +52,8 @@ class LowRank(nn.Module):
         self.up = nn.Parameter(nn.init.orthogonal_(torch.empty(rank, width, dtype=torch.float64), gain=gain).float())
 
     def forward(self, x_BLD: Tensor, inside: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        low_BLR = x_BLD @ self.down
-        return (low_BLR if inside is None else inside(low_BLR)) @ self.up
+        low_BLR = product(x_BLD, self.down.mT)
+        return product(low_BLR if inside is None else inside(low_BLR), self.up.mT)
 
 
 class TimeMix(OneForm):

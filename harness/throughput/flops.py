@@ -17,7 +17,9 @@ elementwise work, transforms and fused recurrences, so it counts the reference p
 than the recurrence of the formula; what the two differ by stands in the table.
 """
 
-from typing import Any, NamedTuple
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from chomsky_ladder.models.backbone import Model, count_parameters, state_bytes
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Block, Context
-from chomsky_ladder.models.scans.products import by_onednn
+from chomsky_ladder.models.scans.products import by_torch
 
 _SHORT, _LONG = 640, 1152  # contexts whose states are compared
 _BACKWARD = 2  # times the forward pass
@@ -81,11 +83,8 @@ def counted(model: Model, tokens_BL: Tensor) -> float:
     return counter.get_total_flops() / tokens_BL.numel()
 
 
-def flop_counter() -> FlopCounterMode:
-    """torch's counter, and the product that it does not know."""
-
-    def of_product(x_TI: torch.Size, weight_OI: torch.Size, *_: Any, **settings: Any) -> int:
-        return 2 * x_TI.numel() * weight_OI[0]
-
-    of_onednn = {torch.ops.mkldnn._linear_pointwise: of_product} if by_onednn() else {}
-    return FlopCounterMode(display=False, custom_mapping=of_onednn)
+@contextlib.contextmanager
+def flop_counter() -> Iterator[FlopCounterMode]:
+    """torch's counter, which sees its own products alone."""
+    with by_torch(), FlopCounterMode(display=False) as counter:
+        yield counter

@@ -32,12 +32,13 @@ from chomsky_ladder.harness.train.arithmetic import arithmetic
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.models.kernels.native import identity
-from chomsky_ladder.models.scans.products import by_onednn
+from chomsky_ladder.models.scans.products import library
 from chomsky_ladder.tasks.base import Task
 
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
 GPU_PACKAGES = ("triton", "mlstm-kernels", "mamba-ssm", "causal-conv1d", "xlstm")
 _ONEDNN = "ONEDNN_MAX_CPU_ISA"
+_LARGEST = 2**62  # multiplications
 LIBRARIES = ("MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "BLIS_")
 _SAME_BITS = ("_NUM_THREADS", "_VERBOSE")  # threads are set by each run
 
@@ -83,7 +84,7 @@ def numerics(
         "steps": capture,
         "onednn": os.environ.get(_ONEDNN, ""),
         "kernels": [kernel.name for kernel in available() if not kernel.missing()],
-        **({"products": "oneDNN"} if device.type == "cpu" and by_onednn() else {}),
+        **({"products": by.name} if device.type == "cpu" and (by := library(settings.threads, _LARGEST)) else {}),
         "compiled": identity(),
         "arithmetic": arithmetic(device, settings.threads),
         **({"libraries": asked} if (asked := _asked_of_libraries()) else {}),

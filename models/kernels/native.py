@@ -64,7 +64,9 @@ def kernel(name: str, dtype: torch.dtype) -> Callable[..., None]:
     function.restype = None
 
     def call(*tensors: Tensor | None, sizes: ctypes.Array) -> None:
-        function(*(None if x is None else ctypes.c_void_p(x.data_ptr()) for x in tensors), sizes)
+        if not function.argtypes:
+            function.argtypes = [ctypes.c_void_p] * (len(tensors) + 1)
+        function(*[None if x is None else x.data_ptr() for x in tensors], sizes)
 
     return call
 

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 
@@ -22,7 +23,7 @@ def native_attention(
     return Attention.apply(heads_BLXK, turns_2LK, level_BLH, num_heads, window, False)[0]
 
 
-class Attention(torch.autograd.Function):
+class Attention(Function):
     """Of softmax, or where it `breaks` of sticks. What vmap adds becomes more rows; turns are those of places."""
 
     @staticmethod

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 
@@ -23,7 +24,7 @@ def native_weighed(
     return _Weighed.apply(*rows, skip_H.to(l_BCHP.dtype)[None])[0].unflatten(0, scores_BCGTS.shape[:2])
 
 
-class _Weighed(torch.autograd.Function):
+class _Weighed(Function):
     """Chunks X are one axis, with an axis R in front, of replicas: what vmap adds folds into it."""
 
     @staticmethod

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
 WITH_SILU = (
@@ -25,7 +26,7 @@ def native_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None, 
     return NativeConvolution.apply(x_BLE[None], weight_EW.mT[None], bias_E[None], silu)[0]
 
 
-class NativeConvolution(torch.autograd.Function):
+class NativeConvolution(Function):
     """With an axis R in front, of replicas whose weights differ: what vmap adds folds into it."""
 
     @staticmethod

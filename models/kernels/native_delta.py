@@ -17,6 +17,7 @@ from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
 from chomsky_ladder.models.scans.delta import LENGTH_EPS
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 16  # steps between the states that are kept for the way back
@@ -60,7 +61,7 @@ def _of_all_heads(*given: Any) -> tuple[Tensor, Tensor]:
     return y_BHLV, last_BHKV
 
 
-class _Delta(torch.autograd.Function):
+class _Delta(Function):
     """What vmap adds becomes more rows. Heads lie where they come from and, in all that is written, behind time.
 
     With a scale r is the queries of any length, k the keys, f their share and g their beta.

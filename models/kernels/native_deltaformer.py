@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 
@@ -16,7 +17,7 @@ def native_deltaformer(heads_BLXK: Tensor, turns_2LK: Tensor, beta_BLH: Tensor, 
     return _Attentions.apply(heads_BLXK, turns_2LK, beta_BLH, asks_by_query)[0]
 
 
-class _Attentions(torch.autograd.Function):
+class _Attentions(Function):
     """What vmap adds becomes more rows; turns are those of places, the same in all."""
 
     @staticmethod

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, worth_a_call
+from chomsky_ladder.models.scans.function import Function
 
 
 def native_gated(z: Tensor, y: Tensor | None = None, activation: str = "silu") -> Tensor:
@@ -18,7 +19,7 @@ def native_gated(z: Tensor, y: Tensor | None = None, activation: str = "silu") -
     return _Halves.apply(z, activation) if y is None else _Gate.apply(z, y, activation)
 
 
-class _Gate(torch.autograd.Function):
+class _Gate(Function):
     @staticmethod
     def forward(z: Tensor, y: Tensor, activation: str) -> Tensor:
         (z, z_apart), (y, y_apart) = in_rows(z), in_rows(y)
@@ -46,7 +47,7 @@ class _Gate(torch.autograd.Function):
         return _Gate.apply(*torch.broadcast_tensors(*together), activation), 0
 
 
-class _Halves(torch.autograd.Function):
+class _Halves(Function):
     @staticmethod
     def forward(x: Tensor, activation: str) -> Tensor:
         z, y = x.contiguous().chunk(2, dim=-1)

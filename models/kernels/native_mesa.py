@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.mesa import Held
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -32,7 +33,7 @@ def native_mesa(
     return y_BLV.unflatten(0, shape), (last_BHKK, last_BHKV)
 
 
-class _Mesa(torch.autograd.Function):
+class _Mesa(Function):
     """Rows and heads are one axis, and what vmap adds becomes more of it. A state is H and G, X = K + V wide."""
 
     @staticmethod

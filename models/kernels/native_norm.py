@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, worth_a_call
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 
@@ -17,7 +18,7 @@ def native_rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
     return y_RND.view(x.shape)
 
 
-class _Norm(torch.autograd.Function):
+class _Norm(Function):
     """With an axis R in front, of replicas whose weights differ: what vmap adds folds into it."""
 
     @staticmethod

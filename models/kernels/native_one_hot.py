@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.one_hot import Form
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -26,7 +27,7 @@ def native_one_hot(
     return torch.view_as_complex(h_RBLN2[0])
 
 
-class _Scan(torch.autograd.Function):
+class _Scan(Function):
     """With an axis R in front, of replicas that differ in their maps too: what vmap adds folds into it."""
 
     @staticmethod

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 32
@@ -36,7 +37,7 @@ def native_gated_scan(
     return y_1BLE[0], h_1BNE[0]
 
 
-class _Scan(torch.autograd.Function):
+class _Scan(Function):
     """With an axis R in front, of replicas that differ in their weights too: what vmap adds folds into it."""
 
     @staticmethod

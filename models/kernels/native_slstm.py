@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 from chomsky_ladder.models.scans.slstm import Carried, Read, Weights
 
@@ -27,7 +28,7 @@ def native_slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Ten
 TOGETHER = 64  # tokens whose products are one sum
 
 
-class _Scan(torch.autograd.Function):
+class _Scan(Function):
     """Inside, heads come first: X = L B tokens, of which the batch is the last, and h from before the first on."""
 
     @staticmethod

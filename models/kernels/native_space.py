@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 from chomsky_ladder.models.scans.state_space import System
 
@@ -23,7 +24,7 @@ def native_impulse_response(C_HM2: Tensor, system: System, length: int) -> Tenso
     return _Response.apply(torch.stack([*real_HM2[:2], C_HM2, *real_HM2[2:]], 1).mT, length)
 
 
-class _Response(torch.autograd.Function):
+class _Response(Function):
     """Channels are one axis, and what vmap adds becomes more of it; P parts of a system, real and imaginary (C)."""
 
     @staticmethod

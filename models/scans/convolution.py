@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
 
@@ -33,7 +34,7 @@ def convolve_back(
     return torch.stack(of_taps[::-1]), gy_BLE.sum((-3, -2))
 
 
-class FromStart(torch.autograd.Function):
+class FromStart(Function):
     """`convolve` with an axis R in front, of replicas whose weights differ: what vmap adds folds into it."""
 
     @staticmethod

@@ -31,6 +31,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.scans.decayed import in_chunks
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.generalised_delta import one_token
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -83,7 +84,7 @@ class Level(NamedTuple):
     second_YNP1K: Tensor
 
 
-class _Chunks(torch.autograd.Function):
+class _Chunks(Function):
     """Of x and z [Y, N, C, 2 K], v, w, r . z of the token itself, and S; what vmap adds becomes more rows Y."""
 
     @staticmethod

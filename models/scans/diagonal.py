@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from chomsky_ladder.models.scans.function import Function
+
 
 def scan_loop(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> tuple[Tensor, Tensor]:
     outputs = []
@@ -32,7 +34,7 @@ def scanned(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> tuple[Tensor, Tensor]
     return h_BLD, h_BLD[..., -1, :]
 
 
-class _Scan(torch.autograd.Function):
+class _Scan(Function):
     @staticmethod
     def forward(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> Tensor:
         first_BLD = torch.addcmul(u_BLD[..., :1, :], a_BLD[..., :1, :], h_BD[..., None, :])

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 
@@ -42,7 +43,7 @@ def matrix_rnn_scan(
     return _Scan.apply(*given)[:2]
 
 
-class _Scan(torch.autograd.Function):
+class _Scan(Function):
     """Inside, time is the first dimension and heads the second, so that a step is one product for every head."""
 
     @staticmethod

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.scans.chunked import CHUNK
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.gated_delta import decays_between
 
 ROUNDING = 4  # steps beyond those that would be exact
@@ -88,7 +89,7 @@ def _chunked(
     return y_BHNCV.flatten(2, 3)[:, :, :length], (last_BHKK, last_BHKV)
 
 
-class _Solved(torch.autograd.Function):
+class _Solved(Function):
     """x of (1 + H_t) x_t = q_t at every t, and what solves another such system again."""
 
     generate_vmap_rule = True

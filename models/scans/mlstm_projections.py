@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.scans.products import product
+from chomsky_ladder.models.scans.products import put_product
 
 
 class RowWeights(NamedTuple):
@@ -38,7 +38,7 @@ def for_products(weights: Sequence[Tensor], products: torch.dtype) -> RowWeights
 def project_up(x_BLD: Tensor, weights: RowWeights, u_BLE: Tensor, z_BLE: Tensor) -> None:
     x_TD = x_BLD.flatten(0, 1).to(weights.up_XD.dtype)
     for y_BLE, of_ED in zip((u_BLE, z_BLE), weights.up_XD.chunk(2), strict=True):
-        _put_product(y_BLE.flatten(0, 1), x_TD, of_ED.mT)
+        put_product(y_BLE.flatten(0, 1), x_TD, of_ED.mT)
 
 
 def project_up_back(
@@ -47,29 +47,20 @@ def project_up_back(
     of_u_ED, of_z_ED = weights.up_XD.chunk(2)
     gof_u_ED, gof_z_ED = sums.up_XD.chunk(2)
     x_TD, gu_TE, gz_TE = (y.flatten(0, 1).to(weights.up_XD.dtype) for y in (x_BLD, gu_BLE, gz_BLE))
-    _put_product(gx_BLD.flatten(0, 1), gu_TE, of_u_ED)
-    _add_product(gx_BLD.flatten(0, 1), gz_TE, of_z_ED)
-    _add_product(gof_u_ED, gu_TE.mT, x_TD)
-    _add_product(gof_z_ED, gz_TE.mT, x_TD)
+    put_product(gx_BLD.flatten(0, 1), gu_TE, of_u_ED)
+    put_product(gx_BLD.flatten(0, 1), gz_TE, of_z_ED, adds=True)
+    put_product(gof_u_ED, gu_TE.mT, x_TD, adds=True)
+    put_product(gof_z_ED, gz_TE.mT, x_TD, adds=True)
 
 
 def project_down(out_BLE: Tensor, weights: RowWeights, y_BLD: Tensor) -> None:
-    _put_product(y_BLD.flatten(0, 1), out_BLE.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE.mT)
+    put_product(y_BLD.flatten(0, 1), out_BLE.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE.mT)
 
 
 def project_down_back(gy_BLD: Tensor, weights: RowWeights, gout_BLE: Tensor) -> None:
-    _put_product(gout_BLE.flatten(0, 1), gy_BLD.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE)
+    put_product(gout_BLE.flatten(0, 1), gy_BLD.flatten(0, 1).to(weights.down_DE.dtype), weights.down_DE)
 
 
 def sum_down(gy_BLD: Tensor, out_BLE: Tensor, weights: RowWeights, sums: RowWeights) -> None:
     gy_TD, out_TE = (y.flatten(0, 1).to(weights.down_DE.dtype) for y in (gy_BLD, out_BLE))
-    _add_product(sums.down_DE, gy_TD.mT, out_TE)
-
-
-def _put_product(place: Tensor, one: Tensor, other: Tensor) -> None:
-    """A product in its factors' precision, which may be less than that of its place."""
-    place.copy_(product(one, other.mT))
-
-
-def _add_product(to: Tensor, one: Tensor, other: Tensor) -> None:
-    to += product(one, other.mT)
+    put_product(sums.down_DE, gy_TD.mT, out_TE, adds=True)

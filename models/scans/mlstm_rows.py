@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, silu
 
 from chomsky_ladder.models.scans.convolution import convolve, convolve_back
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.mlstm import EPS, LARGEST
 from chomsky_ladder.models.scans.mlstm_projections import (
     RowWeights,
@@ -65,7 +66,7 @@ def mlstm_rows(x_BLD: Tensor, weights: RowWeights, *, heads: int, form: Form) ->
     return _Rows.apply(x_BLD, *weights, heads, form, products)[0]
 
 
-class _Rows(torch.autograd.Function):
+class _Rows(Function):
     """Kept are six tensors [B, L, E]; what is cheaper to compute than to fetch is computed again."""
 
     @staticmethod

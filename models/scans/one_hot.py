@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 Form = Literal["gather", "scatter"]
@@ -51,7 +52,7 @@ def one_hot_scan(share_BLK: Tensor, maps_KNN: Tensor, d_BLN: Tensor, b_BLN: Tens
     return _Scan.apply(share_BLK[None], maps_KNN[None], d_BLN[None], b_BLN[None], h_BN[None], form)[0][0]
 
 
-class _Scan(torch.autograd.Function):
+class _Scan(Function):
     """With an axis R in front, of replicas that differ in their maps too: what vmap adds folds into it."""
 
     @staticmethod

@@ -1,80 +1,159 @@
-"""Products of rows with a weight in fp32 on a CPU, by the faster of the two libraries that torch brings.
+"""Products of matrices in fp32 on a CPU, by the fastest library that is here.
 
     y = x W^T + b        d x = d y W        d W = d y^T x
 
-torch multiplies in fp32 by MKL, which takes half of an AMD processor's vectors, and in bf16 by oneDNN, which takes them
-whole, and does in fp32 as well if it is asked: on an AMD EPYC with AVX-512 100 and 240 GFLOP/s. It is asked for large
-products alone, since a call from Python is some ten times as long as torch's own, and not where a compiler looks on.
-The precision is fp32's there and back, the order of the sums another. With `torch.backends.mkldnn.enabled = False` all
-products are torch's.
+torch multiplies in fp32 by MKL, which takes half of an AMD processor's vectors: on an AMD EPYC with AVX-512 it reaches
+100 GFLOP/s. Products in C (models/kernels/native_product.py) reach 180 to 250 there, of one thread; with more, or
+without a compiler, large products are oneDNN's, which torch has for bf16. Small ones stay with torch, since a call from
+Python costs as much as they do, and so does all that a compiler looks on. The precision is fp32's there and back, the
+order of the sums another.
 """
 
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-LARGE = 2**23  # multiplications: below it is no faster, what a call costs with it
+from chomsky_ladder.models.scans.function import Function
+
+
+@dataclass(frozen=True)
+class Library:
+    name: str
+    multiply: Callable[..., Tensor]
+    """A B + c of fp32 matrices, A and B of as many dimensions; c, a row for each matrix, may be None. Of what takes
+    stacks also `into` a place, where it `adds` if it is asked to."""
+    least: int
+    """Multiplications from which on it is faster than torch."""
+    most_dimensions: int
+    """Of A and B: of stacks that have more the product is torch's."""
+    ready: Callable[[int], bool]
+    """Whether it can be taken with so many threads."""
+
+
+def _onednn(a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(a, b.mT, c, "none", [], "")
+
+
+def _onednn_ready(threads: int) -> bool:
+    return torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available() and has_wide_vectors()
+
+
+def has_wide_vectors() -> bool:
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+# The first that is ready; models/kernels puts its own before.
+LIBRARIES = [Library("oneDNN", _onednn, least=2**23, most_dimensions=2, ready=_onednn_ready)]
+
+
+def library(threads: int, multiplications: int, dimensions: int = 2) -> Library | None:
+    """By which products of so many multiplications are done in fp32 on a CPU; None: torch's own."""
+    for each in LIBRARIES:
+        if multiplications >= each.least and dimensions <= each.most_dimensions and each.ready(threads):
+            return each
+    return None
+
+
+@contextlib.contextmanager
+def by_torch() -> Iterator[None]:
+    """All products are torch's own, where its tools can see them."""
+    before = LIBRARIES[:]
+    LIBRARIES.clear()
+    try:
+        yield
+    finally:
+        LIBRARIES[:] = before
 
 
 def product(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """As `torch.nn.functional.linear`; it differentiates as often and in both directions, and stacks under vmap."""
-    if torch.compiler.is_compiling():
+    by = _library_for(x, weight_OI, x.numel() * weight_OI.shape[0])
+    if by is None:
         return linear(x, weight_OI, bias_O)
-    of_fp32 = x.device.type == "cpu" and x.dtype == weight_OI.dtype == torch.float32
-    if of_fp32 and x.numel() * weight_OI.shape[0] >= LARGE and not torch.is_autocast_enabled("cpu") and by_onednn():
-        return _Product.apply(x.reshape(-1, x.shape[-1]), weight_OI, bias_O).view(*x.shape[:-1], -1)
-    return linear(x, weight_OI, bias_O)
+    return _Product.apply(x.reshape(-1, x.shape[-1]), weight_OI.mT, bias_O, by).view(*x.shape[:-1], -1)
 
 
-def by_onednn() -> bool:
-    """Whether large products in fp32 are oneDNN's here."""
-    return (
-        torch.backends.mkldnn.enabled
-        and torch.backends.mkldnn.is_available()
-        and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    )
+def put_product(place: Tensor, a: Tensor, b: Tensor, *, adds: bool = False) -> None:
+    """A B in a place, of another precision perhaps, or added to what it holds; nothing differentiates through it."""
+    by = _library_for(a, b, a.numel() * b.shape[-1])
+    if by is not None and by.most_dimensions > 2 and place.dtype == a.dtype:
+        by.multiply(a, b, into=place, adds=adds)
+    elif adds:
+        place += product(a, b.mT)
+    else:
+        place.copy_(product(a, b.mT))
 
 
-class _Product(torch.autograd.Function):
+def _library_for(a: Tensor, b: Tensor, multiplications: int) -> Library | None:
+    if torch.compiler.is_compiling() or not LIBRARIES or a.device.type != "cpu":
+        return None
+    if not a.dtype == b.dtype == torch.float32 or torch.is_autocast_enabled("cpu"):
+        return None
+    return library(torch.get_num_threads(), multiplications)
+
+
+class _Product(Function):
+    """A B + c of matrices or stacks of them."""
+
     @staticmethod
-    def forward(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x_TI, weight_OI, bias_O, "none", [], "")
+    def forward(a: Tensor, b: Tensor, c: Tensor | None, by: Library) -> Tensor:
+        return by.multiply(a, b, c)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-        ctx.save_for_forward(*inputs[:2])
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, Library], output: Tensor) -> None:
+        *given, _, ctx.by = inputs
+        ctx.save_for_backward(*given)
+        ctx.save_for_forward(*given)
 
     @staticmethod
-    def backward(ctx: Any, d_y_TO: Tensor) -> tuple[Tensor | None, ...]:
-        x_TI, weight_OI = ctx.saved_tensors
-        of_x, of_weight, of_bias = ctx.needs_input_grad
+    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
+        a, b = ctx.saved_tensors
+        of_a, of_b, of_c, _ = ctx.needs_input_grad
         return (
-            product(d_y_TO, weight_OI.mT) if of_x else None,
-            _summed(d_y_TO, x_TI) if of_weight else None,
-            d_y_TO.sum(0) if of_bias else None,
+            _times(d_y, b.mT, ctx.by) if of_a else None,
+            _of_weight(a, d_y, ctx.by) if of_b else None,
+            d_y.sum(-2) if of_c else None,
+            None,
         )
 
     @staticmethod
-    def jvp(ctx: Any, x_TI: Tensor | None, weight_OI: Tensor | None, bias_O: Tensor | None) -> Tensor:
-        of_x_TI, of_weight_OI = ctx.saved_tensors
-        parts = [product(x_TI, of_weight_OI)] if x_TI is not None else []
-        parts += [product(of_x_TI, weight_OI)] if weight_OI is not None else []
-        parts += [bias_O.expand(len(of_x_TI), -1)] if bias_O is not None else []
+    def jvp(ctx: Any, a: Tensor | None, b: Tensor | None, c: Tensor | None, _: None) -> Tensor:
+        of_a, of_b = ctx.saved_tensors
+        parts = [_times(a, of_b, ctx.by)] if a is not None else []
+        parts += [_times(of_a, b, ctx.by)] if b is not None else []
+        parts += [c[..., None, :].expand(*of_a.shape[:-1], -1)] if c is not None else []
         return torch.stack(parts).sum(0)
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None
+        info: Any, in_dims: tuple[int | None, ...], a: Tensor, b: Tensor, c: Tensor | None, by: Library
     ) -> tuple[Tensor, int]:
-        """Torch's own product of a batch, which is one call."""
-        return torch.vmap(linear, in_dims)(x, weight, bias), 0
+        """One more dimension of them all, for a library that takes it."""
+
+        def stacked(x: Tensor, dim: int | None) -> Tensor:
+            return x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+        a, b = stacked(a, in_dims[0]), stacked(b, in_dims[1])
+        c = None if c is None else stacked(c, in_dims[2])
+        if a.ndim <= by.most_dimensions:
+            return _Product.apply(a, b, c, by), 0
+        return a @ b if c is None else a @ b + c[..., None, :], 0
 
 
-def _summed(d_y_TO: Tensor, x_TI: Tensor) -> Tensor:
-    """d y^T x, with the longer side of the two along the vectors."""
-    if d_y_TO.shape[1] <= x_TI.shape[1]:
-        return product(d_y_TO.mT, x_TI.mT)
-    return product(x_TI.mT, d_y_TO.mT).mT
+def _of_weight(a: Tensor, d_y: Tensor, by: Library) -> Tensor:
+    """a^T d y, with the longer side of the two along the vectors."""
+    if d_y.shape[-1] <= a.shape[-1]:
+        return _times(d_y.mT, a, by).mT
+    return _times(a.mT, d_y, by)
+
+
+def _times(a: Tensor, b: Tensor, by: Library) -> Tensor:
+    """A B where one gradient is taken, to be differentiated again if anyone may want to."""
+    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        return _Product.apply(a, b, None, by)
+    return by.multiply(a, b, None)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 8
@@ -96,7 +97,7 @@ def scan_chunks(
     return y_BLE, h_BNE
 
 
-class _Chunks(torch.autograd.Function):
+class _Chunks(Function):
     """The scan with an axis R in front, of replicas that differ in A too: what vmap adds folds into it."""
 
     @staticmethod

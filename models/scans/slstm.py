@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid, softplus
 
+from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 Read = tuple[Tensor, ...]  # what the gates read, [B, (L,) H, J]: one for all, or one for i and f and one for z and o
@@ -71,7 +72,7 @@ def fused_slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Tens
     return h_BLHK, (h_BLHK[:, -1], y_BHK, a_BHK)
 
 
-class _FusedScan(torch.autograd.Function):
+class _FusedScan(Function):
     """Inside, time is the first dimension and the batch the last, and v = (x, 1, h) one vector: with the weights
     [W, b, R] side by side a head's gates are one product [G, J+1+K] @ [J+1+K, B], and so are the gradients of all
     weights and of x and h. A step writes its h where the next one reads it.

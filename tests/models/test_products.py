@@ -1,40 +1,52 @@
-"""Large products in fp32 on a CPU: oneDNN's beside those of float64, all gradients, and where they are torch's."""
+"""Products in fp32 on a CPU by each library beside those of float64, all gradients, and where they are torch's."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from chomsky_ladder.models.backbone import Backbone
 from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.kernels.native import missing
+from chomsky_ladder.models.kernels.native_product import native_product
 from chomsky_ladder.models.layers.linear import Linear, take_over
 from chomsky_ladder.models.plain import plain_model
 from chomsky_ladder.models.scans import products
-from chomsky_ladder.models.scans.products import by_onednn, product
+from chomsky_ladder.models.scans.products import LIBRARIES, Library, by_torch, library, product, put_product
 from chomsky_ladder.models.transformer import TransformerConfig
 
-SIZES = [(1, 1, 1), (3, 7, 5), (65, 33, 17), (40, 128, 64)]
+SIZES = [(1, 1, 1), (3, 7, 5), (65, 33, 17), (40, 128, 64), (50, 24, 16), (13, 300, 49)]
 
-here = pytest.mark.skipif(not by_onednn(), reason="products are torch's own on this machine")
-
-
-@pytest.fixture(autouse=True)
-def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LARGE", 0)
+STACKS = [(2, 3, 5, 6, 7), (1, 2, 25, 260, 17), (2, 1, 12, 16, 32), (1, 1, 1, 1, 1), (3, 2, 97, 9, 40)]
 
 
-class Asked(TorchDispatchMode):
-    """How many products oneDNN is asked for."""
+@dataclass
+class Asked:
+    """A library that is asked for products of any size, and how often it was."""
 
-    calls = 0
+    library: Library
+    calls: int = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += func is torch.ops.mkldnn._linear_pointwise.default
-        return func(*args, **(kwargs or {}))
+    def multiply(self, *given: Any, **options: Any) -> Tensor:
+        self.calls += 1
+        return self.library.multiply(*given, **options)
+
+
+@pytest.fixture(params=[library.name for library in LIBRARIES])
+def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    asked = Asked(next(library for library in LIBRARIES if library.name == request.param))
+    if not asked.library.ready(1):
+        pytest.skip(f"{request.param} multiplies nothing on this machine")
+    only(monkeypatch, replace(asked.library, least=0, multiply=asked.multiply))
+    return asked
+
+
+def only(monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
+    monkeypatch.setattr(products, "LIBRARIES", [library])
 
 
 def given(rows: int, inside: int, columns: int) -> list[Tensor]:
@@ -47,16 +59,16 @@ def near(one: Tensor, exact: Tensor) -> None:
     assert (one - exact).abs().max() <= 2e-6 * exact.abs().max()
 
 
-@here
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("size", SIZES)
-def test_products_and_their_gradients_are_those_of_float64(size: tuple[int, int, int], has_bias: bool) -> None:
+def test_products_and_their_gradients_are_those_of_float64(
+    asked: Asked, size: tuple[int, int, int], has_bias: bool
+) -> None:
     inputs = given(*size)[: 2 + has_bias]
     exact = [z.detach().double().requires_grad_() for z in inputs]
     direction = torch.randn(2, size[0], size[2])
-    with Asked() as asked:
-        y = product(*inputs)
-        found = torch.autograd.grad(y, inputs, direction)
+    y = product(*inputs)
+    found = torch.autograd.grad(y, inputs, direction)
     assert asked.calls == 3, "the product, and the gradients of x and W"
     expected = linear(*exact)
     near(y, expected)
@@ -64,8 +76,7 @@ def test_products_and_their_gradients_are_those_of_float64(size: tuple[int, int,
         near(one, other)
 
 
-@here
-def test_inputs_in_any_order_of_memory() -> None:
+def test_inputs_in_any_order_of_memory(asked: Asked) -> None:
     x, weight, _ = given(40, 24, 16)
     with torch.no_grad():
         turned = x.permute(2, 1, 0).contiguous().permute(2, 1, 0)
@@ -73,20 +84,16 @@ def test_inputs_in_any_order_of_memory() -> None:
             near(product(of_x, of_weight), linear(of_x.double(), of_weight.double()))
 
 
-@here
-def test_only_what_is_asked_for_is_multiplied() -> None:
+def test_only_what_is_asked_for_is_multiplied(asked: Asked) -> None:
     x, weight, bias = given(9, 8, 7)
-    with Asked() as asked:
-        product(x.detach(), weight, bias).sum().backward()
+    product(x.detach(), weight, bias).sum().backward()
     assert asked.calls == 2
-    with Asked() as asked:
-        product(x, weight.detach()).sum().backward()
-    assert asked.calls == 2
+    product(x, weight.detach()).sum().backward()
+    assert asked.calls == 4
 
 
-@here
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, by what forward mode imports
-def test_it_differentiates_twice_and_forward() -> None:
+def test_it_differentiates_twice_and_forward(asked: Asked) -> None:
     inputs = given(5, 4, 3)
     exact = [z.detach().double().requires_grad_() for z in inputs]
 
@@ -112,32 +119,84 @@ def test_it_differentiates_twice_and_forward() -> None:
         near(found, torch.func.jvp(of_exact, *twice)[1])
 
 
-@here
 @pytest.mark.parametrize("in_dims", [(0, 0, 0), (0, None, None), (None, 0, 0), (0, 0, None)])
-def test_it_stacks(in_dims: tuple[int | None, ...]) -> None:
+def test_it_stacks(asked: Asked, in_dims: tuple[int | None, ...]) -> None:
     inputs = [z.detach() for z in given(6, 5, 4)]
     stacked = [z if dim is None else torch.stack([z, 2 * z, -z]) for z, dim in zip(inputs, in_dims, strict=True)]
     twice = [z.double() for z in stacked]
     near(torch.vmap(product, in_dims)(*stacked), torch.vmap(linear, in_dims)(*twice))
 
+    def gradients(call: Callable[..., Tensor], inputs: list[Tensor]) -> tuple[Tensor, ...]:
+        wanted = [z.requires_grad_() for z in inputs]
+        return torch.autograd.grad(torch.vmap(call, in_dims)(*wanted).pow(2).sum(), wanted)
 
-@here
-def test_where_products_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for one, other in zip(gradients(product, stacked), gradients(linear, twice), strict=True):
+        near(one, other)
+    twice_stacked = torch.vmap(torch.vmap(torch.vmap(product)))(*(z.detach().expand(2, 3, 2, *z.shape) for z in inputs))
+    near(twice_stacked[1, 2, 1], linear(*(z.double() for z in inputs)))
+
+
+def test_where_products_are_torchs_own(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight, bias = (z.detach() for z in given(9, 8, 7))
-    with Asked() as asked:
-        product(x.double(), weight.double(), bias.double())
-        with torch.autocast("cpu", torch.bfloat16):
-            assert product(x, weight, bias).dtype == torch.bfloat16
-        with monkeypatch.context() as patched:
-            patched.setattr(torch.backends.mkldnn, "enabled", False)
-            assert torch.equal(product(x, weight, bias), linear(x, weight, bias))
-        monkeypatch.setattr(products, "LARGE", x.numel() * 7 + 1)
+    product(x.double(), weight.double(), bias.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert product(x, weight, bias).dtype == torch.bfloat16
+    with by_torch():
         assert torch.equal(product(x, weight, bias), linear(x, weight, bias))
     assert asked.calls == 0
-    with Asked() as asked:
-        monkeypatch.setattr(products, "LARGE", x.numel() * 7)
-        product(x, weight, bias)
-    assert asked.calls == 1
+    count = x.numel() * 7
+    for least, calls in ((count + 1, 0), (count, 1)):
+        only(monkeypatch, replace(asked.library, least=least, multiply=asked.multiply))
+        assert (library(1, count) is not None) == bool(calls)
+        near(product(x, weight, bias), linear(x.double(), weight.double(), bias.double()))
+        assert asked.calls == calls
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_in_a_place(asked: Asked, adds: bool, dtype: torch.dtype) -> None:
+    a, b = torch.randn(70, 33), torch.randn(33, 40)
+    for apart in (1, 2):
+        room = torch.randn(70, 40 * apart, dtype=dtype)
+        place, rest = room[:, :40], room[:, 40:].clone()
+        expected = a.double() @ b.double() + (place.double() if adds else 0)
+        put_product(place, a, b, adds=adds)
+        assert (place - expected).abs().max() <= 2e-6 * expected.abs().max()
+        assert torch.equal(room[:, 40:], rest)
+    assert asked.calls == 2
+
+
+def orders(x: Tensor) -> list[Tensor]:
+    """The same numbers as they may stand in memory."""
+    dims = list(range(x.ndim))
+    turned = [dims, [*dims[:-2], dims[-1], dims[-2]], dims[::-1], [*dims[1:], dims[0]]]
+    found = [x.permute(order).contiguous().permute([order.index(dim) for dim in dims]) for order in turned]
+    return [*found, torch.stack([x, -x], -1)[..., 0]]
+
+
+@pytest.mark.skipif(bool(missing()), reason="no C compiler")
+@pytest.mark.parametrize(
+    "size", [(2, 3, 5, 6, 7), (1, 2, 25, 260, 17), (2, 1, 12, 16, 32), (1, 1, 1, 1, 1), (3, 2, 97, 9, 40)]
+)
+def test_in_c_stacks_in_any_order_of_memory(size: tuple[int, ...]) -> None:
+    outer, inner, rows, depth, columns = size
+    a, b = torch.randn(outer, inner, rows, depth), torch.randn(outer, inner, depth, columns)
+    c = torch.randn(outer, inner, columns)
+    expected = a.double() @ b.double()
+    for one, other in zip(orders(a) * 5, [x for x in orders(b) for _ in range(5)], strict=True):
+        near(native_product(one, other, None), expected)
+    for bias in orders(c):
+        near(native_product(a, b, bias), expected + c[..., None, :].double())
+        near(native_product(a[0, 0], b[0, 0], bias[0, 0]), (expected + c[..., None, :].double())[0, 0])
+
+
+@pytest.mark.skipif(bool(missing()), reason="no C compiler")
+def test_in_c_a_row_is_the_same_beside_any_others() -> None:
+    a, b = torch.randn(40, 300), torch.randn(300, 70)
+    whole = native_product(a, b, None)
+    for rows in (slice(0, 1), slice(3, 7), slice(5, 34)):
+        assert torch.equal(native_product(a[rows], b, None), whole[rows])
+    assert torch.equal(native_product(a, b[:, 5:38], None), whole[:, 5:38])
 
 
 def test_a_models_linear_layers_are_these_whoever_wrote_it() -> None:
@@ -159,11 +218,10 @@ def test_what_is_more_than_a_linear_layer_is_left_alone() -> None:
     assert [type(module) for module in model] == [Linear, Doubled] and list(model.state_dict()) == names
 
 
-@here
-def test_a_model_multiplies_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_multiplies_by_it(asked: Asked) -> None:
     model, tokens_BL = TransformerConfig(d_model=16, num_heads=2).build(5), torch.randint(5, (3, 9))
-    with Asked() as asked:
-        y = model(tokens_BL, Context())
+    y = model(tokens_BL, Context())
     assert asked.calls == 9, "four a block, and the head"
-    monkeypatch.setattr(products, "LARGE", 2**60)
-    torch.testing.assert_close(y, model(tokens_BL, Context()), rtol=1e-5, atol=1e-5)
+    with by_torch():
+        torch.testing.assert_close(y, model(tokens_BL, Context()), rtol=1e-5, atol=1e-5)
+    assert asked.calls == 9

@@ -1,6 +1,7 @@
 """Operations against formulas written out for each architecture, exponents against laws that are known."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,8 +55,8 @@ def test_the_formula_is_a_transformers() -> None:
 def test_products_count_whichever_library_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens_BL = TransformerConfig(d_model=16, num_blocks=2, num_heads=2).build(VOCAB), torch.zeros(3, 9).long()
     seen = []
-    for large in (0, 2**60):
-        monkeypatch.setattr(products, "LARGE", large)
+    for least in (0, 2**60):
+        monkeypatch.setattr(products, "LIBRARIES", [replace(each, least=least) for each in products.LIBRARIES])
         seen.append(counted(model, tokens_BL))
     assert seen[0] == seen[1] > 0
 

@@ -1,0 +1,38 @@
+"""Products of matrices in fp32 on a CPU in C, for models/scans/products.py: of one thread, with vectors of 512 bits."""
+
+import torch
+from torch import Tensor
+
+from chomsky_ladder.models.kernels.native import integers, kernel, missing
+from chomsky_ladder.models.scans.products import LIBRARIES, Library, has_wide_vectors
+
+
+def native_product(
+    a: Tensor, b: Tensor, c: Tensor | None = None, into: Tensor | None = None, *, adds: bool = False
+) -> Tensor:
+    """A B + c of matrices or of stacks in up to two dimensions, in any order of memory; `into` rows that are there."""
+    (rows, depth), columns = a.shape[-2:], b.shape[-1]
+    y = a.new_empty(*a.shape[:-1], columns) if into is None else into
+    if c is not None:
+        c = c.contiguous()
+    outer, inner = (1, 1, *a.shape[:-2])[-2:]
+    strides = (*_strides(a), *_strides(b), *_strides(y)[:3], *((0, 0) if c is None else _strides(c[..., None])[:2]))
+    sizes = integers(outer, inner, rows, depth, columns, *strides, adds)
+    kernel("products", torch.float32)(a, b, c, y, sizes=sizes)
+    return y
+
+
+def _strides(x: Tensor) -> tuple[int, ...]:
+    return (0, 0, *x.stride())[-4:]
+
+
+LIBRARIES.insert(
+    0,
+    Library(
+        name="C",
+        multiply=native_product,
+        least=2**20,
+        most_dimensions=4,
+        ready=lambda threads: threads == 1 and has_wide_vectors() and not missing(),
+    ),
+)
