@@ -18,9 +18,7 @@ from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.gated_delta_net import initial_decay
 from chomsky_ladder.models.kda import ConvolvedDelta, KDAConfig
-from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
-from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
-from chomsky_ladder.models.scans.delta import of_length_1
+from chomsky_ladder.models.layers.matrix_state import by_channel_delta_rule
 
 
 class ClosedLoop(ConvolvedDelta):
@@ -39,21 +37,10 @@ class ClosedLoop(ConvolvedDelta):
         beta_BHL1 = self.largest_beta * self.squashed(self.beta, x_BLD)
         dt_BLH = nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
         log_decay_BHL1 = self.heads(-self.A_log.to(dtype).exp() * dt_BLH)
-        q_BHLK, k_BHLK = of_length_1(q_BHLK), of_length_1(k_BHLK)
-        p_BHLK = torch.sigmoid(self.share.to(dtype))[:, None, None] * k_BHLK
-        r_BHLK = (q_BHLK - self.correction.to(dtype)[:, None, None] * p_BHLK) * k_BHLK.shape[-1] ** -0.5
-        bk_BHLK = beta_BHL1 * k_BHLK
-        return by_any_delta_rule(
-            decayed_delta_rule,
-            r_BHLK,
-            torch.exp(log_decay_BHL1) * p_BHLK,
-            bk_BHLK,
-            bk_BHLK,
-            v_BHLV,
-            log_decay_BHL1,
-            state_BHKV,
-            ctx,
-        )
+        share_H11, correction_H11 = (x.to(dtype)[:, None, None] for x in (torch.sigmoid(self.share), self.correction))
+        less_BHL1 = (correction_H11 * share_H11).expand_as(beta_BHL1)
+        given = (q_BHLK, k_BHLK, v_BHLV, beta_BHL1, share_H11.expand_as(beta_BHL1), log_decay_BHL1, state_BHKV)
+        return by_channel_delta_rule(*given, ctx, less_BHL1=less_BHL1)
 
     def output_gate(self, x_BLD: Tensor) -> Tensor:
         return nn.functional.silu(self.gate(x_BLD))

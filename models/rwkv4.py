@@ -31,7 +31,7 @@ from chomsky_ladder.models.layers.token_shift import (
     initial_mix,
     orthogonal,
     rwkv_block,
-    token_before,
+    shifted,
 )
 
 NOTHING_YET = -1e30  # the largest exponent before the first token
@@ -93,10 +93,8 @@ class TimeMix(OneForm):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         last_BD, sums = state
-        back_BLD = token_before(x_BLD, last_BD) - x_BLD
-        for_receptance_D, for_key_D, for_value_D = self.mix_3D.unbind(0)
-        receptance_BLD = self.receptance(x_BLD + back_BLD * for_receptance_D)
-        k_BLD, v_BLD = self.key(x_BLD + back_BLD * for_key_D), self.value(x_BLD + back_BLD * for_value_D)
+        for_r_BLD, for_k_BLD, for_v_BLD = shifted(x_BLD, last_BD, *self.mix_3D.unbind(0), ctx=ctx)
+        receptance_BLD, k_BLD, v_BLD = self.receptance(for_r_BLD), self.key(for_k_BLD), self.value(for_v_BLD)
         dtype = torch.promote_types(k_BLD.dtype, torch.float32)
         rate_D = torch.exp(self.log_rate_D.to(dtype).clamp(max=LARGEST_LOG_RATE))
         wkv_BLD, sums = wkv(k_BLD.to(dtype), v_BLD.to(dtype), rate_D, self.bonus_D.to(dtype), sums, ctx)

@@ -30,7 +30,7 @@ from chomsky_ladder.models.layers.token_shift import (
     initial_mix,
     orthogonal,
     rwkv_block,
-    token_before,
+    shifted,
 )
 
 LARGEST_LOG_RATE = 8.0
@@ -66,7 +66,7 @@ class TimeMix(OneForm):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         last_BD, state_BHKV = state
-        (for_r_BLD, for_k_BLD, for_v_BLD, for_g_BLD), log_rate_BLD = self.shifted(x_BLD, token_before(x_BLD, last_BD))
+        (for_r_BLD, for_k_BLD, for_v_BLD, for_g_BLD), log_rate_BLD = self.mixtures(x_BLD, last_BD, ctx)
         r_BHLK, k_BHLK, v_BHLV = (
             self._heads(x) for x in (self.receptance(for_r_BLD), self.key(for_k_BLD), self.value(for_v_BLD))
         )
@@ -77,10 +77,10 @@ class TimeMix(OneForm):
         y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
         return self.out(gated(self.gate(for_g_BLD), y_BLD, ctx=ctx)), (x_BLD[:, -1], state_BHKV)
 
-    def shifted(self, x_BLD: Tensor, before_BLD: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    def mixtures(self, x_BLD: Tensor, last_BD: Tensor, ctx: Context) -> tuple[tuple[Tensor, ...], Tensor]:
         """The four mixtures that r, k, v and g are made of, and a, here the same for every row and position."""
-        mixed_4BLD = x_BLD + (before_BLD - x_BLD) * self.mix_4D[:, None, None]
-        return mixed_4BLD.unbind(0), self.log_rate_D.expand(1, x_BLD.shape[1], -1)
+        mixed = shifted(x_BLD, last_BD, *self.mix_4D.unbind(0), ctx=ctx)
+        return mixed, self.log_rate_D.expand(1, x_BLD.shape[1], -1)
 
     def _heads(self, x_BLD: Tensor) -> Tensor:
         """[B, H, L, K], in at least fp32."""

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
-from chomsky_ladder.models.block import require
-from chomsky_ladder.models.layers.token_shift import depth, initial_mix
+from chomsky_ladder.models.block import Context, require
+from chomsky_ladder.models.layers.token_shift import depth, initial_mix, shifted
 from chomsky_ladder.models.rwkv5 import RWKV5Config, TimeMix
 from chomsky_ladder.models.scans.products import product
 
@@ -34,14 +34,17 @@ class DynamicTimeMix(TimeMix):
         self.rate_down = nn.Parameter(torch.empty(width, config.decay_rank).uniform_(-1e-4, 1e-4))
         self.rate_up = nn.Parameter(torch.empty(config.decay_rank, width).uniform_(-0.01, 0.01))
 
-    def shifted(self, x_BLD: Tensor, before_BLD: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        back_BLD = before_BLD - x_BLD
-        low_BL5R = torch.tanh(product(x_BLD + back_BLD * self.mix_x_D, self.mix_down.mT)).unflatten(-1, (5, -1))
-        change_5BLD = torch.einsum("blir,ird->ibld", low_BL5R, self.mix_up)
-        mix_5D = torch.cat([self.mix_4D, self.mix_w_D[None]])
-        *mixed, for_rate_BLD = (x_BLD + back_BLD * (mix_5D[:, None, None] + change_5BLD)).unbind(0)
+    def mixtures(self, x_BLD: Tensor, last_BD: Tensor, ctx: Context) -> tuple[tuple[Tensor, ...], Tensor]:
+        (for_mix_BLD,) = shifted(x_BLD, last_BD, self.mix_x_D, ctx=ctx)
+        low_BL5R = torch.tanh(product(for_mix_BLD, self.mix_down.mT)).unflatten(-1, (5, -1))
+        starts_5D = torch.cat([self.mix_4D, self.mix_w_D[None]])
+        mixes = (
+            product(low_BLR, up_RD.mT, start_D)
+            for low_BLR, up_RD, start_D in zip(low_BL5R.unbind(-2), self.mix_up, starts_5D, strict=True)
+        )
+        *mixed, for_rate_BLD = shifted(x_BLD, last_BD, *mixes, ctx=ctx)
         low_rate_BLR = torch.tanh(product(for_rate_BLD, self.rate_down.mT))
-        return tuple(mixed), self.log_rate_D + product(low_rate_BLR, self.rate_up.mT)
+        return tuple(mixed), product(low_rate_BLR, self.rate_up.mT, self.log_rate_D)
 
 
 @register

@@ -30,7 +30,14 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
-from chomsky_ladder.models.layers.token_shift import depth, initial_mix, orthogonal, rwkv_block, token_before
+from chomsky_ladder.models.layers.token_shift import (
+    depth,
+    initial_mix,
+    orthogonal,
+    rwkv_block,
+    shifted,
+    squared,
+)
 from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.generalised_delta import generalised_delta_rule
 from chomsky_ladder.models.scans.products import product
@@ -41,7 +48,7 @@ FIRST_VALUES = "rwkv7_first_values"
 
 
 class LowRank(nn.Module):
-    """B f(A x)."""
+    """B f(A x) + c, if there is a c."""
 
     no_decay = frozenset({"down", "up"})
 
@@ -51,9 +58,11 @@ class LowRank(nn.Module):
         gain = 0.1 * max(1, rank / width) ** 0.5
         self.up = nn.Parameter(nn.init.orthogonal_(torch.empty(rank, width, dtype=torch.float64), gain=gain).float())
 
-    def forward(self, x_BLD: Tensor, inside: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x_BLD: Tensor, start_D: Tensor | None = None, *, inside: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
         low_BLR = product(x_BLD, self.down.mT)
-        return product(low_BLR if inside is None else inside(low_BLR), self.up.mT)
+        return product(low_BLR if inside is None else inside(low_BLR), self.up.mT, start_D)
 
 
 class TimeMix(OneForm):
@@ -97,17 +106,17 @@ class TimeMix(OneForm):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         last_BD, state_BHKV = state
-        mixed_6BLD = x_BLD + (token_before(x_BLD, last_BD) - x_BLD) * self.mix_6D[:, None, None]
-        for_r_BLD, for_k_BLD, for_v_BLD, for_w_BLD, for_a_BLD, for_g_BLD = mixed_6BLD.unbind(0)
+        mixed = shifted(x_BLD, last_BD, *self.mix_6D.unbind(0), ctx=ctx)
+        for_r_BLD, for_k_BLD, for_v_BLD, for_w_BLD, for_a_BLD, for_g_BLD = mixed
         k_BLD, v_BLD = self.key(for_k_BLD), self._value(for_v_BLD, ctx)
-        rate_BLD = torch.sigmoid(self.rate_D + self.to_rate(for_a_BLD))
-        log_decay_BLD = -LARGEST_RATE * torch.sigmoid(self.decay_D + self.to_decay(for_w_BLD, torch.tanh))
+        rate_BLD = torch.sigmoid(self.to_rate(for_a_BLD, self.rate_D))
+        log_decay_BLD = -LARGEST_RATE * torch.sigmoid(self.to_decay(for_w_BLD, self.decay_D, inside=torch.tanh))
         f_BHLK = of_length_1(self._heads(k_BLD * self.out_key_D))
         r_BHLK, k_BHLK, v_BHLV, rate_BHLK, log_decay_BHLK, bonus_BHLK = (
             self._heads(x)
             for x in (
                 self.receptance(for_r_BLD),
-                k_BLD * (1 + self.key_rate_D * (rate_BLD - 1)),
+                k_BLD * torch.addcmul(1 - self.key_rate_D, self.key_rate_D, rate_BLD),
                 v_BLD,
                 rate_BLD,
                 log_decay_BLD,
@@ -128,7 +137,7 @@ class TimeMix(OneForm):
         y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
         present_BHLV = (r_BHLK * bonus_BHLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV
         y_BLD = y_BLD + rearrange(present_BHLV, "b h l v -> b l (h v)")
-        return self.out(self.to_gate(for_g_BLD, torch.sigmoid) * y_BLD), (x_BLD[:, -1], state_BHKV)
+        return self.out(self.to_gate(for_g_BLD, inside=torch.sigmoid) * y_BLD), (x_BLD[:, -1], state_BHKV)
 
     def _value(self, for_v_BLD: Tensor, ctx: Context) -> Tensor:
         """Between this layer's own and the first layer's."""
@@ -136,7 +145,7 @@ class TimeMix(OneForm):
         if self.is_first:
             ctx.shared[FIRST_VALUES] = v_BLD
             return v_BLD
-        return v_BLD + (ctx.shared[FIRST_VALUES] - v_BLD) * torch.sigmoid(self.share_D + self.to_share(for_v_BLD))
+        return v_BLD + (ctx.shared[FIRST_VALUES] - v_BLD) * torch.sigmoid(self.to_share(for_v_BLD, self.share_D))
 
     def _heads(self, x_BLD: Tensor) -> Tensor:
         """[B, H, L, K], in at least fp32."""
@@ -158,8 +167,8 @@ class PlainChannelMix(OneForm):
         return torch.zeros(batch, self.out.out_features, device=device, dtype=dtype)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        back_BLD = token_before(x_BLD, state) - x_BLD
-        return self.out(self.key(x_BLD + back_BLD * self.mix_D).relu().square()), x_BLD[:, -1]
+        (shifted_BLD,) = shifted(x_BLD, state, self.mix_D, ctx=ctx)
+        return self.out(squared(self.key(shifted_BLD), ctx)), x_BLD[:, -1]
 
 
 @register

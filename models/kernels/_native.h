@@ -154,24 +154,29 @@ static inline lanes weighted(const real *restrict c, const lanes *restrict S, in
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+// `count` rows of what follows.
+static inline __attribute__((always_inline)) void rows_of_product(const int64_t count, const real *restrict a,
+                                                                  int64_t down, int64_t right, int64_t columns,
+                                                                  const lanes *restrict B, int64_t below,
+                                                                  lanes *restrict C, int64_t apart, int adds) {
+  lanes sum[8];
+  _Pragma("GCC unroll 8") for (int64_t i = 0; i < count; i++) sum[i] = adds ? C[i * apart] : (lanes){0};
+  for (int64_t j = 0; j < columns; j++)
+    _Pragma("GCC unroll 8") for (int64_t i = 0; i < count; i++) sum[i] += a[i * down + j * right] * B[j * below];
+  _Pragma("GCC unroll 8") for (int64_t i = 0; i < count; i++) C[i * apart] = sum[i];
+}
+
 // sum_i c_i S_i for rows of numbers c: C_i = sum_j a_ij B_j, or that added to C_i, where a_ij stands `down` i + `right` j
-// numbers behind a, B_j and C_i `below` j and `apart` i vectors behind theirs. Four at once, as above.
+// numbers behind a, B_j and C_i `below` j and `apart` i vectors behind theirs. Eight at once: a sum waits for its last
+// addition four times as long as for the next.
 static inline void product(const real *restrict a, int64_t down, int64_t right, int64_t rows, int64_t columns,
                            const lanes *restrict B, int64_t below, lanes *restrict C, int64_t apart, int adds) {
   int64_t i = 0;
-  for (; i + 4 <= rows; i += 4) {
-    lanes sum[4] = {{0}};
-    for (int64_t part = 0; part < 4 && adds; part++) sum[part] = C[(i + part) * apart];
-    for (int64_t j = 0; j < columns; j++)
-      for (int64_t part = 0; part < 4; part++) sum[part] += a[(i + part) * down + j * right] * B[j * below];
-    for (int64_t part = 0; part < 4; part++) C[(i + part) * apart] = sum[part];
-  }
-  for (; i < rows; i++) {
-    lanes sum = {0};
-    if (adds) sum = C[i * apart];
-    for (int64_t j = 0; j < columns; j++) sum += a[i * down + j * right] * B[j * below];
-    C[i * apart] = sum;
-  }
+  for (; i + 8 <= rows; i += 8)
+    rows_of_product(8, a + i * down, down, right, columns, B, below, C + i * apart, apart, adds);
+  for (; i + 4 <= rows; i += 4)
+    rows_of_product(4, a + i * down, down, right, columns, B, below, C + i * apart, apart, adds);
+  for (; i < rows; i++) rows_of_product(1, a + i * down, down, right, columns, B, below, C + i * apart, apart, adds);
 }
 
 // Integers as wide as the numbers.

@@ -20,8 +20,8 @@ typedef struct {
 
 typedef struct {
   int64_t batch, heads, length, steps, keys, values, decays, chunk;
-  int64_t reads_before;
-  Apart r, f, g, k, v, decay, d_y;
+  int64_t reads_before, shares;  // of the keys' share, where it has one number or as many as keys
+  Apart r, f, g, k, v, decay, less, d_y;
 } Sizes;
 
 typedef struct {

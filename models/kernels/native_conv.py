@@ -23,7 +23,7 @@ def native_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None, 
     """`ShortConvolution` from the start, in the precision of x; it stacks under vmap."""
     weight_EW = weight_EW.to(x_BLE.dtype)
     bias_E = torch.zeros_like(weight_EW[:, 0]) if bias_E is None else bias_E.to(x_BLE.dtype)
-    return NativeConvolution.apply(x_BLE[None], weight_EW.mT[None], bias_E[None], silu)[0]
+    return NativeConvolution.apply(x_BLE[None], weight_EW.mT[None], bias_E[None], silu).squeeze(0)
 
 
 class NativeConvolution(Function):

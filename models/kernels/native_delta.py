@@ -36,7 +36,7 @@ def native_delta(
     reads_before: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """As `delta_loop`; it stacks under vmap."""
-    return _of_all_heads(r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, state_BHKV, reads_before, None)
+    return _of_all_heads(r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, None, state_BHKV, reads_before, None)
 
 
 def native_unit_delta(
@@ -49,9 +49,11 @@ def native_unit_delta(
     state_BHKV: Tensor,
     *,
     scale: float = 1.0,
+    less_BHL1: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """As `unit_delta_loop`; it stacks under vmap."""
-    return _of_all_heads(q_BHLK, share_BHMK, beta_BHM1, k_BHMK, v_BHMV, decay_BHLK, state_BHKV, False, scale)
+    given = (q_BHLK, share_BHMK, beta_BHM1, k_BHMK, v_BHMV, decay_BHLK, less_BHL1, state_BHKV)
+    return _of_all_heads(*given, False, scale)
 
 
 def _of_all_heads(*given: Any) -> tuple[Tensor, Tensor]:
@@ -64,21 +66,21 @@ def _of_all_heads(*given: Any) -> tuple[Tensor, Tensor]:
 class _Delta(Function):
     """What vmap adds becomes more rows. Heads lie where they come from and, in all that is written, behind time.
 
-    With a scale r is the queries of any length, k the keys, f their share and g their beta.
+    With a scale r is the queries of any length, k the keys, f their share, g their beta, the seventh what is taken off.
     """
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
         """y and the last state; and for the way back what was taken out, and the state that each chunk starts from."""
         *tensors, reads_before, scale = inputs
-        r_BHLK, *_, v_BHMV, _ = given = [_steady(x) for x in tensors[:6]]
-        first_BHKV = tensors[6].contiguous()
+        given, first_BHKV = [_steady(x) for x in tensors[:7]], tensors[7].contiguous()
+        r_BHLK, v_BHMV = given[0], given[4]
         (rows, heads, length, _), moves, values = r_BHLK.shape, *v_BHMV.shape[2:]
         y_BLHV, last_BHKV = v_BHMV.new_empty(rows, length, heads, values), torch.empty_like(first_BHKV)
         u_BHMV = v_BHMV.new_empty(rows, heads, moves, values)
         starts_BHNKV = v_BHMV.new_empty(rows, heads, -(-moves // CHUNK), *first_BHKV.shape[2:])
         name, constants = _named(scale, v_BHMV.dtype)
-        read, written = (*given, first_BHKV, *constants), (y_BLHV, last_BHKV, u_BHMV, starts_BHNKV)
+        read, written = (*_taken(given, scale), first_BHKV, *constants), (y_BLHV, last_BHKV, u_BHMV, starts_BHNKV)
         sizes = _sizes(given, None, reads_before=reads_before)
         kernel(f"{name}_forward", v_BHMV.dtype)(*read, *written, sizes=sizes)
         return y_BLHV.transpose(1, 2), last_BHKV, u_BHMV, starts_BHNKV
@@ -87,8 +89,8 @@ class _Delta(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[2:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:6], *output[2:])
-        ctx.reads_before, ctx.scale = inputs[7:]
+        ctx.save_for_backward(*inputs[:7], *output[2:])
+        ctx.reads_before, ctx.scale = inputs[8:]
 
     @staticmethod
     @once_differentiable
@@ -103,23 +105,29 @@ class _Delta(Function):
             d_state_BHKV = d_last_BHKV.clone(memory_format=torch.contiguous_format)
         d_given = [None if x is None else x.new_empty(x.transpose(1, 2).shape) for x in given]
         name, constants = _named(ctx.scale, v_BHMV.dtype)
-        read, written = (*given, *constants, u_BHMV, starts_BHNKV, d_y_BHLV), (d_state_BHKV, *d_given)
+        read = (*_taken(given, ctx.scale), *constants, u_BHMV, starts_BHNKV, d_y_BHLV)
+        written = (d_state_BHKV, *_taken(d_given, ctx.scale))
         sizes = _sizes(given, d_y_BHLV, reads_before=ctx.reads_before)
         kernel(f"{name}_backward", v_BHMV.dtype)(*read, *written, sizes=sizes)
         return *(None if x is None else x.transpose(1, 2) for x in d_given), d_state_BHKV, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        there = [place for place, x in enumerate(inputs[:7]) if x is not None]
+        there = [place for place, x in enumerate(inputs[:8]) if x is not None]
         folded = fold_replicas([inputs[i] for i in there], [in_dims[i] for i in there], info.batch_size)
         by_place = dict(zip(there, folded, strict=True))
-        found = _Delta.apply(*(by_place.get(place) for place in range(7)), *inputs[7:])
+        found = _Delta.apply(*(by_place.get(place) for place in range(8)), *inputs[8:])
         return unfold_replicas(found, info.batch_size)
 
 
 def _named(scale: float | None, dtype: torch.dtype) -> tuple[str, tuple[Tensor, ...]]:
-    """Which kernel it is, and the constants that it takes."""
+    """Which kernel it is, and the constants that it has."""
     return ("delta", ()) if scale is None else ("unit_delta", (torch.tensor([scale, LENGTH_EPS], dtype=dtype),))
+
+
+def _taken(of_each: list[Any], scale: float | None) -> list[Any]:
+    """Of what is given, or its gradients, what a kernel takes: without a scale there is no query to lessen."""
+    return of_each[:6] if scale is None else of_each
 
 
 def _steady(x: Tensor | None) -> Any:
@@ -128,11 +136,11 @@ def _steady(x: Tensor | None) -> Any:
 
 
 def _sizes(given: list[Any], d_y_BHLV: Tensor | None, *, reads_before: bool) -> object:
-    r_BHLK, _, _, _, v_BHMV, decay_BHLK = given
+    r_BHLK, share_BHMK, _, _, v_BHMV, decay_BHLK, _ = given
     (rows, heads, length, keys), (moves, values) = r_BHLK.shape, v_BHMV.shape[2:]
-    decays = 0 if decay_BHLK is None else decay_BHLK.shape[3]
+    shares, decays = (0 if x is None else x.shape[3] for x in (share_BHMK, decay_BHLK))
     apart = [(0, 0, 0) if x is None else x.stride()[:3] for x in (*given, d_y_BHLV)]
-    shape = (rows, heads, length, moves // length, keys, values, decays, CHUNK, reads_before)
+    shape = (rows, heads, length, moves // length, keys, values, decays, CHUNK, reads_before, shares)
     return integers(*shape, *(each for strides in apart for each in strides))
 
 
@@ -140,8 +148,8 @@ def _takes(r_BHLK: Tensor, ctx: Context) -> bool:
     return untraced(r_BHLK, ctx) and r_BHLK.shape[-1] <= LARGEST
 
 
-UNIT = ("delta_net", "gated_delta_net", "gated_delta_product", "kda", "gated_delta_net2")
-OTHERS = ("comba", "rwkv7", "gla", "hgrn2", "gated_slot_attention", "rwkv5", "rwkv6", "xlstm", "xlstm_large")
+UNIT = ("delta_net", "gated_delta_net", "gated_delta_product", "kda", "gated_delta_net2", "comba")
+OTHERS = ("rwkv7", "gla", "hgrn2", "gated_slot_attention", "rwkv5", "rwkv6", "xlstm", "xlstm_large")
 for name, operation, call, serves in (
     ("native_delta", "delta_loop", native_delta, (*UNIT, *OTHERS)),
     ("native_unit_delta", "unit_delta_loop", native_unit_delta, UNIT),

@@ -24,7 +24,7 @@ def native_one_hot(
     """As `one_hot_loop`; it stacks under vmap."""
     parts = (torch.view_as_real(x.resolve_conj()) for x in (d_BLN, b_BLN, h_BN))
     h_RBLN2, _ = _Scan.apply(*(x[None] for x in (share_BLK, maps_KNN, *parts)), form)
-    return torch.view_as_complex(h_RBLN2[0])
+    return torch.view_as_complex(h_RBLN2.squeeze(0))
 
 
 class _Scan(Function):

@@ -34,7 +34,7 @@ def native_gated_scan(
     """As `gated_scan`, in the precision of v, below which none may be; it stacks under vmap."""
     given = (v_BLE, dt_BLE, bias_E, A_NE, B_BLN, C_BLN, D_E, z_BLE, h_BNE)
     y_1BLE, h_1BNE, _ = _Scan.apply(*(x.to(v_BLE.dtype)[None] for x in given), signed)
-    return y_1BLE[0], h_1BNE[0]
+    return y_1BLE.squeeze(0), h_1BNE.squeeze(0)
 
 
 class _Scan(Function):

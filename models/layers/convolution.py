@@ -44,7 +44,7 @@ class ShortConvolution(nn.Module):
             past = self.weight.shape[1] - 1
             return self._sum(nn.functional.pad(x_BLE, (0, 0, past, 0)), x_BLE.shape[1])
         bias_E = torch.zeros_like(self.weight[:, 0]) if self.bias is None else self.bias
-        return FromStart.apply(x_BLE[None], self.weight.mT[None], bias_E[None])[0]
+        return FromStart.apply(x_BLE[None], self.weight.mT[None], bias_E[None]).squeeze(0)
 
     def init_state(self, batch: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:
         channels, width = self.weight.shape

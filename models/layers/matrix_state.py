@@ -63,15 +63,17 @@ def by_channel_delta_rule(
     log_decay_BHLK: Tensor,
     state_BHKV: Tensor,
     ctx: Context,
+    *,
+    less_BHL1: Tensor | None = None,
 ) -> Scanned:
-    """Of queries and keys of any length, with a decay in every channel of keys: y is read along q / sqrt(K), and where
-    there is a share of the keys, what is taken out is read along that.
+    """Of queries and keys of any length, with a decay in every channel of keys or one for all: y is read along
+    (q - less k) / sqrt(K), and where there is a share of the keys, what is taken out is read along that.
     """
     scale, loop = k_BHLK.shape[-1] ** -0.5, _unit_loop(q_BHLK, ctx)
     given = (q_BHLK, k_BHLK, v_BHLV, beta_BHL1, share_BHLK, torch.exp(log_decay_BHLK), state_BHKV)
     if loop is not None:
-        return loop(*given, scale=scale)
-    r_BHLK, f_BHLK, _, bk_BHLK, *_ = along_keys(*given, scale=scale)
+        return loop(*given, scale=scale, less_BHL1=less_BHL1)
+    r_BHLK, f_BHLK, _, bk_BHLK, *_ = along_keys(*given, scale=scale, less_BHL1=less_BHL1)
     return decayed_delta_rule(r_BHLK, f_BHLK, bk_BHLK, bk_BHLK, v_BHLV, log_decay_BHLK, state_BHKV)
 
 
@@ -130,7 +132,7 @@ def _unit_loop(q_BHLK: Tensor, ctx: Context) -> Callable[..., Scanned] | None:
     loop = _loop(q_BHLK, ctx) if unit is None else None
     if loop is None:
         return unit
-    return lambda *given, scale=1.0: loop(*along_keys(*given, scale=scale))
+    return lambda *given, **options: loop(*along_keys(*given, **options))
 
 
 def _loop(

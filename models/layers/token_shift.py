@@ -12,12 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.residual import OneForm, Residual
+from chomsky_ladder.models.scans.token_shift import squared_relu, token_shifts
 
 
-def token_before(x_BLD: Tensor, last_BD: Tensor) -> Tensor:
-    """x_{t-1} at every position; `last_BD` stands before the first."""
-    return torch.cat([last_BD[:, None].to(x_BLD.dtype), x_BLD[:, :-1]], dim=1)
+def shifted(x_BLD: Tensor, last_BD: Tensor, *mixes: Tensor, ctx: Context) -> tuple[Tensor, ...]:
+    """x_t + (x_{t-1} - x_t) * mix for each mix, by the fastest form there is; `last_BD` is the x before the first."""
+    kernel = chosen("token_shifts", x_BLD, ctx)
+    return (kernel.call if kernel else token_shifts)(x_BLD, last_BD, mixes)
+
+
+def squared(x: Tensor, ctx: Context) -> Tensor:
+    """relu(x)^2."""
+    kernel = chosen("squared_relu", x, ctx)
+    return (kernel.call if kernel else squared_relu)(x)
 
 
 def initial_mix(width: int, *, power: float, less: float = 0.0) -> Tensor:
@@ -52,10 +61,8 @@ class ChannelMix(OneForm):
         return torch.zeros(batch, self.out.out_features, device=device, dtype=dtype)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        back_BLD = token_before(x_BLD, state) - x_BLD
-        for_receptance_D, for_key_D = self.mix_2D.unbind(0)
-        key_BLE = self.key(x_BLD + back_BLD * for_key_D).relu().square()
-        receptance_BLD = self.receptance(x_BLD + back_BLD * for_receptance_D)
+        for_receptance_BLD, for_key_BLD = shifted(x_BLD, state, *self.mix_2D.unbind(0), ctx=ctx)
+        key_BLE, receptance_BLD = squared(self.key(for_key_BLD), ctx), self.receptance(for_receptance_BLD)
         return torch.sigmoid(receptance_BLD) * self.out(key_BLE), x_BLD[:, -1]
 
 

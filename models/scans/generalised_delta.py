@@ -74,9 +74,9 @@ def delta_loop(
     return torch.cat(outputs, 2), state_BHKV
 
 
-def unit_delta_loop(*given: Any, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def unit_delta_loop(*given: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """`delta_loop` of `along_keys`, which kernels that take these are held to."""
-    return delta_loop(*along_keys(*given, scale=scale))
+    return delta_loop(*along_keys(*given, **options))
 
 
 def along_keys(
@@ -89,12 +89,18 @@ def along_keys(
     state_BHKV: Tensor,
     *,
     scale: float = 1.0,
+    less_BHL1: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, None, Tensor, Tensor, Tensor | None, Tensor]:
-    """What `delta_loop` takes, of queries and keys of any length: r = c q, f = w a k, g = k = b k with |q| = |k| = 1.
+    """What `delta_loop` takes, of queries and keys of any length: r = c (q - m k), f = w a k, g = k = b k with |q| = 1
+    and |k| = 1.
 
-    b and a, where they are missing, are 1; of a token's steps the first alone decays.
+    a and b, where they are missing, are 1, and m is 0; of a token's steps the first alone decays, and m is the last's.
     """
     k_BHMK = f_BHMK = of_length_1(k_BHMK)
+    q_BHLK = of_length_1(q_BHLK)
+    if less_BHL1 is not None:
+        steps = k_BHMK.shape[2] // q_BHLK.shape[2]
+        q_BHLK = q_BHLK - less_BHL1 * k_BHMK[:, :, steps - 1 :: steps]
     if share_BHMK is not None:
         f_BHMK = share_BHMK * f_BHMK
     if decay_BHLK is not None:
@@ -103,7 +109,7 @@ def along_keys(
         f_BHMK = of_steps_BHMK * f_BHMK
     if beta_BHM1 is not None:
         k_BHMK = beta_BHM1 * k_BHMK
-    return scale * of_length_1(q_BHLK), f_BHMK, None, k_BHMK, v_BHMV, decay_BHLK, state_BHKV
+    return scale * q_BHLK, f_BHMK, None, k_BHMK, v_BHMV, decay_BHLK, state_BHKV
 
 
 def one_token(

@@ -49,7 +49,7 @@ def one_hot_loop(share_BLK: Tensor, maps_KNN: Tensor, d_BLN: Tensor, b_BLN: Tens
 
 def one_hot_scan(share_BLK: Tensor, maps_KNN: Tensor, d_BLN: Tensor, b_BLN: Tensor, h_BN: Tensor, form: Form) -> Tensor:
     """`one_hot_loop`, with a backward pass by hand."""
-    return _Scan.apply(share_BLK[None], maps_KNN[None], d_BLN[None], b_BLN[None], h_BN[None], form)[0][0]
+    return _Scan.apply(share_BLK[None], maps_KNN[None], d_BLN[None], b_BLN[None], h_BN[None], form)[0].squeeze(0)
 
 
 class _Scan(Function):

@@ -92,7 +92,7 @@ def scan_chunks(
     parts = []
     for u, dt, B, C, h in zip(*(z.split(rows) for z in (u_BLE, dt_BLE, B_BLN, C_BLN, h_BNE)), strict=True):
         y_1BLE, h_1BNE, _ = _Chunks.apply(u[None], dt[None], A_NE[None], B[None], C[None], h[None], signed)
-        parts.append((y_1BLE[0], h_1BNE[0]))
+        parts.append((y_1BLE.squeeze(0), h_1BNE.squeeze(0)))
     y_BLE, h_BNE = parts[0] if len(parts) == 1 else (torch.cat(z) for z in zip(*parts, strict=True))
     return y_BLE, h_BNE
 

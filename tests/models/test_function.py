@@ -1,4 +1,4 @@
-"""A function with a gradient by hand: called without a look at its signature, the same inside torch.func's transforms."""
+"""A function with a gradient by hand: called without a look at its signature, and inside torch.func's transforms."""
 
 import inspect
 from typing import Any

@@ -48,6 +48,8 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
         *("torch.lstm", "torch.rnn", "torch.gru", "torch.sdpa", "fused_mlstm", "fused_slstm", "fused_scan"),
         *(
             "native_deltaformer",
+            "native_token_shifts",
+            "native_squared_relu",
             "native_sticks",
             "native_gate",
             "native_norm",

@@ -30,6 +30,7 @@ from chomsky_ladder.models.mesa_net import MesaNetConfig
 from chomsky_ladder.models.min_gru import MinGRUConfig
 from chomsky_ladder.models.pd_ssm import PDSSMConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config
+from chomsky_ladder.models.rwkv7 import RWKV7Config
 from chomsky_ladder.models.s4 import S4Config
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
 from chomsky_ladder.models.transformer import TransformerConfig
@@ -176,6 +177,7 @@ def test_single_precision_is_as_good_as_torchs() -> None:
         assert (ours - exact).abs().mean() < 2 * (theirs - exact).abs().mean()
 
 
+SHIFTS = ("native_token_shifts", "native_squared_relu")
 MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "xlstm[1:0]": (XLSTMConfig(d_model=20, num_heads=2, num_blocks=2, ratio="1:0"), {"native_mlstm"}),
     "xlstm[0:1]": (XLSTMConfig(d_model=22, num_heads=2, num_blocks=2, ratio="0:1"), {"native_slstm"}),
@@ -203,8 +205,9 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
         GatedDeltaNet2Config(d_model=22, num_heads=2, num_blocks=2),
         {"native_unit_delta", "native_silu_conv"},
     ),
-    "comba": (CombaConfig(d_model=22, num_heads=2, num_blocks=2), {"native_delta", "native_silu_conv"}),
-    "rwkv6": (RWKV6Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta"}),
+    "comba": (CombaConfig(d_model=22, num_heads=2, num_blocks=2), {"native_unit_delta", "native_silu_conv"}),
+    "rwkv6": (RWKV6Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta", *SHIFTS}),
+    "rwkv7": (RWKV7Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta", *SHIFTS}),
     "s4": (S4Config(d_model=13, d_state=10, num_blocks=2), {"native_space"}),
     "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space"}),
     "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),

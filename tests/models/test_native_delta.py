@@ -123,6 +123,28 @@ def test_queries_and_keys_of_any_length(missing: tuple[int, ...], steps: int, ch
     agree([None if i in missing and i != 2 else x for i, x in enumerate(given)], forms=UNIT, scale=0.4)
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("shares", [1, 4])
+@pytest.mark.parametrize("widths", [(4, 5), (17, 3)])
+def test_queries_less_their_key(steps: int, shares: int, widths: tuple[int, int]) -> None:
+    """What is taken off may be one number for all times, as Comba's correction is, and so may a share of the keys."""
+    given = raw_inputs(CHUNK + 3, widths, steps=steps)
+    if shares == 1:
+        given[4] = torch.rand(3, 1, 1, dtype=torch.float64).requires_grad_()
+    less = torch.randn(3, 1, 1, dtype=torch.float64).requires_grad_()
+
+    def of(form: Any) -> Any:
+        def called(*given: Any) -> Any:
+            *raw, less = given
+            raw[4] = raw[4].expand(*raw[1].shape[:3], -1) if shares == 1 else raw[4]
+            less_BHL1 = less.expand(*raw[0].shape[:3], 1)
+            return form(*raw, scale=0.4, less_BHL1=less_BHL1)
+
+        return called
+
+    agree([*given, less], forms=[of(form) for form in UNIT])
+
+
 @pytest.mark.parametrize("widths", WIDTHS)
 def test_queries_and_keys_of_widths_that_fill_no_vector(widths: tuple[int, int]) -> None:
     agree(raw_inputs(CHUNK + 3, widths), forms=UNIT)
