@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.layers.matrix_state import by_any_delta_rule
+from chomsky_ladder.models.layers.matrix_state import by_goose_rule
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
     depth,
@@ -38,8 +38,7 @@ from chomsky_ladder.models.layers.token_shift import (
     shifted,
     squared,
 )
-from chomsky_ladder.models.scans.delta import of_length_1
-from chomsky_ladder.models.scans.generalised_delta import generalised_delta_rule
+from chomsky_ladder.models.scans.goose import Channels
 from chomsky_ladder.models.scans.products import product
 
 LARGEST_RATE = math.exp(-0.5)  # -log of the smallest w
@@ -111,32 +110,16 @@ class TimeMix(OneForm):
         k_BLD, v_BLD = self.key(for_k_BLD), self._value(for_v_BLD, ctx)
         rate_BLD = torch.sigmoid(self.to_rate(for_a_BLD, self.rate_D))
         log_decay_BLD = -LARGEST_RATE * torch.sigmoid(self.to_decay(for_w_BLD, self.decay_D, inside=torch.tanh))
-        f_BHLK = of_length_1(self._heads(k_BLD * self.out_key_D))
-        r_BHLK, k_BHLK, v_BHLV, rate_BHLK, log_decay_BHLK, bonus_BHLK = (
-            self._heads(x)
-            for x in (
-                self.receptance(for_r_BLD),
-                k_BLD * torch.addcmul(1 - self.key_rate_D, self.key_rate_D, rate_BLD),
-                v_BLD,
-                rate_BLD,
-                log_decay_BLD,
-                self.bonus_D[None, None],
-            )
+        r_BHLK, k_BHLK, rate_BHLK, v_BHLV, log_decay_BHLK = map(
+            self._heads, (self.receptance(for_r_BLD), k_BLD, rate_BLD, v_BLD, log_decay_BLD)
         )
-        y_BHLV, state_BHKV = by_any_delta_rule(
-            generalised_delta_rule,
-            r_BHLK,
-            f_BHLK,
-            rate_BHLK * f_BHLK,
-            k_BHLK,
-            v_BHLV,
-            log_decay_BHLK,
-            state_BHKV,
-            ctx,
+        of_channels = self.out_key_D, self.key_rate_D, self.bonus_D
+        channels = Channels(*(self._heads(x_D[None, None])[0, :, 0] for x_D in of_channels))
+        y_BHLV, present_BHL1, state_BHKV = by_goose_rule(
+            r_BHLK, k_BHLK, rate_BHLK, v_BHLV, log_decay_BHLK, channels, state_BHKV, ctx
         )
         y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
-        present_BHLV = (r_BHLK * bonus_BHLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV
-        y_BLD = y_BLD + rearrange(present_BHLV, "b h l v -> b l (h v)")
+        y_BLD = y_BLD + rearrange(present_BHL1 * v_BHLV, "b h l v -> b l (h v)")
         return self.out(self.to_gate(for_g_BLD, inside=torch.sigmoid) * y_BLD), (x_BLD[:, -1], state_BHKV)
 
     def _value(self, for_v_BLD: Tensor, ctx: Context) -> Tensor:

@@ -20,7 +20,9 @@ typedef struct {
 
 typedef struct {
   int64_t batch, heads, length, steps, keys, values, decays, chunk;
-  int64_t reads_before, shares;  // of the keys' share, where it has one number or as many as keys
+  int64_t reads_before;
+  int64_t shares;    // of the keys' share: one number or as many as keys
+  int64_t replicas;  // rows with parameters of their own
   Apart r, f, g, k, v, decay, less, d_y;
 } Sizes;
 

@@ -73,7 +73,7 @@ class _Delta(Function):
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
         """y and the last state; and for the way back what was taken out, and the state that each chunk starts from."""
         *tensors, reads_before, scale = inputs
-        given, first_BHKV = [_steady(x) for x in tensors[:7]], tensors[7].contiguous()
+        given, first_BHKV = [steady(x) for x in tensors[:7]], tensors[7].contiguous()
         r_BHLK, v_BHMV = given[0], given[4]
         (rows, heads, length, _), moves, values = r_BHLK.shape, *v_BHMV.shape[2:]
         y_BLHV, last_BHKV = v_BHMV.new_empty(rows, length, heads, values), torch.empty_like(first_BHKV)
@@ -81,7 +81,7 @@ class _Delta(Function):
         starts_BHNKV = v_BHMV.new_empty(rows, heads, -(-moves // CHUNK), *first_BHKV.shape[2:])
         name, constants = _named(scale, v_BHMV.dtype)
         read, written = (*_taken(given, scale), first_BHKV, *constants), (y_BLHV, last_BHKV, u_BHMV, starts_BHNKV)
-        sizes = _sizes(given, None, reads_before=reads_before)
+        sizes = sizes_of(given, None, reads_before=reads_before)
         kernel(f"{name}_forward", v_BHMV.dtype)(*read, *written, sizes=sizes)
         return y_BLHV.transpose(1, 2), last_BHKV, u_BHMV, starts_BHNKV
 
@@ -96,9 +96,9 @@ class _Delta(Function):
     @once_differentiable
     def backward(ctx: Any, d_y_BHLV: Tensor | None, d_last_BHKV: Tensor | None, *_: None) -> tuple[Any, ...]:
         *tensors, u_BHMV, starts_BHNKV = ctx.saved_tensors
-        given = [_steady(x) for x in tensors]
+        given = [steady(x) for x in tensors]
         r_BHLK, v_BHMV = given[0], given[4]
-        d_y_BHLV = v_BHMV.new_zeros(*r_BHLK.shape[:3], v_BHMV.shape[3]) if d_y_BHLV is None else _steady(d_y_BHLV)
+        d_y_BHLV = v_BHMV.new_zeros(*r_BHLK.shape[:3], v_BHMV.shape[3]) if d_y_BHLV is None else steady(d_y_BHLV)
         if d_last_BHKV is None:
             d_state_BHKV = v_BHMV.new_zeros(*r_BHLK.shape[:2], *starts_BHNKV.shape[3:])
         else:
@@ -107,7 +107,7 @@ class _Delta(Function):
         name, constants = _named(ctx.scale, v_BHMV.dtype)
         read = (*_taken(given, ctx.scale), *constants, u_BHMV, starts_BHNKV, d_y_BHLV)
         written = (d_state_BHKV, *_taken(d_given, ctx.scale))
-        sizes = _sizes(given, d_y_BHLV, reads_before=ctx.reads_before)
+        sizes = sizes_of(given, d_y_BHLV, reads_before=ctx.reads_before)
         kernel(f"{name}_backward", v_BHMV.dtype)(*read, *written, sizes=sizes)
         return *(None if x is None else x.transpose(1, 2) for x in d_given), d_state_BHKV, None, None
 
@@ -130,21 +130,21 @@ def _taken(of_each: list[Any], scale: float | None) -> list[Any]:
     return of_each[:6] if scale is None else of_each
 
 
-def _steady(x: Tensor | None) -> Any:
+def steady(x: Tensor | None) -> Any:
     """x, or a copy of it, whose last axis lies in one piece."""
     return x if x is None or x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
-def _sizes(given: list[Any], d_y_BHLV: Tensor | None, *, reads_before: bool) -> object:
+def sizes_of(given: list[Any], d_y_BHLV: Tensor | None, *, reads_before: bool = False, replicas: int = 1) -> object:
     r_BHLK, share_BHMK, _, _, v_BHMV, decay_BHLK, _ = given
     (rows, heads, length, keys), (moves, values) = r_BHLK.shape, v_BHMV.shape[2:]
     shares, decays = (0 if x is None else x.shape[3] for x in (share_BHMK, decay_BHLK))
     apart = [(0, 0, 0) if x is None else x.stride()[:3] for x in (*given, d_y_BHLV)]
-    shape = (rows, heads, length, moves // length, keys, values, decays, CHUNK, reads_before, shares)
+    shape = (rows, heads, length, moves // length, keys, values, decays, CHUNK, reads_before, shares, replicas)
     return integers(*shape, *(each for strides in apart for each in strides))
 
 
-def _takes(r_BHLK: Tensor, ctx: Context) -> bool:
+def takes(r_BHLK: Tensor, ctx: Context) -> bool:
     return untraced(r_BHLK, ctx) and r_BHLK.shape[-1] <= LARGEST
 
 
@@ -164,7 +164,7 @@ for name, operation, call, serves in (
             device="cpu",
             dtypes=tuple(REAL),
             stacks=True,
-            takes=_takes,
+            takes=takes,
             missing=missing,
             rank=24,
         )

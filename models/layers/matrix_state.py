@@ -18,7 +18,8 @@ from chomsky_ladder.models.scans.decayed import decayed_past, write_then_read
 from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
 from chomsky_ladder.models.scans.delta import delta_rule, of_length_1
 from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
-from chomsky_ladder.models.scans.generalised_delta import along_keys
+from chomsky_ladder.models.scans.generalised_delta import along_keys, generalised_delta_rule
+from chomsky_ladder.models.scans.goose import Channels, of_keys, of_the_present
 from chomsky_ladder.models.scans.mlstm import Carried, mlstm_chunks, mlstm_tokens
 
 Scanned = tuple[Tensor, Tensor]  # y [B, H, L, V] and the last state, in at least fp32
@@ -96,6 +97,26 @@ def by_any_delta_rule(
     return loop(r_BHLK, f_BHLK, g_or_k, k_BHLK, v_BHLV, torch.exp(log_decay_BHLK), state_BHKV)
 
 
+def by_goose_rule(
+    r_BHLK: Tensor,
+    k_BHLK: Tensor,
+    rate_BHLK: Tensor,
+    v_BHLV: Tensor,
+    log_decay_BHLK: Tensor,
+    channels: Channels,
+    state_BHKV: Tensor,
+    ctx: Context,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`goose_loop`: what is taken out and what is written are made of one key, and the present has a weight."""
+    loop: Any = _loop(r_BHLK, ctx, "goose_loop", inside=("delta_loop",))
+    if loop is not None:
+        return loop(r_BHLK, k_BHLK, rate_BHLK, v_BHLV, torch.exp(log_decay_BHLK), channels, state_BHKV)
+    f_BHLK, g_BHLK, k_BHLK = of_keys(k_BHLK, rate_BHLK, channels)
+    given = (r_BHLK, f_BHLK, g_BHLK, k_BHLK, v_BHLV, log_decay_BHLK, state_BHKV)
+    y_BHLV, state_BHKV = by_any_delta_rule(generalised_delta_rule, *given, ctx)
+    return y_BHLV, of_the_present(r_BHLK, k_BHLK, channels), state_BHKV
+
+
 def by_writing_then_reading(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, decay_BHLK: Tensor, state_BHKV: Tensor, ctx: Context
 ) -> Scanned:
@@ -144,7 +165,7 @@ def _loop(
     if kernel is None:
         return None
 
-    def called(*given: Tensor | None, **options: Any) -> Scanned:
-        return kernel.call(*(None if x is None else x.to(dtype) for x in given), **options)
+    def called(*given: Any, **options: Any) -> Scanned:
+        return kernel.call(*(x.to(dtype) if isinstance(x, Tensor) else x for x in given), **options)
 
     return called

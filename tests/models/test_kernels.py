@@ -60,6 +60,7 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
             "native_slstm",
             "native_delta",
             "native_unit_delta",
+            "native_goose",
             "native_space",
         ),
         *("native_one_hot", "native_chunk", "native_attention", "native_mesa"),

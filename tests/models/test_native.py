@@ -207,7 +207,7 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     ),
     "comba": (CombaConfig(d_model=22, num_heads=2, num_blocks=2), {"native_unit_delta", "native_silu_conv"}),
     "rwkv6": (RWKV6Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta", *SHIFTS}),
-    "rwkv7": (RWKV7Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta", *SHIFTS}),
+    "rwkv7": (RWKV7Config(d_model=22, num_heads=2, num_blocks=2), {"native_goose", *SHIFTS}),
     "s4": (S4Config(d_model=13, d_state=10, num_blocks=2), {"native_space"}),
     "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space"}),
     "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),
