@@ -1,7 +1,9 @@
 // A short causal convolution, one filter a channel, from the start, with or without silu behind it, and its way back:
 // models/layers/convolution.py.
 //
-// x and y are [R, B, L, E], weights [R, W, E], biases [R, E]. Positions of x are `apart` numbers from one another.
+// x and y are [R, B, L, E], weights [R, W, E], biases [R, E]. Positions of x are `apart` numbers from one another. Of
+// sixteen channels at a time the taps, the inputs that they meet, and on the way back what both are still owed, stay
+// where they are through a row: registers, where there are three taps or four.
 
 #include "_native.h"
 
@@ -10,67 +12,109 @@ typedef struct {
   int64_t apart, silu;
 } Sizes;
 
-// The sum over taps at position t, of x from there on back.
-static inline void convolve(const real *restrict x, const real *restrict weight, const real *restrict bias,
-                            real *restrict y, int64_t t, const Sizes *at) {
-  memcpy(y, bias, at->channels * sizeof(real));
-  for (int64_t lag = 0; lag < at->taps && lag <= t; lag++) {
-    const real *restrict tap = weight + (at->taps - 1 - lag) * at->channels, *restrict before = x - lag * at->apart;
-    SIMD for (int64_t e = 0; e < at->channels; e++) y[e] += tap[e] * before[e];
+#define ALWAYS static inline __attribute__((always_inline))
+
+typedef struct {
+  lanes *taps, *past, *owed, *of_taps;  // the last tap first, and x_t before x_{t-1}
+  lanes bias, of_bias;
+} Held;
+
+ALWAYS Held held_of(const int64_t taps, lanes *room, const real *restrict weight, const real *restrict bias,
+                    int64_t block, const Sizes *at) {
+  for (int64_t lag = 0; lag < taps; lag++) {
+    room[lag] = block_of(weight + (taps - 1 - lag) * at->channels, block, at->channels);
+    room[taps + lag] = room[2 * taps + lag] = room[3 * taps + lag] = (lanes){0};
+  }
+  return (Held){room, room + taps, room + 2 * taps, room + 3 * taps, block_of(bias, block, at->channels), {0}};
+}
+
+// The sum over taps, where the next x has come.
+ALWAYS lanes convolved(const int64_t taps, Held *held, lanes x) {
+  for (int64_t lag = taps - 1; lag > 0; lag--) held->past[lag] = held->past[lag - 1];
+  held->past[0] = x;
+  lanes sum = held->bias;
+  for (int64_t lag = 0; lag < taps; lag++) sum += held->taps[lag] * held->past[lag];
+  return sum;
+}
+
+ALWAYS void forward_of(const int64_t taps, lanes *room, const real *restrict x, const real *restrict weight,
+                       const real *restrict bias, real *restrict y, const Sizes *at) {
+  for (int64_t block = 0; block < blocks(at->channels); block++) {
+    Held held = held_of(taps, room, weight, bias, block, at);
+    for (int64_t t = 0; t < at->length; t++) {
+      lanes sum = convolved(taps, &held, block_of(x + t * at->apart, block, at->channels));
+      if (at->silu) SIMD for (int64_t i = 0; i < LANES; i++) sum[i] *= gate_of(sum[i]);
+      put_block(y + t * at->channels, block, at->channels, sum);
+    }
   }
 }
+
+// d_x is written, d_weight and d_bias are added to. What silu was of is found again.
+ALWAYS void backward_of(const int64_t taps, lanes *room, const real *restrict d_y, const real *restrict x,
+                        const real *restrict weight, const real *restrict bias, real *restrict d_x,
+                        real *restrict d_weight, real *restrict d_bias, const Sizes *at) {
+  const int64_t channels = at->channels, length = at->length;
+  for (int64_t block = 0; block < blocks(channels); block++) {
+    Held held = held_of(taps, room, weight, bias, block, at);
+    for (int64_t t = 0; t < length; t++) {
+      lanes d = block_of(d_y + t * channels, block, channels);
+      const lanes sum = convolved(taps, &held, block_of(x + t * at->apart, block, channels));
+      if (at->silu)
+        SIMD for (int64_t i = 0; i < LANES; i++) {
+          const real s = gate_of(sum[i]);
+          d[i] *= s * (1 + sum[i] * (1 - s));
+        }
+      held.of_bias += d;
+      for (int64_t lag = taps - 1; lag > 0; lag--) held.owed[lag] = held.owed[lag - 1] + d * held.taps[lag];
+      held.owed[0] = d * held.taps[0];
+      for (int64_t lag = 0; lag < taps; lag++) held.of_taps[lag] += d * held.past[lag];
+      if (t >= taps - 1) put_block(d_x + (t - taps + 1) * channels, block, channels, held.owed[taps - 1]);
+    }
+    for (int64_t lag = 0; lag < taps - 1 && lag < length; lag++)
+      put_block(d_x + (length - 1 - lag) * channels, block, channels, held.owed[lag]);
+    for (int64_t lag = 0; lag < taps; lag++) {
+      real *restrict tap = d_weight + (taps - 1 - lag) * channels;
+      put_block(tap, block, channels, block_of(tap, block, channels) + held.of_taps[lag]);
+    }
+    put_block(d_bias, block, channels, block_of(d_bias, block, channels) + held.of_bias);
+  }
+}
+
+// As many taps as models have by default are known to the compiler, which keeps what they hold in registers.
+#define BY_TAPS(act, ...)                       \
+  if (at->taps == 4) {                          \
+    lanes held[4 * 4];                          \
+    act(4, held, __VA_ARGS__);                  \
+  } else if (at->taps == 3) {                   \
+    lanes held[4 * 3];                          \
+    act(3, held, __VA_ARGS__);                  \
+  } else {                                      \
+    act(at->taps, room[0], __VA_ARGS__);        \
+  }
 
 void conv_forward(const real *restrict x, const real *restrict weight, const real *restrict bias, real *restrict y,
                   const Sizes *at) {
+  const int64_t channels = at->channels;
+  lanes *room[1];
+  rooms_for(1, (int64_t[]){4 * at->taps}, room);
   for (int64_t row = 0; row < at->replicas * at->batch; row++) {
-    const int64_t replica = row / at->batch;
-    const real *restrict weight_r = weight + replica * at->taps * at->channels;
-    for (int64_t t = 0; t < at->length; t++) {
-      const int64_t now = row * at->length + t;
-      real *restrict y_t = y + now * at->channels;
-      convolve(x + now * at->apart, weight_r, bias + replica * at->channels, y_t, t, at);
-      if (at->silu) SIMD for (int64_t e = 0; e < at->channels; e++) y_t[e] *= gate_of(y_t[e]);
-    }
+    const int64_t replica = row / at->batch, first = row * at->length;
+    BY_TAPS(forward_of, x + first * at->apart, weight + replica * at->taps * channels, bias + replica * channels,
+            y + first * channels, at)
   }
+  free(room[0]);
 }
 
-// d_x [R, B, L, E] is written, d_weight and d_bias are added to. What silu was of is found again.
 void conv_backward(const real *restrict d_y, const real *restrict x, const real *restrict weight,
                    const real *restrict bias, real *restrict d_x, real *restrict d_weight, real *restrict d_bias,
                    const Sizes *at) {
-  const int64_t channels = at->channels, taps = at->taps, length = at->length;
-  real *restrict of_weight = malloc((taps + 2) * channels * sizeof(real)), *restrict of_bias = of_weight + taps * channels;
-  real *restrict d = of_bias + channels;
+  const int64_t channels = at->channels;
+  lanes *room[1];
+  rooms_for(1, (int64_t[]){4 * at->taps}, room);
   for (int64_t row = 0; row < at->replicas * at->batch; row++) {
-    const int64_t replica = row / at->batch;
-    const real *restrict weight_r = weight + replica * taps * channels;
-    memset(of_weight, 0, (taps + 1) * channels * sizeof(real));
-    memset(d_x + row * length * channels, 0, length * channels * sizeof(real));
-    for (int64_t t = 0; t < length; t++) {
-      const int64_t now = row * length + t;
-      const real *restrict x_t = x + now * at->apart, *restrict d_y_t = d_y + now * channels;
-      if (at->silu) {
-        convolve(x_t, weight_r, bias + replica * channels, d, t, at);
-        SIMD for (int64_t e = 0; e < channels; e++) {
-          const real s = gate_of(d[e]);
-          d[e] = d_y_t[e] * s * (1 + d[e] * (1 - s));
-        }
-      } else {
-        memcpy(d, d_y_t, channels * sizeof(real));
-      }
-      SIMD for (int64_t e = 0; e < channels; e++) of_bias[e] += d[e];
-      for (int64_t lag = 0; lag < taps && lag <= t; lag++) {
-        const int64_t tap = (taps - 1 - lag) * channels;
-        const real *restrict before = x_t - lag * at->apart;
-        real *restrict d_before = d_x + (now - lag) * channels;
-        SIMD for (int64_t e = 0; e < channels; e++) {
-          d_before[e] += d[e] * weight_r[tap + e];
-          of_weight[tap + e] += d[e] * before[e];
-        }
-      }
-    }
-    SIMD for (int64_t i = 0; i < taps * channels; i++) d_weight[replica * taps * channels + i] += of_weight[i];
-    SIMD for (int64_t e = 0; e < channels; e++) d_bias[replica * channels + e] += of_bias[e];
+    const int64_t replica = row / at->batch, first = row * at->length, of_taps = replica * at->taps * channels;
+    BY_TAPS(backward_of, d_y + first * channels, x + first * at->apart, weight + of_taps, bias + replica * channels,
+            d_x + first * channels, d_weight + of_taps, d_bias + replica * channels, at)
   }
-  free(of_weight);
+  free(room[0]);
 }

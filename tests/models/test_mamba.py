@@ -227,16 +227,17 @@ def test_bf16_autocast_leaves_the_scan_alone() -> None:
     assert all(torch.equal(one, other) for one, other in zip(plain, cast, strict=True))
 
 
-@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("channels", [6, 37])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("silu", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_convolution_is_torchs(backend: Backend, silu: bool, bias: bool, width: int) -> None:
-    own = ShortConvolution(6, width=width, bias=bias, silu=silu).double()
-    theirs = nn.Conv1d(6, 6, width, groups=6, padding=width - 1, bias=bias).double()
+def test_the_convolution_is_torchs(backend: Backend, silu: bool, bias: bool, channels: int, width: int) -> None:
+    own = ShortConvolution(channels, width=width, bias=bias, silu=silu).double()
+    theirs = nn.Conv1d(channels, channels, width, groups=channels, padding=width - 1, bias=bias).double()
     theirs.load_state_dict({name: z.view_as(theirs.get_parameter(name)) for name, z in own.state_dict().items()})
     for length in (1, 2, 3, 17):
-        x_BLE = torch.randn(3, length, 6, dtype=torch.float64, requires_grad=True)
+        x_BLE = torch.randn(3, length, channels, dtype=torch.float64, requires_grad=True)
         expected_BLE = theirs(x_BLE.mT)[..., :length].mT
         expected_BLE = nn.functional.silu(expected_BLE) if silu else expected_BLE
         found_BLE = own(x_BLE, Context(backend=backend))
