@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, require
 from chomsky_ladder.models.layers.residual import Layer
+from chomsky_ladder.models.scans.products import product
 from chomsky_ladder.models.transformer import TransformerConfig
 
 
@@ -55,8 +56,8 @@ class Experts(Layer):
         counts = expert_S.bincount(minlength=len(self.out)).tolist()
         parts = []
         for z_SD, gate_up, out in zip(sent_SD.split(counts), self.gate_up.unbind(), self.out.unbind(), strict=True):
-            gate_SI, up_SI = (z_SD @ gate_up).chunk(2, dim=-1)
-            parts.append((nn.functional.silu(gate_SI) * up_SI) @ out)
+            gate_SI, up_SI = product(z_SD, gate_up.mT).chunk(2, dim=-1)
+            parts.append(product(nn.functional.silu(gate_SI) * up_SI, out.mT))
         y_SD = torch.cat(parts).index_select(0, order_S.argsort())
         y_kD = y_SD.reshape(*chosen_k.shape, -1)
         return (y_kD * weight_k[..., None].to(y_kD.dtype)).sum(-2)

@@ -32,6 +32,7 @@ from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.fox import log_forget
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.scans.delta import of_length_1
+from chomsky_ladder.models.scans.products import matmul
 
 CHUNK = 16
 
@@ -100,7 +101,7 @@ class PaTHAttention(CachedAttention):
 
     def _read(self, scores_BHLX: Tensor, v_BHXK: Tensor) -> Tensor:
         with torch.autocast(v_BHXK.device.type, enabled=False):
-            return torch.softmax(scores_BHLX * self.head_dim**-0.5, -1) @ v_BHXK
+            return matmul(torch.softmax(scores_BHLX * self.head_dim**-0.5, -1), v_BHXK)
 
 
 def path_scores(
@@ -132,22 +133,22 @@ def _path_rows(
         for x in (q_BHLK, k_BHLK, w_BHLK, beta_BHL[..., None] * w_BHLK)
     )
     # Read below the diagonal alone, with ones on it.
-    system_BHNCC = bw_BHNCK @ w_BHNCK.mT
-    right_BHNCX = torch.cat([bw_BHNCK, torch.tril(bw_BHNCK @ k_BHNCK.mT, -1)], -1)
+    system_BHNCC = matmul(bw_BHNCK, w_BHNCK.mT)
+    right_BHNCX = torch.cat([bw_BHNCK, torch.tril(matmul(bw_BHNCK, k_BHNCK.mT), -1)], -1)
     solved_BHNCX = torch.linalg.solve_triangular(system_BHNCC, right_BHNCX, upper=False, unitriangular=True)
     x_BHNCK, y_BHNCC = solved_BHNCX.split([width, chunk], -1)
-    qw_BHNCC = torch.tril(q_BHNCK @ w_BHNCK.mT)
+    qw_BHNCC = torch.tril(matmul(q_BHNCK, w_BHNCK.mT))
     ahead_CC = torch.ones(chunk, chunk, dtype=torch.bool, device=q_BHLK.device).triu(1)
-    own_BHNCC = (q_BHNCK @ k_BHNCK.mT - qw_BHNCC @ y_BHNCC).masked_fill(ahead_CC, -inf)
+    own_BHNCC = (matmul(q_BHNCK, k_BHNCK.mT) - matmul(qw_BHNCC, y_BHNCC)).masked_fill(ahead_CC, -inf)
 
     rows, held_BHXK = [], past_BHSK
     for q_BHCK, own_BHCC, x_BHCK, w_BHCK, last_BHCK in zip(
-        *(x.unbind(2) for x in (q_BHNCK - qw_BHNCC @ x_BHNCK, own_BHNCC, x_BHNCK, w_BHNCK)),
-        (k_BHNCK - y_BHNCC.mT @ w_BHNCK).unbind(2),
+        *(x.unbind(2) for x in (q_BHNCK - matmul(qw_BHNCC, x_BHNCK), own_BHNCC, x_BHNCK, w_BHNCK)),
+        (k_BHNCK - matmul(y_BHNCC.mT, w_BHNCK)).unbind(2),
         strict=True,
     ):
-        rows.append(torch.cat([q_BHCK @ held_BHXK.mT, own_BHCC], -1))
-        held_BHXK = torch.cat([held_BHXK - (held_BHXK @ x_BHCK.mT) @ w_BHCK, last_BHCK], 2)
+        rows.append(torch.cat([matmul(q_BHCK, held_BHXK.mT), own_BHCC], -1))
+        held_BHXK = torch.cat([held_BHXK - matmul(matmul(held_BHXK, x_BHCK.mT), w_BHCK), last_BHCK], 2)
     return rows, held_BHXK[:, :, : past_BHSK.shape[2] + length]
 
 

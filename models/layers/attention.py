@@ -25,6 +25,7 @@ from chomsky_ladder.models.kernels.torch_sdpa import FUSED_FROM
 from chomsky_ladder.models.layers.position_bias import Bias, make_bias
 from chomsky_ladder.models.layers.positions import Positions, positions_of, turned, turns
 from chomsky_ladder.models.layers.residual import Layer
+from chomsky_ladder.models.scans.products import matmul
 
 Sees = Literal["past", "prompt", "all"]
 
@@ -256,12 +257,12 @@ def banded_attention(
 def explicit_attention(q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None) -> Tensor:
     """The definition; `mask` broadcasts against [B, H, M, L]: what may be seen (bool), or what is added to scores."""
     k_BHLK, v_BHLK = repeated(k_BHLK, q_BHMK), repeated(v_BHLK, q_BHMK)
-    scores_BHML = (q_BHMK * q_BHMK.shape[-1] ** -0.5) @ k_BHLK.mT
+    scores_BHML = matmul(q_BHMK * q_BHMK.shape[-1] ** -0.5, k_BHLK.mT)
     if mask is not None:  # added, not selected: a sum of a small mask has no backward pass of its own
         if mask.dtype == torch.bool:
             mask = torch.where(mask, 0.0, float("-inf")).to(scores_BHML.dtype)
         scores_BHML = scores_BHML + mask
-    return torch.softmax(scores_BHML, dim=-1).to(v_BHLK.dtype) @ v_BHLK
+    return matmul(torch.softmax(scores_BHML, dim=-1).to(v_BHLK.dtype), v_BHLK)
 
 
 def repeated(x_BHLK: Tensor, q_BHMK: Tensor) -> Tensor:

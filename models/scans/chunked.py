@@ -16,6 +16,8 @@ thread, 64 takes 23 ms to its 18 at length 256 (51 to 27 where decays depend on 
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.models.scans.products import matmul
+
 CHUNK = 32
 
 
@@ -50,15 +52,15 @@ def _chunked(
         for x in (q_BHLK, k_BHLK, v_BHLV, log_decay_BHL[..., None])
     )
     decay_BHNCC = torch.exp(sums_between(log_decay_BHNC1))
-    inside_BHNCV = (q_BHNCK @ k_BHNCK.mT * decay_BHNCC) @ v_BHNCV
+    inside_BHNCV = matmul(matmul(q_BHNCK, k_BHNCK.mT) * decay_BHNCC, v_BHNCV)
 
     from_start_BHNC1 = torch.exp(log_decay_BHNC1.cumsum(3))
-    new_BHNKV = k_BHNCK.mT @ (decay_BHNCC[..., -1, :, None] * v_BHNCV)
+    new_BHNKV = matmul(k_BHNCK.mT, decay_BHNCC[..., -1, :, None] * v_BHNCV)
     states = []
     for decay_BH11, new_BHKV in zip(from_start_BHNC1[..., -1:, :].unbind(2), new_BHNKV.unbind(2), strict=True):
         states.append(state_BHKV)
         state_BHKV = torch.addcmul(new_BHKV, decay_BH11, state_BHKV)
-    y_BHNCV = inside_BHNCV + from_start_BHNC1 * (q_BHNCK @ torch.stack(states, 2))
+    y_BHNCV = inside_BHNCV + from_start_BHNC1 * matmul(q_BHNCK, torch.stack(states, 2))
     return y_BHNCV.flatten(2, 3)[:, :, :length], state_BHKV
 
 

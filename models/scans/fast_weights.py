@@ -18,6 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.models.scans.products import matmul
+
 
 class Held(NamedTuple):
     """M and the sum of the mini-batch so far [B, H, K + 1, K]; the place of the next token in it."""
@@ -99,18 +101,18 @@ def _mini_batches(
     # N mini-batches of C tokens.
     q_BHNCX, k_BHNCX, goal_BHNCK, rate_BHNC1 = (x.unflatten(2, (-1, size)) for x in slots)
     learned_BHNCX = rate_BHNC1 * k_BHNCX
-    scores_BHNCC = place_rate_C1 * torch.tril(q_BHNCX @ learned_BHNCX.mT)
+    scores_BHNCC = place_rate_C1 * torch.tril(matmul(q_BHNCX, learned_BHNCX.mT))
     every = (q_BHNCX, k_BHNCX, goal_BHNCK, learned_BHNCX.mT, scores_BHNCC)
     outputs = []
     for n, (q_BHCX, k_BHCX, goal_BHCK, learned_BHXC, scores_BHCC) in enumerate(
         zip(*(x.unbind(2) for x in every), strict=True)
     ):
-        d_BHCK = norm.descent(k_BHCX @ M_BHXK, goal_BHCK)
-        z_BHCK = q_BHCX @ M_BHXK - scores_BHCC @ d_BHCK
+        d_BHCK = norm.descent(matmul(k_BHCX, M_BHXK), goal_BHCK)
+        z_BHCK = matmul(q_BHCX, M_BHXK) - matmul(scores_BHCC, d_BHCK)
         if n == 0:  # of the others nothing was learned before
-            z_BHCK = z_BHCK - place_rate_C1 * (q_BHCX @ sum_BHXK)
+            z_BHCK = z_BHCK - place_rate_C1 * matmul(q_BHCX, sum_BHXK)
         outputs.append(z_BHCK)
-        sum_BHXK = sum_BHXK + learned_BHXC @ d_BHCK
+        sum_BHXK = sum_BHXK + matmul(learned_BHXC, d_BHCK)
         whole = (n + 1) * size <= end
         M_BHXK = picked(whole, M_BHXK - place_rate_C1[-1] * sum_BHXK, M_BHXK)
         sum_BHXK = picked(whole, torch.zeros_like(sum_BHXK), sum_BHXK)

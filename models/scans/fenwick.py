@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.scans.chunked import sums_between
+from chomsky_ladder.models.scans.products import matmul
 
 CHUNK = 64  # a power of 2
 
@@ -61,13 +62,13 @@ def _chunked(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL1: Ten
     decay_BHNCC = torch.exp(sums_between(log_decay_BHNC1))
     place_C = torch.arange(chunk, device=q_BHLK.device)
     weight_BHNCC = decay_BHNCC * of_level(c_BHNCE, levels(place_C[:, None], place_C, last))
-    inside_BHNCV = (q_BHNCK @ k_BHNCK.mT * weight_BHNCC) @ v_BHNCV
+    inside_BHNCV = matmul(matmul(q_BHNCK, k_BHNCK.mT) * weight_BHNCC, v_BHNCV)
     if inside_BHNCV.shape[2] == 1:
         return inside_BHNCV[:, :, 0]
 
     from_start_BHNC1 = torch.exp(log_decay_BHNC1.cumsum(3))
     reads_BHNCE = from_start_BHNC1 * c_BHNCE
-    new_BHNKV = k_BHNCK.mT @ (decay_BHNCC[..., -1, :, None] * v_BHNCV)
+    new_BHNKV = matmul(k_BHNCK.mT, decay_BHNCC[..., -1, :, None] * v_BHNCV)
     held: dict[int, Tensor] = {}  # the sum of the 2^j chunks that stand for bit j of n
     outputs = []
     every = (q_BHNCK, reads_BHNCE, inside_BHNCV, new_BHNKV, from_start_BHNC1[..., -1:, :])
@@ -76,7 +77,7 @@ def _chunked(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL1: Ten
     ):
         for bit, sum_BHKV in held.items():
             level = min(CHUNK.bit_length() + bit, last)
-            y_BHCV = y_BHCV + reads_BHCE[..., level, None] * (q_BHCK @ sum_BHKV)
+            y_BHCV = y_BHCV + reads_BHCE[..., level, None] * matmul(q_BHCK, sum_BHKV)
         outputs.append(y_BHCV)
         held = {bit: decay_BH11 * sum_BHKV for bit, sum_BHKV in held.items()}
         bit = 0
@@ -101,7 +102,7 @@ def _piece(tokens: Sequence[Tensor], state: Held) -> tuple[Tensor, Held]:
     weight_BHLL = decay_BHLL * of_level(c_BHLE, levels(place_L[:, None], place_L, last))
     from_start_BHL1 = torch.exp(log_decay_BHL1.cumsum(2))
     reads_BHLE = from_start_BHL1 * of_level(c_BHLE, levels(place_L[:, None], held_E, last))
-    y_BHLV = (q_BHLK @ k_BHLK.mT * weight_BHLL) @ v_BHLV
+    y_BHLV = matmul(matmul(q_BHLK, k_BHLK.mT) * weight_BHLL, v_BHLV)
     y_BHLV = y_BHLV + torch.einsum(
         "bhlk,bhle,bhekv->bhlv", q_BHLK.expand(*reads_BHLE.shape[:3], -1), reads_BHLE, S_BHEKV
     )

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from chomsky_ladder.models.scans.chunked import CHUNK, sums_between
+from chomsky_ladder.models.scans.products import matmul
 
 EPS = 1e-6
 SHORT = 2 * CHUNK  # up to here one chunk
@@ -48,8 +49,8 @@ def mlstm_parallel(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor
     """All h [B, H, L, V] from the start, as one chunk: for short inputs, and without the state after them."""
     log_D_BHLL = sums_between(logsigmoid(f_BHL)[:, :, None, :, None])[:, :, 0] + i_BHL[..., None, :]
     m_BHL = log_D_BHLL.amax(-1)
-    weights_BHLL = q_BHLK @ k_BHLK.mT * torch.exp(log_D_BHLL - m_BHL[..., None])
-    return _normalised(weights_BHLL @ _with_one(v_BHLV), m_BHL)
+    weights_BHLL = matmul(q_BHLK, k_BHLK.mT) * torch.exp(log_D_BHLL - m_BHL[..., None])
+    return _normalised(matmul(weights_BHLL, _with_one(v_BHLV)), m_BHL)
 
 
 def mlstm_chunks(
@@ -68,7 +69,7 @@ def mlstm_chunks(
     from_start_BHNC = log_f_BHNC1[..., 0].cumsum(-1)
 
     added_BHNC = torch.exp(log_D_BHNCC[..., -1, :] - own_m_BHNC[..., -1:])
-    new_BHNKV = k_BHNCK.mT @ (added_BHNC[..., None] * v_BHNCV)
+    new_BHNKV = matmul(k_BHNCK.mT, added_BHNC[..., None] * v_BHNCV)
     C_BHKV, m_BH = state
     before = []
     every = (new_BHNKV, own_m_BHNC[..., -1], from_start_BHNC[..., -1])
@@ -82,8 +83,8 @@ def mlstm_chunks(
     start_C_BHNKV, start_m_BHN = (torch.stack(x, 2) for x in zip(*before, strict=True))
     brought_BHNC = from_start_BHNC + start_m_BHN[..., None]
     m_BHNC = torch.maximum(own_m_BHNC, brought_BHNC)
-    inside_BHNCV = (q_BHNCK @ k_BHNCK.mT * torch.exp(log_D_BHNCC - m_BHNC[..., None])) @ v_BHNCV
-    y_BHNCV = inside_BHNCV + torch.exp(brought_BHNC - m_BHNC)[..., None] * (q_BHNCK @ start_C_BHNKV)
+    inside_BHNCV = matmul(matmul(q_BHNCK, k_BHNCK.mT) * torch.exp(log_D_BHNCC - m_BHNC[..., None]), v_BHNCV)
+    y_BHNCV = inside_BHNCV + torch.exp(brought_BHNC - m_BHNC)[..., None] * matmul(q_BHNCK, start_C_BHNKV)
     return _normalised(y_BHNCV, m_BHNC).flatten(2, 3)[:, :, :length], (C_BHKV, m_BH)
 
 

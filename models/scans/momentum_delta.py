@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.scans.gated_delta import LARGEST_CHUNK, decays_between, in_chunks
+from chomsky_ladder.models.scans.products import matmul
 
 Held = tuple[Tensor, Tensor]  # M and S [B, H, K, V]
 
@@ -78,13 +79,13 @@ def _chunked(
         in_chunks(x, chunk) for x in (q_BHLK, k_BHLK, v_BHLV, rate_BHL1, log_decay_BHL1, log_momentum_BHL1)
     )
     P_BHNCC, N_BHNCC = (decays_between(x) for x in (log_decay_BHNC1, log_momentum_BHNC1))
-    G_BHNCC = P_BHNCC @ N_BHNCC
+    G_BHNCC = matmul(P_BHNCC, N_BHNCC)
     from_M_BHNC1, of_S_BHNC1 = (torch.exp(x.cumsum(3)) for x in (log_decay_BHNC1, log_momentum_BHNC1))
     from_S_BHNC1 = P_BHNCC @ of_S_BHNC1
 
     # Read below the diagonal alone, with ones on it.
     rk_BHNKC = (rate_BHNC1 * k_BHNCK).mT
-    system_BHNCC = k_BHNCK @ rk_BHNKC * before(G_BHNCC, 0.0)
+    system_BHNCC = matmul(k_BHNCK, rk_BHNKC) * before(G_BHNCC, 0.0)
     right_BHNCX = torch.cat([before(from_M_BHNC1, 1.0) * k_BHNCK, before(from_S_BHNC1, 0.0) * k_BHNCK, v_BHNCV], -1)
     solved_BHNCX = torch.linalg.solve_triangular(system_BHNCC, right_BHNCX, upper=False, unitriangular=True)
     of_state_BHNCX, of_v_BHNCV = solved_BHNCX.split([2 * width, v_BHNCV.shape[-1]], -1)
@@ -95,13 +96,14 @@ def _chunked(
     for end, rk_BHKC, of_state_BHCX, of_v_BHCV, *ways in zip(ends, *(x.unbind(2) for x in every), strict=True):
         G_BH1C, N_BH1C, from_M_BH11, from_S_BH11, of_S_BH11 = (x[:, :, end, None] for x in ways)
         state_BHXV = torch.cat([M_BHKV, S_BHKV], 2)
-        e_BHCV = of_state_BHCX @ state_BHXV - of_v_BHCV
+        e_BHCV = matmul(of_state_BHCX, state_BHXV) - of_v_BHCV
         states.append(state_BHXV)
         errors.append(e_BHCV)
-        M_BHKV = from_M_BH11 * M_BHKV + from_S_BH11 * S_BHKV - (G_BH1C * rk_BHKC) @ e_BHCV
-        S_BHKV = of_S_BH11 * S_BHKV - (N_BH1C * rk_BHKC) @ e_BHCV
+        M_BHKV = from_M_BH11 * M_BHKV + from_S_BH11 * S_BHKV - matmul(G_BH1C * rk_BHKC, e_BHCV)
+        S_BHKV = of_S_BH11 * S_BHKV - matmul(N_BH1C * rk_BHKC, e_BHCV)
     reads_BHNCX = torch.cat([from_M_BHNC1 * q_BHNCK, from_S_BHNC1 * q_BHNCK], -1)
-    y_BHNCV = reads_BHNCX @ torch.stack(states, 2) - (q_BHNCK @ rk_BHNKC * G_BHNCC) @ torch.stack(errors, 2)
+    y_BHNCV = matmul(reads_BHNCX, torch.stack(states, 2))
+    y_BHNCV = y_BHNCV - matmul(matmul(q_BHNCK, rk_BHNKC) * G_BHNCC, torch.stack(errors, 2))
     return y_BHNCV.flatten(2, 3)[:, :, :length], (M_BHKV, S_BHKV)
 
 

@@ -47,6 +47,8 @@ def has_wide_vectors() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
+OF_STACKS = 4  # as many times as it is slower by them in torch, so much sooner a library is faster
+
 # The first that is ready; models/kernels puts its own before.
 LIBRARIES = [Library("oneDNN", _onednn, least=2**23, most_dimensions=2, ready=_onednn_ready)]
 
@@ -78,6 +80,17 @@ def product(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tenso
     return _Product.apply(x.reshape(-1, x.shape[-1]), weight_OI.mT, bias_O, by).view(*x.shape[:-1], -1)
 
 
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """As a @ b, of stacks that are alike by a library that takes stacks."""
+    alike = a.ndim == b.ndim > 2 and a.shape[:-2] == b.shape[:-2]
+    by = _library_for(a, b, OF_STACKS * a.numel() * b.shape[-1], dimensions=3) if alike else None
+    if by is None:
+        return a @ b
+    if a.ndim <= by.most_dimensions:
+        return _Product.apply(a, b, None, by)
+    return _Product.apply(a.flatten(0, -4), b.flatten(0, -4), None, by).unflatten(0, a.shape[:-3])
+
+
 def put_product(place: Tensor, a: Tensor, b: Tensor, *, adds: bool = False) -> None:
     """A B in a place, of another precision perhaps, or added to what it holds; nothing differentiates through it."""
     by = _library_for(a, b, a.numel() * b.shape[-1])
@@ -89,12 +102,12 @@ def put_product(place: Tensor, a: Tensor, b: Tensor, *, adds: bool = False) -> N
         place.copy_(product(a, b.mT))
 
 
-def _library_for(a: Tensor, b: Tensor, multiplications: int) -> Library | None:
+def _library_for(a: Tensor, b: Tensor, multiplications: int, *, dimensions: int = 2) -> Library | None:
     if torch.compiler.is_compiling() or not LIBRARIES or a.device.type != "cpu":
         return None
     if not a.dtype == b.dtype == torch.float32 or torch.is_autocast_enabled("cpu"):
         return None
-    return library(torch.get_num_threads(), multiplications)
+    return library(torch.get_num_threads(), multiplications, dimensions)
 
 
 class _Product(Function):
@@ -142,6 +155,9 @@ class _Product(Function):
         c = None if c is None else stacked(c, in_dims[2])
         if a.ndim <= by.most_dimensions:
             return _Product.apply(a, b, c, by), 0
+        if a.ndim == by.most_dimensions + 1 > 3:
+            folded = (a.flatten(0, 1), b.flatten(0, 1), None if c is None else c.flatten(0, 1))
+            return _Product.apply(*folded, by).unflatten(0, (info.batch_size, -1)), 0
         return a @ b if c is None else a @ b + c[..., None, :], 0
 
 

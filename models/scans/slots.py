@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.scans.decayed import CHUNK, in_chunks, scaled
+from chomsky_ladder.models.scans.products import matmul
 
 
 def decayed_slots(
@@ -47,13 +48,13 @@ def _chunked(
     total_BHNXM = in_chunks(decay_BHLM, chunk, filling=1.0)  # a block's decays multiplied; X blocks a chunk
     from_start_BHNCM = total_BHNXM  # of the token's block, up to the token
 
-    scores_BHNCC = q_BHNCK @ k_BHNCK.mT
+    scores_BHNCC = matmul(q_BHNCK, k_BHNCK.mT)
     y_BHNCM = (q_BHNCK * k_BHNCK).sum(-1, keepdim=True) * s_BHNCM
     block_C = torch.arange(chunk, device=q_BHLK.device)
     while total_BHNXM.shape[3] > 1:
         size = chunk // total_BHNXM.shape[3]  # of a block
         apart_CC = (block_C[:, None] % 2 == 0) | (block_C[:, None] != block_C + 1)
-        y_BHNCM = y_BHNCM + from_start_BHNCM * (scores_BHNCC.masked_fill(apart_CC, 0) @ s_BHNCM)
+        y_BHNCM = y_BHNCM + from_start_BHNCM * matmul(scores_BHNCC.masked_fill(apart_CC, 0), s_BHNCM)
         first_BHNXM, second_BHNXM = total_BHNXM.unflatten(3, (-1, 2)).unbind(4)
         one_BHNXM = torch.ones_like(first_BHNXM)
         from_start_BHNCM = scaled(from_start_BHNCM, one_BHNXM, first_BHNXM, size)
@@ -63,8 +64,8 @@ def _chunked(
 
     # By now there is one block a chunk, and s is decayed to its end.
     states = []
-    for decay_BH1M, new_BHKM in zip(total_BHNXM.unbind(2), (k_BHNCK.mT @ s_BHNCM).unbind(2), strict=True):
+    for decay_BH1M, new_BHKM in zip(total_BHNXM.unbind(2), matmul(k_BHNCK.mT, s_BHNCM).unbind(2), strict=True):
         states.append(state_BHKM)
         state_BHKM = torch.addcmul(new_BHKM, decay_BH1M, state_BHKM)
-    y_BHNCM = y_BHNCM + from_start_BHNCM * (q_BHNCK @ torch.stack(states, 2))
+    y_BHNCM = y_BHNCM + from_start_BHNCM * matmul(q_BHNCK, torch.stack(states, 2))
     return y_BHNCM.flatten(2, 3)[:, :, :length], state_BHKM

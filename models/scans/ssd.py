@@ -17,6 +17,8 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from chomsky_ladder.models.scans.products import matmul
+
 CHUNK = 64  # rows: positions times rank
 
 Scanned = tuple[Tensor, Tensor]
@@ -83,7 +85,8 @@ def ssd_chunks(
     )
     assert log_a_BCHP is not None
     l_BCHP = log_a_BCHP.cumsum(-1)
-    y_BCHTK = weigh(C_BCHTN @ B_BCHTN.mT, l_BCHP, weight_BCHP, own_BCHP, skip_H) @ u_BCHTK
+    scores_BCHTS = matmul(C_BCHTN, B_BCHTN.mT)
+    y_BCHTK = matmul(weigh(scores_BCHTS, l_BCHP, weight_BCHP, own_BCHP, skip_H), u_BCHTK)
 
     if h_BHNK is not None or length > size:
         to_end_BCHP = (l_BCHP[..., -1:] - l_BCHP).exp()
@@ -92,12 +95,12 @@ def ssd_chunks(
         to_end_BCHT1, from_start_BCHT1 = (
             x[..., None].expand(*x.shape, rank).flatten(-2)[..., None] for x in (to_end_BCHP, l_BCHP.exp())
         )
-        added_BCHNK = B_BCHTN.mT @ (to_end_BCHT1 * u_BCHTK)
+        added_BCHNK = matmul(B_BCHTN.mT, to_end_BCHT1 * u_BCHTK)
         starts, h = [], torch.zeros_like(added_BCHNK[:, 0]) if h_BHNK is None else h_BHNK
         for a_BH, added_BHNK in zip(l_BCHP[..., -1].exp().unbind(1), added_BCHNK.unbind(1), strict=True):
             starts.append(h)
             h = a_BH[..., None, None] * h + added_BHNK
-        y_BCHTK = y_BCHTK + from_start_BCHT1 * (C_BCHTN @ torch.stack(starts, 1))
+        y_BCHTK = y_BCHTK + from_start_BCHT1 * matmul(C_BCHTN, torch.stack(starts, 1))
         h_BHNK = None if h_BHNK is None else h
     return rearrange(y_BCHTK, "b c h (t r) k -> b (c t) h r k", r=rank)[:, :length], h_BHNK
 

@@ -16,7 +16,7 @@ from chomsky_ladder.models.kernels.native_product import native_product
 from chomsky_ladder.models.layers.linear import Linear, take_over
 from chomsky_ladder.models.plain import plain_model
 from chomsky_ladder.models.scans import products
-from chomsky_ladder.models.scans.products import LIBRARIES, Library, by_torch, library, product, put_product
+from chomsky_ladder.models.scans.products import LIBRARIES, Library, by_torch, library, matmul, product, put_product
 from chomsky_ladder.models.transformer import TransformerConfig
 
 SIZES = [(1, 1, 1), (3, 7, 5), (65, 33, 17), (40, 128, 64), (50, 24, 16), (13, 300, 49)]
@@ -150,6 +150,31 @@ def test_where_products_are_torchs_own(asked: Asked, monkeypatch: pytest.MonkeyP
         assert (library(1, count) is not None) == bool(calls)
         near(product(x, weight, bias), linear(x.double(), weight.double(), bias.double()))
         assert asked.calls == calls
+
+
+@pytest.mark.parametrize("lead", [(3,), (2, 3), (2, 1, 3), (2, 1, 3, 2)])
+def test_products_of_stacks(asked: Asked, lead: tuple[int, ...]) -> None:
+    a, b = torch.randn(*lead, 7, 5).requires_grad_(), torch.randn(*lead, 9, 5).mT.requires_grad_()
+    exact = [z.detach().double().requires_grad_() for z in (a, b)]
+
+    def gradients(y: Tensor, leaves: list[Tensor]) -> tuple[Tensor, ...]:
+        first = torch.autograd.grad(y.pow(3).sum(), leaves, create_graph=True)
+        return *first, *torch.autograd.grad(sum(z.pow(2).sum() for z in first), leaves)
+
+    y, expected = matmul(a, b), exact[0] @ exact[1]
+    near(y, expected)
+    for one, other in zip(gradients(y, [a, b]), gradients(expected, exact), strict=True):
+        near(one, other)
+    near(torch.vmap(matmul)(a, b), expected)
+    near(torch.vmap(matmul, (0, None))(a, b[0]), torch.vmap(torch.matmul, (0, None))(exact[0], exact[1][0]))
+    assert (asked.calls > 0) == (asked.library.most_dimensions > 2)
+
+
+def test_stacks_that_are_not_alike_are_torchs(asked: Asked) -> None:
+    a, b = torch.randn(2, 3, 4, 5), torch.randn(3, 5, 6)
+    assert torch.equal(matmul(a, b), a @ b) and torch.equal(matmul(a[0, 0], b[0]), a[0, 0] @ b[0])
+    assert torch.equal(matmul(a[:1], a.mT), a[:1] @ a.mT)
+    assert asked.calls == 0
 
 
 @pytest.mark.parametrize("adds", [False, True])
