@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.mamba2 import SSD, Mamba2Config
@@ -40,7 +41,7 @@ class FenwickSSD(SSD):
         self.level_scale = nn.Parameter(torch.ones(heads, config.num_levels))
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        z_BLE, mixed_BLF, dt_BLH = self.gate_value_dt(x_BLD).split(self.parts, dim=-1)
+        z_BLE, mixed_BLF, dt_BLH = in_parts(self.gate_value_dt, x_BLD, self.parts)
         return self._leveled(x_BLD, z_BLE, self.convolution(mixed_BLF, ctx), dt_BLH, None, ctx)[0]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -50,7 +51,7 @@ class FenwickSSD(SSD):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         past_BWF, held = state
-        z_BLE, mixed_BLF, dt_BLH = self.gate_value_dt(x_BLD).split(self.parts, dim=-1)
+        z_BLE, mixed_BLF, dt_BLH = in_parts(self.gate_value_dt, x_BLD, self.parts)
         mixed_BLF, past_BWF = self.convolution.extend(mixed_BLF, past_BWF)
         y_BLD, held = self._leveled(x_BLD, z_BLE, mixed_BLF, dt_BLH, held, ctx)
         return y_BLD, (past_BWF, held)

@@ -19,8 +19,10 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.layers.selective import selective_scan
+from chomsky_ladder.models.scans.products import product
 from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
 
 
@@ -45,7 +47,7 @@ class SelectiveSSM(Layer):
             self.dt.bias.copy_(initial_dt_bias(width))
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        v_BLE, z_BLE = self.value_gate(x_BLD).chunk(2, dim=-1)
+        v_BLE, z_BLE = in_parts(self.value_gate, x_BLD, [self.dt.out_features] * 2)
         return self._scan(self.convolution(v_BLE, ctx), z_BLE, None, ctx)[0]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -59,15 +61,15 @@ class SelectiveSSM(Layer):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         past_BWE, h_BNE = state
-        v_BLE, z_BLE = self.value_gate(x_BLD).chunk(2, dim=-1)
+        v_BLE, z_BLE = in_parts(self.value_gate, x_BLD, [self.dt.out_features] * 2)
         v_BLE, past_BWE = self.convolution.extend(v_BLE, past_BWE)
         y_BLD, h_BNE = self._scan(v_BLE, z_BLE, h_BNE, ctx)
         return y_BLD, (past_BWE, h_BNE)
 
     def _scan(self, v_BLE: Tensor, z_BLE: Tensor, h_BNE: Tensor | None, ctx: Context) -> tuple[Tensor, Tensor | None]:
         states = self.A_log.shape[1]
-        rank_BLR, B_BLN, C_BLN = self.select(v_BLE).split([self.dt.in_features, states, states], dim=-1)
-        dt_BLE = nn.functional.linear(rank_BLR, self.dt.weight)
+        rank_BLR, B_BLN, C_BLN = in_parts(self.select, v_BLE, [self.dt.in_features, states, states])
+        dt_BLE = product(rank_BLR, self.dt.weight)
         kernel = chosen("gated_scan", v_BLE, ctx, inside=("scan_loop", "selective_scan"))
         if kernel:
             first_BNE = v_BLE.new_zeros(v_BLE.shape[0], states, v_BLE.shape[-1]) if h_BNE is None else h_BNE

@@ -20,6 +20,7 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
@@ -44,7 +45,7 @@ class SSD(Layer):
         self.out = nn.Linear(width, config.d_model, bias=False)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        z_BLE, mixed_BLF, dt_BLH = self.gate_value_dt(x_BLD).split(self.parts, dim=-1)
+        z_BLE, mixed_BLF, dt_BLH = in_parts(self.gate_value_dt, x_BLD, self.parts)
         return self._scan(z_BLE, self.convolution(mixed_BLF, ctx), dt_BLH, None, ctx)[0]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -59,7 +60,7 @@ class SSD(Layer):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         past_BWF, h_BHNK = state
-        z_BLE, mixed_BLF, dt_BLH = self.gate_value_dt(x_BLD).split(self.parts, dim=-1)
+        z_BLE, mixed_BLF, dt_BLH = in_parts(self.gate_value_dt, x_BLD, self.parts)
         mixed_BLF, past_BWF = self.convolution.extend(mixed_BLF, past_BWF)
         y_BLD, h_BHNK = self._scan(z_BLE, mixed_BLF, dt_BLH, h_BHNK, ctx)
         return y_BLD, (past_BWF, h_BHNK)

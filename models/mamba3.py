@@ -32,6 +32,7 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
@@ -80,7 +81,7 @@ class TrapezoidalSSM(OneForm):
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         """From no state there is none behind the end either."""
         dtype, length = at_least_fp32(x_BLD.dtype), x_BLD.shape[1]
-        z_BLE, x_BLE, B_BLM, C_BLM, dt_BLH, A_BLH, g_BLH, w_BLA = self.project(x_BLD).split(self.parts, dim=-1)
+        z_BLE, x_BLE, B_BLM, C_BLM, dt_BLH, A_BLH, g_BLH, w_BLA = in_parts(self.project, x_BLD, self.parts)
         with torch.autocast(x_BLD.device.type, enabled=False):  # its products are a state's, not a layer's
             z_BLHK, x_BLHK = (rearrange(e, "b l (h k) -> b l h k", h=self.heads).to(dtype) for e in (z_BLE, x_BLE))
             dt_BLH = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias)

@@ -28,6 +28,7 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU
+from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.matrix_state import by_exponential_gates
 from chomsky_ladder.models.layers.residual import Layer, Residual
 from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_parallel, mlstm_start, mlstm_step
@@ -83,7 +84,7 @@ class LargeMLSTM(Layer):
 
     def _run(self, scan: Callable[..., Any], x: Tensor, *state: State) -> Any:
         """A scan over q, k and v [B, H, (L,) K] and the gates i and f [B, H, (L)], in at least fp32."""
-        qkv = self.query_key_value(x).split(self.sizes, -1)
+        qkv = in_parts(self.query_key_value, x, self.sizes)
         heads = [part.unflatten(-1, (self.num_heads, -1)).movedim(-2, 1) for part in qkv]
         gates = [part.movedim(-1, 1) for part in self.gates(x).chunk(2, dim=-1)]
         q, k, v, i, f = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in (*heads, *gates))

@@ -1,13 +1,22 @@
 """Every linear layer of a model, a plugin's too, by the fastest product there is (models/scans/products.py)."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
-from chomsky_ladder.models.scans.products import product
+from chomsky_ladder.models.scans.products import product, product_in_parts
 
 
 class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return product(x, self.weight, self.bias)
+
+
+def in_parts(layer: nn.Linear, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """What a layer without a bias gives, split along the last axis."""
+    if type(layer) is not Linear or layer.bias is not None:
+        return layer(x).split(list(sizes), -1)
+    return product_in_parts(x, layer.weight, sizes)
 
 
 def take_over(model: nn.Module) -> None:

@@ -10,12 +10,13 @@ order of the sums another.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from chomsky_ladder.models.scans.function import Function
@@ -91,6 +92,15 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return _Product.apply(a.flatten(0, -4), b.flatten(0, -4), None, by).unflatten(0, a.shape[:-3])
 
 
+def product_in_parts(x: Tensor, weight_OI: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """As `linear(x, weight_OI).split(sizes, -1)`, each in one piece, whose gradients need not be put together."""
+    by = _library_for(x, weight_OI, x.numel() * weight_OI.shape[0], dimensions=3)
+    if by is None:
+        return linear(x, weight_OI).split(list(sizes), -1)
+    parts = _Parts.apply(x.reshape(-1, x.shape[-1]), weight_OI, tuple(sizes), by)
+    return tuple(part.view(*x.shape[:-1], -1) for part in parts)
+
+
 def put_product(place: Tensor, a: Tensor, b: Tensor, *, adds: bool = False) -> None:
     """A B in a place, of another precision perhaps, or added to what it holds; nothing differentiates through it."""
     by = _library_for(a, b, a.numel() * b.shape[-1])
@@ -159,6 +169,43 @@ class _Product(Function):
             folded = (a.flatten(0, 1), b.flatten(0, 1), None if c is None else c.flatten(0, 1))
             return _Product.apply(*folded, by).unflatten(0, (info.batch_size, -1)), 0
         return a @ b if c is None else a @ b + c[..., None, :], 0
+
+
+class _Parts(Function):
+    """x W^T for parts of W's rows, of matrices or stacks of them; the gradients of x are summed where they stand."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, sizes: tuple[int, ...], by: Library) -> tuple[Tensor, ...]:
+        return tuple(by.multiply(x, part.mT, None) for part in weight.split(sizes, -2))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, tuple[int, ...], Library], output: Any) -> None:
+        x, weight, ctx.sizes, ctx.by = inputs
+        ctx.save_for_backward(x, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *d_parts: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), (of_x, of_weight, *_) = ctx.saved_tensors, ctx.needs_input_grad
+        d_x, d_weight = x.new_empty(x.shape), weight.new_empty(weight.shape)
+        for place, (d_part, part, d_rows) in enumerate(
+            zip(d_parts, weight.split(ctx.sizes, -2), d_weight.split(ctx.sizes, -2), strict=True)
+        ):
+            if of_x:
+                ctx.by.multiply(d_part, part, None, d_x, adds=place > 0)
+            if of_weight:
+                ctx.by.multiply(d_part.mT, x, None, d_rows)
+        return d_x if of_x else None, d_weight if of_weight else None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, sizes: tuple[int, ...], by: Library
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        x, weight = (
+            z.expand(info.batch_size, *z.shape) if dim is None else z.movedim(dim, 0)
+            for z, dim in zip((x, weight), in_dims, strict=False)
+        )
+        return _Parts.apply(x, weight, sizes, by), (0,) * len(sizes)
 
 
 def _of_weight(a: Tensor, d_y: Tensor, by: Library) -> Tensor:

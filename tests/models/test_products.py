@@ -16,7 +16,16 @@ from chomsky_ladder.models.kernels.native_product import native_product
 from chomsky_ladder.models.layers.linear import Linear, take_over
 from chomsky_ladder.models.plain import plain_model
 from chomsky_ladder.models.scans import products
-from chomsky_ladder.models.scans.products import LIBRARIES, Library, by_torch, library, matmul, product, put_product
+from chomsky_ladder.models.scans.products import (
+    LIBRARIES,
+    Library,
+    by_torch,
+    library,
+    matmul,
+    product,
+    product_in_parts,
+    put_product,
+)
 from chomsky_ladder.models.transformer import TransformerConfig
 
 SIZES = [(1, 1, 1), (3, 7, 5), (65, 33, 17), (40, 128, 64), (50, 24, 16), (13, 300, 49)]
@@ -150,6 +159,34 @@ def test_where_products_are_torchs_own(asked: Asked, monkeypatch: pytest.MonkeyP
         assert (library(1, count) is not None) == bool(calls)
         near(product(x, weight, bias), linear(x.double(), weight.double(), bias.double()))
         assert asked.calls == calls
+
+
+@pytest.mark.parametrize("in_dims", [None, (0, 0), (0, None), (None, 0)])
+def test_products_in_parts(asked: Asked, in_dims: tuple[int | None, ...] | None) -> None:
+    """And where some of them are not read."""
+    sizes = (3, 20, 1)
+    given = [torch.randn(2, 9, 7), torch.randn(24, 7)]
+    if in_dims is not None:
+        given = [z if dim is None else torch.stack([z, -z, 2 * z]) for z, dim in zip(given, in_dims, strict=True)]
+    leaves, exact = [z.requires_grad_() for z in given], [z.detach().double().requires_grad_() for z in given]
+
+    def of(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        return product_in_parts(x, weight, sizes)
+
+    def expected_of(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        return linear(x, weight).split(sizes, -1)
+
+    both = (of, leaves), (expected_of, exact)
+    found, expected = (call(*z) if in_dims is None else torch.vmap(call, in_dims)(*z) for call, z in both)
+    for one, other in zip(found, expected, strict=True):
+        near(one, other)
+    for read in ((0, 1, 2), (1,), (0, 2)):
+        ours, theirs = (
+            torch.autograd.grad(sum(parts[i].pow(2).sum() for i in read), z, retain_graph=True)
+            for parts, z in ((found, leaves), (expected, exact))
+        )
+        for one, other in zip(ours, theirs, strict=True):
+            near(one, other)
 
 
 @pytest.mark.parametrize("lead", [(3,), (2, 3), (2, 1, 3), (2, 1, 3, 2)])
