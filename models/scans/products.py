@@ -82,14 +82,17 @@ def product(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tenso
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """As a @ b, of stacks that are alike by a library that takes stacks."""
-    alike = a.ndim == b.ndim > 2 and a.shape[:-2] == b.shape[:-2]
-    by = _library_for(a, b, OF_STACKS * a.numel() * b.shape[-1], dimensions=3) if alike else None
+    """As a @ b, of stacks by a library that takes stacks; what all of an axis share is read where it stands."""
+    by = _library_for(a, b, OF_STACKS * a.numel() * b.shape[-1], dimensions=3) if a.ndim == b.ndim > 2 else None
     if by is None:
         return a @ b
+    lead = a.shape[:-2]
+    if lead != b.shape[:-2]:
+        lead = torch.broadcast_shapes(lead, b.shape[:-2])
+        a, b = a.expand(*lead, -1, -1), b.expand(*lead, -1, -1)
     if a.ndim <= by.most_dimensions:
         return _Product.apply(a, b, None, by)
-    return _Product.apply(a.flatten(0, -4), b.flatten(0, -4), None, by).unflatten(0, a.shape[:-3])
+    return _Product.apply(a.flatten(0, -4), b.flatten(0, -4), None, by).unflatten(0, lead[:-1])
 
 
 def product_in_parts(x: Tensor, weight_OI: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:

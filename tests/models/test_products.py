@@ -207,10 +207,26 @@ def test_products_of_stacks(asked: Asked, lead: tuple[int, ...]) -> None:
     assert (asked.calls > 0) == (asked.library.most_dimensions > 2)
 
 
-def test_stacks_that_are_not_alike_are_torchs(asked: Asked) -> None:
+@pytest.mark.parametrize("shared", [(1, 3), (2, 1), (1, 1)])
+@pytest.mark.parametrize("more", [(), (4,)])
+def test_stacks_of_which_one_is_shared(asked: Asked, shared: tuple[int, int], more: tuple[int, ...]) -> None:
+    """As heads share keys: gradients are summed over them."""
+    leaves = [torch.randn(*more, 2, 3, 7, 5).requires_grad_(), torch.randn(*more, *shared, 5, 6).requires_grad_()]
+    exact = [z.detach().double().requires_grad_() for z in leaves]
+    for turned in (False, True):
+        y, expected = (
+            form(z[1].mT, z[0].mT) if turned else form(*z) for form, z in ((matmul, leaves), (torch.matmul, exact))
+        )
+        near(y, expected)
+        ours, theirs = (torch.autograd.grad(z.pow(2).sum(), of) for z, of in ((y, leaves), (expected, exact)))
+        for one, other in zip(ours, theirs, strict=True):
+            near(one, other)
+    assert (asked.calls > 0) == (asked.library.most_dimensions > 2)
+
+
+def test_what_is_no_pair_of_stacks_is_torchs(asked: Asked) -> None:
     a, b = torch.randn(2, 3, 4, 5), torch.randn(3, 5, 6)
     assert torch.equal(matmul(a, b), a @ b) and torch.equal(matmul(a[0, 0], b[0]), a[0, 0] @ b[0])
-    assert torch.equal(matmul(a[:1], a.mT), a[:1] @ a.mT)
     assert asked.calls == 0
 
 
