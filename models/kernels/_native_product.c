@@ -17,7 +17,7 @@ typedef struct {
 
 #define TALL 12
 #define WIDE 2
-#define DEPTH 256
+#define DEPTH 128
 #define NEAR 96  // rows of A that stay in the cache while strips pass
 
 // `tall` x `wide` vectors of sums of `depth` products each, into the first `width` numbers of rows of C.

@@ -5,7 +5,6 @@ gradients of x, W and R. Where i and f read another x than z and o, each x has i
 models/kernels/_native_slstm.c has the steps.
 """
 
-import functools
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
 from chomsky_ladder.models.scans.function import Function
+from chomsky_ladder.models.scans.products import matmul, summed_product
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 from chomsky_ladder.models.scans.slstm import Carried, Read, Weights
 
@@ -23,9 +23,6 @@ def native_slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Ten
     """All h [B, L, H, K], and the state after the last; it stacks under vmap."""
     h_BLHK, y_BHK, a_BHK, *_ = _Scan.apply(*state, *weights, *read)
     return h_BLHK, (h_BLHK[:, -1], y_BHK, a_BHK)
-
-
-TOGETHER = 64  # tokens whose products are one sum
 
 
 class _Scan(Function):
@@ -39,7 +36,7 @@ class _Scan(Function):
         batch, length, heads, _ = read[0].shape
         inner = R_HGK.shape[-1]
         x_HXJ = [x_BLHJ.permute(2, 1, 0, 3).flatten(1, 2).contiguous() for x_BLHJ in read]
-        gates = [x @ W.mT for x, W in zip(x_HXJ, W_HGJ.chunk(len(read), 1), strict=True)]
+        gates = [matmul(x, W.mT) for x, W in zip(x_HXJ, W_HGJ.chunk(len(read), 1), strict=True)]
         gates_HXG = gates[0] if len(gates) == 1 else torch.cat(gates, -1)
         h_HLBK = h_BHK.new_empty(heads, length + 1, batch, inner)
         h_HLBK[:, 0] = h_BHK.transpose(0, 1)
@@ -75,9 +72,9 @@ class _Scan(Function):
         kernel("slstm_backward", kept_HLSBK.dtype)(kept_HLSBK, R_HGK.contiguous(), from_out_BLHK, *written, sizes=sizes)
         with torch.autocast(kept_HLSBK.device.type, enabled=False):
             d_parts = d_gates_HXG.chunk(len(x_HXJ), -1)
-            d_W_HGJ = torch.cat([_summed(d, x) for d, x in zip(d_parts, x_HXJ, strict=True)], 1)
-            d_R_HGK = _summed(d_gates_HXG, h_HLBK[:, :-1].flatten(1, 2))
-            d_x_HXJ = [d @ W for d, W in zip(d_parts, W_HGJ.chunk(len(x_HXJ), 1), strict=True)]
+            d_W_HGJ = torch.cat([summed_product(d, x) for d, x in zip(d_parts, x_HXJ, strict=True)], 1)
+            d_R_HGK = summed_product(d_gates_HXG, h_HLBK[:, :-1].flatten(1, 2))
+            d_x_HXJ = [matmul(d, W) for d, W in zip(d_parts, W_HGJ.chunk(len(x_HXJ), 1), strict=True)]
         d_read = (d_x.unflatten(1, (length, batch)).permute(2, 1, 0, 3).contiguous() for d_x in d_x_HXJ)
         of_state = (d_HBK.transpose(0, 1) for d_HBK in (d_h_HBK, d_y_HBK, d_a_HBK))
         return *of_state, d_W_HGJ, d_R_HGK, d_gates_HXG.sum(1), *d_read
@@ -88,12 +85,6 @@ class _Scan(Function):
         places = (1, 1, 1, 0, 0, 0, *[2] * (len(inputs) - 6))
         folded = fold_replicas(inputs, in_dims, info.batch_size, places=places)
         return unfold_replicas(_Scan.apply(*folded), info.batch_size, places=(2, 1, 1, *[0] * (len(inputs) - 4)))
-
-
-def _summed(d_HXG: Tensor, x_HXJ: Tensor) -> Tensor:
-    """d^T x, a few tokens after the others: as one sum over all of them it loses twice the digits."""
-    pairs = zip(d_HXG.split(TOGETHER, 1), x_HXJ.split(TOGETHER, 1), strict=True)
-    return functools.reduce(Tensor.add_, (d.mT @ x for d, x in pairs))
 
 
 register(

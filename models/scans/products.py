@@ -10,6 +10,7 @@ order of the sums another.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,7 @@ def has_wide_vectors() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
+TOGETHER = 64  # of what is summed
 OF_STACKS = 4  # as many times as it is slower by them in torch, so much sooner a library is faster
 
 # The first that is ready; models/kernels puts its own before.
@@ -93,6 +95,15 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if a.ndim <= by.most_dimensions:
         return _Product.apply(a, b, None, by)
     return _Product.apply(a.flatten(0, -4), b.flatten(0, -4), None, by).unflatten(0, lead[:-1])
+
+
+def summed_product(a_XTM: Tensor, b_XTN: Tensor) -> Tensor:
+    """a^T b of stacks, a few of T at a time: as one sum over all of them it loses twice the digits."""
+    by = _library_for(a_XTM, b_XTN, OF_STACKS * a_XTM.numel() * b_XTN.shape[-1], dimensions=3)
+    if by is not None and a_XTM.ndim <= by.most_dimensions:
+        return _times(a_XTM.mT, b_XTN, by)
+    pairs = zip(a_XTM.split(TOGETHER, -2), b_XTN.split(TOGETHER, -2), strict=True)
+    return functools.reduce(torch.add, (a.mT @ b for a, b in pairs))
 
 
 def product_in_parts(x: Tensor, weight_OI: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
