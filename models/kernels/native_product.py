@@ -32,6 +32,7 @@ LIBRARIES.insert(
         name="C",
         multiply=native_product,
         least=2**20,
+        most=2**30,  # a thousand by a thousand by a thousand
         most_dimensions=4,
         ready=lambda threads: threads == 1 and has_wide_vectors() and not missing(),
     ),

@@ -3,10 +3,10 @@
     y = x W^T + b        d x = d y W        d W = d y^T x
 
 torch multiplies in fp32 by MKL, which takes half of an AMD processor's vectors: on an AMD EPYC with AVX-512 it reaches
-100 GFLOP/s. Products in C (models/kernels/native_product.py) reach 180 to 250 there, of one thread; with more, or
-without a compiler, large products are oneDNN's, which torch has for bf16. Small ones stay with torch, since a call from
-Python costs as much as they do, and so does all that a compiler looks on. The precision is fp32's there and back, the
-order of the sums another.
+100 GFLOP/s. Products in C (models/kernels/native_product.py) reach 180 to 250 there, of one thread; with more, without
+a compiler, or of matrices that fill no cache, large products are oneDNN's, which torch has for bf16. Small ones stay
+with torch, since a call from Python costs as much as they do, and so does all that a compiler looks on. The precision
+is fp32's there and back, the order of the sums another.
 """
 
 import contextlib
@@ -35,6 +35,8 @@ class Library:
     """Of A and B: of stacks that have more the product is torch's."""
     ready: Callable[[int], bool]
     """Whether it can be taken with so many threads."""
+    most: int = 2**62
+    """Multiplications of two matrices from which on another is faster."""
 
 
 def _onednn(a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
@@ -59,7 +61,8 @@ LIBRARIES = [Library("oneDNN", _onednn, least=2**23, most_dimensions=2, ready=_o
 def library(threads: int, multiplications: int, dimensions: int = 2) -> Library | None:
     """By which products of so many multiplications are done in fp32 on a CPU; None: torch's own."""
     for each in LIBRARIES:
-        if multiplications >= each.least and dimensions <= each.most_dimensions and each.ready(threads):
+        few_enough = multiplications < each.most or dimensions > 2
+        if each.least <= multiplications and few_enough and dimensions <= each.most_dimensions and each.ready(threads):
             return each
     return None
 

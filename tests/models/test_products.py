@@ -230,6 +230,15 @@ def test_what_is_no_pair_of_stacks_is_torchs(asked: Asked) -> None:
     assert asked.calls == 0
 
 
+def test_of_two_libraries_the_first_that_is_ready_and_fits() -> None:
+    found = {work: library(1, 2**work) for work in (10, 24, 32)}
+    by_name = {each.name: each for each in LIBRARIES if each.ready(1)}
+    assert found[10] is None
+    assert found[24] is by_name.get("C", by_name.get("oneDNN"))
+    assert found[32] is by_name.get("oneDNN")
+    assert library(1, 2**32, 3) is by_name.get("C")
+
+
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_products_in_a_place(asked: Asked, adds: bool, dtype: torch.dtype) -> None:
