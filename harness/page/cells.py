@@ -173,7 +173,9 @@ def _bins(text: Any, lengths: dict[tuple[str, ...], int]) -> list[Any]:
 
 
 def curves(records: pd.DataFrame, sheets: Sequence[Sheet], points: pd.DataFrame | None) -> dict[str, Any]:
-    """Of each run at its cell's rate both curves, thinned evenly; steps stand once, for runs validate alike."""
+    """Of each run at its cell's rate, by its place among the records, both curves, thinned evenly; steps stand once, for
+    runs validate alike.
+    """
     if points is None:
         return {"most": 0, "steps": [], "of": {}}
     found_cells = [cell.stats for sheet in sheets for cell in sheet.cells]
@@ -182,6 +184,7 @@ def curves(records: pd.DataFrame, sheets: Sequence[Sheet], points: pd.DataFrame 
     shown = records["run_id"][[rates[key] == lr for key, lr in zip(keys, records["lr"], strict=True)]]
     kept = points[points["run_id"].isin(set(shown))].sort_values(["run_id", "step"])
     most = max(10, min(200, _CURVE_NUMBERS // (2 * max(1, kept["run_id"].nunique()))))
+    places = {run_id: place for place, run_id in enumerate(records["run_id"])}
     steps: dict[tuple[int, ...], int] = {}
     found: dict[str, Any] = {}
     for run_id, own in kept.groupby("run_id", sort=True):
@@ -189,7 +192,7 @@ def curves(records: pd.DataFrame, sheets: Sequence[Sheet], points: pd.DataFrame 
             pairs = list(_thinned(own, name, most))
             if pairs:
                 at = steps.setdefault(tuple(step for step, _ in pairs), len(steps))
-                found.setdefault(str(run_id), {})[name] = [at, [value for _, value in pairs]]
+                found.setdefault(str(places[run_id]), {})[name] = [at, [value for _, value in pairs]]
     return {"most": most, "steps": [list(own) for own in steps], "of": found}
 
 

@@ -177,7 +177,10 @@ def test_curves_are_those_of_the_chosen_rate_and_are_thinned() -> None:
     rows = [(run, step, 1 / step, step / 9000 if step > 1 else None) for run in records["run_id"] for step in (1, 9)]
     long = [("xlstm-parity-lstm-0.01-1", step, 2.0, 0.5) for step in range(10, 5000)]
     points = pd.DataFrame([*rows, *long], columns=["run_id", "step", "loss", "validation"])
-    found = Page(page(records, curves=points)).data["curves"]
+    data = Page(page(records, curves=points)).data
+    found, runs = data["curves"], sorted(records["run_id"])
+    assert data["runs"]["run_id"] == runs
+    found["of"] = {runs[int(place)]: own for place, own in found["of"].items()}
     assert set(found["of"]) == {*lstm_runs(0.01), *(name for name in records["run_id"] if "mamba" in name)}
     own = {name: [found["steps"][at], values] for name, (at, values) in found["of"]["xlstm-parity-lstm-0.01-0"].items()}
     assert own == {"validation": [[9], [0.001]], "loss": [[1, 9], [1, 0.111]]}
