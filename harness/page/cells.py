@@ -173,8 +173,9 @@ def _bins(text: Any, lengths: dict[tuple[str, ...], int]) -> list[Any]:
 
 
 def curves(records: pd.DataFrame, sheets: Sequence[Sheet], points: pd.DataFrame | None) -> dict[str, Any]:
-    """Of each run at its cell's rate, by its place among the records, both curves, thinned evenly; steps stand once, for
-    runs validate alike.
+    """Of each run at its cell's rate, by its place among the records, both curves, thinned evenly.
+
+    Steps stand once, for runs validate alike.
     """
     if points is None:
         return {"most": 0, "steps": [], "of": {}}
