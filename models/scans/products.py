@@ -121,7 +121,7 @@ def product_in_parts(x: Tensor, weight_OI: Tensor, sizes: Sequence[int]) -> tupl
 def put_product(place: Tensor, a: Tensor, b: Tensor, *, adds: bool = False) -> None:
     """A B in a place, of another precision perhaps, or added to what it holds; nothing differentiates through it."""
     by = _library_for(a, b, a.numel() * b.shape[-1])
-    if by is not None and by.most_dimensions > 2 and place.dtype == a.dtype:
+    if by is not None and by.most_dimensions > 2 and place.dtype == a.dtype and place.stride(-1) == 1:
         by.multiply(a, b, into=place, adds=adds)
     elif adds:
         place += product(a, b.mT)
@@ -222,6 +222,8 @@ class _Parts(Function):
             z.expand(info.batch_size, *z.shape) if dim is None else z.movedim(dim, 0)
             for z, dim in zip((x, weight), in_dims, strict=False)
         )
+        if x.ndim > by.most_dimensions:
+            return (x @ weight.mT).split(sizes, -1), (0,) * len(sizes)
         return _Parts.apply(x, weight, sizes, by), (0,) * len(sizes)
 
 

@@ -180,6 +180,9 @@ def test_products_in_parts(asked: Asked, in_dims: tuple[int | None, ...] | None)
     found, expected = (call(*z) if in_dims is None else torch.vmap(call, in_dims)(*z) for call, z in both)
     for one, other in zip(found, expected, strict=True):
         near(one, other)
+    if in_dims == (0, 0):
+        thrice = torch.vmap(torch.vmap(torch.vmap(of)))(*(z[0].detach().expand(2, 3, 2, *z[0].shape) for z in leaves))
+        near(thrice[1][1, 2, 0], expected[1][0])
     for read in ((0, 1, 2), (1,), (0, 2)):
         ours, theirs = (
             torch.autograd.grad(sum(parts[i].pow(2).sum() for i in read), z, retain_graph=True)
@@ -243,6 +246,10 @@ def test_of_two_libraries_the_first_that_is_ready_and_fits() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_products_in_a_place(asked: Asked, adds: bool, dtype: torch.dtype) -> None:
     a, b = torch.randn(70, 33), torch.randn(33, 40)
+    turned = torch.randn(40, 70, dtype=dtype).mT
+    expected = a.double() @ b.double() + (turned.double() if adds else 0)
+    put_product(turned, a, b, adds=adds)
+    assert (turned - expected).abs().max() <= 2e-6 * expected.abs().max()
     for apart in (1, 2):
         room = torch.randn(70, 40 * apart, dtype=dtype)
         place, rest = room[:, :40], room[:, 40:].clone()
@@ -250,7 +257,7 @@ def test_products_in_a_place(asked: Asked, adds: bool, dtype: torch.dtype) -> No
         put_product(place, a, b, adds=adds)
         assert (place - expected).abs().max() <= 2e-6 * expected.abs().max()
         assert torch.equal(room[:, 40:], rest)
-    assert asked.calls == 2
+    assert asked.calls == 3
 
 
 def orders(x: Tensor) -> list[Tensor]:
