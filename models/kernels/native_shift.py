@@ -15,7 +15,9 @@ from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 def native_token_shifts(x_BLD: Tensor, last_BD: Tensor, mixes: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """As `token_shifts`; it stacks under vmap."""
-    last_BD, mixes = last_BD.to(x_BLD.dtype), [mix.to(x_BLD.dtype) for mix in mixes]
+    assert last_BD.shape == (len(x_BLD), x_BLD.shape[-1])
+    last_BD = last_BD.to(x_BLD.dtype)
+    mixes = [mix.to(x_BLD.dtype).expand(x_BLD.shape[-1:] if mix.ndim == 1 else x_BLD.shape) for mix in mixes]
     return tuple(
         y_1BLD.squeeze(0) for y_1BLD in _Shifts.apply(x_BLD[None], last_BD[None], *(mix[None] for mix in mixes))
     )

@@ -174,12 +174,8 @@ class _Product(Function):
         info: Any, in_dims: tuple[int | None, ...], a: Tensor, b: Tensor, c: Tensor | None, by: Library
     ) -> tuple[Tensor, int]:
         """One more dimension of them all, for a library that takes it."""
-
-        def stacked(x: Tensor, dim: int | None) -> Tensor:
-            return x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-
-        a, b = stacked(a, in_dims[0]), stacked(b, in_dims[1])
-        c = None if c is None else stacked(c, in_dims[2])
+        a, b = _stacked(a, in_dims[0], info.batch_size), _stacked(b, in_dims[1], info.batch_size)
+        c = None if c is None else _stacked(c, in_dims[2], info.batch_size)
         if a.ndim <= by.most_dimensions:
             return _Product.apply(a, b, c, by), 0
         if a.ndim == by.most_dimensions + 1 > 3:
@@ -218,13 +214,14 @@ class _Parts(Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, sizes: tuple[int, ...], by: Library
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        x, weight = (
-            z.expand(info.batch_size, *z.shape) if dim is None else z.movedim(dim, 0)
-            for z, dim in zip((x, weight), in_dims, strict=False)
-        )
+        x, weight = _stacked(x, in_dims[0], info.batch_size), _stacked(weight, in_dims[1], info.batch_size)
         if x.ndim > by.most_dimensions:
             return (x @ weight.mT).split(sizes, -1), (0,) * len(sizes)
         return _Parts.apply(x, weight, sizes, by), (0,) * len(sizes)
+
+
+def _stacked(x: Tensor, dim: int | None, size: int) -> Tensor:
+    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 def _of_weight(a: Tensor, d_y: Tensor, by: Library) -> Tensor:

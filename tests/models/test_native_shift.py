@@ -42,6 +42,12 @@ def test_shifts(length: int, width: int, count: int) -> None:
     agree(x, last, [numbers(width), numbers(3, length, width)])
 
 
+def test_shares_that_tokens_or_rows_have_together() -> None:
+    """C reads one row or all: what broadcasts is made whole first, also for who writes a layer of his own."""
+    x, last = numbers(3, 5, 6), numbers(3, 6)
+    agree(x, last, [numbers(1, 1, 6), numbers(3, 1, 6), numbers(5, 6), numbers(1), numbers(1, 5, 1)])
+
+
 def test_what_is_not_contiguous() -> None:
     x, last, mix, whole = numbers(7, 5, 3), numbers(7, 3), numbers(14), numbers(5, 3, 7)
     found, expected = (

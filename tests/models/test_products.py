@@ -13,7 +13,7 @@ from chomsky_ladder.models.backbone import Backbone
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.kernels.native_product import native_product
-from chomsky_ladder.models.layers.linear import Linear, take_over
+from chomsky_ladder.models.layers.linear import Linear, in_parts, take_over
 from chomsky_ladder.models.plain import plain_model
 from chomsky_ladder.models.scans import products
 from chomsky_ladder.models.scans.products import (
@@ -299,6 +299,18 @@ def test_a_models_linear_layers_are_these_whoever_wrote_it() -> None:
         assert isinstance(model, Backbone)
         layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
         assert len(layers) > 4 and {type(layer) for layer in layers} == {Linear}
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_layer_in_parts(asked: Asked, has_bias: bool) -> None:
+    """One with a bias, or of another kind, is asked whole."""
+    layers = nn.ModuleList([nn.Linear(7, 24, bias=has_bias), nn.Linear(7, 24, bias=has_bias)])
+    take_over(layers[:1])
+    x = torch.randn(2, 9, 7)
+    for layer in layers:
+        parts = in_parts(layer, x, [3, 20, 1])  # pyright: ignore[reportArgumentType]
+        assert [part.shape[-1] for part in parts] == [3, 20, 1]
+        torch.testing.assert_close(torch.cat(parts, -1), layer(x))
 
 
 def test_what_is_more_than_a_linear_layer_is_left_alone() -> None:
