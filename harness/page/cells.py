@@ -1,6 +1,6 @@
 """Every cell of every protocol for the page's script: what it shows, the runs behind it, and a paper's value beside it.
 
-Runs stand once, in columns (harness/page/columns.py); cells name them by their place.
+Runs and cells stand once each, in columns (harness/page/columns.py); cells name their runs by place.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs, warning_of
-from chomsky_ladder.harness.page.columns import packed, shortened, table, value_of
+from chomsky_ladder.harness.page.columns import Packed, packed, shortened, table, value_of
 from chomsky_ladder.harness.stats.cells import solved_text
 from chomsky_ladder.harness.stats.view import FLOORS, Cell, rank, training_lengths
 from chomsky_ladder.harness.store.labels import Identity, Label, reproduce
@@ -21,7 +21,7 @@ from chomsky_ladder.harness.tables.against import beside
 from chomsky_ladder.harness.tables.published import papers, published
 
 RUN_COLUMNS = (
-    *("run_id", "seed", "lr", "status", "steps", "stopped_early", "test", "test_scaled", "test_exact", "validation"),
+    *("seed", "lr", "status", "steps", "stopped_early", "test", "test_scaled", "test_exact", "validation"),
     *("in_distribution", "steps_to_99", "tokens_per_step", "parameters", "state_bytes", "train_seconds"),
     *("score_seconds", "device", "torch", "backends", "fingerprint", "mixed_numerics", "commit", "dirty", "error"),
 )
@@ -97,15 +97,16 @@ def protocols(records: pd.DataFrame, sheets: Sequence[Sheet]) -> list[dict[str, 
     return found
 
 
-def cells(records: pd.DataFrame, sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
+def cells(records: pd.DataFrame, sheets: Sequence[Sheet]) -> dict[str, Packed]:
     rows: dict[tuple[str, str, str], list[int]] = {}
     for i, names in enumerate(zip(records["protocol"], records["task"], records["model"], strict=True)):
         rows.setdefault(names, []).append(i)
-    return [
+    found = [
         _cell(number, sheet, cell, rows[sheet.label, cell.stats.task, cell.stats.model])
         for number, sheet in enumerate(sheets)
         for cell in sheet.cells
     ]
+    return table(found, list(found[0]) if found else [])
 
 
 def _cell(number: int, sheet: Sheet, cell: Cell, rows: list[int]) -> dict[str, Any]:
@@ -161,7 +162,15 @@ def runs(records: pd.DataFrame) -> dict[str, Any]:
     found = table(records.to_dict("records"), RUN_COLUMNS)
     lengths: dict[tuple[str, ...], int] = {}
     bins = {name: packed([_bins(text, lengths) for text in records[name]]) for name in BINS}
+    ids = [_id(run_id, seed) for run_id, seed in zip(records["run_id"], records["seed"], strict=True)]
+    found["run_id"], found["digest"] = packed([start for start, _ in ids]), packed([end for _, end in ids])
     return found | bins | {"lengths": [list(names) for names in lengths]}
+
+
+def _id(run_id: str, seed: int) -> tuple[str, str]:
+    """What stands in front of the seed, as with its task's and model's other runs, and behind it; or all of it."""
+    start, between, digest = run_id.rpartition(f"{seed}-")
+    return (start, digest) if between and "-" not in digest else (run_id, "")
 
 
 def _bins(text: Any, lengths: dict[tuple[str, ...], int]) -> list[Any]:

@@ -67,6 +67,18 @@ def column(data: dict[str, Any], name: str) -> list[Any]:
     return unpacked(data["runs"][name])
 
 
+def run_ids(data: dict[str, Any]) -> list[str]:
+    """Put together of what runs have in common, their seed and the rest, as the script does."""
+    parts = zip(column(data, "run_id"), column(data, "seed"), column(data, "digest"), strict=True)
+    return [f"{start}{seed}-{digest}" if digest else start for start, seed, digest in parts]
+
+
+def cells(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each with its columns' values, as the script has them."""
+    columns = {name: unpacked(values) for name, values in data["cells"].items()}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
 def unpacked(packed: Any) -> list[Any]:
     if isinstance(packed, list):
         return packed

@@ -26,7 +26,7 @@ const runs = rowsOf(runColumns).map((run, number) => {
     const [place, ...values] = run[name];
     run[name] = values.map((value, i) => ({ name: lengthNames[place][i], value, ...ends(lengthNames[place][i]) }));
   }
-  return { ...run, number };
+  return { ...run, number, run_id: run.digest ? `${run.run_id}${run.seed}-${run.digest}` : run.run_id };
 });
 
 function ends(bin) {
@@ -35,7 +35,7 @@ function ends(bin) {
 }
 
 const protocols = data.protocols.map((own, number) => ({ ...own, number, place: (model, task) => [own.models.indexOf(model), own.tasks.indexOf(task)] }));
-const cells = data.cells.map((cell, number) => {
+const cells = rowsOf(data.cells).map((cell, number) => {
   const own = protocols[cell.protocol];
   const all = cell.rows.map((i) => runs[i]);
   const chosen = all.filter((run) => run.lr === cell.lr).sort((a, b) => a.seed - b.seed);

@@ -20,7 +20,7 @@ from chomsky_ladder.harness.figures.style import CLASS_COLOURS, CLASS_TINTS
 from chomsky_ladder.harness.page.html import ASSETS, SCRIPTS, page
 from chomsky_ladder.harness.page.site import write
 from chomsky_ladder.harness.stats.looks import looks
-from support.pages import HOSTILE, Page, climb, column
+from support.pages import HOSTILE, Page, cells, climb, column, run_ids
 from support.records_by_hand import frame, record
 
 ROOT = Path(__file__).parents[3]
@@ -62,14 +62,22 @@ def test_without_a_script_the_tables_say_what_the_records_say() -> None:
 
 def test_a_cell_has_its_numbers_and_its_runs() -> None:
     data = Page(page(small())).data
-    lstm, mamba, unfinished = data["cells"]
+    lstm, mamba, unfinished = cells(data)
     assert (lstm["lr"], lstm["median"], lstm["range"], lstm["solved"]) == (0.01, 0.55, [0.5, 0.6], [0, 2])
     assert lstm["chance"] == 0.5 and lstm["trained"] == [3, 40] and lstm["floors"] == [0.1, 0.2]
     assert mamba["lost"] == [1, 0] and unfinished["median"] is None and unfinished["lost"] == [0, 1]
-    names = column(data, "run_id")
+    names = run_ids(data)
     assert [names[i] for i in lstm["rows"]] == ["xlstm-parity-lstm-0.001-0", *lstm_runs(0.01)]
     assert column(data, "status") == ["failed", *["done"] * 4, "diverged"] and data["count"] == 6
     assert data["protocols"][0]["cells"] == [[0, None], [1, 2]]
+
+
+def test_what_the_ids_of_runs_share_stands_once() -> None:
+    odd = ["parity-lstm-s13-s3-0a", "parity-lstm-s3-0b-1", "parity-lstm-s4-0c", "-", ""]
+    ids = [f"parity-lstm-s{seed}-{seed:05d}abcde" for seed in range(3, 23)] + odd
+    data = Page(page(frame(*(record(run_id=run_id, seed=3 + i) for i, run_id in enumerate(ids))))).data
+    assert run_ids(data) == sorted(ids)
+    assert data["runs"]["run_id"]["of"][-2:] == ["parity-lstm-s3-0b-1", "parity-lstm-s4-0c"]
 
 
 def test_protocols_stand_apart_and_raw_accuracy_is_called_raw() -> None:
@@ -77,7 +85,7 @@ def test_protocols_stand_apart_and_raw_accuracy_is_called_raw() -> None:
     found = Page(page(records))
     assert [table[1] for table in found.tables] == [["LSTM", "0.25 0/1"], ["LSTM", "0.80 0/1"]]
     assert [table[0][1] for table in found.tables] == ["parity (raw)", "parity"]
-    assert [cell["raw"] for cell in found.data["cells"]] == [True, False]
+    assert [cell["raw"] for cell in cells(found.data)] == [True, False]
     solved = [own["solved"] for own in found.data["protocols"]]
     assert solved == ["raw accuracy of 0.9 or more", "scaled accuracy of 0.9 or more"]
 
@@ -91,7 +99,7 @@ def test_the_ladder_has_every_rung_with_what_theory_says() -> None:
     parity = steps["count mod 2"]
     assert (parity["held"], parity["n"], parity["meeting"]) == (1, 2, "cannot, not learnt")
     assert (parity["theory"], ladder["whys"][parity["why"]]) == verdict("diagonal", "parity")
-    assert data["cells"][parity["cell"]]["command"].startswith("ladder run parity mamba --protocol climb-v1")
+    assert cells(data)[parity["cell"]]["command"].startswith("ladder run parity mamba --protocol climb-v1")
     assert steps["recall"]["cell"] is None and ladder["where"] == "225..256"
     assert ladder["to_come"] == len(ROWS) - 2
 
@@ -179,7 +187,7 @@ def test_curves_are_those_of_the_chosen_rate_and_are_thinned() -> None:
     points = pd.DataFrame([*rows, *long], columns=["run_id", "step", "loss", "validation"])
     data = Page(page(records, curves=points)).data
     found, runs = data["curves"], sorted(records["run_id"])
-    assert data["runs"]["run_id"] == runs
+    assert run_ids(data) == runs
     found["of"] = {runs[int(place)]: own for place, own in found["of"].items()}
     assert set(found["of"]) == {*lstm_runs(0.01), *(name for name in records["run_id"] if "mamba" in name)}
     own = {name: [found["steps"][at], values] for name, (at, values) in found["of"]["xlstm-parity-lstm-0.01-0"].items()}
