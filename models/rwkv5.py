@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.linear import of_each
 from chomsky_ladder.models.layers.matrix_state import by_reading_the_past
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
@@ -67,15 +68,15 @@ class TimeMix(OneForm):
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         last_BD, state_BHKV = state
         (for_r_BLD, for_k_BLD, for_v_BLD, for_g_BLD), log_rate_BLD = self.mixtures(x_BLD, last_BD, ctx)
-        r_BHLK, k_BHLK, v_BHLV = (
-            self._heads(x) for x in (self.receptance(for_r_BLD), self.key(for_k_BLD), self.value(for_v_BLD))
-        )
+        readers = self.receptance, self.key, self.value, self.gate
+        *r_k_v, gate_BLD = of_each(readers, (for_r_BLD, for_k_BLD, for_v_BLD, for_g_BLD))
+        r_BHLK, k_BHLK, v_BHLV = map(self._heads, r_k_v)
         decay_BHLK = torch.exp(-torch.exp(self._heads(log_rate_BLD).clamp(max=LARGEST_LOG_RATE)))
         bonus_HLK = self._heads(self.bonus_D[None, None])[0]
         y_BHLV, state_BHKV = by_reading_the_past(r_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV, ctx)
         y_BHLV = y_BHLV + (r_BHLK * bonus_HLK * k_BHLK).sum(-1, keepdim=True) * v_BHLV
         y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
-        return self.out(gated(self.gate(for_g_BLD), y_BLD, ctx=ctx)), (x_BLD[:, -1], state_BHKV)
+        return self.out(gated(gate_BLD, y_BLD, ctx=ctx)), (x_BLD[:, -1], state_BHKV)
 
     def mixtures(self, x_BLD: Tensor, last_BD: Tensor, ctx: Context) -> tuple[tuple[Tensor, ...], Tensor]:
         """The four mixtures that r, k, v and g are made of, and a, here the same for every row and position."""

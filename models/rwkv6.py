@@ -18,7 +18,7 @@ from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, require
 from chomsky_ladder.models.layers.token_shift import depth, initial_mix, shifted
 from chomsky_ladder.models.rwkv5 import RWKV5Config, TimeMix
-from chomsky_ladder.models.scans.products import product
+from chomsky_ladder.models.scans.products import product, product_of_each
 
 
 class DynamicTimeMix(TimeMix):
@@ -38,10 +38,7 @@ class DynamicTimeMix(TimeMix):
         (for_mix_BLD,) = shifted(x_BLD, last_BD, self.mix_x_D, ctx=ctx)
         low_BL5R = torch.tanh(product(for_mix_BLD, self.mix_down.mT)).unflatten(-1, (5, -1))
         starts_5D = torch.cat([self.mix_4D, self.mix_w_D[None]])
-        mixes = (
-            product(low_BLR, up_RD.mT, start_D)
-            for low_BLR, up_RD, start_D in zip(low_BL5R.unbind(-2), self.mix_up, starts_5D, strict=True)
-        )
+        mixes = product_of_each(low_BL5R.movedim(-2, 0), self.mix_up.mT, starts_5D)
         *mixed, for_rate_BLD = shifted(x_BLD, last_BD, *mixes, ctx=ctx)
         low_rate_BLR = torch.tanh(product(for_rate_BLD, self.rate_down.mT))
         return tuple(mixed), product(low_rate_BLR, self.rate_up.mT, self.log_rate_D)

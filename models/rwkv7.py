@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.layers.linear import of_each
 from chomsky_ladder.models.layers.matrix_state import by_goose_rule
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
@@ -107,11 +108,12 @@ class TimeMix(OneForm):
         last_BD, state_BHKV = state
         mixed = shifted(x_BLD, last_BD, *self.mix_6D.unbind(0), ctx=ctx)
         for_r_BLD, for_k_BLD, for_v_BLD, for_w_BLD, for_a_BLD, for_g_BLD = mixed
-        k_BLD, v_BLD = self.key(for_k_BLD), self._value(for_v_BLD, ctx)
+        r_BLD, k_BLD, v_BLD = of_each((self.receptance, self.key, self.value), (for_r_BLD, for_k_BLD, for_v_BLD))
+        v_BLD = self._shared(v_BLD, for_v_BLD, ctx)
         rate_BLD = torch.sigmoid(self.to_rate(for_a_BLD, self.rate_D))
         log_decay_BLD = -LARGEST_RATE * torch.sigmoid(self.to_decay(for_w_BLD, self.decay_D, inside=torch.tanh))
         r_BHLK, k_BHLK, rate_BHLK, v_BHLV, log_decay_BHLK = map(
-            self._heads, (self.receptance(for_r_BLD), k_BLD, rate_BLD, v_BLD, log_decay_BLD)
+            self._heads, (r_BLD, k_BLD, rate_BLD, v_BLD, log_decay_BLD)
         )
         of_channels = self.out_key_D, self.key_rate_D, self.bonus_D
         channels = Channels(*(self._heads(x_D[None, None])[0, :, 0] for x_D in of_channels))
@@ -122,9 +124,8 @@ class TimeMix(OneForm):
         y_BLD = y_BLD + rearrange(present_BHL1 * v_BHLV, "b h l v -> b l (h v)")
         return self.out(self.to_gate(for_g_BLD, inside=torch.sigmoid) * y_BLD), (x_BLD[:, -1], state_BHKV)
 
-    def _value(self, for_v_BLD: Tensor, ctx: Context) -> Tensor:
-        """Between this layer's own and the first layer's."""
-        v_BLD = self.value(for_v_BLD)
+    def _shared(self, v_BLD: Tensor, for_v_BLD: Tensor, ctx: Context) -> Tensor:
+        """Between this layer's own values and the first layer's."""
         if self.is_first:
             ctx.shared[FIRST_VALUES] = v_BLD
             return v_BLD

@@ -21,7 +21,7 @@ from chomsky_ladder.models.scans.mlstm_projections import (
 )
 from chomsky_ladder.models.scans.mlstm_rows import WIDE_BLOCK, Form, Kept, mlstm_rows
 
-MIDDLING = 192  # tokens; up to here whole squares take less time than chunks, half of it at 65 to 128
+MIDDLING = 1024  # tokens; up to here whole squares take less time than chunks: a third of it at 256, half at 512
 
 
 def _forward_rows(x_BLD: Tensor, y_BLD: Tensor, weights: RowWeights, kept: Kept) -> None:

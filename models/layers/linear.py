@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from chomsky_ladder.models.scans.products import product, product_in_parts
+from chomsky_ladder.models.scans.products import product, product_in_parts, product_of_each
 
 
 class Linear(nn.Linear):
@@ -17,6 +17,13 @@ def in_parts(layer: nn.Linear, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor,
     if type(layer) is not Linear or layer.bias is not None:
         return layer(x).split(list(sizes), -1)
     return product_in_parts(x, layer.weight, sizes)
+
+
+def of_each(layers: Sequence[nn.Linear], inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """What layers of one size without a bias give of an input each."""
+    if not all(type(layer) is Linear and layer.bias is None for layer in layers):
+        return [layer(x) for layer, x in zip(layers, inputs, strict=True)]
+    return product_of_each(inputs, [layer.weight for layer in layers])
 
 
 def take_over(model: nn.Module) -> None:

@@ -118,6 +118,23 @@ def product_in_parts(x: Tensor, weight_OI: Tensor, sizes: Sequence[int]) -> tupl
     return tuple(part.view(*x.shape[:-1], -1) for part in parts)
 
 
+def product_of_each(
+    x_NX: Tensor | Sequence[Tensor], weight_NOI: Tensor | Sequence[Tensor], bias_NO: Tensor | None = None
+) -> Sequence[Tensor]:
+    """`product` of each of N with a weight of its own, all of one size: one by one on a CPU, elsewhere as one stack."""
+    if x_NX[0].device.type == "cpu":
+        biases = [None] * len(x_NX) if bias_NO is None else bias_NO
+        return [product(*each) for each in zip(x_NX, weight_NOI, biases, strict=True)]
+    x, weight = (z if isinstance(z, Tensor) else torch.stack(list(z)) for z in (x_NX, weight_NOI))
+    return product_of_stack(x, weight, bias_NO).unbind(0)
+
+
+def product_of_stack(x_NX: Tensor, weight_NOI: Tensor, bias_NO: Tensor | None) -> Tensor:
+    rows, maps = x_NX.flatten(1, -2), weight_NOI.mT
+    y = rows @ maps if bias_NO is None else torch.baddbmm(bias_NO[:, None].to(rows.dtype), rows, maps)
+    return y.view(*x_NX.shape[:-1], -1)
+
+
 def put_product(place: Tensor, a: Tensor, b: Tensor, *, adds: bool = False) -> None:
     """A B in a place, of another precision perhaps, or added to what it holds; nothing differentiates through it."""
     by = _library_for(a, b, a.numel() * b.shape[-1])

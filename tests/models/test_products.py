@@ -13,7 +13,7 @@ from chomsky_ladder.models.backbone import Backbone
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.kernels.native_product import native_product
-from chomsky_ladder.models.layers.linear import Linear, in_parts, take_over
+from chomsky_ladder.models.layers.linear import Linear, in_parts, of_each, take_over
 from chomsky_ladder.models.plain import plain_model
 from chomsky_ladder.models.scans import products
 from chomsky_ladder.models.scans.products import (
@@ -24,6 +24,8 @@ from chomsky_ladder.models.scans.products import (
     matmul,
     product,
     product_in_parts,
+    product_of_each,
+    product_of_stack,
     put_product,
 )
 from chomsky_ladder.models.transformer import TransformerConfig
@@ -189,6 +191,37 @@ def test_products_in_parts(asked: Asked, in_dims: tuple[int | None, ...] | None)
             for parts, z in ((found, leaves), (expected, exact))
         )
         for one, other in zip(ours, theirs, strict=True):
+            near(one, other)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_of_each_one_by_one_and_as_a_stack(biased: bool) -> None:
+    leaves = [torch.randn(3, 2, 9, 7), torch.randn(3, 24, 7), torch.randn(3, 24)]
+    x_NBLI, weight_NOI, bias_NO = (z.requires_grad_() for z in leaves)
+    given = (x_NBLI, weight_NOI, bias_NO if biased else None)
+    biases = bias_NO.double() if biased else [None] * 3
+    parts = zip(x_NBLI.double(), weight_NOI.double(), biases, strict=True)
+    expected = torch.stack([linear(*each) for each in parts])
+    found = torch.stack(list(product_of_each(*given))), product_of_stack(*given)
+    read = leaves[: 2 + biased]
+    exact = torch.autograd.grad(expected.pow(2).sum(), read)
+    for y_NBLO in found:
+        near(y_NBLO, expected)
+        for one, other in zip(torch.autograd.grad(y_NBLO.pow(2).sum(), read), exact, strict=True):
+            near(one, other)
+    twice = [None if z is None else torch.stack([z, 2 * z]) for z in given]
+    together = torch.vmap(product_of_stack, (0, 0, 0 if biased else None))(*twice)
+    near(together[0], expected)
+
+
+def test_layers_of_an_input_each() -> None:
+    """As their calls, also where one is no longer ours."""
+    layers, inputs = [nn.Linear(7, 5, bias=False) for _ in range(3)], torch.randn(3, 4, 7).unbind(0)
+    expected = [layer(x) for layer, x in zip(layers, inputs, strict=True)]
+    for ours in (layers[:0], layers[:2], layers):
+        for layer in ours:
+            layer.__class__ = Linear
+        for one, other in zip(of_each(layers, inputs), expected, strict=True):
             near(one, other)
 
 

@@ -98,7 +98,7 @@ def shaken(layer: nn.Module) -> nn.Module:
     return layer.double()
 
 
-@pytest.mark.parametrize("length", [1, 17, 64, 65])
+@pytest.mark.parametrize("length", [1, 17, 64, 65, 301])
 def test_the_mlstm_layer_follows_its_docstring(length: int) -> None:
     config = XLSTMConfig(d_model=16, num_heads=2, ratio="1:0")
     layer, x_BLD = shaken(MLSTM(config)), torch.randn(3, length, 16, dtype=torch.float64)
