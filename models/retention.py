@@ -43,8 +43,7 @@ class Retention(Layer):
         nn.init.xavier_uniform_(self.out.weight)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
-        return self.extend(x_BLD, state, ctx)[0]
+        return self.extend(x_BLD, (None, 0), ctx)[0]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         """S, and the position of the next token."""
@@ -65,14 +64,16 @@ class Retention(Layer):
         )
         position_L = start + torch.arange(length, device=x_BLD.device)
         q_BHLK, k_BHLK = rotate(q_BHLK, position_L), rotate(k_BHLK * k_BHLK.shape[-1] ** -0.5, position_L)
-        log_decay_BHL = self._log_decay(state_BHKV)[None, :, None].expand(1, -1, length)
+        log_decay_BHL = self._log_decay(q_BHLK)[None, :, None].expand(1, -1, length)
         y_BHLV, state_BHKV = decayed_attention(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV)
         y_BHLV = nn.functional.layer_norm(y_BHLV, y_BHLV.shape[-1:], eps=NORM_EPS)
         y_BLE = gated(self.gate(x_BLD), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
         return self.out(y_BLE), (state_BHKV, start + length)
 
-    def _log_decay(self, state_BHKV: Tensor) -> Tensor:
-        head_H = torch.arange(self.num_heads, device=state_BHKV.device, dtype=state_BHKV.dtype)
+    def _log_decay(self, q_BHLK: Tensor) -> Tensor:
+        """In at least fp32, as the state."""
+        dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
+        head_H = torch.arange(self.num_heads, device=q_BHLK.device, dtype=dtype)
         return torch.log1p(-1 / (self.shortest * self.growth**head_H))
 
 

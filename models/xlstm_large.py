@@ -29,7 +29,7 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU
 from chomsky_ladder.models.layers.linear import in_parts
-from chomsky_ladder.models.layers.matrix_state import by_exponential_gates
+from chomsky_ladder.models.layers.matrix_state import by_exponential_gates, has_fast_tokens
 from chomsky_ladder.models.layers.residual import Layer, Residual
 from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_parallel, mlstm_start, mlstm_step
 from chomsky_ladder.models.xlstm import HeadNorm
@@ -64,7 +64,8 @@ class LargeMLSTM(Layer):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         kernel = chosen("mlstm_parallel", x_BLD, ctx)
-        if kernel is None and x_BLD.shape[1] > SHORT:
+        keys_B1LK = x_BLD[:, None, :, : self.sizes[1] // self.num_heads]
+        if kernel is None and (x_BLD.shape[1] > SHORT or has_fast_tokens(keys_B1LK, ctx)):
             state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
             return self.extend(x_BLD, state, ctx)[0]
         return self._out(x_BLD, self._run(kernel.call if kernel else mlstm_parallel, x_BLD))

@@ -22,16 +22,19 @@ CHUNK = 32
 
 
 def decayed_attention(
-    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor, state_BHKV: Tensor
-) -> tuple[Tensor, Tensor]:
-    """y [B, H, L, V] and the last state, in at least fp32.
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor, state_BHKV: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """y [B, H, L, V] and the last state, in at least fp32; from None, which is zeros, none.
 
     Heads may share q and k (their H is 1), and rows the decays (their B is 1).
     """
     dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
-    inputs = (x.to(dtype) for x in (q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV))
+    q_BHLK, k_BHLK, v_BHLV, log_decay_BHL = (x.to(dtype) for x in (q_BHLK, k_BHLK, v_BHLV, log_decay_BHL))
+    state_BHKV = None if state_BHKV is None else state_BHKV.to(dtype)
     with torch.autocast(q_BHLK.device.type, enabled=False):
-        return _one_token(*inputs) if q_BHLK.shape[2] == 1 else _chunked(*inputs)
+        if q_BHLK.shape[2] == 1 and state_BHKV is not None:
+            return _one_token(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV)
+        return _chunked(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV)
 
 
 def _one_token(
@@ -42,8 +45,8 @@ def _one_token(
 
 
 def _chunked(
-    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor, state_BHKV: Tensor
-) -> tuple[Tensor, Tensor]:
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor, state_BHKV: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
     length = q_BHLK.shape[2]
     chunk = CHUNK if length > 2 * CHUNK else length
     # N chunks of C tokens. Behind the end k = 0 and a = 1, which leave the state as it is.
@@ -53,15 +56,17 @@ def _chunked(
     )
     decay_BHNCC = torch.exp(sums_between(log_decay_BHNC1))
     inside_BHNCV = matmul(matmul(q_BHNCK, k_BHNCK.mT) * decay_BHNCC, v_BHNCV)
+    if state_BHKV is None and length <= chunk:
+        return inside_BHNCV.flatten(2, 3), None
 
     from_start_BHNC1 = torch.exp(log_decay_BHNC1.cumsum(3))
     new_BHNKV = matmul(k_BHNCK.mT, decay_BHNCC[..., -1, :, None] * v_BHNCV)
-    states = []
+    states, S_BHKV = [], torch.zeros_like(new_BHNKV[:, :, 0]) if state_BHKV is None else state_BHKV
     for decay_BH11, new_BHKV in zip(from_start_BHNC1[..., -1:, :].unbind(2), new_BHNKV.unbind(2), strict=True):
-        states.append(state_BHKV)
-        state_BHKV = torch.addcmul(new_BHKV, decay_BH11, state_BHKV)
+        states.append(S_BHKV)
+        S_BHKV = torch.addcmul(new_BHKV, decay_BH11, S_BHKV)
     y_BHNCV = inside_BHNCV + from_start_BHNC1 * matmul(q_BHNCK, torch.stack(states, 2))
-    return y_BHNCV.flatten(2, 3)[:, :, :length], state_BHKV
+    return y_BHNCV.flatten(2, 3)[:, :, :length], None if state_BHKV is None else S_BHKV
 
 
 def sums_between(x_BHNC1: Tensor) -> Tensor:

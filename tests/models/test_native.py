@@ -35,6 +35,7 @@ from chomsky_ladder.models.s4 import S4Config
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
 from chomsky_ladder.models.transformer import TransformerConfig
 from chomsky_ladder.models.xlstm import XLSTMConfig
+from chomsky_ladder.models.xlstm_large import XLSTMLargeConfig
 from support.layers import close
 
 torch.set_num_threads(1)
@@ -185,6 +186,7 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
         XLSTMConfig(d_model=22, num_heads=2, num_blocks=2, ratio="0:1", conv="causal4"),
         {"native_slstm", "native_conv"},
     ),
+    "xlstm_large": (XLSTMLargeConfig(d_model=24, num_heads=2, num_blocks=2), {"native_delta"}),
     "mamba": (MambaConfig(d_model=11, num_blocks=2), {"native_scan", "native_silu_conv"}),
     "mamba signed": (MambaConfig(d_model=11, num_blocks=2, eigenvalues="signed"), {"native_scan", "native_silu_conv"}),
     "mamba2": (Mamba2Config(d_model=11, num_blocks=2, head_dim=11, d_state=5), {"native_chunk", "native_silu_conv"}),

@@ -50,6 +50,18 @@ def test_chunks_equal_the_loop_from_any_state(dtype: torch.dtype, length: int) -
         close(one, other, DTYPES[dtype])
 
 
+@pytest.mark.parametrize("length", LENGTHS)
+def test_from_no_state_is_from_zeros_without_a_last_one(length: int) -> None:
+    *inputs, state = operands(length, torch.float64)
+    found, last = decayed_attention(*inputs, None)
+    expected, _ = decayed_attention(*inputs, torch.zeros_like(state))
+    close(found, expected)
+    gradients = (torch.autograd.grad(y.square().sum(), inputs, allow_unused=True) for y in (found, expected))
+    for one, other in zip(*gradients, strict=True):
+        close(torch.zeros_like(other) if one is None else one, other)  # none of what moves a state alone
+    assert last is None
+
+
 @pytest.mark.parametrize("length", [1, 40, 70])
 def test_heads_may_share_queries_and_keys_and_rows_the_decays(length: int) -> None:
     q, k, v, log_decay, state = operands(length, torch.float64)
