@@ -6,7 +6,7 @@
 // So many rows of B are laid out as strips of two vectors; beside a strip go twelve rows of A at a time, whose sums are
 // registers.
 
-#include "_native.h"
+#include "_native_tile.h"
 
 typedef struct {
   int64_t outer, inner, rows, depth, columns;
@@ -15,54 +15,7 @@ typedef struct {
   int64_t adds;  // to what C holds
 } Sizes;
 
-#define TALL 12
-#define WIDE 2
-#define DEPTH 128
-#define NEAR 96  // rows of A that stay in the cache while strips pass
-
-// `tall` x `wide` vectors of sums of `depth` products each, into the first `width` numbers of rows of C.
-static inline __attribute__((always_inline)) void tile(const int tall, const int wide, const real *restrict a,
-                                                       int64_t down, int64_t right, int64_t depth,
-                                                       const lanes *restrict strip, const real *restrict bias,
-                                                       real *restrict c, int64_t c_down, int64_t width, int adds) {
-  lanes sum[TALL][WIDE];
-  _Pragma("GCC unroll 12") for (int i = 0; i < tall; i++)
-    _Pragma("GCC unroll 2") for (int part = 0; part < wide; part++) sum[i][part] = (lanes){0};
-  for (int64_t j = 0; j < depth; j++) {
-    lanes b[WIDE];
-    _Pragma("GCC unroll 2") for (int part = 0; part < wide; part++) b[part] = strip[j * wide + part];
-    _Pragma("GCC unroll 12") for (int i = 0; i < tall; i++) {
-      const real of = a[i * down + j * right];
-      _Pragma("GCC unroll 2") for (int part = 0; part < wide; part++) sum[i][part] += of * b[part];
-    }
-  }
-  _Pragma("GCC unroll 12") for (int i = 0; i < tall; i++)
-    _Pragma("GCC unroll 2") for (int part = 0; part < wide; part++) {
-      lanes found = sum[i][part];
-      if (adds) found += block_of(c + i * c_down, part, width);
-      if (bias) found += block_of(bias, part, width);
-      put_block(c + i * c_down, part, width, found);
-    }
-}
-
-// Rows of C beside one strip.
-#define ROWS_OF(wide)                                                                                            \
-  static __attribute__((noinline)) void rows_##wide(const real *restrict a, int64_t rows, int64_t depth,         \
-                                                    const lanes *restrict strip, const real *restrict bias,      \
-                                                    real *restrict c, int64_t width, int adds, const Sizes *at) { \
-    const int64_t down = at->a_down, right = at->a_right, c_down = at->c_down;                                   \
-    int64_t i = 0;                                                                                               \
-    for (; i + 12 <= rows; i += 12)                                                                              \
-      tile(12, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);        \
-    for (; i + 8 <= rows; i += 8)                                                                                \
-      tile(8, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);         \
-    for (; i + 4 <= rows; i += 4)                                                                                \
-      tile(4, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);         \
-    for (; i < rows; i++)                                                                                        \
-      tile(1, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);         \
-  }
-ROWS_OF(1)
-ROWS_OF(2)
+enum { DEPTH = 128, NEAR = 96 };  // numbers of a sum; rows of A that stay in the cache while strips pass
 
 // Rows of B as strips of up to two vectors, the columns behind the last zero.
 static void laid_out(const real *restrict b, int64_t depth, int64_t columns, lanes *restrict strips, lanes *restrict turned,
@@ -101,10 +54,8 @@ static void one_product(const real *restrict A, const real *restrict B, const re
         const int64_t left = at->columns - k, width = left < WIDE * LANES ? left : WIDE * LANES;
         const real *restrict start = bias && !from ? bias + k : NULL;
         real *restrict c = C + i * at->c_down + k;
-        if (width > LANES)
-          rows_2(a, rows, depth, strip, start, c, width, from || at->adds, at);
-        else
-          rows_1(a, rows, depth, strip, start, c, width, from || at->adds, at);
+        (width > LANES ? rows_2 : rows_1)(a, at->a_down, at->a_right, rows, depth, strip, start, c, at->c_down, width,
+                                          from || at->adds);
         strip += blocks(width) * depth;
       }
     }

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from chomsky_ladder.harness.train.optim import declared
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.models.gru import GRUCell, GRUConfig
+from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.rnn import Cell, RNNCell, RNNConfig
 from support.layers import close
 
@@ -18,7 +19,8 @@ torch.set_num_threads(1)
 VOCAB = 11
 BACKENDS: tuple[Backend, ...] = ("auto", "reference")
 KINDS = ("tanh", "relu", "gru")
-FAST = {"tanh": "torch.rnn", "relu": "torch.rnn", "gru": "torch.gru"}
+BY = "torch." if missing() else "native_"
+FAST = {"tanh": f"{BY}rnn", "relu": f"{BY}rnn", "gru": f"{BY}gru"}
 DTYPES = {torch.float64: 1e-12, torch.float32: 1e-5}  # with the error allowed: sums of some tens of rounded terms
 CONFIGS = {
     "tanh": lambda **kw: RNNConfig(**kw),
