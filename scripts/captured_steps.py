@@ -192,6 +192,11 @@ def with_those_of_before(rows: Sequence[Row], file: Path) -> list[Row]:
     return [row for model in by_model for row in by_model[model]]
 
 
+def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
+    """Whole numbers stay whole, also beside a model that has none."""
+    return pd.DataFrame(rows, columns=COLUMNS).convert_dtypes()
+
+
 def table(rows: Sequence[Row], in_a_row: Sequence[Row]) -> str:
     """Markdown of both tables."""
     lines = [
@@ -243,8 +248,7 @@ def main(words: Sequence[str] | None = None) -> int:
     asked.out.mkdir(parents=True, exist_ok=True)
     rows = with_those_of_before(rows, asked.out / "captured_steps.csv")
     with publishing():
-        frame = pd.DataFrame(rows, columns=COLUMNS)
-        write_atomically(asked.out / "captured_steps.csv", csv_of(frame).encode())
+        write_atomically(asked.out / "captured_steps.csv", csv_of(frame_of(rows)).encode())
         write_atomically(asked.out / "captured_steps.md", table(rows, in_a_row).encode())
     print(table(rows, in_a_row))
     return 0

@@ -54,7 +54,9 @@ def test_rows_of_models_that_are_not_named_stay(captured_steps: ModuleType, tmp_
     file = tmp_path / "captured_steps.csv"
     first = [row("lstm", 9, "a", gb=3.5), row("gru", 8, "a"), row("gru", 7, "a"), row("moe", 6, "a", error="none")]
     assert captured_steps.with_those_of_before(first, file) == first
-    captured_steps.pd.DataFrame(first).to_csv(file, index=False)
+    captured_steps.frame_of([*first, {"model": "dnc", "error": "late"}]).to_csv(file, index=False)
+    assert "\nlstm,,,9,3.5," in file.read_text() and captured_steps.with_those_of_before([], file)[:-1] == first
+    captured_steps.frame_of(first).to_csv(file, index=False)
     second = [row("mamba", 5, "b"), row("gru", 4, "b")]
     assert captured_steps.with_those_of_before(second, file) == [first[0], second[1], first[3], second[0]]
     assert captured_steps.with_those_of_before([], file) == first
