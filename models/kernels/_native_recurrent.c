@@ -48,18 +48,21 @@ static void multiply(const real *restrict rows, int64_t down, int64_t count, int
 static inline real tanh_of(real x) {
   if (sizeof(real) > 4) return (real)tanh(x);
   const real q = x * x, e = exp_of(-2 * (real)fabs(x)), far = (1 - e) / (1 + e);
-  const real near = x + x * q * ((real)-0.333333333 + q * ((real)0.133333333 + q * ((real)-0.0539682540 + q * (real)0.0218694885)));
-  return q < (real)0.0625 ? near : x < 0 ? -far : far;
+  real series = (real)0.0218694885;
+  series = series * q - (real)0.0539682540;
+  series = series * q + (real)0.133333333;
+  series = series * q - (real)0.333333333;
+  return q < (real)0.0625 ? x + x * q * series : x < 0 ? -far : far;
 }
 
 typedef struct {
-  int64_t first, count;  // rows of a batch
-  int64_t from, state;   // their first step's place among all steps, and their states' among all states
+  int64_t count;        // rows of a batch
+  int64_t from, state;  // the first one's first step among all steps, and its state among all states
 } Part;
 
 static Part part_of(int64_t replica, int64_t first, const Sizes *at) {
   const int64_t left = at->batch - first, row = replica * at->batch + first;
-  return (Part){first, left < ROWS ? left : ROWS, row * at->length, row};
+  return (Part){left < ROWS ? left : ROWS, row * at->length, row};
 }
 
 #define EACH_PART                                                                             \
@@ -84,7 +87,7 @@ void rnn_forward(const real *restrict gates, const real *restrict before, const 
         const real *restrict x = gates + place + row * row_apart, *restrict from_h = (real *)(in.found + row * in.wide);
         real *restrict out = h + place + row * row_apart;
         if (at->relu)
-          SIMD for (int64_t k = 0; k < width; k++) out[k] = largest(x[k] + from_h[k], 0);
+          SIMD for (int64_t k = 0; k < width; k++) out[k] = x[k] + from_h[k] < 0 ? 0 : x[k] + from_h[k];  // or NaN
         else
           SIMD for (int64_t k = 0; k < width; k++) out[k] = tanh_of(x[k] + from_h[k]);
       }

@@ -128,10 +128,11 @@ def test_saturated_gates_stay_finite(name: str) -> None:
         assert bool(z.isfinite().all())
 
 
-def test_what_is_no_number_stays_in_its_string() -> None:
-    x_BLD, *rest = (z.detach() for z in leaves("gru", 3, 5, 4))
+@EACH
+def test_what_is_no_number_stays_in_its_string(name: str) -> None:
+    x_BLD, *rest = (z.detach() for z in leaves(name, 3, 5, 4))
     x_BLD[1, 2] = torch.nan
-    found = native_gru(x_BLD, *rest)[0].isnan().any(-1)
+    found = LAYERS[name][0](x_BLD, *rest)[0].isnan().any(-1)
     assert found.tolist() == [[False] * 5, [False, False, True, True, True], [False] * 5]
 
 
