@@ -20,7 +20,6 @@ from chomsky_ladder.models.h3 import H3Config
 from chomsky_ladder.models.kda import KDAConfig
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import native as _native
-from chomsky_ladder.models.kernels.native_mlstm import MIDDLING
 from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.mamba import MambaConfig
@@ -225,7 +224,7 @@ def test_models_in_single_precision_are_as_good_as_torchs(name: str) -> None:
     """Outputs and the gradients of all weights; the widths fill no vector, and the scan has more than one chunk."""
     config, kernels = MODELS[name]
     torch.manual_seed(0)
-    length = MIDDLING - 3 if kernels == {"native_mlstm"} else CHUNK + 6
+    length = 197 if kernels == {"native_mlstm"} else CHUNK + 6  # behind the sanitizers a thousand take minutes
     model, tokens_BL = config.build(5), torch.randint(5, (3, length))
     with torch.no_grad():
         for parameter in model.parameters():
