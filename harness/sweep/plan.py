@@ -3,9 +3,9 @@
 Runs that differ only in seeds and scalars of training make a pack. On a GPU a pack of tiny models costs little more
 than one of them, since launches and not arithmetic bound it. On a CPU a pack is one run unless another size is asked
 for: in company a run rounds otherwise (its record's fingerprint says so), and the gain hangs on the model. Of width 32,
-with batches of 32 strings of 3..40, nine runs as one took steps 1.3 to 1.4 times as fast as one after the other for
+with batches of 32 strings of 3..40, nine runs as one took steps 1.2 to 1.4 times as fast as one after the other for
 RNNs, GRUs, LSTMs and LSTM blocks, 1.1 to 1.3 for attention, xLSTM, the gated delta rule and Mamba; of width 64 at batch
-256 nothing gained a tenth. `packing` measures what it would be for a sweep at hand.
+256 the first four gained nothing (.9 to 1.0). `packing` measures what it would be for a sweep at hand.
 
 `plan.json` keeps the seconds expected of each run, which its record then shows beside those it took.
 """

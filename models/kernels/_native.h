@@ -91,6 +91,17 @@ static inline real sigmoid(real x) { return sigmoid_from(x, exp_of(-(real)fabs(x
 // log(1 + e^x), given e^-|x|.
 static inline real softplus_from(real x, real e) { return largest(x, 0) + log1p_of(e); }
 
+// In float (1 - e) / (1 + e) with e = e^-2|x|, and below a quarter, where 1 - e loses digits, a series.
+static inline real tanh_of(real x) {
+  if (sizeof(real) > 4) return (real)tanh(x);
+  const real q = x * x, e = exp_of(-2 * (real)fabs(x)), far = (1 - e) / (1 + e);
+  real series = (real)0.0218694885;
+  series = series * q - (real)0.0539682540;
+  series = series * q + (real)0.133333333;
+  series = series * q - (real)0.333333333;
+  return q < (real)0.0625 ? x + x * q * series : x < 0 ? -far : far;
+}
+
 // Rows of numbers as vectors of sixteen, padded with zeros.
 #define LANES 16
 

@@ -13,11 +13,10 @@ typedef struct {
 enum { ROWS = 64 };
 
 typedef struct {
-  int64_t deep, wide;           // of a strip; strips
-  lanes *strips, *found, *rest;  // U or its transpose; [ROWS, wide] each
+  int64_t deep, wide;            // numbers along a strip; vectors of all
+  lanes *strips, *found, *rest;  // U or its transpose; what rows give with it, [ROWS, wide]; [ROWS, as asked]
 } Room;
 
-// Strips of a matrix [deep, columns] whose numbers stand `down` and `right` apart.
 static Room room_for(int64_t deep, int64_t columns, int64_t rest) {
   const int64_t wide = blocks(columns);
   lanes *part[3];
@@ -25,6 +24,7 @@ static Room room_for(int64_t deep, int64_t columns, int64_t rest) {
   return (Room){deep, wide, part[0], part[1], part[2]};
 }
 
+// A matrix [deep, columns] whose numbers stand `down` and `right` apart.
 static void lay_out(const real *restrict matrix, int64_t down, int64_t right, int64_t columns, Room in) {
   for (int64_t from = 0; from < in.wide; from += WIDE) {
     const int64_t wide = in.wide - from < WIDE ? in.wide - from : WIDE, left = columns - from * LANES;
@@ -44,17 +44,6 @@ static void multiply(const real *restrict rows, int64_t down, int64_t count, int
   }
 }
 
-// In float a series below a quarter, where 1 - e loses digits, with e = e^-2|x|.
-static inline real tanh_of(real x) {
-  if (sizeof(real) > 4) return (real)tanh(x);
-  const real q = x * x, e = exp_of(-2 * (real)fabs(x)), far = (1 - e) / (1 + e);
-  real series = (real)0.0218694885;
-  series = series * q - (real)0.0539682540;
-  series = series * q + (real)0.133333333;
-  series = series * q - (real)0.333333333;
-  return q < (real)0.0625 ? x + x * q * series : x < 0 ? -far : far;
-}
-
 typedef struct {
   int64_t count;        // rows of a batch
   int64_t from, state;  // the first one's first step among all steps, and its state among all states
@@ -63,6 +52,12 @@ typedef struct {
 static Part part_of(int64_t replica, int64_t first, const Sizes *at) {
   const int64_t left = at->batch - first, row = replica * at->batch + first;
   return (Part){left < ROWS ? left : ROWS, row * at->length, row};
+}
+
+// What was found last, to where the states of a part stand.
+static void put_found(real *restrict states, Part part, int64_t width, Room in) {
+  for (int64_t row = 0; row < part.count; row++)
+    memcpy(states + (part.state + row) * width, in.found + row * in.wide, width * sizeof(real));
 }
 
 #define EACH_PART                                                                             \
@@ -118,8 +113,7 @@ void rnn_backward(const real *restrict h, const real *restrict U, const real *re
       }
       multiply(d_gates + place, row_apart, part.count, 0, in);
     }
-    for (int64_t row = 0; row < part.count; row++)
-      memcpy(d_before + (part.state + row) * width, in.found + row * in.wide, width * sizeof(real));
+    put_found(d_before, part, width, in);
   }
   free(in.strips);
 }
@@ -191,8 +185,7 @@ void gru_backward(const real *restrict h, const real *restrict before, const rea
       }
       multiply(asks, asked, part.count, 1, in);
     }
-    for (int64_t row = 0; row < part.count; row++)
-      memcpy(d_before + (part.state + row) * width, in.found + row * in.wide, width * sizeof(real));
+    put_found(d_before, part, width, in);
   }
   free(in.strips);
 }
@@ -263,8 +256,7 @@ void lstm_backward(const real *restrict c_before, const real *restrict kept, con
       }
       multiply(d_gates + (part.from + t) * across, length * across, part.count, 0, in);
     }
-    for (int64_t row = 0; row < part.count; row++)
-      memcpy(d_before + (part.state + row) * width, in.found + row * in.wide, width * sizeof(real));
+    put_found(d_before, part, width, in);
   }
   free(in.strips);
 }
