@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gated_delta_net import initial_decay
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
@@ -77,7 +78,9 @@ class MatrixRNN(Layer):
         ).unbind(0)
         dt_BLH = nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
         f_BLH = torch.exp(-self.A_log.to(dtype).exp() * dt_BLH)
-        scan = matrix_rnn_loop if ctx.backend == "reference" else matrix_rnn_scan
+        kernel = chosen("matrix_rnn_scan", q_BLHK, ctx)
+        plain = matrix_rnn_loop if ctx.backend == "reference" else matrix_rnn_scan
+        scan = kernel.call if kernel else plain
         with torch.autocast(x_BLD.device.type, enabled=False):
             y_BLHV, h_BHKV = scan(q_BLHK, k_BLHK, v_BLHV, f_BLH, self.weight_HVV.to(dtype), h_BHKV)
         y_BLD = (y_BLHV + self.skip_HV * v_BLHV).flatten(2)

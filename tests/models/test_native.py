@@ -22,6 +22,7 @@ from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import native as _native
 from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
+from chomsky_ladder.models.m2rnn import M2RNNConfig
 from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.models.mamba2 import Mamba2Config
 from chomsky_ladder.models.mamba3 import Mamba3Config
@@ -194,6 +195,7 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
         Mamba3Config(d_model=11, num_blocks=2, head_dim=11, d_state=12, mimo_rank=3),
         {"native_chunk"},
     ),
+    "m2rnn": (M2RNNConfig(d_model=22, num_heads=2, num_blocks=2), {"native_matrix_rnn", "native_silu_conv"}),
     "mesa_net": (MesaNetConfig(d_model=22, num_heads=2, num_blocks=2), {"native_mesa", "native_silu_conv"}),
     "min_gru": (MinGRUConfig(d_model=13, num_blocks=2), {"native_conv"}),
     "kda": (KDAConfig(d_model=22, num_heads=2, num_blocks=2), {"native_unit_delta", "native_silu_conv"}),
