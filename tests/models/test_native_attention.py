@@ -118,6 +118,15 @@ def test_the_future_and_what_is_outside_a_window_do_not_matter() -> None:
     assert bool((after[:, 30:] != before[:, 30:]).all())
 
 
+def test_what_is_not_seen_gives_and_gets_nothing_at_all() -> None:
+    """Not a number too small to be normal, with which some processors take fifty times as long."""
+    heads_BLXK = torch.randn(2, 20, 9, 6, requires_grad=True)
+    y_BLHK = native_attention(heads_BLXK, None, None, num_heads=3, window=0)
+    y_BLHK[:, 3].square().sum().backward()
+    grad_BLXK = heads_BLXK.grad
+    assert grad_BLXK is not None and grad_BLXK[:, :4, 3:].abs().min() > 0 == grad_BLXK[:, 4:].abs().max()
+
+
 def test_memory_is_linear_in_the_length() -> None:
     short, long = (kept_for_backward(partial(Given(length, 8).read, native=True)) for length in (256, 512))
     assert long < 2.05 * short
