@@ -1,7 +1,9 @@
 """Products in fp32 on a CPU by each library beside those of float64, all gradients, and where they are torch's."""
 
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from chomsky_ladder.models.scans.products import (
     product_of_each,
     product_of_stack,
     put_product,
+    torch_is_as_fast,
 )
 from chomsky_ladder.models.transformer import TransformerConfig
 
@@ -58,6 +61,7 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> As
 
 def only(monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
     monkeypatch.setattr(products, "LIBRARIES", [library])
+    monkeypatch.setattr(products, "torch_is_as_fast", lambda: False)
 
 
 def given(rows: int, inside: int, columns: int) -> list[Tensor]:
@@ -266,13 +270,32 @@ def test_what_is_no_pair_of_stacks_is_torchs(asked: Asked) -> None:
     assert asked.calls == 0
 
 
-def test_of_two_libraries_the_first_that_is_ready_and_fits() -> None:
+def test_of_two_libraries_the_first_that_is_ready_and_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "torch_is_as_fast", lambda: False)
     found = {work: library(1, 2**work) for work in (10, 24, 32)}
     by_name = {each.name: each for each in LIBRARIES if each.ready(1)}
     assert found[10] is None
     assert found[24] is by_name.get("C", by_name.get("oneDNN"))
     assert found[32] is by_name.get("oneDNN")
     assert library(1, 2**32, 3) is by_name.get("C")
+
+
+@pytest.mark.parametrize(("vendor", "theirs"), [("AuthenticAMD", False), ("GenuineIntel", True), ("", False)])
+def test_where_mkl_takes_whole_vectors_products_are_torchs(
+    vendor: str, theirs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpuinfo = f"processor\t: 0\nvendor_id\t: {vendor}\n" if vendor else None
+
+    def read_text(path: Path, *_: str, **__: str) -> str:
+        if cpuinfo is None:
+            raise FileNotFoundError(path)
+        return cpuinfo
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(platform, "processor", lambda: "arm")
+    monkeypatch.setattr(products, "LIBRARIES", [Library("any", torch.mm, 0, 2, ready=lambda threads: True)])
+    monkeypatch.setattr(products, "torch_is_as_fast", torch_is_as_fast.__wrapped__)
+    assert (library(1, 2**24) is None) == theirs
 
 
 @pytest.mark.parametrize("adds", [False, True])
