@@ -111,18 +111,15 @@ static inline int64_t blocks(int64_t width) { return (width + LANES - 1) / LANES
 
 // The lanes of a block of a row that is `width` wide, zero behind its end. Of fewer than sixteen numbers the C library's
 // copy is a call, and what is stored in parts waits until it can be read as a vector: where vectors have masks, no copy.
+// Nor of sixteen: for Intel's processors compilers copy halves.
 static inline lanes block_of(const real *restrict x, int64_t block, int64_t width) {
   lanes found = {0};
   const int64_t left = width - block * LANES;
-  if (left >= LANES) {
-    memcpy(&found, x + block * LANES, LANES * sizeof(real));  // of a size that is known: no call
-    return found;
-  }
+  if (left >= LANES) return *(const lanes *)(x + block * LANES);
 #ifdef __AVX512DQ__
   if (sizeof(lanes) == sizeof(__m512)) {
     const __m512 part = _mm512_maskz_loadu_ps((__mmask16)((1u << left) - 1), x + block * LANES);
-    memcpy(&found, &part, sizeof part);
-    return found;
+    return *(const lanes *)&part;
   }
 #endif
   memcpy(&found, x + block * LANES, left * sizeof(real));
@@ -132,14 +129,12 @@ static inline lanes block_of(const real *restrict x, int64_t block, int64_t widt
 static inline void put_block(real *restrict x, int64_t block, int64_t width, lanes found) {
   const int64_t left = width - block * LANES;
   if (left >= LANES) {
-    memcpy(x + block * LANES, &found, LANES * sizeof(real));
+    *(lanes *)(x + block * LANES) = found;
     return;
   }
 #ifdef __AVX512DQ__
   if (sizeof(lanes) == sizeof(__m512)) {
-    __m512 part;
-    memcpy(&part, &found, sizeof part);
-    _mm512_mask_storeu_ps(x + block * LANES, (__mmask16)((1u << left) - 1), part);
+    _mm512_mask_storeu_ps(x + block * LANES, (__mmask16)((1u << left) - 1), *(const __m512 *)&found);
     return;
   }
 #endif
