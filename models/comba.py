@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.gated_delta_net import initial_decay
-from chomsky_ladder.models.kda import ConvolvedDelta, KDAConfig
+from chomsky_ladder.models.kda import ConvolvedDelta, Given, KDAConfig
 from chomsky_ladder.models.layers.matrix_state import by_channel_delta_rule
 
 
@@ -30,20 +30,24 @@ class ClosedLoop(ConvolvedDelta):
         self.share, self.correction = (nn.Parameter(torch.ones(self.num_heads)) for _ in range(2))
         self.gate = nn.Linear(config.d_model, self.widths[2], bias=False)
 
+    def beside(self) -> list[nn.Module]:
+        return [self.gate, self.beta, self.dt]
+
     def ruled(
-        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
+        self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
         dtype = k_BHLK.dtype
-        beta_BHL1 = self.largest_beta * self.squashed(self.beta, x_BLD)
-        dt_BLH = nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
+        _, beta_BLH, dt_BLH = given
+        beta_BHL1 = self.largest_beta * self.squashed(beta_BLH)
+        dt_BLH = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias)
         log_decay_BHL1 = self.heads(-self.A_log.to(dtype).exp() * dt_BLH)
         share_H11, correction_H11 = (x.to(dtype)[:, None, None] for x in (torch.sigmoid(self.share), self.correction))
         less_BHL1 = (correction_H11 * share_H11).expand_as(beta_BHL1)
-        given = (q_BHLK, k_BHLK, v_BHLV, beta_BHL1, share_H11.expand_as(beta_BHL1), log_decay_BHL1, state_BHKV)
-        return by_channel_delta_rule(*given, ctx, less_BHL1=less_BHL1)
+        ruled = (q_BHLK, k_BHLK, v_BHLV, beta_BHL1, share_H11.expand_as(beta_BHL1), log_decay_BHL1, state_BHKV)
+        return by_channel_delta_rule(*ruled, ctx, less_BHL1=less_BHL1)
 
-    def output_gate(self, x_BLD: Tensor) -> Tensor:
-        return nn.functional.silu(self.gate(x_BLD))
+    def output_gate(self, given: Given) -> Tensor:
+        return nn.functional.silu(given[0])
 
 
 @register

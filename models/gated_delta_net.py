@@ -24,6 +24,7 @@ from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.linear import of_one
 from chomsky_ladder.models.layers.matrix_state import by_gated_delta_rule
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
@@ -62,13 +63,13 @@ class GatedDeltaRule(BehindConvolution):
                 mixed_BLE.to(dtype).split(self.widths, -1), (1, self.steps, self.steps), strict=True
             )
         )
-        beta_BLM = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(dtype))
+        gate_BLD, beta_BLM, dt_BLH = of_one([self.gate, self.beta, self.dt], x_BLD)
+        beta_BLM = self.largest_beta * torch.sigmoid(beta_BLM.to(dtype))
         beta_BHM = rearrange(beta_BLM, "b l (n h) -> b h (l n)", h=self.num_heads)
-        log_decay_BLH = -self.A_log.to(dtype).exp() * nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
+        log_decay_BLH = -self.A_log.to(dtype).exp() * nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias)
         y_BHLV, state_BHKV = by_gated_delta_rule(q_BHLK, k_BHMK, v_BHMV, beta_BHM, log_decay_BLH.mT, state_BHKV, ctx)
         y_BLHV = rearrange(y_BHLV, "b h l v -> b l h v").to(self.norm.weight.dtype)
-        gated_BLD = gated(self.gate(x_BLD), normed(y_BLHV, self.norm, ctx).flatten(2), ctx=ctx)
-        return self.out(gated_BLD), state_BHKV
+        return self.out(gated(gate_BLD, normed(y_BLHV, self.norm, ctx).flatten(2), ctx=ctx)), state_BHKV
 
 
 def initial_decay(num_heads: int) -> tuple[Tensor, Tensor]:

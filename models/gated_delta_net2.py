@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.kda import ChannelDelta, KDAConfig
+from chomsky_ladder.models.kda import ChannelDelta, Given, KDAConfig
 from chomsky_ladder.models.layers.matrix_state import by_channel_delta_rule
 
 
@@ -24,12 +24,17 @@ class EraseAndWrite(ChannelDelta):
         self.erase = nn.Linear(config.d_model, self.widths[1], bias=False)
         self.write = nn.Linear(config.d_model, self.widths[2], bias=False)
 
+    def beside(self) -> list[nn.Module]:
+        return [*super().beside(), self.erase, self.write]
+
     def ruled(
-        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
+        self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        erased_BHLK = self.largest_beta * self.squashed(self.erase, x_BLD)
-        v_BHLV = self.squashed(self.write, x_BLD) * v_BHLV
-        return by_channel_delta_rule(q_BHLK, k_BHLK, v_BHLV, None, erased_BHLK, self.log_decay(x_BLD), state_BHKV, ctx)
+        low_BLR, _, erase_BLE, write_BLE = given
+        erased_BHLK = self.largest_beta * self.squashed(erase_BLE)
+        v_BHLV = self.squashed(write_BLE) * v_BHLV
+        log_decay_BHLK = self.log_decay(low_BLR)
+        return by_channel_delta_rule(q_BHLK, k_BHLK, v_BHLV, None, erased_BHLK, log_decay_BHLK, state_BHKV, ctx)
 
 
 @register

@@ -13,6 +13,7 @@ A starts uniform in 1 .. 16, one a head and learned through its logarithm, softp
 a channel. All else starts as in `delta_net`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,16 +25,19 @@ from chomsky_ladder.models.block import Block, Context, State
 from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models.layers.linear import of_one
 from chomsky_ladder.models.layers.matrix_state import by_channel_delta_rule
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.selective import initial_dt_bias
 
+Given = Sequence[Tensor]
+
 
 class ConvolvedDelta(BehindConvolution):
     """Queries, keys and values behind one short convolution; the state is its own and S [B, H, K, V], in fp32 at least.
 
-    What a subclass adds are its gates and its rule.
+    What a subclass adds are its gates and its rule, each from what the layers `beside` queries, keys and values give.
     """
 
     def __init__(self, config: "KDAConfig") -> None:
@@ -46,13 +50,17 @@ class ConvolvedDelta(BehindConvolution):
         self.norm = nn.RMSNorm(self.widths[2] // self.num_heads, eps=NORM_EPS)
         self.out = nn.Linear(self.widths[2], width, bias=False)
 
+    def beside(self) -> list[nn.Module]:
+        """All other layers that read the stream, in one product where that is faster."""
+        raise NotImplementedError
+
     def ruled(
-        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
+        self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
         """y [B, H, L, V] and the last state, of queries and keys that are to be made 1 long."""
         raise NotImplementedError
 
-    def output_gate(self, x_BLD: Tensor) -> Tensor:
+    def output_gate(self, given: Given) -> Tensor:
         raise NotImplementedError
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -65,16 +73,17 @@ class ConvolvedDelta(BehindConvolution):
     def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         mixed_BLE = mixed_BLE.to(torch.promote_types(mixed_BLE.dtype, torch.float32))
         q_BHLK, k_BHLK, v_BHLV = map(self.heads, mixed_BLE.split(self.widths, -1))
-        y_BHLV, state_BHKV = self.ruled(x_BLD, q_BHLK, k_BHLK, v_BHLV, state_BHKV, ctx)
+        given = of_one(self.beside(), x_BLD)
+        y_BHLV, state_BHKV = self.ruled(given, q_BHLK, k_BHLK, v_BHLV, state_BHKV, ctx)
         y_BLHV = rearrange(y_BHLV, "b h l v -> b l h v").to(self.norm.weight.dtype)
-        return self.out(normed(y_BLHV, self.norm, ctx).flatten(2) * self.output_gate(x_BLD)), state_BHKV
+        return self.out(normed(y_BLHV, self.norm, ctx).flatten(2) * self.output_gate(given)), state_BHKV
 
     def heads(self, x_BLE: Tensor) -> Tensor:
         return rearrange(x_BLE, "b l (h k) -> b h l k", h=self.num_heads)
 
-    def squashed(self, gate: nn.Module, x_BLD: Tensor) -> Tensor:
+    def squashed(self, gate_BLE: Tensor) -> Tensor:
         """A gate between 0 and 1, by heads, in the precision of the state."""
-        return self.heads(torch.sigmoid(gate(x_BLD).to(torch.promote_types(x_BLD.dtype, torch.float32))))
+        return self.heads(torch.sigmoid(gate_BLE.to(torch.promote_types(gate_BLE.dtype, torch.float32))))
 
 
 class ChannelDelta(ConvolvedDelta):
@@ -90,13 +99,16 @@ class ChannelDelta(ConvolvedDelta):
         self.dt_bias = nn.Parameter(initial_dt_bias(keys, dtype=torch.float64))
         self.gate = nn.Sequential(nn.Linear(width, per_head, bias=False), nn.Linear(per_head, values))
 
-    def log_decay(self, x_BLD: Tensor) -> Tensor:
-        dtype = torch.promote_types(x_BLD.dtype, torch.float32)
-        dt_BHLK = nn.functional.softplus(self.heads(self.decay(x_BLD).to(dtype) + self.dt_bias))
+    def beside(self) -> list[nn.Module]:
+        return [self.decay[0], self.gate[0]]
+
+    def log_decay(self, low_BLR: Tensor) -> Tensor:
+        dtype = torch.promote_types(low_BLR.dtype, torch.float32)
+        dt_BHLK = nn.functional.softplus(self.heads(self.decay[1](low_BLR).to(dtype) + self.dt_bias))
         return -self.A_log.to(dtype).exp()[:, None, None] * dt_BHLK
 
-    def output_gate(self, x_BLD: Tensor) -> Tensor:
-        return torch.sigmoid(self.gate(x_BLD))
+    def output_gate(self, given: Given) -> Tensor:
+        return torch.sigmoid(self.gate[1](given[1]))
 
 
 class KimiDelta(ChannelDelta):
@@ -104,10 +116,14 @@ class KimiDelta(ChannelDelta):
         super().__init__(config)
         self.beta = nn.Linear(config.d_model, self.num_heads, bias=False)
 
+    def beside(self) -> list[nn.Module]:
+        return [*super().beside(), self.beta]
+
     def ruled(
-        self, x_BLD: Tensor, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
+        self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        beta_BHL1, log_decay_BHLK = self.largest_beta * self.squashed(self.beta, x_BLD), self.log_decay(x_BLD)
+        low_BLR, _, beta_BLH = given
+        beta_BHL1, log_decay_BHLK = self.largest_beta * self.squashed(beta_BLH), self.log_decay(low_BLR)
         return by_channel_delta_rule(q_BHLK, k_BHLK, v_BHLV, beta_BHL1, None, log_decay_BHLK, state_BHKV, ctx)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from chomsky_ladder.models.scans.products import product, product_in_parts, product_of_each
+from chomsky_ladder.models.scans.products import product, product_in_parts, product_of_each, products_of_one
 
 
 class Linear(nn.Linear):
@@ -24,6 +24,14 @@ def of_each(layers: Sequence[nn.Linear], inputs: Sequence[Tensor]) -> Sequence[T
     if not all(type(layer) is Linear and layer.bias is None for layer in layers):
         return [layer(x) for layer, x in zip(layers, inputs, strict=True)]
     return product_of_each(inputs, [layer.weight for layer in layers])
+
+
+def of_one(layers: Sequence[nn.Module], x: Tensor) -> Sequence[Tensor]:
+    """What layers without a bias give of one input."""
+    weights = [layer.weight for layer in layers if type(layer) is Linear and layer.bias is None]
+    if len(weights) < len(layers):
+        return [layer(x) for layer in layers]
+    return products_of_one(x, weights)
 
 
 def take_over(model: nn.Module) -> None:

@@ -146,6 +146,17 @@ def product_of_each(
     return product_of_stack(x, weight, bias_NO).unbind(0)
 
 
+def products_of_one(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+    """`product` with each of some weights: one by one on a CPU, elsewhere as one with the rows of all."""
+    if x.device.type == "cpu":
+        return [product(x, weight_OI) for weight_OI in weights]
+    return product_of_rows(x, weights)
+
+
+def product_of_rows(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+    return linear(x, torch.cat(list(weights))).split([len(weight_OI) for weight_OI in weights], -1)
+
+
 def product_of_stack(x_NX: Tensor, weight_NOI: Tensor, bias_NO: Tensor | None) -> Tensor:
     rows, maps = x_NX.flatten(1, -2), weight_NOI.mT
     y = rows @ maps if bias_NO is None else torch.baddbmm(bias_NO[:, None].to(rows.dtype), rows, maps)

@@ -15,7 +15,7 @@ from chomsky_ladder.models.backbone import Backbone
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.kernels.native_product import native_product
-from chomsky_ladder.models.layers.linear import Linear, in_parts, of_each, take_over
+from chomsky_ladder.models.layers.linear import Linear, in_parts, of_each, of_one, take_over
 from chomsky_ladder.models.plain import plain_model
 from chomsky_ladder.models.scans import products
 from chomsky_ladder.models.scans.products import (
@@ -27,7 +27,9 @@ from chomsky_ladder.models.scans.products import (
     product,
     product_in_parts,
     product_of_each,
+    product_of_rows,
     product_of_stack,
+    products_of_one,
     put_product,
     torch_is_as_fast,
 )
@@ -216,6 +218,31 @@ def test_products_of_each_one_by_one_and_as_a_stack(biased: bool) -> None:
     twice = [None if z is None else torch.stack([z, 2 * z]) for z in given]
     together = torch.vmap(product_of_stack, (0, 0, 0 if biased else None))(*twice)
     near(together[0], expected)
+
+
+def test_products_of_one_input_by_themselves_and_by_the_rows_of_all() -> None:
+    x, weights = torch.randn(2, 9, 7).requires_grad_(), [torch.randn(n, 7).requires_grad_() for n in (4, 1, 30)]
+    expected = [linear(x.double(), weight.double()) for weight in weights]
+    exact = torch.autograd.grad(sum(y.pow(2).sum() for y in expected), [x, *weights])
+    for form in (products_of_one, product_of_rows):
+        found = form(x, weights)
+        for y, other in zip(found, expected, strict=True):
+            near(y, other)
+        gradients = torch.autograd.grad(sum(y.pow(2).sum() for y in found), [x, *weights])
+        for one, other in zip(gradients, exact, strict=True):
+            near(one, other)
+
+
+def test_layers_of_one_input() -> None:
+    """As their calls, also where one is no longer ours or has a bias."""
+    layers, x = [nn.Linear(7, width, bias=width == 3) for width in (5, 2, 3)], torch.randn(3, 4, 7)
+    expected = [layer(x) for layer in layers]
+    for ours in (layers[:0], layers[:2], layers):
+        for layer in ours:
+            layer.__class__ = Linear
+        for count in (2, 3):
+            for one, other in zip(of_one(layers[:count], x), expected, strict=False):
+                near(one, other)
 
 
 def test_layers_of_an_input_each() -> None:
