@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import in_heads
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
 from chomsky_ladder.models.layers.norm import normed
@@ -55,7 +56,9 @@ class SlotAttention(OneForm):
         )
         decay_BHLM, write_BHLM = kept_and_written(in_heads(self.forget(x_BLD), self.num_heads), self.temperature)
         keys_BHKM, values_BHMV = state
-        scores_BHLM, keys_BHKM = decayed_slots(q_BHLK, k_BHLK, write_BHLM, decay_BHLM, keys_BHKM)
+        kernel = chosen("decayed_slots", keys_BHKM, ctx)
+        read = kernel.call if kernel else decayed_slots
+        scores_BHLM, keys_BHKM = read(q_BHLK, k_BHLK, write_BHLM, decay_BHLM, keys_BHKM)
         share_BHLM = torch.softmax(scores_BHLM, -1)
         y_BHLV, values_BHMV = by_writing_then_reading(share_BHLM, write_BHLM, v_BHLV, decay_BHLM, values_BHMV, ctx)
         y_BLD = nn.functional.silu(rearrange(y_BHLV, "b h l v -> b l (h v)"))

@@ -2,26 +2,9 @@
 //
 //     z_t = tanh(h_{t-1} W + k_t v_t^T)        h_t = f_t h_{t-1} + (1 - f_t) z_t        y_t = q_t h_t
 //
-// q and k are [B, L, H, K], v and y [B, L, H, V], f [B, L, H], W [H, V, V], states [B, H, K, V]. A state is K rows of whole
-// vectors, zero behind V. Of the way there z is kept, as such rows of [B, H, L]; the states are found again from it.
+// f is [B, L, H], W [H, V, V]. Of the way there z is kept, as rows of [B, H, L]; the states are found again from it.
 
-#include "_native.h"
-
-typedef struct {
-  int64_t batch, length, heads, keys, values;
-} Sizes;
-
-static inline int64_t wide_of(const Sizes *at) { return blocks(at->values); }
-
-static inline void put_in(const real *restrict rows, int64_t count, lanes *restrict found, const Sizes *at) {
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t b = 0; b < wide_of(at); b++) found[i * wide_of(at) + b] = block_of(rows + i * at->values, b, at->values);
-}
-
-static inline void put_out(const lanes *restrict found, int64_t count, real *restrict rows, const Sizes *at) {
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t b = 0; b < wide_of(at); b++) put_block(rows + i * at->values, b, at->values, found[i * wide_of(at) + b]);
-}
+#include "_native_states.h"
 
 // Rows of states times W, or that added to what is there.
 static inline void times(const lanes *restrict rows, int64_t down, int64_t right, int64_t count, int64_t depth,
@@ -29,31 +12,6 @@ static inline void times(const lanes *restrict rows, int64_t down, int64_t right
   const int64_t wide = wide_of(at);
   for (int64_t b = 0; b < wide; b++)
     product((const real *)rows, down, right, count, depth, W + b, wide, found + b, wide, adds);
-}
-
-// The sums within each of sixteen vectors, as one.
-static inline lanes sums_within(lanes *restrict r) {
-#define HALVED(D)                                                                                                   \
-  _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i += 2 * (D)) r[i] =                                      \
-      PICKED(r[i], r[i + (D)], OF_ALL(FROM_ONE, D)) + PICKED(r[i], r[i + (D)], OF_ALL(FROM_OTHER, D));
-  HALVED(1)
-  HALVED(2)
-  HALVED(4)
-  HALVED(8)
-  return r[0];
-}
-
-// The product of each row with x.
-static inline void rows_by(const lanes *restrict rows, const lanes *restrict x, real *restrict found, const Sizes *at) {
-  const int64_t wide = wide_of(at);
-  for (int64_t from = 0; from < at->keys; from += LANES) {
-    lanes r[LANES];
-    for (int64_t i = 0; i < LANES; i++) {
-      r[i] = (lanes){0};
-      for (int64_t b = 0; b < wide && from + i < at->keys; b++) r[i] += rows[(from + i) * wide + b] * x[b];
-    }
-    put_block(found, from / LANES, at->keys, sums_within(r));
-  }
 }
 
 // h_t from h_{t-1} and z_t.
@@ -75,7 +33,7 @@ void matrix_rnn_forward(const real *restrict q, const real *restrict k, const re
       put_in(first + place * K * V, K, h, at);
       for (int64_t t = 0; t < at->length; t++) {
         const int64_t now = (row * at->length + t) * at->heads + head;
-        const real *restrict k_t = k + now * K, *restrict q_t = q + now * K;
+        const real *restrict k_t = k + now * K;
         lanes *restrict z = kept ? kept + (place * at->length + t) * state : part[1];
         put_in(v + now * V, 1, v_t, at);
         times(h, wide * LANES, 1, K, V, W_h, z, 0, at);
@@ -84,11 +42,7 @@ void matrix_rnn_forward(const real *restrict q, const real *restrict k, const re
         real *restrict each = (real *)z;
         SIMD for (int64_t n = 0; n < state * LANES; n++) each[n] = tanh_of(each[n]);
         move(h, z, f[now], h, state);
-        for (int64_t b = 0; b < wide; b++) {
-          lanes y_b = {0};
-          for (int64_t i = 0; i < K; i++) y_b += q_t[i] * h[i * wide + b];
-          put_block(y + now * V, b, V, y_b);
-        }
+        read_by(h, q + now * K, y + now * V, at);
       }
       put_out(h, K, last + place * K * V, at);
     }

@@ -16,6 +16,7 @@ from chomsky_ladder.models.delta_net import DeltaNetConfig
 from chomsky_ladder.models.fox import FoXConfig
 from chomsky_ladder.models.gated_delta_net2 import GatedDeltaNet2Config
 from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
+from chomsky_ladder.models.gated_slot_attention import GatedSlotAttentionConfig
 from chomsky_ladder.models.h3 import H3Config
 from chomsky_ladder.models.kda import KDAConfig
 from chomsky_ladder.models.kernels import choose as _choose
@@ -198,6 +199,10 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "m2rnn": (M2RNNConfig(d_model=22, num_heads=2, num_blocks=2), {"native_matrix_rnn", "native_silu_conv"}),
     "mesa_net": (MesaNetConfig(d_model=22, num_heads=2, num_blocks=2), {"native_mesa", "native_silu_conv"}),
     "min_gru": (MinGRUConfig(d_model=13, num_blocks=2), {"native_conv"}),
+    "gated_slot_attention": (
+        GatedSlotAttentionConfig(d_model=22, num_heads=2, num_slots=17, num_blocks=2),
+        {"native_slots", "native_delta"},
+    ),
     "kda": (KDAConfig(d_model=22, num_heads=2, num_blocks=2), {"native_unit_delta", "native_silu_conv"}),
     "gated_delta_product": (
         GatedDeltaProductConfig(d_model=22, num_heads=2, num_blocks=2, eigenvalues="signed"),

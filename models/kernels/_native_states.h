@@ -1,0 +1,56 @@
+// States of K rows of whole vectors, zero behind V, of one row of one head after the other.
+//
+// What is asked and written is [B, L, H, K] or [B, L, H, V], states are [B, H, K, V].
+
+#include "_native.h"
+
+typedef struct {
+  int64_t batch, length, heads, keys, values;
+} Sizes;
+
+static inline int64_t wide_of(const Sizes *at) { return blocks(at->values); }
+
+static inline void put_in(const real *restrict rows, int64_t count, lanes *restrict found, const Sizes *at) {
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t b = 0; b < wide_of(at); b++) found[i * wide_of(at) + b] = block_of(rows + i * at->values, b, at->values);
+}
+
+static inline void put_out(const lanes *restrict found, int64_t count, real *restrict rows, const Sizes *at) {
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t b = 0; b < wide_of(at); b++) put_block(rows + i * at->values, b, at->values, found[i * wide_of(at) + b]);
+}
+
+// q S: the rows of a state, each so many times.
+static inline void read_by(const lanes *restrict rows, const real *restrict q, real *restrict found, const Sizes *at) {
+  const int64_t wide = wide_of(at);
+  for (int64_t b = 0; b < wide; b++) {
+    lanes sum = {0};
+    for (int64_t i = 0; i < at->keys; i++) sum += q[i] * rows[i * wide + b];
+    put_block(found, b, at->values, sum);
+  }
+}
+
+// The sums within each of sixteen vectors, as one.
+static inline lanes sums_within(lanes *restrict r) {
+#define HALVED(D)                                                                                                   \
+  _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i += 2 * (D)) r[i] =                                      \
+      PICKED(r[i], r[i + (D)], OF_ALL(FROM_ONE, D)) + PICKED(r[i], r[i + (D)], OF_ALL(FROM_OTHER, D));
+  HALVED(1)
+  HALVED(2)
+  HALVED(4)
+  HALVED(8)
+  return r[0];
+}
+
+// S x: the product of each row with x.
+static inline void rows_by(const lanes *restrict rows, const lanes *restrict x, real *restrict found, const Sizes *at) {
+  const int64_t wide = wide_of(at);
+  for (int64_t from = 0; from < at->keys; from += LANES) {
+    lanes r[LANES];
+    for (int64_t i = 0; i < LANES; i++) {
+      r[i] = (lanes){0};
+      for (int64_t b = 0; b < wide && from + i < at->keys; b++) r[i] += rows[(from + i) * wide + b] * x[b];
+    }
+    put_block(found, from / LANES, at->keys, sums_within(r));
+  }
+}
