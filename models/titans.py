@@ -28,6 +28,7 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.delta_net import NORM_EPS
 from chomsky_ladder.models.gla import in_heads
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
@@ -64,7 +65,9 @@ class LinearMemory(BehindConvolution):
         rate_BHL, momentum_BHL, forget_BHL = (
             in_heads(gate(x_BLD), self.num_heads)[..., 0] for gate in (self.rate, self.momentum, self.forget)
         )
-        y_BHLV, state = momentum_delta_rule(
+        kernel = chosen("momentum_delta_rule", state[0], ctx)
+        ruled = kernel.call if kernel else momentum_delta_rule
+        y_BHLV, state = ruled(
             of_length_1(q_BHLK),
             of_length_1(k_BHLK),
             v_BHLV,

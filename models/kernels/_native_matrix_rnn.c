@@ -91,9 +91,7 @@ void matrix_rnn_backward(const real *restrict q, const real *restrict k, const r
           }
           put_block(d_v + now * V, b, V, of_v);
         }
-        real sum = 0;
-        for (int64_t i = 0; i < LANES; i++) sum += of_f[i];
-        d_f[now] = sum;
+        d_f[now] = sum_of(of_f);
         rows_by(before + state, d_y_t, d_q + now * K, at);
         rows_by(d, v_t, d_k + now * K, at);
         times(before, 1, wide * LANES, V, K, d, of_row, 1, at);

@@ -30,6 +30,12 @@ static inline void read_by(const lanes *restrict rows, const real *restrict q, r
   }
 }
 
+static inline real sum_of(lanes x) {
+  real sum = 0;
+  for (int64_t i = 0; i < LANES; i++) sum += x[i];
+  return sum;
+}
+
 // The sums within each of sixteen vectors, as one.
 static inline lanes sums_within(lanes *restrict r) {
 #define HALVED(D)                                                                                                   \

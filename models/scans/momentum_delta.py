@@ -17,7 +17,8 @@ of length 1 the pair (M, S) has eigenvalues of product a h and sum a + h - r, co
 of size 1 at most while r <= (1 + a) (1 + h). Gradients at an older M, which make the paper's form parallel, are not
 needed for a memory that is linear.
 
-Chunks are those of gated_delta.py.
+Chunks are those of gated_delta.py. On a CPU it goes token by token in C (models/kernels/native_momentum.py), in a
+seventh of the time.
 """
 
 import torch

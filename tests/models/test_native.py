@@ -34,6 +34,7 @@ from chomsky_ladder.models.rwkv6 import RWKV6Config
 from chomsky_ladder.models.rwkv7 import RWKV7Config
 from chomsky_ladder.models.s4 import S4Config
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.titans import TitansConfig
 from chomsky_ladder.models.transformer import TransformerConfig
 from chomsky_ladder.models.xlstm import XLSTMConfig
 from chomsky_ladder.models.xlstm_large import XLSTMLargeConfig
@@ -218,6 +219,7 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "rwkv7": (RWKV7Config(d_model=22, num_heads=2, num_blocks=2), {"native_goose", *SHIFTS}),
     "s4": (S4Config(d_model=13, d_state=10, num_blocks=2), {"native_space"}),
     "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space"}),
+    "titans": (TitansConfig(d_model=22, num_heads=2, num_blocks=2), {"native_momentum", "native_silu_conv"}),
     "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),
     "fox": (FoXConfig(d_model=22, num_heads=2, num_blocks=2), {"native_attention"}),
     "pd_ssm": (PDSSMConfig(d_model=13, d_state=11, num_blocks=2), {"native_one_hot"}),
