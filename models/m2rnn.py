@@ -78,7 +78,7 @@ class MatrixRNN(Layer):
         ).unbind(0)
         dt_BLH = nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
         f_BLH = torch.exp(-self.A_log.to(dtype).exp() * dt_BLH)
-        kernel = chosen("matrix_rnn_scan", q_BLHK, ctx)
+        kernel = chosen("matrix_rnn_scan", h_BHKV, ctx)
         plain = matrix_rnn_loop if ctx.backend == "reference" else matrix_rnn_scan
         scan = kernel.call if kernel else plain
         with torch.autocast(x_BLD.device.type, enabled=False):

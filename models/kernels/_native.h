@@ -134,7 +134,7 @@ static inline void put_block(real *restrict x, int64_t block, int64_t width, lan
   }
 #ifdef __AVX512DQ__
   if (sizeof(lanes) == sizeof(__m512)) {
-    _mm512_mask_storeu_ps(x + block * LANES, (__mmask16)((1u << left) - 1), *(const __m512 *)&found);
+    _mm512_mask_storeu_ps(x + block * LANES, (__mmask16)((1u << left) - 1), *(const __m512_u *)&found);
     return;
   }
 #endif
@@ -209,6 +209,25 @@ typedef integer whole __attribute__((vector_size(LANES * sizeof(real)), aligned(
     r[i] = PICKED(one, other, OF_ALL(FROM_ONE, D));                \
     r[i + (D)] = PICKED(one, other, OF_ALL(FROM_OTHER, D));        \
   }
+
+// The sum of a vector.
+static inline real sum_of(lanes x) {
+  real sum = 0;
+  for (int64_t i = 0; i < LANES; i++) sum += x[i];
+  return sum;
+}
+
+// The sums within each of sixteen vectors, as one: r[0].
+static inline lanes sums_within(lanes *restrict r) {
+#define HALVED(D)                                                                                                   \
+  _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i += 2 * (D)) r[i] =                                      \
+      PICKED(r[i], r[i + (D)], OF_ALL(FROM_ONE, D)) + PICKED(r[i], r[i + (D)], OF_ALL(FROM_OTHER, D));
+  HALVED(1)
+  HALVED(2)
+  HALVED(4)
+  HALVED(8)
+  return r[0];
+}
 
 // Up to sixteen rows, `apart` numbers from one another, across vectors: found[k] holds the k-th number of each, and 0.
 // Not inline, where it would take the compiler longer than all else.

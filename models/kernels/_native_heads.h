@@ -40,7 +40,7 @@ static Tile tile_at(int64_t t, const Sizes *at) {
   return (Tile){queries, at->window && t >= at->window ? t + 1 - at->window : 0, t + queries};
 }
 
-// What is next to nothing is nothing: of numbers below the least normal one Intel's processors take fifty times as long.
+// What is next to nothing is nothing: of numbers below the least normal one Intel's processors take far longer.
 static inline void into_shares(lanes *restrict share, const lanes *restrict most) {
   SIMD for (int64_t i = 0; i < LANES; i++) {
     const real below = (*share)[i] - (*most)[i];

@@ -39,8 +39,9 @@ void matrix_rnn_forward(const real *restrict q, const real *restrict k, const re
         times(h, wide * LANES, 1, K, V, W_h, z, 0, at);
         for (int64_t i = 0; i < K; i++)
           for (int64_t b = 0; b < wide; b++) z[i * wide + b] += k_t[i] * v_t[b];
-        real *restrict each = (real *)z;
+        real *each = (real *)z;
         SIMD for (int64_t n = 0; n < state * LANES; n++) each[n] = tanh_of(each[n]);
+        clear_behind(z, K, at);  // of an infinite k times nothing
         move(h, z, f[now], h, state);
         read_by(h, q + now * K, y + now * V, at);
       }

@@ -50,12 +50,6 @@ static inline lanes softplus_all(lanes x) {
   return x;
 }
 
-static inline real sum_of(const lanes x) {
-  real sum = 0;
-  for (int64_t i = 0; i < LANES; i++) sum += x[i];
-  return sum;
-}
-
 static inline lanes transition(lanes step, lanes A, const Sizes *at) {
   const real is_signed = at->is_signed;
   return (1 + is_signed) * exp2_all(step * A) - is_signed;

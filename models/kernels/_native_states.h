@@ -20,6 +20,13 @@ static inline void put_out(const lanes *restrict found, int64_t count, real *res
     for (int64_t b = 0; b < wide_of(at); b++) put_block(rows + i * at->values, b, at->values, found[i * wide_of(at) + b]);
 }
 
+// What is behind V in rows, which may be no number.
+static inline void clear_behind(lanes *rows, int64_t count, const Sizes *at) {
+  const int64_t wide = wide_of(at), last = wide - 1;
+  for (int64_t i = 0; i < count && at->values % LANES; i++)
+    rows[i * wide + last] = block_of((const real *)(rows + i * wide), last, at->values);
+}
+
 // q S: the rows of a state, each so many times.
 static inline void read_by(const lanes *restrict rows, const real *restrict q, real *restrict found, const Sizes *at) {
   const int64_t wide = wide_of(at);
@@ -28,24 +35,6 @@ static inline void read_by(const lanes *restrict rows, const real *restrict q, r
     for (int64_t i = 0; i < at->keys; i++) sum += q[i] * rows[i * wide + b];
     put_block(found, b, at->values, sum);
   }
-}
-
-static inline real sum_of(lanes x) {
-  real sum = 0;
-  for (int64_t i = 0; i < LANES; i++) sum += x[i];
-  return sum;
-}
-
-// The sums within each of sixteen vectors, as one.
-static inline lanes sums_within(lanes *restrict r) {
-#define HALVED(D)                                                                                                   \
-  _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i += 2 * (D)) r[i] =                                      \
-      PICKED(r[i], r[i + (D)], OF_ALL(FROM_ONE, D)) + PICKED(r[i], r[i + (D)], OF_ALL(FROM_OTHER, D));
-  HALVED(1)
-  HALVED(2)
-  HALVED(4)
-  HALVED(8)
-  return r[0];
 }
 
 // S x: the product of each row with x.

@@ -22,7 +22,7 @@ register(
         stacks=True,
         takes=lambda x_BLD, ctx: x_BLD.shape[1] <= SHORT,
         when="always",
-        rank=10,
+        rank=8,
     )
 )
 register(
@@ -35,7 +35,7 @@ register(
         device="any",
         stacks=True,
         when="always",
-        rank=11,
+        rank=9,
     )
 )
 register(
@@ -48,6 +48,6 @@ register(
         device="any",
         stacks=True,
         when="always",
-        rank=12,
+        rank=10,
     )
 )

@@ -22,7 +22,8 @@ def native_matrix_rnn(
     q_BLHK: Tensor, k_BLHK: Tensor, v_BLHV: Tensor, f_BLH: Tensor, W_HVV: Tensor, h_BHKV: Tensor
 ) -> tuple[Tensor, Tensor]:
     """As `matrix_rnn_scan`; it stacks under vmap."""
-    return _Scan.apply(q_BLHK, k_BLHK, v_BLHV, f_BLH, W_HVV, h_BHKV, torch.is_grad_enabled())[:2]
+    given = (x.to(h_BHKV.dtype) for x in (q_BLHK, k_BLHK, v_BLHV, f_BLH, W_HVV, h_BHKV))
+    return _Scan.apply(*given, torch.is_grad_enabled())[:2]
 
 
 class _Scan(Function):

@@ -28,7 +28,7 @@ def native_momentum(
 ) -> tuple[Tensor, Held]:
     """As `momentum_delta_rule`; it stacks under vmap."""
     dtype = state[0].dtype
-    gates = (rate_BHL, torch.exp(log_decay_BHL), torch.exp(log_momentum_BHL))
+    gates = (rate_BHL, torch.exp(log_decay_BHL.to(dtype)), torch.exp(log_momentum_BHL.to(dtype)))
     given = (x.to(dtype).transpose(1, 2) for x in (q_BHLK, k_BHLK, v_BHLV, *gates))
     y_BLHV, last_BH2KV = _Momentum.apply(*given, torch.stack(state, 2))
     M_BHKV, S_BHKV = last_BH2KV.unbind(2)

@@ -29,6 +29,7 @@ from chomsky_ladder.models.mamba2 import Mamba2Config
 from chomsky_ladder.models.mamba3 import Mamba3Config
 from chomsky_ladder.models.mesa_net import MesaNetConfig
 from chomsky_ladder.models.min_gru import MinGRUConfig
+from chomsky_ladder.models.path_attention import PaTHConfig
 from chomsky_ladder.models.pd_ssm import PDSSMConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config
 from chomsky_ladder.models.rwkv7 import RWKV7Config
@@ -222,6 +223,7 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "titans": (TitansConfig(d_model=22, num_heads=2, num_blocks=2), {"native_momentum", "native_silu_conv"}),
     "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),
     "fox": (FoXConfig(d_model=22, num_heads=2, num_blocks=2), {"native_attention"}),
+    "path_attention": (PaTHConfig(d_model=22, num_heads=2, num_blocks=2), {"native_path", "native_silu_conv"}),
     "pd_ssm": (PDSSMConfig(d_model=13, d_state=11, num_blocks=2), {"native_one_hot"}),
     "pd_ssm scatter": (PDSSMConfig(d_model=13, d_state=11, num_blocks=2, form="scatter"), {"native_one_hot"}),
 }

@@ -88,6 +88,16 @@ def test_nan_stays_nan_and_large_numbers_end_at_one() -> None:
             close(found.nan_to_num(), expected.nan_to_num(), 1e-5)
 
 
+def test_an_infinite_key_spoils_no_more_than_in_the_loop() -> None:
+    """Behind the values of a row nothing times infinity is no number, and must not be added up."""
+    given = [x.detach().float().requires_grad_() for x in inputs(4)]
+    with torch.no_grad():
+        given[1][0, 1, 0, 0] = float("inf")
+    found, expected = (gradients(form(*given), given) for form in (native, looped))
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.isfinite(), other.isfinite())
+
+
 def test_without_a_gradient_nothing_is_kept_and_no_bit_is_another() -> None:
     given = inputs(9)
     found = native(*given)

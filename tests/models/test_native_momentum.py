@@ -111,6 +111,14 @@ def test_single_precision_is_as_good_as_that_of_chunks() -> None:
         assert (ours - exact).abs().max() < max(2 * (theirs - exact).abs().max(), 1e-5 * exact.abs().max())
 
 
+def test_gates_in_half_precision_are_those_of_the_state_s() -> None:
+    """Their exponentials are taken in the precision of the state: near 1 bf16 has next to no digits."""
+    given = [x.detach().float() for x in inputs(40)]
+    given[4] = torch.full_like(given[4], -9e-4)
+    rounded = [x.bfloat16() if 3 <= i < 6 else x for i, x in enumerate(given)]
+    close(native(*rounded), chunked(*rounded), 1e-5)
+
+
 def test_memory_is_linear_in_the_length() -> None:
     sizes = [kept_for_backward(lambda length=length: native(*inputs(length))) for length in (160, 320, 640)]
     assert sizes[2] - sizes[1] == 2 * (sizes[1] - sizes[0])

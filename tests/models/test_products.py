@@ -307,19 +307,22 @@ def test_of_two_libraries_the_first_that_is_ready_and_fits(monkeypatch: pytest.M
     assert library(1, 2**32, 3) is by_name.get("C")
 
 
-@pytest.mark.parametrize(("vendor", "theirs"), [("AuthenticAMD", False), ("GenuineIntel", True), ("", False)])
+@pytest.mark.parametrize("linux", [False, True])
+@pytest.mark.parametrize(
+    ("vendor", "mkl", "theirs"),
+    [("AuthenticAMD", True, False), ("GenuineIntel", True, True), ("GenuineIntel", False, False)],
+)
 def test_where_mkl_takes_whole_vectors_products_are_torchs(
-    vendor: str, theirs: bool, monkeypatch: pytest.MonkeyPatch
+    vendor: str, mkl: bool, theirs: bool, linux: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cpuinfo = f"processor\t: 0\nvendor_id\t: {vendor}\n" if vendor else None
-
     def read_text(path: Path, *_: str, **__: str) -> str:
-        if cpuinfo is None:
+        if not linux:
             raise FileNotFoundError(path)
-        return cpuinfo
+        return f"processor\t: 0\nvendor_id\t: {vendor}\n"
 
     monkeypatch.setattr(Path, "read_text", read_text)
-    monkeypatch.setattr(platform, "processor", lambda: "arm")
+    monkeypatch.setattr(platform, "processor", lambda: f"Family 6 Model 167, {vendor}")
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
     monkeypatch.setattr(products, "LIBRARIES", [Library("any", torch.mm, 0, 2, ready=lambda threads: True)])
     monkeypatch.setattr(products, "torch_is_as_fast", torch_is_as_fast.__wrapped__)
     assert (library(1, 2**24) is None) == theirs
