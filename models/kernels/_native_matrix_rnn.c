@@ -22,6 +22,7 @@ static inline void move(const lanes *h, const lanes *z, real f, lanes *next, int
 void matrix_rnn_forward(const real *restrict q, const real *restrict k, const real *restrict v, const real *restrict f,
                         const real *restrict W, const real *restrict first, real *restrict y, real *restrict last,
                         lanes *restrict kept, const Sizes *at) {
+  NEXT_TO_NOTHING_IS_NOTHING
   const int64_t K = at->keys, V = at->values, wide = wide_of(at), state = K * wide;
   lanes *part[4];
   rooms_for(4, (int64_t[]){state, state, V * wide, wide}, part);
@@ -56,6 +57,7 @@ void matrix_rnn_backward(const real *restrict q, const real *restrict k, const r
                          const real *restrict W, const real *restrict first, const lanes *restrict kept,
                          const real *restrict d_y, real *restrict d_q, real *restrict d_k, real *restrict d_v,
                          real *restrict d_f, real *restrict d_W, real *restrict d_h, const Sizes *at) {
+  NEXT_TO_NOTHING_IS_NOTHING
   const int64_t K = at->keys, V = at->values, length = at->length, wide = wide_of(at), state = K * wide;
   lanes *part[8];
   rooms_for(8, (int64_t[]){(length + 1) * state, state, state, V * wide, V * wide, V * wide, wide, wide}, part);

@@ -27,6 +27,7 @@ static inline void move(const lanes *M, const lanes *S, const real *restrict k_t
 void momentum_forward(const real *restrict q, const real *restrict k, const real *restrict v, const real *restrict r,
                       const real *restrict a, const real *restrict h, const real *restrict first, real *restrict y,
                       real *restrict last, const Sizes *at) {
+  NEXT_TO_NOTHING_IS_NOTHING
   const int64_t K = at->keys, V = at->values, state = K * wide_of(at);
   lanes *part[2];
   rooms_for(2, (int64_t[]){2 * state, wide_of(at)}, part);
@@ -51,6 +52,7 @@ void momentum_backward(const real *restrict q, const real *restrict k, const rea
                        const real *restrict d_y, real *restrict d_q, real *restrict d_k, real *restrict d_v,
                        real *restrict d_r, real *restrict d_a, real *restrict d_h, real *restrict d_state,
                        const Sizes *at) {
+  NEXT_TO_NOTHING_IS_NOTHING
   const int64_t K = at->keys, V = at->values, length = at->length, wide = wide_of(at), state = K * wide;
   lanes *part[5];
   rooms_for(5, (int64_t[]){2 * (length + 1) * state, length * wide, 2 * state, wide, wide}, part);

@@ -15,6 +15,7 @@ static inline void move(const lanes *before, const real *restrict k_t, const lan
 
 void slots_forward(const real *restrict q, const real *restrict k, const real *restrict s, const real *restrict decay,
                    const real *restrict first, real *restrict y, real *restrict last, const Sizes *at) {
+  NEXT_TO_NOTHING_IS_NOTHING
   const int64_t K = at->keys, V = at->values, wide = wide_of(at);
   lanes *part[3];
   rooms_for(3, (int64_t[]){K * wide, wide, wide}, part);
@@ -39,6 +40,7 @@ void slots_forward(const real *restrict q, const real *restrict k, const real *r
 void slots_backward(const real *restrict q, const real *restrict k, const real *restrict s, const real *restrict decay,
                     const real *restrict first, const real *restrict d_y, real *restrict d_q, real *restrict d_k,
                     real *restrict d_s, real *restrict d_decay, real *restrict d_S, const Sizes *at) {
+  NEXT_TO_NOTHING_IS_NOTHING
   const int64_t K = at->keys, V = at->values, length = at->length, wide = wide_of(at), state = K * wide;
   lanes *part[5];
   rooms_for(5, (int64_t[]){(length + 1) * state, state, wide, wide, wide}, part);

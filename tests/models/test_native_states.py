@@ -1,0 +1,58 @@
+"""What the kernels of models/kernels/_native_states.h share: what dies out is nothing, and only while they run."""
+
+import platform
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from chomsky_ladder.models.kernels.native import missing
+from chomsky_ladder.models.kernels.native_matrix_rnn import native_matrix_rnn
+from chomsky_ladder.models.kernels.native_momentum import native_momentum
+from chomsky_ladder.models.kernels.native_slots import native_slots
+
+torch.set_num_threads(1)
+pytestmark = [
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+    pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another processor's numbers"),
+]
+
+LENGTH, LEAST = 200, torch.finfo(torch.float32).tiny
+
+
+def drawn(*sizes: int) -> Tensor:
+    return torch.randn(1, 2, LENGTH, *sizes)
+
+
+def leaves(*tensors: Tensor) -> list[Tensor]:
+    return [x.detach().requires_grad_() for x in tensors]
+
+
+def by_slots() -> tuple[Tensor, list[Tensor]]:
+    given = leaves(drawn(3), drawn(3), drawn(5), torch.full((1, 2, LENGTH, 5), 0.5), torch.zeros(1, 2, 3, 5))
+    return native_slots(*given)[0], given
+
+
+def by_momentum() -> tuple[Tensor, list[Tensor]]:
+    gates = torch.rand(1, 2, LENGTH), *[torch.full((1, 2, LENGTH), 0.4).log()] * 2
+    state = torch.zeros(2, 1, 2, 3, 5)
+    given = leaves(drawn(3), nn.functional.normalize(drawn(3), dim=-1), drawn(5), *gates, *state)
+    return native_momentum(*given[:6], (given[6], given[7]))[0], given
+
+
+def by_matrix() -> tuple[Tensor, list[Tensor]]:
+    turned = [x.transpose(1, 2) for x in (drawn(3), drawn(3), drawn(5), torch.full((1, 2, LENGTH), 0.4))]
+    given = leaves(*turned, torch.eye(5).repeat(2, 1, 1) / 10, torch.zeros(1, 2, 3, 5))
+    return native_matrix_rnn(*given)[0].transpose(1, 2), given
+
+
+@pytest.mark.parametrize("made", [by_slots, by_momentum, by_matrix])
+def test_gradients_that_die_out_are_nothing_in_the_end(made: object) -> None:
+    assert callable(made)
+    torch.manual_seed(0)
+    y_BHLV, given = made()
+    found = torch.autograd.grad(y_BHLV[:, :, -1].sum(), given)
+    assert found[1].ne(0).any() and found[1].eq(0).any(), "some are alive, some are not"
+    for gradient in found[:3]:
+        assert not ((gradient != 0) & (gradient.abs() < LEAST)).any()
+    assert (torch.tensor([LEAST]) / 4).item() > 0, "elsewhere there are such numbers still"
