@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.kernels.native import REAL, kernel, missing, untraced
+from chomsky_ladder.models.kernels.native_states import gradients_of, sizes_of
 from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -36,7 +37,7 @@ class _Scan(Function):
         batch, heads, keys, values = h_BHKV.shape
         z_BHLKV = h_BHKV.new_empty(batch, heads, q_BLHK.shape[1] if keeps else 0, keys, -(-values // LANES) * LANES)
         written = (y_BLHV, last_BHKV, z_BHLKV if keeps else None)
-        kernel("matrix_rnn_forward", W_HVV.dtype)(*given, *written, sizes=_sizes(q_BLHK, v_BLHV))
+        kernel("matrix_rnn_forward", W_HVV.dtype)(*given, *written, sizes=sizes_of(q_BLHK, v_BLHV))
         return y_BLHV, last_BHKV, z_BHLKV
 
     @staticmethod
@@ -50,12 +51,9 @@ class _Scan(Function):
     def backward(ctx: Any, d_y_BLHV: Tensor | None, d_last_BHKV: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         given = [x.contiguous() for x in ctx.saved_tensors]
         q_BLHK, _, v_BLHV, _, W_HVV, h_BHKV, _ = given
-        d_y_BLHV = torch.zeros_like(v_BLHV) if d_y_BLHV is None else d_y_BLHV.contiguous()
-        d_BHKV = torch.zeros_like(h_BHKV)
-        if d_last_BHKV is not None:
-            d_BHKV += d_last_BHKV
+        d_y_BLHV, d_BHKV = gradients_of(v_BLHV, h_BHKV, d_y_BLHV, d_last_BHKV)
         written = [*map(torch.empty_like, given[:5]), d_BHKV]
-        kernel("matrix_rnn_backward", W_HVV.dtype)(*given, d_y_BLHV, *written, sizes=_sizes(q_BLHK, v_BLHV))
+        kernel("matrix_rnn_backward", W_HVV.dtype)(*given, d_y_BLHV, *written, sizes=sizes_of(q_BLHK, v_BLHV))
         return *written, None
 
     @staticmethod
@@ -64,10 +62,6 @@ class _Scan(Function):
         *given, keeps = inputs
         folded = fold_replicas(given, in_dims[:6], info.batch_size, places=(2, 2, 2, 2, 0, 1))
         return unfold_replicas(_Scan.apply(*folded, keeps), info.batch_size, places=(2, 1, 1))
-
-
-def _sizes(q_BLHK: Tensor, v_BLHV: Tensor) -> object:
-    return integers(*q_BLHK.shape, v_BLHV.shape[-1])
 
 
 register(
