@@ -11,7 +11,7 @@ from chomsky_ladder.models.kernels.native_mesa import CHUNK, LARGEST, native_mes
 from chomsky_ladder.models.mesa_net import MesaNetConfig
 from chomsky_ladder.models.scans.mesa import mesa
 from support.cases import full
-from support.layers import close, gradients, kept_for_backward, lively
+from support.layers import as_good_in_single, close, gradients, kept_for_backward, lively
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -107,13 +107,7 @@ def test_single_precision_is_as_good_as_that_of_chunks() -> None:
     """Over three hundred tokens of which next to none is forgotten, against float64."""
     given = [x.detach() for x in inputs(300, (16, 16))]
     given[4] = torch.full_like(given[4], -1e-4)
-    found = []
-    for form, dtype in ((chunked, torch.float64), (chunked, torch.float32), (native, torch.float32)):
-        rounded = [x.to(dtype).requires_grad_() for x in given]
-        outputs = form(*rounded)
-        found.append([outputs, *gradients(outputs, rounded)])
-    for exact, theirs, ours in zip(*found, strict=True):
-        assert (ours - exact).abs().max() < max(2 * (theirs - exact).abs().max(), 1e-5 * exact.abs().max())
+    as_good_in_single(native, chunked, given)
 
 
 def test_memory_is_linear_in_the_length() -> None:

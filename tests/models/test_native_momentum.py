@@ -12,7 +12,7 @@ from chomsky_ladder.models.kernels.native_momentum import native_momentum
 from chomsky_ladder.models.scans.momentum_delta import momentum_delta_rule
 from chomsky_ladder.models.titans import LinearMemory, TitansConfig
 from support.cases import full
-from support.layers import close, gradients, kept_for_backward, lively
+from support.layers import as_good_in_single, close, gradients, kept_for_backward, lively
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -102,13 +102,7 @@ def test_single_precision_is_as_good_as_that_of_chunks() -> None:
     """Over three hundred tokens of which little is forgotten, against float64."""
     given = [x.detach() for x in inputs(300, (16, 16), batch=4)]
     given[4], given[5] = given[4] / 100, given[5] - 0.5
-    found = []
-    for form, dtype in ((chunked, torch.float64), (chunked, torch.float32), (native, torch.float32)):
-        rounded = [x.to(dtype).requires_grad_() for x in given]
-        outputs = form(*rounded)
-        found.append([outputs, *gradients(outputs, rounded)])
-    for exact, theirs, ours in zip(*found, strict=True):
-        assert (ours - exact).abs().max() < max(2 * (theirs - exact).abs().max(), 1e-5 * exact.abs().max())
+    as_good_in_single(native, chunked, given)
 
 
 def test_gates_in_half_precision_are_those_of_the_state_s() -> None:

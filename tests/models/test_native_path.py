@@ -11,7 +11,7 @@ from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.kernels.native_path import native_path
 from chomsky_ladder.models.path_attention import CHUNK, PaTHAttention, PaTHConfig, attended
 from support.cases import full
-from support.layers import close, gradients, kept_for_backward, lively
+from support.layers import as_good_in_single, close, gradients, kept_for_backward, lively
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -85,13 +85,7 @@ def test_it_stacks(gated: bool) -> None:
 def test_single_precision_is_as_good_as_that_of_chunks() -> None:
     """Over three hundred tokens, against float64."""
     given = [x.detach() for x in inputs(300, 16, batch=4)]
-    found = []
-    for form, dtype in ((attended, torch.float64), (attended, torch.float32), (native_path, torch.float32)):
-        rounded = [x.to(dtype).requires_grad_() for x in given]
-        outputs = read(form, rounded)
-        found.append([outputs, *gradients(outputs, rounded)])
-    for exact, theirs, ours in zip(*found, strict=True):
-        assert (ours - exact).abs().max() < max(2 * (theirs - exact).abs().max(), 1e-5 * exact.abs().max())
+    as_good_in_single(lambda *given: read(native_path, list(given)), lambda *given: read(attended, list(given)), given)
 
 
 def test_what_is_not_seen_gives_and_gets_nothing_at_all() -> None:

@@ -10,7 +10,7 @@ from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.kernels.native_slots import native_slots
 from chomsky_ladder.models.scans.slots import decayed_slots
 from support.cases import full
-from support.layers import close, gradients, kept_for_backward, lively
+from support.layers import as_good_in_single, close, gradients, kept_for_backward, lively
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -101,13 +101,7 @@ def test_single_precision_is_as_good_as_that_of_chunks() -> None:
     """Over three hundred tokens of which little is forgotten, against float64."""
     given = [x.detach() for x in inputs(300, (16, 16), batch=4)]
     given[3] = 1 - given[3] / 100
-    found = []
-    for form, dtype in ((chunked, torch.float64), (chunked, torch.float32), (native, torch.float32)):
-        rounded = [x.to(dtype).requires_grad_() for x in given]
-        outputs = form(*rounded)
-        found.append([outputs, *gradients(outputs, rounded)])
-    for exact, theirs, ours in zip(*found, strict=True):
-        assert (ours - exact).abs().max() < max(2 * (theirs - exact).abs().max(), 1e-5 * exact.abs().max())
+    as_good_in_single(native, chunked, given)
 
 
 def test_memory_is_linear_in_the_length() -> None:

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from chomsky_ladder.models.backbone import Backbone
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.kernels.native_product import native_product
-from chomsky_ladder.models.layers.linear import Linear, in_parts, of_each, of_one, take_over
-from chomsky_ladder.models.plain import plain_model
+from chomsky_ladder.models.layers.linear import in_parts, take_over
 from chomsky_ladder.models.scans import products
 from chomsky_ladder.models.scans.products import (
     LIBRARIES,
@@ -26,14 +24,11 @@ from chomsky_ladder.models.scans.products import (
     matmul,
     product,
     product_in_parts,
-    product_of_each,
-    product_of_rows,
-    product_of_stack,
-    products_of_one,
     put_product,
     torch_is_as_fast,
 )
 from chomsky_ladder.models.transformer import TransformerConfig
+from support.layers import near
 
 SIZES = [(1, 1, 1), (3, 7, 5), (65, 33, 17), (40, 128, 64), (50, 24, 16), (13, 300, 49)]
 
@@ -69,11 +64,6 @@ def only(monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
 def given(rows: int, inside: int, columns: int) -> list[Tensor]:
     x, weight, bias = torch.randn(2, rows, inside), torch.randn(columns, inside), torch.randn(columns)
     return [z.requires_grad_() for z in (x, weight, bias)]
-
-
-def near(one: Tensor, exact: Tensor) -> None:
-    assert one.dtype == torch.float32 and one.shape == exact.shape
-    assert (one - exact).abs().max() <= 2e-6 * exact.abs().max()
 
 
 @pytest.mark.parametrize("has_bias", [True, False])
@@ -200,62 +190,6 @@ def test_products_in_parts(asked: Asked, in_dims: tuple[int | None, ...] | None)
             near(one, other)
 
 
-@pytest.mark.parametrize("biased", [False, True])
-def test_products_of_each_one_by_one_and_as_a_stack(biased: bool) -> None:
-    leaves = [torch.randn(3, 2, 9, 7), torch.randn(3, 24, 7), torch.randn(3, 24)]
-    x_NBLI, weight_NOI, bias_NO = (z.requires_grad_() for z in leaves)
-    given = (x_NBLI, weight_NOI, bias_NO if biased else None)
-    biases = bias_NO.double() if biased else [None] * 3
-    parts = zip(x_NBLI.double(), weight_NOI.double(), biases, strict=True)
-    expected = torch.stack([linear(*each) for each in parts])
-    found = torch.stack(list(product_of_each(*given))), product_of_stack(*given)
-    read = leaves[: 2 + biased]
-    exact = torch.autograd.grad(expected.pow(2).sum(), read)
-    for y_NBLO in found:
-        near(y_NBLO, expected)
-        for one, other in zip(torch.autograd.grad(y_NBLO.pow(2).sum(), read), exact, strict=True):
-            near(one, other)
-    twice = [None if z is None else torch.stack([z, 2 * z]) for z in given]
-    together = torch.vmap(product_of_stack, (0, 0, 0 if biased else None))(*twice)
-    near(together[0], expected)
-
-
-def test_products_of_one_input_by_themselves_and_by_the_rows_of_all() -> None:
-    x, weights = torch.randn(2, 9, 7).requires_grad_(), [torch.randn(n, 7).requires_grad_() for n in (4, 1, 30)]
-    expected = [linear(x.double(), weight.double()) for weight in weights]
-    exact = torch.autograd.grad(sum(y.pow(2).sum() for y in expected), [x, *weights])
-    for form in (products_of_one, product_of_rows):
-        found = form(x, weights)
-        for y, other in zip(found, expected, strict=True):
-            near(y, other)
-        gradients = torch.autograd.grad(sum(y.pow(2).sum() for y in found), [x, *weights])
-        for one, other in zip(gradients, exact, strict=True):
-            near(one, other)
-
-
-def test_layers_of_one_input() -> None:
-    """As their calls, also where one is no longer ours or has a bias."""
-    layers, x = [nn.Linear(7, width, bias=width == 3) for width in (5, 2, 3)], torch.randn(3, 4, 7)
-    expected = [layer(x) for layer in layers]
-    for ours in (layers[:0], layers[:2], layers):
-        for layer in ours:
-            layer.__class__ = Linear
-        for count in (2, 3):
-            for one, other in zip(of_one(layers[:count], x), expected, strict=False):
-                near(one, other)
-
-
-def test_layers_of_an_input_each() -> None:
-    """As their calls, also where one is no longer ours."""
-    layers, inputs = [nn.Linear(7, 5, bias=False) for _ in range(3)], torch.randn(3, 4, 7).unbind(0)
-    expected = [layer(x) for layer, x in zip(layers, inputs, strict=True)]
-    for ours in (layers[:0], layers[:2], layers):
-        for layer in ours:
-            layer.__class__ = Linear
-        for one, other in zip(of_each(layers, inputs), expected, strict=True):
-            near(one, other)
-
-
 @pytest.mark.parametrize("lead", [(3,), (2, 3), (2, 1, 3), (2, 1, 3, 2)])
 def test_products_of_stacks(asked: Asked, lead: tuple[int, ...]) -> None:
     a, b = torch.randn(*lead, 7, 5).requires_grad_(), torch.randn(*lead, 9, 5).mT.requires_grad_()
@@ -379,14 +313,6 @@ def test_in_c_a_row_is_the_same_beside_any_others() -> None:
     assert torch.equal(native_product(a, b[:, 5:38], None), whole[:, 5:38])
 
 
-def test_a_models_linear_layers_are_these_whoever_wrote_it() -> None:
-    config = plain_model("theirs", lambda d_model: nn.Sequential(nn.Linear(d_model, 8), nn.Linear(8, d_model)))
-    for model in (config(d_model=16).build(5), TransformerConfig(d_model=16, num_heads=2).build(5)):
-        assert isinstance(model, Backbone)
-        layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-        assert len(layers) > 4 and {type(layer) for layer in layers} == {Linear}
-
-
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_a_layer_in_parts(asked: Asked, has_bias: bool) -> None:
     """One with a bias, or of another kind, is asked whole."""
@@ -397,17 +323,6 @@ def test_a_layer_in_parts(asked: Asked, has_bias: bool) -> None:
         parts = in_parts(layer, x, [3, 20, 1])  # pyright: ignore[reportArgumentType]
         assert [part.shape[-1] for part in parts] == [3, 20, 1]
         torch.testing.assert_close(torch.cat(parts, -1), layer(x))
-
-
-def test_what_is_more_than_a_linear_layer_is_left_alone() -> None:
-    class Doubled(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-            return 2 * super().forward(x)
-
-    model = nn.ModuleList([nn.Linear(4, 3), Doubled(4, 3)])
-    names = list(model.state_dict())
-    take_over(model)
-    assert [type(module) for module in model] == [Linear, Doubled] and list(model.state_dict()) == names
 
 
 def test_a_model_multiplies_by_it(asked: Asked) -> None:

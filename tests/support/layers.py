@@ -1,6 +1,6 @@
 """What tests of layers share: a seed, comparing tensors, a scalar to differentiate, weights away from their start."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
@@ -30,6 +30,23 @@ def lively(module: nn.Module) -> nn.Module:
     for parameter in module.double().parameters():
         parameter.data += 0.4 * torch.randn_like(parameter)
     return module
+
+
+def near(one: Tensor, exact: Tensor) -> None:
+    """To the rounding of single precision."""
+    assert one.dtype == torch.float32 and one.shape == exact.shape
+    assert (one - exact).abs().max() <= 2e-6 * exact.abs().max()
+
+
+def as_good_in_single(form: Callable[..., Tensor], plain: Callable[..., Tensor], given: Sequence[Tensor]) -> None:
+    """In single precision outputs and gradients are as near to double as the plain form's, or nearer than 1e-5."""
+    found = []
+    for act, dtype in ((plain, torch.float64), (plain, torch.float32), (form, torch.float32)):
+        rounded = [x.detach().to(dtype).requires_grad_() for x in given]
+        outputs = act(*rounded)
+        found.append([outputs, *gradients(outputs, rounded)])
+    for exact, theirs, ours in zip(*found, strict=True):
+        assert (ours - exact).abs().max() < max(2 * (theirs - exact).abs().max(), 1e-5 * exact.abs().max())
 
 
 def kept_for_backward(made: Callable[[], object]) -> int:
