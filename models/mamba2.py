@@ -24,7 +24,7 @@ from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
-from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step, weighed
+from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
 
 
 class SSD(Layer):
@@ -83,9 +83,10 @@ class SSD(Layer):
                 y_BLHRK, h_BHNK = ssd_step(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK.to(dtype))
                 y_BLHRK = y_BLHRK + self.D[:, None, None] * v_BLHRK
             else:
-                kernel = chosen("weighed", v_BLHRK, ctx)
-                parts = {"weight_BLH": dt_BLH, "skip_H": self.D, "weigh": kernel.call if kernel else weighed}
-                y_BLHRK, h_BHNK = ssd_chunks(v_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK, **parts)
+                kernel = chosen("ssd_chunks", v_BLHRK, ctx)
+                chunks = kernel.call if kernel else ssd_chunks
+                given = (v_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
+                y_BLHRK, h_BHNK = chunks(*given, weight_BLH=dt_BLH, skip_H=self.D)
         y_BLE = rearrange(y_BLHRK, "b l h r k -> b l (h r k)")
         gated_BLE = gated(z_BLE, y_BLE, ctx=ctx)
         return self.out(normed(gated_BLE.to(self.norm.weight.dtype), self.norm, ctx)), h_BHNK

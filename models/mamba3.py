@@ -36,7 +36,7 @@ from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
-from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step, weighed
+from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
 
 NORM_EPS = 1e-5
 LEAST_DECAY = 1e-4
@@ -111,11 +111,11 @@ class TrapezoidalSSM(OneForm):
                 y_BLHRK, h_BHNK = ssd_step(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
                 y_BLHRK = y_BLHRK + self.D[:, None, None] * x_BLHRK
             else:
-                kernel = chosen("weighed", x_BLHRK, ctx)
-                parts = {"skip_H": self.D, "own_BLH": own_BLH, "weigh": kernel.call if kernel else weighed}
+                kernel = chosen("ssd_chunks", x_BLHRK, ctx)
+                chunks = kernel.call if kernel else ssd_chunks
                 later_BLH = own_BLH + nn.functional.pad(next_BLH[:, 1:], (0, 0, 0, 1))
                 given = (x_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
-                y_BLHRK, h_BHNK = ssd_chunks(*given, weight_BLH=later_BLH, **parts)
+                y_BLHRK, h_BHNK = chunks(*given, weight_BLH=later_BLH, own_BLH=own_BLH, skip_H=self.D)
             y_BLHRK = gated(self._ranked(z_BLHK, "z"), y_BLHRK, ctx=ctx)
             y_BLHK = y_BLHRK.squeeze(-2) if self.rank == 1 else (y_BLHRK * self.y_scale_HRK).sum(-2)
         y_BLD = self.out(rearrange(y_BLHK, "b l h k -> b l (h k)").to(self.out.weight.dtype))

@@ -8,25 +8,6 @@ typedef struct {
   int64_t batch, length, heads, keys, values;
 } Sizes;
 
-// What dies out over many steps ends as numbers below the least normal one, with which Intel's processors take far longer:
-// to the end of the block in which this stands they are nothing.
-#ifdef __SSE__
-#include <xmmintrin.h>
-
-static inline void as_before(const unsigned *state) { _mm_setcsr(*state); }
-
-static inline unsigned flushing(void) {
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | 0x8040);  // results and what is read
-  return before;
-}
-
-#define NEXT_TO_NOTHING_IS_NOTHING \
-  __attribute__((cleanup(as_before), unused)) const unsigned state_before = flushing();
-#else
-#define NEXT_TO_NOTHING_IS_NOTHING
-#endif
-
 static inline int64_t wide_of(const Sizes *at) { return blocks(at->values); }
 
 static inline void put_in(const real *restrict rows, int64_t count, lanes *restrict found, const Sizes *at) {

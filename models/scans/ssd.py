@@ -11,8 +11,6 @@ so the memory is linear in the length. What is one number a head and position, t
 of a chunk, which has fewer elements than u. B and C have a size of H for their heads, or of 1 where all share them.
 """
 
-from collections.abc import Callable
-
 import torch
 from einops import rearrange
 from torch import Tensor, nn
@@ -67,15 +65,13 @@ def ssd_chunks(
     weight_BLH: Tensor | None = None,
     own_BLH: Tensor | None = None,
     skip_H: Tensor | None = None,
-    weigh: Callable[..., Tensor] = weighed,
 ) -> tuple[Tensor, Tensor | None]:
     """The same over any length: all y [B, L, H, R, K] and the last state; from None, which is zeros, none.
 
     `weight` is w, `skip` D. With `own`, a position's own output has this for its w, which is what later ones see.
-    `weigh` does as `weighed`.
     """
     length, rank = u_BLHRK.shape[1], u_BLHRK.shape[3]
-    size = -(-length // -(-length // max(1, CHUNK // rank)))  # as few chunks as there can be, of one size
+    size = positions_of_a_chunk(length, rank)
     u_BCHTK, B_BCHTN, C_BCHTN = (
         rearrange(_padded(z, size), "b (c t) h r n -> b c h (t r) n", t=size) for z in (u_BLHRK, B_BLHRN, C_BLHRN)
     )
@@ -86,7 +82,7 @@ def ssd_chunks(
     assert log_a_BCHP is not None
     l_BCHP = log_a_BCHP.cumsum(-1)
     scores_BCHTS = matmul(C_BCHTN, B_BCHTN.mT)
-    y_BCHTK = matmul(weigh(scores_BCHTS, l_BCHP, weight_BCHP, own_BCHP, skip_H), u_BCHTK)
+    y_BCHTK = matmul(weighed(scores_BCHTS, l_BCHP, weight_BCHP, own_BCHP, skip_H), u_BCHTK)
 
     if h_BHNK is not None or length > size:
         to_end_BCHP = (l_BCHP[..., -1:] - l_BCHP).exp()
@@ -103,6 +99,11 @@ def ssd_chunks(
         y_BCHTK = y_BCHTK + from_start_BCHT1 * matmul(C_BCHTN, torch.stack(starts, 1))
         h_BHNK = None if h_BHNK is None else h
     return rearrange(y_BCHTK, "b c h (t r) k -> b (c t) h r k", r=rank)[:, :length], h_BHNK
+
+
+def positions_of_a_chunk(length: int, rank: int) -> int:
+    """So that chunks are as few as there can be, and of one size."""
+    return -(-length // -(-length // max(1, CHUNK // rank)))
 
 
 def _padded(z_BLX: Tensor, size: int) -> Tensor:
