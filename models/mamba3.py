@@ -90,16 +90,15 @@ class TrapezoidalSSM(OneForm):
             log_a_BLH = (-dt_BLH * A_BLH).clamp(min=-100)
             own_BLH, next_BLH = dt_BLH * torch.sigmoid(g_BLH.to(dtype)), dt_BLH * torch.sigmoid(-g_BLH.to(dtype))
 
-            # Heads before positions, as products take them.
-            turn_BHLA = math.pi * dt_BLH.mT[..., None] * torch.tanh(w_BLA.to(dtype))[:, None]
+            turn_BLHA = math.pi * dt_BLH[..., None] * torch.tanh(w_BLA.to(dtype))[:, :, None]
             # In fp64: of a sum of thousands of radians fp32 keeps three decimals.
-            turned_BHLA = turn_BHLA.cumsum(2, dtype=torch.float64)
+            turned_BLHA = turn_BLHA.cumsum(1, dtype=torch.float64)
             if state is not None:
-                turned_BHLA = state[0][:, :, None] + turned_BHLA
-            angle_BHLA = turned_BHLA.remainder(2 * math.pi).to(dtype)
-            cos_BHL1A, sin_BHL1A = angle_BHLA.cos()[..., None, :], angle_BHLA.sin()[..., None, :]
+                turned_BLHA = state[0][:, None] + turned_BLHA
+            angle_BLHA = turned_BLHA.remainder(2 * math.pi).to(dtype)
+            cos_BLH1A, sin_BLH1A = angle_BLHA.cos()[..., None, :], angle_BLHA.sin()[..., None, :]
             B_BLHRN, C_BLHRN = (
-                turned_back(self._normed(e, norm, ctx) + bias_HRN[:, None], cos_BHL1A, sin_BHL1A).transpose(1, 2)
+                turned_back(self._normed(e, norm, ctx) + bias_HRN, cos_BLH1A, sin_BLH1A)
                 for e, norm, bias_HRN in ((B_BLM, self.B_norm, self.B_bias_HRN), (C_BLM, self.C_norm, self.C_bias_HRN))
             )
             x_BLHRK, h_BHNK = self._ranked(x_BLHK, "x"), None
@@ -121,12 +120,12 @@ class TrapezoidalSSM(OneForm):
         y_BLD = self.out(rearrange(y_BLHK, "b l h k -> b l (h k)").to(self.out.weight.dtype))
         if state is None:
             return y_BLD, None
-        angle_BHA, B_BHRN, x_BHK = (e.clone() for e in (angle_BHLA[:, :, -1], B_BLHRN[:, -1], x_BLHK[:, -1]))
+        angle_BHA, B_BHRN, x_BHK = (e.clone() for e in (angle_BLHA[:, -1], B_BLHRN[:, -1], x_BLHK[:, -1]))
         return y_BLD, (angle_BHA, h_BHNK, B_BHRN, x_BHK)  # clones: a view would keep all of the prompt
 
     def _normed(self, e_BLM: Tensor, norm: nn.RMSNorm, ctx: Context) -> Tensor:
-        """[B, 1, L, R, N]."""
-        return normed(rearrange(e_BLM, "b l (r n) -> b 1 l r n", r=self.rank).to(norm.weight.dtype), norm, ctx)
+        """[B, L, 1, R, N]."""
+        return normed(rearrange(e_BLM, "b l (r n) -> b l 1 r n", r=self.rank).to(norm.weight.dtype), norm, ctx)
 
     def _ranked(self, e_XHK: Tensor, name: Literal["x", "z"]) -> Tensor:
         """[..., H, R, K]."""
@@ -135,12 +134,12 @@ class TrapezoidalSSM(OneForm):
         return e_XHK[..., None, :] * (self.x_scale_HRK if name == "x" else self.z_scale_HRK)
 
 
-def turned_back(e_BHLRN: Tensor, cos_BHL1A: Tensor, sin_BHL1A: Tensor) -> Tensor:
+def turned_back(e_BLHRN: Tensor, cos_BLH1A: Tensor, sin_BLH1A: Tensor) -> Tensor:
     """Each pair (e_n, e_{n + A}) of the first 2 A states, turned by minus its angle."""
-    num_angles = cos_BHL1A.shape[-1]
-    a_BHLRA, b_BHLRA, rest_BHLRN = e_BHLRN.split([num_angles, num_angles, e_BHLRN.shape[-1] - 2 * num_angles], -1)
-    turned = (a_BHLRA * cos_BHL1A + b_BHLRA * sin_BHL1A, b_BHLRA * cos_BHL1A - a_BHLRA * sin_BHL1A)
-    return torch.cat([*turned, rest_BHLRN], -1)
+    num_angles = cos_BLH1A.shape[-1]
+    a_BLHRA, b_BLHRA, rest_BLHRN = e_BLHRN.split([num_angles, num_angles, e_BLHRN.shape[-1] - 2 * num_angles], -1)
+    turned = (a_BLHRA * cos_BLH1A + b_BLHRA * sin_BLH1A, b_BLHRA * cos_BLH1A - a_BLHRA * sin_BLH1A)
+    return torch.cat([*turned, rest_BLHRN], -1)
 
 
 @register

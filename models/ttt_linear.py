@@ -23,12 +23,13 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import in_heads
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.positions import rotate
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-from chomsky_ladder.models.scans.fast_weights import Held, Norm, fast_weights
+from chomsky_ladder.models.scans.fast_weights import NORM_EPS, Held, Norm, fast_weights, fast_weights_from
+from chomsky_ladder.models.scans.selective import at_least_fp32
 
-NORM_EPS = 1e-6
 DEVIATION = 0.02
 
 
@@ -51,12 +52,14 @@ class FastWeights(Layer):
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        state = self.init_state(x_BLD.shape[0], max_length=0, device=x_BLD.device, dtype=x_BLD.dtype)
-        return self.read(x_BLD, state, fresh=True)[0]
+        M_BHXK, place_L = self._begin(x_BLD), torch.arange(x_BLD.shape[1], device=x_BLD.device)
+        given = q_BHLK, *_, norm = self._asked(x_BLD, place_L)
+        kernel = chosen("fast_weights_from", M_BHXK, ctx)
+        z_BHLK = (kernel.call if kernel else fast_weights_from)(*given, M_BHXK)
+        return self._told(q_BHLK, norm(z_BHLK))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
-        begin_HXK = torch.cat([self.begin_HKK, self.begin_bias_HK[:, None]], 1)
-        M_BHXK = begin_HXK.to(device, torch.promote_types(dtype, torch.float32)).expand(batch, -1, -1, -1)
+        M_BHXK = self._begin(torch.empty(batch, 0, device=device, dtype=dtype))
         return Held(M_BHXK, torch.zeros_like(M_BHXK), torch.zeros((), dtype=torch.int64, device=device))
 
     def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
@@ -64,23 +67,32 @@ class FastWeights(Layer):
         return y_BLD[:, 0], state
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        return self.read(x_BLD, state, fresh=False)
+        place_L = state.place + torch.arange(x_BLD.shape[1], device=x_BLD.device)
+        given = q_BHLK, *_, norm = self._asked(x_BLD, place_L)
+        z_BHLK, state = fast_weights(*given, state)
+        return self._told(q_BHLK, norm(z_BHLK)), state
 
-    def read(self, x_BLD: Tensor, state: Held, *, fresh: bool) -> tuple[Tensor, Held]:
+    def _begin(self, x_BX: Tensor) -> Tensor:
+        """The first M of every row."""
+        begin_HXK = torch.cat([self.begin_HKK, self.begin_bias_HK[:, None]], 1)
+        return begin_HXK.to(x_BX.device, at_least_fp32(x_BX.dtype)).expand(len(x_BX), -1, -1, -1)
+
+    def _asked(self, x_BLD: Tensor, place_L: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Norm]:
+        """q, k and v [B, H, L, K], the rates of tokens and of places, and the norm."""
         q_BHLK, k_BHLK, v_BHLK = (
             in_heads(project(x_BLD), self.num_heads) for project in (self.query, self.key, self.value)
         )
         size, dtype = len(self.place_rate), q_BHLK.dtype
-        place_L = (state.place + torch.arange(x_BLD.shape[1], device=x_BLD.device)) % size
-        q_BHLK, k_BHLK = rotate(q_BHLK, place_L), rotate(k_BHLK, place_L)
+        q_BHLK, k_BHLK = rotate(q_BHLK, place_L % size), rotate(k_BHLK, place_L % size)
         rate_BHL = self.factor * torch.sigmoid(in_heads(self.rate(x_BLD), self.num_heads)[..., 0])
         count_C = torch.arange(1, size + 1, device=x_BLD.device, dtype=dtype)
         place_rate_C = (1 / count_C + self.place_rate).clamp(min=0)
-        scale_H1K, shift_H1K = (x.to(dtype).view(self.num_heads, 1, -1) for x in (self.scale, self.shift))
-        norm = Norm(scale_H1K, shift_H1K, NORM_EPS)
-        z_BHLK, state = fast_weights(q_BHLK, k_BHLK, v_BHLK, rate_BHL, place_rate_C, norm, state, fresh=fresh)
-        y_BLD = rearrange(q_BHLK + norm(z_BHLK), "b h l k -> b l (h k)")
-        return self.out(self.norm(y_BLD.to(self.norm.weight.dtype))), state
+        norm = Norm(*(x.to(dtype).view(self.num_heads, 1, -1) for x in (self.scale, self.shift)))
+        return q_BHLK, k_BHLK, v_BHLK, rate_BHL, place_rate_C, norm
+
+    def _told(self, q_BHLK: Tensor, z_BHLK: Tensor) -> Tensor:
+        y_BLD = rearrange(q_BHLK + z_BHLK, "b h l k -> b l (h k)")
+        return self.out(self.norm(y_BLD.to(self.norm.weight.dtype)))
 
 
 @register

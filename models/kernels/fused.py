@@ -22,7 +22,7 @@ register(
         stacks=True,
         takes=lambda x_BLD, ctx: x_BLD.shape[1] <= SHORT,
         when="always",
-        rank=8,
+        rank=5,
     )
 )
 register(
@@ -35,7 +35,7 @@ register(
         device="any",
         stacks=True,
         when="always",
-        rank=9,
+        rank=6,
     )
 )
 register(
@@ -48,6 +48,6 @@ register(
         device="any",
         stacks=True,
         when="always",
-        rank=10,
+        rank=7,
     )
 )

@@ -65,7 +65,7 @@ class Kernel:
     """Under which `exec.backend` it is taken: auto or its own name; its own name alone; any but the reference."""
     rank: int = 100
     """Of an operation's kernels that could take a tensor the one of the highest rank does. Here: from 0 torch's own,
-    from 8 by hand in torch, from 11 in C, from 30 for CUDA; listings go the other way, and the record's fingerprint
+    from 5 by hand in torch, from 8 in C, from 30 for CUDA; listings go the other way, and the record's fingerprint
     goes by that order."""
     module: str = ""
     """Where it is registered; filled in by `register`."""

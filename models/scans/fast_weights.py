@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.scans.products import matmul
 
+NORM_EPS = 1e-6
+
 
 class Held(NamedTuple):
     """M and the sum of the mini-batch so far [B, H, K + 1, K]; the place of the next token in it."""
@@ -32,20 +34,28 @@ class Held(NamedTuple):
 class Norm(NamedTuple):
     scale_H1K: Tensor
     shift_H1K: Tensor
-    eps: float
 
     def __call__(self, z_BHLK: Tensor) -> Tensor:
-        normed_BHLK = nn.functional.layer_norm(z_BHLK, z_BHLK.shape[-1:], eps=self.eps)
+        normed_BHLK = nn.functional.layer_norm(z_BHLK, z_BHLK.shape[-1:], eps=NORM_EPS)
         return self.scale_H1K * normed_BHLK + self.shift_H1K
 
     def descent(self, z_BHLK: Tensor, goal_BHLK: Tensor) -> Tensor:
         """The gradient of |LN(z) - goal|^2 / 2 at z."""
         apart_BHLK = z_BHLK - z_BHLK.mean(-1, keepdim=True)
-        root_BHL1 = torch.rsqrt(apart_BHLK.square().mean(-1, keepdim=True) + self.eps)
+        root_BHL1 = torch.rsqrt(apart_BHLK.square().mean(-1, keepdim=True) + NORM_EPS)
         normed_BHLK = apart_BHLK * root_BHL1
         d_BHLK = (self.scale_H1K * normed_BHLK + self.shift_H1K - goal_BHLK) * self.scale_H1K
         along_BHLK = normed_BHLK * (d_BHLK * normed_BHLK).mean(-1, keepdim=True)
         return (d_BHLK - d_BHLK.mean(-1, keepdim=True) - along_BHLK) * root_BHL1
+
+
+def fast_weights_from(
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, rate_BHL: Tensor, place_rate_C: Tensor, norm: Norm, M_BHXK: Tensor
+) -> Tensor:
+    """All z from the first M on, where nobody asks for the last state."""
+    place = torch.zeros((), dtype=torch.int64, device=M_BHXK.device)
+    state = Held(M_BHXK, torch.zeros_like(M_BHXK), place)
+    return fast_weights(q_BHLK, k_BHLK, v_BHLK, rate_BHL, place_rate_C, norm, state, fresh=True)[0]
 
 
 def fast_weights(
@@ -63,10 +73,7 @@ def fast_weights(
     dtype, length, size = torch.promote_types(q_BHLK.dtype, torch.float32), q_BHLK.shape[2], len(place_rate_C)
     goal_BHLK, rate_BHL1 = v_BHLK - k_BHLK, rate_BHL[..., None]
     tokens = [x.to(dtype) for x in (with_one(q_BHLK), with_one(k_BHLK), goal_BHLK, rate_BHL1)]
-    place_rate_C1, norm = (
-        place_rate_C[:, None].to(dtype),
-        Norm(norm.scale_H1K.to(dtype), norm.shift_H1K.to(dtype), norm.eps),
-    )
+    place_rate_C1, norm = place_rate_C[:, None].to(dtype), Norm(*(x.to(dtype) for x in norm))
     state = Held(state.M_BHXK.to(dtype), state.sum_BHXK.to(dtype), state.place)
     with torch.autocast(q_BHLK.device.type, enabled=False):
         if length == 1:

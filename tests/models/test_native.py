@@ -1,6 +1,7 @@
 """Kernels in C: compiled once, in any home, by whoever comes first; without a compiler the models do without."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -97,6 +98,12 @@ def test_a_compiler_that_fails_is_quoted(afresh: None, monkeypatch: pytest.Monke
     script.chmod(0o755)
     monkeypatch.setenv("CC", str(script))
     assert _native.missing() == f"RuntimeError: {script} failed: cc: error: unrecognised option"
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler on the PATH")
+def test_where_there_is_a_compiler_there_are_kernels() -> None:
+    """All tests of kernels are left out where there are none: a source that does not compile must fail one."""
+    assert _native.missing() == ""
 
 
 @needs_a_compiler

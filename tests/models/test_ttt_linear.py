@@ -28,7 +28,7 @@ def inputs(length: int, *, size: int = 16) -> list[Tensor]:
 
 def run(given: list[Tensor], place: int, *, fresh: bool = False) -> tuple[Tensor, Held]:
     *tokens, scale, shift, M, total = given
-    return fast_weights(*tokens, Norm(scale, shift, EPS), Held(M, total, torch.tensor(place)), fresh=fresh)
+    return fast_weights(*tokens, Norm(scale, shift), Held(M, total, torch.tensor(place)), fresh=fresh)
 
 
 def by_hand(given: list[Tensor], place: int) -> tuple[Tensor, Held]:
@@ -76,7 +76,7 @@ def test_what_begins_a_mini_batch_needs_no_slots_in_front(length: int) -> None:
 
 
 def test_the_descent_is_the_gradient_of_the_loss() -> None:
-    norm = Norm(torch.randn(3, 1, 4).double(), torch.randn(3, 1, 4).double(), EPS)
+    norm = Norm(torch.randn(3, 1, 4).double(), torch.randn(3, 1, 4).double())
     z, goal = torch.randn(2, 2, 3, 7, 4, dtype=torch.float64).unbind(0)
     z.requires_grad_()
     (expected,) = torch.autograd.grad((norm(z) - goal).square().sum() / 2, z)
@@ -159,7 +159,7 @@ def test_it_learns_at_test_time() -> None:
     k = torch.randn(1, 1, 1, 4, dtype=torch.float64)
     goal = nn.functional.layer_norm(torch.randn(4).double(), (4,))  # what LN can say
     one, many = torch.ones(1, 1, 4).double(), 320
-    norm = Norm(one, 0 * one, EPS)
+    norm = Norm(one, 0 * one)
     state = Held(*torch.randn(1, 1, 1, 5, 4, dtype=torch.float64), torch.zeros(1, 1, 5, 4).double(), torch.tensor(0))
     k_BHLK, v_BHLK = k.expand(1, 1, many, 4), (goal + k).expand(1, 1, many, 4)
     rate_BHL, place_rate_C = torch.ones(1, 1, many).double() / 4, 1 / torch.arange(1, 17).double()

@@ -105,7 +105,7 @@ def test_ttt_linear(length: int, size: int) -> None:
     scale, shift, rate_C = 1 + drawn(K)[0] / 3, drawn(K)[0], torch.rand(size, dtype=torch.float64)
     given = [x.detach().requires_grad_() for x in (q, k, v, scale, shift, rate_C, drawn(K, K), drawn(1, K))]
     q, k, v, scale, shift, rate_C, weights, bias = given
-    norm, M = Norm(scale[:, None], shift[:, None], 1e-6), torch.cat([weights, bias], 2)
+    norm, M = Norm(scale[:, None], shift[:, None]), torch.cat([weights, bias], 2)
     one = torch.ones(B, H, length, dtype=torch.float64)
     z, last = fast_weights(q, k, v, one, rate_C, norm, Held(M, torch.zeros_like(M), torch.tensor(0)))
     eta = rate_C.repeat(length // size).expand(B, H, -1)[..., None]
