@@ -95,6 +95,7 @@ static void sticks_back(Tile tile, Room in) {
 
 void attention_forward(const real *restrict heads, const real *restrict turns, const real *restrict level,
                        real *restrict y, real *restrict kept, const Sizes *at) {
+  NEXT_TO_NOTHING_IS_NOTHING
   const int64_t width = at->width, length = at->length, copies = at->heads / at->key_heads, wide = blocks(width);
   const Room in = room_for(at);
   for (int64_t row = 0; row < at->rows; row++)
@@ -135,6 +136,7 @@ void attention_forward(const real *restrict heads, const real *restrict turns, c
 void attention_backward(const real *restrict heads, const real *restrict turns, const real *restrict level,
                         const real *restrict kept, const real *restrict d_y, real *restrict d_heads,
                         real *restrict d_level, const Sizes *at) {
+  NEXT_TO_NOTHING_IS_NOTHING
   const int64_t width = at->width, length = at->length, copies = at->heads / at->key_heads, wide = blocks(width);
   const real scale = 1 / (real)sqrt((double)width);
   const Room in = room_for(at);

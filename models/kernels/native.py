@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -100,9 +101,17 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
         if not (folder / name).exists():
             with tempfile.TemporaryDirectory(dir=folder) as room:
                 made = Path(room) / name
-                _run([*command, *map(str, SOURCES), "-lm", "-o", str(made)])
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    objects = list(pool.map(lambda source: _compiled(command, source, Path(room)), SOURCES))
+                _run([*command, *objects, "-lm", "-o", str(made)])
                 made.replace(folder / name)  # whole at once, whoever else is compiling it
         return ctypes.CDLL(str(folder / name))
+
+
+def _compiled(command: list[str], source: Path, room: Path) -> str:
+    made = str(room / f"{source.stem}.o")
+    _run([*command, "-c", str(source), "-o", made])
+    return made
 
 
 def _compiler() -> list[str]:
