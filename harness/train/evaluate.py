@@ -78,9 +78,10 @@ class Scoring(ABC, Generic[S]):
             return self.run.eval.batch
         return min(self.run.eval.batch, CACHED, max(1, POSITIONS // longest))
 
-    def scores(self) -> Scores[S]:
-        """All that a finished run is asked."""
-        return Scores(self.test(), self.validation(), self.in_distribution(), self.extrapolation())
+    def scores(self, validation: S | None = None) -> Scores[S]:
+        """All that a finished run is asked; `validation` as these weights have answered it already."""
+        known = self.validation() if validation is None else validation
+        return Scores(self.test(), known, self.in_distribution(), self.extrapolation())
 
     def test(self) -> S:
         return self._counted(self.test_answers(), self.test_task.legal_lengths(*self.run.eval.lengths))

@@ -66,6 +66,7 @@ class Member:
             self.run, self.model, device=pack.device, backend=settings.backend, replayed=replayed, room=room
         )
         self.numerics = numerics
+        self.validated: tuple[int, Score | None] = (0, None)  # when it was last, and how
         if content is None:
             self.folder.cut_metrics(0)
             checkpoint.drop_after(self.folder.path, step=0)
@@ -101,6 +102,8 @@ class Member:
         start = time.monotonic()
         score = self._taken(given) if given else self.evaluator.validation()
         self.validating += time.monotonic() - start + (given.seconds if given else 0.0)
+        if given is None:
+            self.validated = (self.counters.step, score)
         accuracy = score.accuracy(score=self.run.eval.score)
         assert accuracy is not None
         is_perfect = score.is_perfect() or accuracy > self.run.train.stop_above
@@ -128,7 +131,8 @@ class Member:
         """Score it at the last step's weights, never at the best checkpoint's, and leave its record."""
         self.folder.log_time(event="trained", steps=self.counters.step, seconds=round(self.seconds, 3))
         start = time.monotonic()
-        scores = self._taken(given) if given else self.evaluator.scores()
+        step, score = self.validated
+        scores = self._taken(given) if given else self.evaluator.scores(score if step == self.counters.step else None)
         result = {**self._outcome("done"), "stopped_early": stopped_early, **self._summaries(scores)}
         scoring = time.monotonic() - start + (given.seconds if given else 0.0)
         self.folder.log_time(event="scored", seconds=round(scoring, 3))

@@ -16,9 +16,11 @@ from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.store.folder import Busy, RunFolder
 from chomsky_ladder.harness.sweep.sweep import sweep
 from chomsky_ladder.harness.train.build import build_model, load
+from chomsky_ladder.harness.train.evaluate import Evaluator
 from chomsky_ladder.harness.train.loop import Loop, execute
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.progress import Progress
+from chomsky_ladder.harness.train.score import Score
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.lstm import LSTMBlock, LSTMConfig
 from support.cases import KINDS, full
@@ -87,6 +89,26 @@ def test_a_done_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     first = execute(run, Exec(results=tmp_path, log_every=5), quiet=True)
     monkeypatch.setattr(Loop, "go", lambda self, progress: pytest.fail("ran again"))
     assert execute(run, Exec(results=tmp_path, log_every=5), quiet=True) == first
+
+
+@pytest.mark.parametrize(("steps", "asked"), [(20, 2), (25, 3)])
+def test_the_last_validation_is_not_asked_twice(
+    steps: int, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it was at the last step, the record has the scores of then, and they are those of the weights."""
+    scores, validate = [], Evaluator.validation
+
+    def counted(evaluator: Evaluator) -> Score:
+        scores.append(validate(evaluator))
+        return scores[-1]
+
+    monkeypatch.setattr(Evaluator, "validation", counted)
+    run = small_run(train=replace(SMALL, steps=steps))
+    result = execute(run, Exec(results=tmp_path), quiet=True)
+    assert len(scores) == asked
+    model, *_ = load(run.run_id, results=tmp_path)
+    again = validate(Evaluator(run, model, device=CPU, backend="auto"))
+    assert result["validation"]["counts"] == json.loads(json.dumps(again.plain()))
 
 
 def test_load_gives_the_trained_model(tmp_path: Path) -> None:
