@@ -9,7 +9,8 @@ the controller's place, and values of any sign. Every stack has its own softmax,
 
 A stack starts empty, that is 0, and has `stack_depth` cells: what is pushed below the last one is lost, and 0 moves up
 from there. n tokens push at most n cells, so nothing is lost on inputs of up to `stack_depth` positions, and of a
-transduction, whose answers are popped, on lengths up to twice that; `forward` keeps no more cells than it has tokens.
+transduction, whose answers are popped, on lengths up to twice that; `forward` keeps no more cells than tokens may have
+filled and others may still ask for.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.machine import Machine, mixed
 
+SPAN = 64  # tokens for which a stack has one size
+
 
 class StackMachine(Machine):
     """The state is the controller's and the stacks [B, H, N, W], the top at n = 0."""
@@ -32,9 +35,16 @@ class StackMachine(Machine):
         self.num_stacks, self.cell, self.depth = config.num_stacks, config.stack_cell, config.stack_depth
         self.action_value = nn.Linear(config.d_model, self.num_stacks * (3 + self.cell))
 
-    def start(self, x_BLD: Tensor, ctx: Context) -> State:
-        core, stack_BHNW = super().start(x_BLD, ctx)
-        return core, stack_BHNW[:, :, : x_BLD.shape[1]]
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        (core, stack_BHNW), length, outputs = self.start(x_BLD, ctx), x_BLD.shape[1], []
+        for first, part_BLD in zip(range(0, length, SPAN), x_BLD.split(SPAN, 1), strict=True):
+            # A token fills one more and asks for one: of what lies deeper than there are tokens left none is read.
+            cells = min(self.depth, first + part_BLD.shape[1], length - first)
+            missing = max(0, cells - stack_BHNW.shape[2])
+            stack_BHNW = nn.functional.pad(stack_BHNW[:, :, :cells], (0, 0, 0, missing))
+            y_BLD, (core, stack_BHNW) = self.extend(part_BLD, (core, stack_BHNW), ctx)
+            outputs.append(y_BLD)
+        return ctx.dropout(torch.cat(outputs, 1), self.dropout)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         core = self.controller.init_state(batch, device=device, dtype=dtype)

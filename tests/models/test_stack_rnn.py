@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from chomsky_ladder.models.block import Context
+from chomsky_ladder.models import stack_rnn
+from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.layers.machine import Machine
 from chomsky_ladder.models.stack_rnn import StackMachine, StackRNNConfig
+from support.layers import close, gradients, lively
 from support.machine_oracles import Told, Weights, assert_equal_to, controller, linear, softmax
 
 torch.set_num_threads(1)
@@ -75,7 +79,24 @@ def test_a_stack_of_the_default_depth_holds_the_longest_strings_scored() -> None
     assert found[510:] == pushed[::-1]
 
 
-def test_forward_keeps_no_more_cells_than_it_has_tokens() -> None:
-    machine = StackMachine(StackRNNConfig(d_model=4))
-    kept = [machine.start(torch.zeros(2, length, 4), Context())[1].shape[2] for length in (1, 40, 2000)]
-    assert kept == [1, 40, 512]
+@pytest.mark.parametrize("span", [1, 3, 64])
+@pytest.mark.parametrize("depth", [1, 4, 7, 20])
+def test_forward_keeps_no_more_cells_than_are_filled_and_asked_for(
+    depth: int, span: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says what all cells of the stack say, gradients too."""
+    monkeypatch.setattr(stack_rnn, "SPAN", span)
+    machine = lively(StackMachine(StackRNNConfig(d_model=4, core="tanh", num_stacks=2, stack_depth=depth)))
+    x_BLD, cells, turn = torch.randn(2, 11, 4, dtype=torch.float64, requires_grad=True), [], machine.turn
+    whole_BLD, _ = machine.extend(x_BLD, Machine.start(machine, x_BLD, Context()), Context())
+
+    def counted(gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+        cells.append(state[1].shape[2])
+        return turn(gates_BG, state)
+
+    monkeypatch.setattr(machine, "turn", counted)
+    found_BLD = machine(x_BLD, Context())
+    close(found_BLD, whole_BLD, 1e-12)
+    close(*(gradients(y_BLD, [x_BLD])[0] for y_BLD in (found_BLD, whole_BLD)), 1e-12)
+    ends = [min(11, t // span * span + span) for t in range(11)]
+    assert cells == [min(depth, end, 11 - t // span * span) for t, end in enumerate(ends)]
