@@ -3,9 +3,9 @@
 //     u_s = k_s M + m        n_s = (u_s - E(u_s)) p_s        e_s = g (g n_s + b - (v_s - k_s))
 //     d_s = (e_s - E(e_s) - n_s E(e_s n_s)) p_s        z_t = q_t M + m - r_t sum_{s <= t} c_s (q_t k_s + 1) d_s
 //
-// with E the mean of a row, p one over its deviation, g the norm's scale and b its shift; and behind a mini-batch M less
-// r_C sum_s c_s k_s^T d_s, m less r_C sum_s c_s d_s. q, k, v and z are [X, H, L, K], rates c [X, H, L] and r [R, C], scale
-// and shift [R, H, K], M [X, H, K + 1, K] with m its last row, and as many X as there are of a replica R.
+// with E the mean of a row, p one over its deviation, g the norm's scale and b its shift; and behind a mini-batch M
+// less r_C sum_s c_s k_s^T d_s, m less r_C sum_s c_s d_s. q, k, v and z are [X, H, L, K], rates c [X, H, L] and r
+// [R, C], scale and shift [R, H, K], M [X, H, K + 1, K] with m its last row, and as many X as there are of a replica R.
 
 #include "_native.h"
 
@@ -29,11 +29,11 @@ static int64_t mini_batches(const Sizes *at) { return (at->length + at->size - 1
 
 static Batch rooms_of(const Sizes *at, lanes **room) {
   const int64_t wide = blocks(at->width), rows = blocks(at->size) * LANES * wide, numbers = blocks(at->size);
-  const int64_t size[ROOMS] = {rows, rows,    rows,    rows,    rows, rows, rows / wide * numbers,
-                               wide, wide,    wide,    numbers, numbers, numbers, numbers};
+  const int64_t size[ROOMS] = {rows, rows, rows, rows,    rows,    rows,    rows / wide * numbers,
+                               wide, wide, wide, numbers, numbers, numbers, numbers};
   rooms_for(ROOMS, size, room);
-  const Batch found = {0, wide, room[0], room[1], room[2], room[3], room[4], room[5], room[6], room[7], room[8], room[9],
-                       (real *)room[10], (real *)room[11], (real *)room[12], (real *)room[13], NULL};
+  const Batch found = {0, wide, room[0], room[1], room[2], room[3], room[4], room[5], room[6], room[7], room[8],
+                       room[9], (real *)room[10], (real *)room[11], (real *)room[12], (real *)room[13], NULL};
   for (int64_t k = 0; k < at->width; k++) ((real *)found.is_there)[k] = 1;
   return found;
 }
@@ -125,10 +125,10 @@ static void read_batch(Batch *in, int64_t first, int64_t head, const real *restr
 // - r_t c_s (q_t k_s + 1), or nothing behind t.
 static void shares(const Batch *in, lanes *restrict found) {
   const int64_t wide = blocks(in->tokens);
-  for (int64_t t = 0; t < in->tokens; t++)
-    for (int64_t s = 0; s < wide * LANES; s++)
-      ((real *)found)[t * wide * LANES + s] =
-          s <= t ? -in->place_rate[t] * in->rate[s] * ((const real *)in->scores)[t * wide * LANES + s] : 0;
+  const real *restrict score = (const real *)in->scores;
+  real *restrict share = (real *)found;
+  for (int64_t t = 0; t < in->tokens; t++, score += wide * LANES, share += wide * LANES)
+    for (int64_t s = 0; s < wide * LANES; s++) share[s] = s <= t ? -in->place_rate[t] * in->rate[s] * score[s] : 0;
 }
 
 static void scaled_keys(const Batch *in, real by, lanes *found) {
@@ -268,10 +268,7 @@ void fast_weights_backward(const real *restrict q, const real *restrict k, const
           for (int64_t t = 0; t < in.tokens; t++) {
             of_rate[t] = last * in.sum[t];
             of_places[at->size - 1] -= in.rate[t] * in.sum[t];
-            for (int64_t i = t * wide; i < (t + 1) * wide; i++) {
-              D[i] *= last * in.rate[t];
-              of_k[i] *= last * in.rate[t];
-            }
+            for (int64_t i = t * wide; i < (t + 1) * wide; i++) D[i] *= last * in.rate[t], of_k[i] *= last * in.rate[t];
           }
         }
         shares(&in, share);
@@ -293,10 +290,8 @@ void fast_weights_backward(const real *restrict q, const real *restrict k, const
         put_out(in.goal, in.tokens, width, d_v + row * width);
       }
       put_out(d_M, width + 1, width, d_begin + place * (width + 1) * width);
-      for (int64_t i = 0, to = (replica * at->heads + head) * width; i < width; i++) {
-        d_scale[to + i] += ((real *)of_scale)[i];
-        d_shift[to + i] += ((real *)of_shift)[i];
-      }
+      for (int64_t i = 0, to = (replica * at->heads + head) * width; i < width; i++, to++)
+        d_scale[to] += ((real *)of_scale)[i], d_shift[to] += ((real *)of_shift)[i];
     }
   free(more[0]);
   free(room[0]);
