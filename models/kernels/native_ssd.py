@@ -1,7 +1,7 @@
 """`ssd_chunks` (models/scans/ssd.py) on a CPU in C: a chunk's matrix and the states of its heads stay in the cache.
 
 Measured on one thread for states of 64 x 64, both ways in brackets, beside products by torch around a matrix in C: 16
-strings of 256 in four heads that share B and C take 5 ms (22) for 16 (51), 64 of 40 in two heads .9 (3.8) for 1.2 (5.7).
+strings of 256 in four heads that share B and C take 5 ms (22) for 16 (51), 64 of 40 in two .9 (3.8) for 1.2 (5.7).
 """
 
 from typing import Any
