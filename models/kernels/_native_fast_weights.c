@@ -7,7 +7,7 @@
 // less r_C sum_s c_s k_s^T d_s, m less r_C sum_s c_s d_s. q, k, v and z are [X, H, L, K], rates c [X, H, L] and r
 // [R, C], scale and shift [R, H, K], M [X, H, K + 1, K] with m its last row, and as many X as there are of a replica R.
 
-#include "_native.h"
+#include "_native_rows.h"
 
 typedef struct {
   int64_t replicas, batch, heads, length, width, size;
@@ -36,33 +36,6 @@ static Batch rooms_of(const Sizes *at, lanes **room) {
                        room[9], (real *)room[10], (real *)room[11], (real *)room[12], (real *)room[13], NULL};
   for (int64_t k = 0; k < at->width; k++) ((real *)found.is_there)[k] = 1;
   return found;
-}
-
-static void put_in(const real *restrict rows, int64_t count, int64_t width, lanes *restrict found) {
-  for (int64_t t = 0; t < count; t++)
-    for (int64_t v = 0; v < blocks(width); v++) found[t * blocks(width) + v] = block_of(rows + t * width, v, width);
-}
-
-static void put_out(const lanes *restrict found, int64_t count, int64_t width, real *restrict rows) {
-  for (int64_t t = 0; t < count; t++)
-    for (int64_t v = 0; v < blocks(width); v++) put_block(rows + t * width, v, width, found[t * blocks(width) + v]);
-}
-
-// Rows times a matrix of `columns` rows, added to c.
-static inline void times(const lanes *restrict a, int64_t down, int64_t right, int64_t rows, int64_t columns,
-                         const lanes *restrict b, int64_t wide, lanes *restrict c) {
-  for (int64_t v = 0; v < wide; v++) product((const real *)a, down, right, rows, columns, b + v, wide, c + v, wide, 1);
-}
-
-// Rows of a times `count` rows of b, each with each; `adds` to what is found.
-static void every_product(const lanes *restrict a, int64_t rows, const lanes *restrict b, int64_t count, int64_t width,
-                          lanes *restrict turned, lanes *restrict found, int adds) {
-  const int64_t apart = blocks(width) * LANES;
-  for (int64_t v = 0; v < blocks(count); v++) {
-    const int64_t left = count - v * LANES;
-    across((const real *)b + v * LANES * apart, apart, turned, left < LANES ? left : LANES, width);
-    product((const real *)a, apart, 1, rows, width, turned, 1, found + v, blocks(count), adds);
-  }
 }
 
 // Of each row the sum of a b, or of a.
@@ -110,15 +83,15 @@ static void read_batch(Batch *in, int64_t first, int64_t head, const real *restr
                        lanes *restrict turned, const Sizes *at) {
   const int64_t left = at->length - first, width = at->width, wide = in->wide, row = head * at->length + first;
   in->tokens = left < at->size ? left : at->size;
-  put_in(q + row * width, in->tokens, width, in->q);
-  put_in(k + row * width, in->tokens, width, in->k);
-  put_in(v + row * width, in->tokens, width, in->goal);
+  put_rows(q + row * width, in->tokens, width, in->q);
+  put_rows(k + row * width, in->tokens, width, in->k);
+  put_rows(v + row * width, in->tokens, width, in->goal);
   for (int64_t i = 0; i < in->tokens * wide; i++) in->goal[i] -= in->k[i];
   memcpy(in->rate, rate + row, in->tokens * sizeof(real));
-  every_product(in->q, in->tokens, in->k, in->tokens, width, turned, in->scores, 0);
+  times_turned(in->q, in->tokens, in->k, in->tokens, width, turned, in->scores, 0);
   for (int64_t i = 0; i < in->tokens * blocks(in->tokens); i++) in->scores[i] += 1;
   for (int64_t t = 0; t < in->tokens; t++) memcpy(in->n + t * wide, M + width * wide, wide * sizeof(lanes));
-  times(in->k, wide * LANES, 1, in->tokens, width, M, wide, in->n);
+  times(in->k, wide * LANES, 1, in->tokens, width, M, wide, in->n, 1);
   descend(in, width);
 }
 
@@ -139,8 +112,8 @@ static void scaled_keys(const Batch *in, real by, lanes *found) {
 static void norm_of(const real *restrict scale, const real *restrict shift, int64_t x, int64_t head, Batch *to,
                     const real *restrict place_rate, const Sizes *at) {
   const int64_t replica = x / at->batch, row = (replica * at->heads + head) * at->width;
-  put_in(scale + row, 1, at->width, to->scale);
-  put_in(shift + row, 1, at->width, to->shift);
+  put_rows(scale + row, 1, at->width, to->scale);
+  put_rows(shift + row, 1, at->width, to->shift);
   to->place_rate = place_rate + replica * at->size;
 }
 
@@ -159,19 +132,19 @@ void fast_weights_forward(const real *restrict q, const real *restrict k, const 
     for (int64_t head = 0; head < at->heads; head++) {
       const int64_t place = x * at->heads + head;
       norm_of(scale, shift, x, head, &in, place_rate, at);
-      put_in(begin + place * (width + 1) * width, width + 1, width, M);
+      put_rows(begin + place * (width + 1) * width, width + 1, width, M);
       for (int64_t b = 0; b < count; b++) {
         if (starts) memcpy(starts + (place * count + b) * state * LANES, M, state * sizeof(lanes));
         read_batch(&in, b * at->size, place, q, k, v, rate, M, turned, at);
         for (int64_t t = 0; t < in.tokens; t++) memcpy(rows_of_z + t * wide, M + width * wide, wide * sizeof(lanes));
-        times(in.q, wide * LANES, 1, in.tokens, width, M, wide, rows_of_z);
+        times(in.q, wide * LANES, 1, in.tokens, width, M, wide, rows_of_z, 1);
         shares(&in, share);
-        times(share, blocks(in.tokens) * LANES, 1, in.tokens, in.tokens, in.d, wide, rows_of_z);
-        put_out(rows_of_z, in.tokens, width, z + (place * at->length + b * at->size) * width);
+        times(share, blocks(in.tokens) * LANES, 1, in.tokens, in.tokens, in.d, wide, rows_of_z, 1);
+        take_rows(rows_of_z, in.tokens, width, z + (place * at->length + b * at->size) * width);
         if (b + 1 == count) continue;
         const real last = -in.place_rate[at->size - 1];
         scaled_keys(&in, last, in.k);
-        times(in.k, 1, wide * LANES, width, in.tokens, in.d, wide, M);
+        times(in.k, 1, wide * LANES, width, in.tokens, in.d, wide, M, 1);
         for (int64_t t = 0; t < in.tokens; t++)
           for (int64_t v = 0; v < wide; v++) M[width * wide + v] += last * in.rate[t] * in.d[t * wide + v];
       }
@@ -254,7 +227,7 @@ void fast_weights_backward(const real *restrict q, const real *restrict k, const
         const lanes *restrict M = (const lanes *)starts + (place * count + b) * state;
         const int64_t row = place * at->length + b * at->size;
         read_batch(&in, b * at->size, place, q, k, v, rate, M, turned, at);
-        put_in(d_z + row * width, in.tokens, width, of_z);
+        put_rows(d_z + row * width, in.tokens, width, of_z);
         memset(D, 0, in.tokens * wide * sizeof(lanes));
         memset(of_k, 0, in.tokens * wide * sizeof(lanes));
         real *restrict of_rate = d_rate + row;
@@ -262,9 +235,9 @@ void fast_weights_backward(const real *restrict q, const real *restrict k, const
         if (b + 1 < count) {  // what was written into the next M
           const real last = -in.place_rate[at->size - 1];
           for (int64_t t = 0; t < in.tokens; t++) memcpy(D + t * wide, d_M + width * wide, wide * sizeof(lanes));
-          times(in.k, wide * LANES, 1, in.tokens, width, d_M, wide, D);
+          times(in.k, wide * LANES, 1, in.tokens, width, d_M, wide, D, 1);
           row_sums(D, in.d, in.tokens, wide, in.sum);
-          every_product(in.d, in.tokens, d_M, width, width, turned, of_k, 0);
+          times_turned(in.d, in.tokens, d_M, width, width, turned, of_k, 0);
           for (int64_t t = 0; t < in.tokens; t++) {
             of_rate[t] = last * in.sum[t];
             of_places[at->size - 1] -= in.rate[t] * in.sum[t];
@@ -272,24 +245,24 @@ void fast_weights_backward(const real *restrict q, const real *restrict k, const
           }
         }
         shares(&in, share);
-        times(share, 1, blocks(in.tokens) * LANES, in.tokens, in.tokens, of_z, wide, D);
-        every_product(of_z, in.tokens, in.d, in.tokens, width, turned, d_share, 0);
+        times(share, 1, blocks(in.tokens) * LANES, in.tokens, in.tokens, of_z, wide, D, 1);
+        times_turned(of_z, in.tokens, in.d, in.tokens, width, turned, d_share, 0);
         shares_back(&in, d_share, of_rate, of_places);
-        every_product(of_z, in.tokens, M, width, width, turned, of_q, 0);
-        times(d_share, blocks(in.tokens) * LANES, 1, in.tokens, in.tokens, in.k, wide, of_q);
-        times(d_share, 1, blocks(in.tokens) * LANES, in.tokens, in.tokens, in.q, wide, of_k);
+        times_turned(of_z, in.tokens, M, width, width, turned, of_q, 0);
+        times(d_share, blocks(in.tokens) * LANES, 1, in.tokens, in.tokens, in.k, wide, of_q, 1);
+        times(d_share, 1, blocks(in.tokens) * LANES, in.tokens, in.tokens, in.q, wide, of_k, 1);
         descend_back(&in, width, D, free_rows, of_scale, of_shift, of_p);
         for (int64_t i = 0; i < in.tokens * wide; i++) of_k[i] -= in.goal[i];
-        every_product(D, in.tokens, M, width, width, turned, of_k, 1);
-        times(in.q, 1, wide * LANES, width, in.tokens, of_z, wide, d_M);
-        times(in.k, 1, wide * LANES, width, in.tokens, D, wide, d_M);
+        times_turned(D, in.tokens, M, width, width, turned, of_k, 1);
+        times(in.q, 1, wide * LANES, width, in.tokens, of_z, wide, d_M, 1);
+        times(in.k, 1, wide * LANES, width, in.tokens, D, wide, d_M, 1);
         for (int64_t t = 0; t < in.tokens; t++)
           for (int64_t v = 0; v < wide; v++) d_M[width * wide + v] += of_z[t * wide + v] + D[t * wide + v];
-        put_out(of_q, in.tokens, width, d_q + row * width);
-        put_out(of_k, in.tokens, width, d_k + row * width);
-        put_out(in.goal, in.tokens, width, d_v + row * width);
+        take_rows(of_q, in.tokens, width, d_q + row * width);
+        take_rows(of_k, in.tokens, width, d_k + row * width);
+        take_rows(in.goal, in.tokens, width, d_v + row * width);
       }
-      put_out(d_M, width + 1, width, d_begin + place * (width + 1) * width);
+      take_rows(d_M, width + 1, width, d_begin + place * (width + 1) * width);
       for (int64_t i = 0, to = (replica * at->heads + head) * width; i < width; i++, to++)
         d_scale[to] += ((real *)of_scale)[i], d_shift[to] += ((real *)of_shift)[i];
     }

@@ -6,14 +6,6 @@
 
 #include "_native_states.h"
 
-// Rows of states times W, or that added to what is there.
-static inline void times(const lanes *restrict rows, int64_t down, int64_t right, int64_t count, int64_t depth,
-                         const lanes *restrict W, lanes *restrict found, int adds, const Sizes *at) {
-  const int64_t wide = wide_of(at);
-  for (int64_t b = 0; b < wide; b++)
-    product((const real *)rows, down, right, count, depth, W + b, wide, found + b, wide, adds);
-}
-
 // h_t from h_{t-1} and z_t.
 static inline void move(const lanes *h, const lanes *z, real f, lanes *next, int64_t count) {
   for (int64_t n = 0; n < count; n++) next[n] = z[n] + f * (h[n] - z[n]);
@@ -37,7 +29,7 @@ void matrix_rnn_forward(const real *restrict q, const real *restrict k, const re
         const real *restrict k_t = k + now * K;
         lanes *restrict z = kept ? kept + (place * at->length + t) * state : part[1];
         put_in(v + now * V, 1, v_t, at);
-        times(h, wide * LANES, 1, K, V, W_h, z, 0, at);
+        times(h, wide * LANES, 1, K, V, W_h, wide, z, 0);
         for (int64_t i = 0; i < K; i++)
           for (int64_t b = 0; b < wide; b++) z[i * wide + b] += k_t[i] * v_t[b];
         real *each = (real *)z;
@@ -97,8 +89,8 @@ void matrix_rnn_backward(const real *restrict q, const real *restrict k, const r
         d_f[now] = sum_of(of_f);
         rows_by(before + state, d_y_t, d_q + now * K, at);
         rows_by(d, v_t, d_k + now * K, at);
-        times(before, 1, wide * LANES, V, K, d, of_row, 1, at);
-        times(d, wide * LANES, 1, K, V, back, g, 1, at);
+        times(before, 1, wide * LANES, V, K, d, wide, of_row, 1);
+        times(d, wide * LANES, 1, K, V, back, wide, g, 1);
       }
       for (int64_t n = 0; n < V * wide; n++) of_head[n] += of_row[n];
       put_out(g, K, d_h + place * K * V, at);

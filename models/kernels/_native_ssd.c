@@ -30,7 +30,7 @@ void ssd_forward(const real *restrict u, const real *restrict log_a, const real 
   for (int64_t x = 0; x < at->replicas * at->batch; x++)
     for (int64_t group = 0; group < at->groups; group++) {
       for (int64_t j = 0; j < per; j++)
-        put_state(h ? h + (x * H + group * per + j) * N * at->values : NULL, states + j * state, at);
+        read_state(h, x * H + group * per + j, states + j * state, at);
       for (int64_t c = 0; c < chunks; c++) {
         const Chunk in = chunk_at(c, x, group, B, C, at, room);
         const int has_state = c > 0 || h, goes_on = c + 1 < chunks || last;
@@ -55,7 +55,7 @@ void ssd_forward(const real *restrict u, const real *restrict log_a, const real 
         }
       }
       for (int64_t j = 0; j < per && last; j++)
-        take_state(states + j * state, last + (x * H + group * per + j) * N * at->values, at);
+        take_rows(states + j * state, N, at->values, last + (x * H + group * per + j) * N * at->values);
     }
   free(room[0]);
 }
@@ -133,7 +133,7 @@ void ssd_backward(const real *restrict u, const real *restrict log_a, const real
   for (int64_t x = 0; x < at->replicas * at->batch; x++)
     for (int64_t group = 0; group < at->groups; group++) {
       for (int64_t j = 0; j < per; j++)
-        put_state(h ? d_h + (x * H + group * per + j) * N * at->values : NULL, states + j * state, at);
+        read_state(h ? d_h : NULL, x * H + group * per + j, states + j * state, at);
       for (int64_t c = chunks - 1; c >= 0; c--) {
         const Chunk in = chunk_at(c, x, group, B, C, at, room);
         const int has_state = c > 0 || h, goes_on = c + 1 < chunks || h;
@@ -150,13 +150,13 @@ void ssd_backward(const real *restrict u, const real *restrict log_a, const real
           put_in(u + row * at->u_apart + of * each, at->u_apart, at->values, &in, at, U);
           put_in(d_y + row * H * each + of * each, H * each, at->values, &in, at, d_Y);
           matrix_of(&in, &head, skip[x / at->batch * H + of], at, e, M);
-          times_turned(d_Y, in.rows, U, in.rows, at->values, room[3], d_M);
+          times_turned(d_Y, in.rows, U, in.rows, at->values, room[3], d_M, 0);
           matrix_back(&in, &head, d_M, at, e, d_S, &found);
           times_upper(M, d_Y, wide, &in, at, d_U, 0);
           real of_end = 0;
           if (goes_on) {
             times(in.B, deep * LANES, 1, in.rows, N, d_h_j, wide, from_state, 0);
-            times_turned(U, in.rows, d_h_j, N, at->values, room[3], seen);
+            times_turned(U, in.rows, d_h_j, N, at->values, room[3], seen, 0);
             for (int64_t t = 0; t < in.rows; t++) {
               for (int64_t b = 0; b < wide; b++) d_U[t * wide + b] += head.f[t] * from_state[t * wide + b];
               for (int64_t b = 0; b < deep; b++) of_B[t * deep + b] += head.f[t] * seen[t * deep + b];
@@ -169,7 +169,7 @@ void ssd_backward(const real *restrict u, const real *restrict log_a, const real
             for (int64_t i = 0; i < state; i++) d_h_j[i] *= head.left;
           }
           if (has_state) {
-            times_turned(d_Y, in.rows, h_j, N, at->values, room[3], seen);
+            times_turned(d_Y, in.rows, h_j, N, at->values, room[3], seen, 0);
             for (int64_t t = 0; t < in.rows; t++) {
               for (int64_t b = 0; b < deep; b++) of_C[t * deep + b] += head.e[t] * seen[t * deep + b];
               found.l[t] += head.e[t] * dot(in.C + t * deep, seen + t * deep, deep);
@@ -189,7 +189,7 @@ void ssd_backward(const real *restrict u, const real *restrict log_a, const real
         put_out(of_C, at->groups * wider, N, &in, at, d_C + to * wider);
       }
       for (int64_t j = 0; j < per && h; j++)
-        take_state(states + j * state, d_h + (x * H + group * per + j) * N * at->values, at);
+        take_rows(states + j * state, N, at->values, d_h + (x * H + group * per + j) * N * at->values);
     }
   free(room[0]);
 }

@@ -1,6 +1,6 @@
 // What both ways of _native_ssd.c share: a chunk, its matrix, and products with matrices and their transposes.
 
-#include "_native.h"
+#include "_native_rows.h"
 
 typedef struct {
   int64_t replicas, batch, length, heads, groups, rank, states, values;
@@ -34,35 +34,11 @@ static void put_out(const lanes *restrict found, int64_t apart, int64_t each, co
       for (int64_t b = 0; b < wide; b++) put_block(x + r * each, b, each, found[b]);
 }
 
-static void put_state(const real *restrict h, lanes *restrict found, const Sizes *at) {
+// Of state `place` of all, which may be none.
+static void read_state(const real *restrict h, int64_t place, lanes *restrict found, const Sizes *at) {
   const int64_t wide = blocks(at->values);
-  for (int64_t n = 0; n < at->states; n++)
-    for (int64_t b = 0; b < wide; b++)
-      found[n * wide + b] = h ? block_of(h + n * at->values, b, at->values) : (lanes){0};
-}
-
-static void take_state(const lanes *restrict found, real *restrict h, const Sizes *at) {
-  const int64_t wide = blocks(at->values);
-  for (int64_t n = 0; n < at->states; n++)
-    for (int64_t b = 0; b < wide; b++) put_block(h + n * at->values, b, at->values, found[n * wide + b]);
-}
-
-// Rows times a matrix of `columns` rows of `wide` vectors.
-static inline void times(const lanes *restrict a, int64_t down, int64_t right, int64_t rows, int64_t columns,
-                         const lanes *restrict b, int64_t wide, lanes *restrict c, int adds) {
-  for (int64_t v = 0; v < wide; v++)
-    product((const real *)a, down, right, rows, columns, b + v, wide, c + v, wide, adds);
-}
-
-// a b^T of rows of `width` numbers in whole vectors, `count` of b's.
-static void times_turned(const lanes *restrict a, int64_t rows, const lanes *restrict b, int64_t count, int64_t width,
-                         lanes *restrict turned, lanes *restrict c) {
-  const int64_t apart = blocks(width) * LANES, wide = blocks(count);
-  for (int64_t v = 0; v < wide; v++) {
-    const int64_t left = count - v * LANES;
-    across((const real *)b + v * LANES * apart, apart, turned, left < LANES ? left : LANES, width);
-    product((const real *)a, apart, 1, rows, width, turned, 1, c + v, wide, 0);
-  }
+  if (h) put_rows(h + place * at->states * at->values, at->states, at->values, found);
+  else memset(found, 0, at->states * wide * sizeof(lanes));
 }
 
 static inline void scaled(const lanes *restrict rows, const real *restrict by, int64_t count, int64_t wide,
@@ -73,7 +49,7 @@ static inline void scaled(const lanes *restrict rows, const real *restrict by, i
 
 // e^l of what is not above 0, and next to nothing is nothing.
 static inline real decay(real l) {
-  const real e = exp_of(l < 0 ? l : 0);
+  const real e = exp_of(l > 0 ? 0 : l);  // no number stays none
   return l < -87 ? 0 : e;
 }
 
@@ -147,7 +123,7 @@ static Chunk chunk_at(int64_t c, int64_t x, int64_t group, const real *restrict 
   const int64_t row = x * at->length + first, head = group * at->rank * at->states;
   put_in(C + row * at->c_apart + head, at->c_apart, at->states, &found, at, found.C);
   put_in(B + row * at->b_apart + head, at->b_apart, at->states, &found, at, found.B);
-  times_turned(found.C, found.rows, found.B, found.rows, at->states, room[3], found.S);
+  times_turned(found.C, found.rows, found.B, found.rows, at->states, room[3], found.S, 0);
   return found;
 }
 

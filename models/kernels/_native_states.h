@@ -2,7 +2,7 @@
 //
 // What is asked and written is [B, L, H, K] or [B, L, H, V], states are [B, H, K, V].
 
-#include "_native.h"
+#include "_native_rows.h"
 
 typedef struct {
   int64_t batch, length, heads, keys, values;
@@ -11,13 +11,11 @@ typedef struct {
 static inline int64_t wide_of(const Sizes *at) { return blocks(at->values); }
 
 static inline void put_in(const real *restrict rows, int64_t count, lanes *restrict found, const Sizes *at) {
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t b = 0; b < wide_of(at); b++) found[i * wide_of(at) + b] = block_of(rows + i * at->values, b, at->values);
+  put_rows(rows, count, at->values, found);
 }
 
 static inline void put_out(const lanes *restrict found, int64_t count, real *restrict rows, const Sizes *at) {
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t b = 0; b < wide_of(at); b++) put_block(rows + i * at->values, b, at->values, found[i * wide_of(at) + b]);
+  take_rows(found, count, at->values, rows);
 }
 
 // What is behind V in rows, which may be no number.

@@ -39,6 +39,7 @@ FLAGS = (
 REAL = {torch.float32: "float", torch.float64: "double"}
 PATIENCE_S = 120
 FEW = 2**11
+LANES = 16  # numbers of a vector
 
 
 @functools.lru_cache(maxsize=1)
@@ -73,6 +74,11 @@ def kernel(name: str, dtype: torch.dtype) -> Callable[..., None]:
         function(*[None if x is None else x.data_ptr() for x in tensors], sizes)
 
     return call
+
+
+def whole_vectors(width: int) -> int:
+    """Numbers of a row that ends with a vector."""
+    return -(-width // LANES) * LANES
 
 
 def integers(*values: int) -> ctypes.Array:

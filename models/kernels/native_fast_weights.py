@@ -11,12 +11,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced, whole_vectors
 from chomsky_ladder.models.scans.fast_weights import Norm
 from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
-
-LANES = 16  # of a vector: weights that are kept are whole ones
 
 
 def native_fast_weights(
@@ -39,10 +37,7 @@ class _MiniBatches(Function):
         q_BHLK, place_rate_RC = given[0], given[4]
         batch, heads, rows, width = M_BHXK.shape
         count = -(-q_BHLK.shape[2] // place_rate_RC.shape[1]) if keeps else 0
-        z_BHLK, starts = (
-            torch.empty_like(q_BHLK),
-            q_BHLK.new_empty(batch, heads, count, rows, -(-width // LANES) * LANES),
-        )
+        z_BHLK, starts = torch.empty_like(q_BHLK), q_BHLK.new_empty(batch, heads, count, rows, whole_vectors(width))
         written = (z_BHLK, starts if keeps else None)
         kernel("fast_weights_forward", M_BHXK.dtype)(*given, M_BHXK, *written, sizes=_sizes(q_BHLK, place_rate_RC))
         return z_BHLK, starts

@@ -11,12 +11,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, kernel, missing, untraced
+from chomsky_ladder.models.kernels.native import REAL, kernel, missing, untraced, whole_vectors
 from chomsky_ladder.models.kernels.native_states import gradients_of, sizes_of
 from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
-
-LANES = 16  # of a vector: rows of z are whole ones
 
 
 def native_matrix_rnn(
@@ -35,7 +33,7 @@ class _Scan(Function):
         q_BLHK, _, v_BLHV, _, W_HVV, h_BHKV = given = [x.contiguous() for x in given]
         y_BLHV, last_BHKV = torch.empty_like(v_BLHV), torch.empty_like(h_BHKV)
         batch, heads, keys, values = h_BHKV.shape
-        z_BHLKV = h_BHKV.new_empty(batch, heads, q_BLHK.shape[1] if keeps else 0, keys, -(-values // LANES) * LANES)
+        z_BHLKV = h_BHKV.new_empty(batch, heads, q_BLHK.shape[1] if keeps else 0, keys, whole_vectors(values))
         written = (y_BLHV, last_BHKV, z_BHLKV if keeps else None)
         kernel("matrix_rnn_forward", W_HVV.dtype)(*given, *written, sizes=sizes_of(q_BLHK, v_BLHV))
         return y_BLHV, last_BHKV, z_BHLKV

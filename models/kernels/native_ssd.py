@@ -11,13 +11,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, untraced
+from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, untraced, whole_vectors
 from chomsky_ladder.models.kernels.native_states import gradients_of
 from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 from chomsky_ladder.models.scans.ssd import positions_of_a_chunk
-
-LANES = 16  # of a vector: states that are kept are whole ones
 
 
 def native_ssd(
@@ -54,7 +52,7 @@ class _Chunks(Function):
         chunks = -(-length // positions_of_a_chunk(length, rank))
         if not keeps or (chunks == 1 and not h_BXNK.numel()):
             chunks = 0  # or start from zeros
-        starts = u_BLHRK.new_empty(batch, chunks, heads, states, -(-values // LANES) * LANES)
+        starts = u_BLHRK.new_empty(batch, chunks, heads, states, whole_vectors(values))
         written = (y_BLHRK, _or_null(last_BXNK), _or_null(starts))
         kernel("ssd_forward", u_BLHRK.dtype)(*_nulled(tensors), *written, sizes=sizes)
         return y_BLHRK, last_BXNK, starts

@@ -127,12 +127,13 @@ def test_decays_that_leave_nothing() -> None:
         assert all(torch.isfinite(x).all() for x in both(given)[0])
 
 
-def test_no_number_stays_in_its_string() -> None:
+@pytest.mark.parametrize("name", ["u", "log_a", "B", "weight_BLH"])
+def test_no_number_stays_in_its_string_and_is_not_lost(name: str) -> None:
     given = inputs(20)
     with torch.no_grad():
-        given["u"][0, 5] = torch.nan
+        given[name][0, 5] = torch.nan
     y_BLHRK = both(given)[0][0]
-    assert torch.isfinite(y_BLHRK[1]).all() and torch.isnan(y_BLHRK[0, 5:]).all()
+    assert torch.isfinite(y_BLHRK[1]).all() and torch.isnan(y_BLHRK[0, 6:]).all()
 
 
 @pytest.mark.parametrize(

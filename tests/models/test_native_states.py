@@ -1,4 +1,4 @@
-"""What the kernels of models/kernels/_native_states.h share: what dies out is nothing, and only while they run."""
+"""What kernels in C share over which numbers die out: these are nothing in the end, and only while they run."""
 
 import platform
 
@@ -10,6 +10,8 @@ from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.kernels.native_matrix_rnn import native_matrix_rnn
 from chomsky_ladder.models.kernels.native_momentum import native_momentum
 from chomsky_ladder.models.kernels.native_slots import native_slots
+from chomsky_ladder.models.kernels.native_ssd import native_ssd
+from chomsky_ladder.models.kernels.native_sticks import native_sticks
 
 torch.set_num_threads(1)
 pytestmark = [
@@ -46,7 +48,19 @@ def by_matrix() -> tuple[Tensor, list[Tensor]]:
     return native_matrix_rnn(*given)[0].transpose(1, 2), given
 
 
-@pytest.mark.parametrize("made", [by_slots, by_momentum, by_matrix])
+def by_sticks() -> tuple[Tensor, list[Tensor]]:
+    given = leaves(*(x.transpose(1, 2) / 3 for x in (drawn(5), drawn(5), drawn(5))))
+    return native_sticks(torch.cat(given, 2), num_heads=2).transpose(1, 2), given
+
+
+def by_chunks() -> tuple[Tensor, list[Tensor]]:
+    u, B, C = (x.transpose(1, 2)[:, :, :, None] for x in (drawn(5), drawn(3), drawn(3)))
+    given = leaves(u, B, C, torch.full((1, LENGTH, 2), 0.4).log(), torch.rand(1, LENGTH, 2), torch.zeros(2))
+    y_BLHRK, _ = native_ssd(given[0], given[3], given[1], given[2], None, weight_BLH=given[4], skip_H=given[5])
+    return y_BLHRK.squeeze(3).transpose(1, 2), given
+
+
+@pytest.mark.parametrize("made", [by_slots, by_momentum, by_matrix, by_sticks, by_chunks])
 def test_gradients_that_die_out_are_nothing_in_the_end(made: object) -> None:
     assert callable(made)
     torch.manual_seed(0)
