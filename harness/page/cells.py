@@ -26,6 +26,7 @@ RUN_COLUMNS = (
     *("score_seconds", "device", "torch", "backends", "fingerprint", "mixed_numerics", "commit", "dirty", "error"),
 )
 BINS = ("test_bins", "content_free_bins", "extrapolation")
+CURVES = ("validation", "loss")
 BITS_OF = "train.qat"
 _CURVE_NUMBERS = 40_000  # over all curves of a page
 
@@ -128,7 +129,7 @@ def _cell(number: int, sheet: Sheet, cell: Cell, rows: list[int]) -> dict[str, A
         "floors": value_of(floors),
         "trained": training_lengths(seen.identity, json.loads(first["test_bins"]) if first else []),
         "rows": rows,
-        "command": command,
+        "command": command.removeprefix(f"ladder run {seen.identity.task_name} {seen.identity.model_name} "),
         "notes": notes,
     }
 
@@ -161,7 +162,11 @@ def runs(records: pd.DataFrame) -> dict[str, Any]:
     """The columns of all records that the page shows."""
     found = table(records.to_dict("records"), RUN_COLUMNS)
     lengths: dict[tuple[str, ...], int] = {}
-    bins = {name: packed([_bins(text, lengths) for text in records[name]]) for name in BINS}
+    bins: dict[str, Any] = {}
+    for name in BINS:
+        found_bins = [_bins(text, lengths) for text in records[name]]
+        bins[f"{name}_at"] = packed([place for place, _ in found_bins])
+        bins[name] = packed([values for _, values in found_bins])
     ids = [_id(run_id, seed) for run_id, seed in zip(records["run_id"], records["seed"], strict=True)]
     found["run_id"], found["digest"] = packed([start for start, _ in ids]), packed([end for _, end in ids])
     return found | bins | {"lengths": [list(names) for names in lengths]}
@@ -173,21 +178,21 @@ def _id(run_id: str, seed: int) -> tuple[str, str]:
     return (start, digest) if between and "-" not in digest else (run_id, "")
 
 
-def _bins(text: Any, lengths: dict[tuple[str, ...], int]) -> list[Any]:
-    """The values of lengths, by length, behind the place of their names among `lengths`."""
+def _bins(text: Any, lengths: dict[tuple[str, ...], int]) -> tuple[int, list[Any]]:
+    """The place of the lengths' names among `lengths`, and the values by length."""
     opened: Mapping[str, float] = json.loads(text) if isinstance(text, str) and text else {}
     order = tuple(sorted(opened, key=lambda name: int(name.partition("..")[0])))
     place = lengths.setdefault(order, len(lengths)) if order else 0
-    return [place, *(shortened(opened[name]) for name in order)] if order else []
+    return place, [shortened(opened[name]) for name in order]
 
 
 def curves(records: pd.DataFrame, sheets: Sequence[Sheet], points: pd.DataFrame | None) -> dict[str, Any]:
-    """Of each run at its cell's rate, by its place among the records, both curves, thinned evenly.
+    """Of each run at its cell's rate, which is named by its place among the records, both curves, thinned evenly.
 
-    Steps stand once, for runs validate alike.
+    Steps stand once, for runs validate alike; a curve names its own by their place.
     """
     if points is None:
-        return {"most": 0, "steps": [], "of": {}}
+        return {"most": 0, "steps": [], "runs": {}}
     found_cells = [cell.stats for sheet in sheets for cell in sheet.cells]
     rates = {(seen.protocol, seen.task, seen.model): seen.lr for seen in found_cells}
     keys = zip(records["protocol"], records["task"], records["model"], strict=True)
@@ -196,14 +201,17 @@ def curves(records: pd.DataFrame, sheets: Sequence[Sheet], points: pd.DataFrame 
     most = max(10, min(200, _CURVE_NUMBERS // (2 * max(1, kept["run_id"].nunique()))))
     places = {run_id: place for place, run_id in enumerate(records["run_id"])}
     steps: dict[tuple[int, ...], int] = {}
-    found: dict[str, Any] = {}
+    found: list[dict[str, Any]] = []
     for run_id, own in kept.groupby("run_id", sort=True):
-        for name in ("validation", "loss"):
+        row: dict[str, Any] = {"run": places[run_id]}
+        for name in CURVES:
             pairs = list(_thinned(own, name, most))
-            if pairs:
-                at = steps.setdefault(tuple(step for step, _ in pairs), len(steps))
-                found.setdefault(str(places[run_id]), {})[name] = [at, [value for _, value in pairs]]
-    return {"most": most, "steps": [list(own) for own in steps], "of": found}
+            row[f"{name}_at"] = steps.setdefault(tuple(step for step, _ in pairs), len(steps)) if pairs else None
+            row[name] = [value for _, value in pairs] or None
+        if any(row[name] for name in CURVES):
+            found.append(row)
+    columns = table(found, ["run", *CURVES, *(f"{name}_at" for name in CURVES)])
+    return {"most": most, "steps": [list(own) for own in steps], "runs": columns}
 
 
 def _thinned(own: pd.DataFrame, name: str, most: int) -> Iterator[tuple[int, float | int | None]]:

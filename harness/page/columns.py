@@ -1,7 +1,8 @@
-"""Tables of values as the page holds them: a column at a time, each written in the shortest of four ways.
+"""Tables of values as the page holds them: a column at a time, each written in the shortest of five ways.
 
     ["a", "a", "b"]                                 {"all": "a", "count": 3}
     {"of": ["a", "b"], "at": [0, 0, 1]}             {"of": ["a", "b"], "at": [0, 1], "times": [2, 1]}
+    {"per": 10000, "in": [1234, [5000, 321]]}       for [0.1234, [0.5, 0.0321]], around any of the others
 
 Numbers keep so many digits as the page shows. The same values give the same bytes.
 """
@@ -15,15 +16,23 @@ from typing import Any
 import pandas as pd
 
 DIGITS = 4
+PER = 10**DIGITS
 
 Packed = list[Any] | dict[str, Any]
 
 
 def packed(values: Sequence[Any]) -> Packed:
     """As a list, by the distinct values and their places or how often each place comes in a row where that is shorter,
-    or as the one value of all.
+    or as the one value of all; numbers as whole parts of one where that is shorter and divides back to the same.
     """
     plain = [value_of(value) for value in values]
+    ways = [_in_order(plain)]
+    if _divides(plain):
+        ways.append({"per": PER, "in": _in_order(_parts(plain))})
+    return min(ways, key=lambda found: len(written(found)))
+
+
+def _in_order(plain: list[Any]) -> Packed:
     of: dict[str, int] = {}
     at = [of.setdefault(written(value), len(of)) for value in plain]
     if len(of) == 1 and len(plain) > 1:
@@ -32,6 +41,19 @@ def packed(values: Sequence[Any]) -> Packed:
     in_a_row = [(place, len(list(same))) for place, same in groupby(at)]
     counted = {"of": indexed["of"], "at": [place for place, _ in in_a_row], "times": [times for _, times in in_a_row]}
     return min((plain, indexed, counted), key=lambda found: len(written(found)))
+
+
+def _divides(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_divides, value))
+    return value is None or (not isinstance(value, str | bool) and _parts(value) / PER == value)
+
+
+def _parts(value: Any) -> Any:
+    """The numbers, in lists of any depth, as parts of one, whole but for the least."""
+    if isinstance(value, list):
+        return list(map(_parts, value))
+    return None if value is None else shortened(float(f"{value * PER:.10g}"), 10)
 
 
 def table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Packed]:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.page.columns import value_of
 from support.records_by_hand import frame, record
 
 IMAGE, SCRIPT, QUOTES = "<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "\"'&lt;b{{data}}"
@@ -74,18 +75,38 @@ def run_ids(data: dict[str, Any]) -> list[str]:
 
 
 def cells(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each with its columns' values, as the script has them."""
-    columns = {name: unpacked(values) for name, values in data["cells"].items()}
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    """Each with its columns' values and its whole command, as the script has them."""
+    found = rows(data["cells"])
+    for cell in found:
+        own = data["protocols"][cell["protocol"]]
+        task, model = own["tasks"][cell["task"]], own["models"][cell["model"]]
+        names = f"{data['names']['tasks'][task]['name']} {data['names']['models'][model]['name']}"
+        if cell["command"].startswith("--"):
+            cell["command"] = f"ladder run {names} {cell['command']}"
+    return found
 
 
 def unpacked(packed: Any) -> list[Any]:
     if isinstance(packed, list):
         return packed
+    if "per" in packed:
+        return [_divided(parts, packed["per"]) for parts in unpacked(packed["in"])]
     if "all" in packed:
         return [packed["all"]] * packed["count"]
     each = zip(packed["at"], packed.get("times", [1] * len(packed["at"])), strict=True)
     return [packed["of"][place] for place, times in each for _ in range(times)]
+
+
+def _divided(parts: Any, per: int) -> Any:
+    if isinstance(parts, list):
+        return [_divided(part, per) for part in parts]
+    return parts if parts is None else value_of(parts / per)
+
+
+def rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of a table of columns, as the script has them."""
+    lists = {name: unpacked(values) for name, values in columns.items()}
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
 def climb(*, models: tuple[str, ...] = ("lstm", "mamba")) -> list[dict[str, Any]]:

@@ -142,7 +142,7 @@ function shadeTrained({ svg, x, top, bottom, left, right }, cell) {
 function curvesOf(cell) {
   const kinds = { validation: "Validation accuracy by step", loss: "Training loss by step" };
   const figures = Object.entries(kinds).map(([kind, title]) => {
-    const series = cell.chosen.map((run) => data.curves.of[run.number]?.[kind]).filter(Boolean).map(([at, values]) => values.map((value, i) => [data.curves.steps[at][i], kind === "loss" ? value : scaled(cell, value)]));
+    const series = cell.chosen.map((run) => pointsOf(run, kind)).filter(Boolean).map((points) => points.map(([step, value]) => [step, kind === "loss" ? value : scaled(cell, value)]));
     if (!series.length) return null;
     const [all, steps] = [series.flat().map(([, value]) => value), series.flat().map(([step]) => step)];
     const svg = chart({

@@ -7,9 +7,15 @@ const views = {}; // a name -> { title, lead, controls, body, sheet, models, pap
 
 function unpacked(column) {
   if (Array.isArray(column)) return column;
+  if ("per" in column) return unpacked(column.in).map((parts) => divided(parts, column.per));
   if ("all" in column) return Array(column.count).fill(column.all);
   if (!("times" in column)) return column.at.map((place) => column.of[place]);
   return column.at.flatMap((place, i) => Array(column.times[i]).fill(column.of[place]));
+}
+
+function divided(parts, per) {
+  if (Array.isArray(parts)) return parts.map((part) => divided(part, per));
+  return parts === null ? null : parts / per;
 }
 
 function rowsOf(columns) {
@@ -23,11 +29,18 @@ const { lengths: lengthNames, ...runColumns } = data.runs;
 for (const ladder of data.ladders) for (const row of ladder.rows) for (const step of row.steps) step.why = ladder.whys[step.why];
 const runs = rowsOf(runColumns).map((run, number) => {
   for (const name of binNames) {
-    const [place, ...values] = run[name];
-    run[name] = values.map((value, i) => ({ name: lengthNames[place][i], value, ...ends(lengthNames[place][i]) }));
+    const names = lengthNames[run[`${name}_at`]];
+    run[name] = run[name].map((value, i) => ({ name: names[i], value, ...ends(names[i]) }));
+    delete run[`${name}_at`];
   }
   return { ...run, number, run_id: run.digest ? `${run.run_id}${run.seed}-${run.digest}` : run.run_id };
 });
+
+const curves = new Map(rowsOf(data.curves.runs).map((own) => [own.run, own]));
+function pointsOf(run, kind) {
+  const own = curves.get(run.number);
+  return own?.[kind] ? own[kind].map((value, i) => [data.curves.steps[own[`${kind}_at`]][i], value]) : null;
+}
 
 function ends(bin) {
   const [low, high] = bin.split("..").map(Number);
@@ -40,7 +53,10 @@ const cells = rowsOf(data.cells).map((cell, number) => {
   const all = cell.rows.map((i) => runs[i]);
   const chosen = all.filter((run) => run.lr === cell.lr).sort((a, b) => a.seed - b.seed);
   const done = chosen.filter((run) => run.status === "done");
-  return { ...cell, number, own, all, chosen, done, modelLabel: own.models[cell.model], taskLabel: own.tasks[cell.task], level: own.levels[cell.task] };
+  const [modelLabel, taskLabel] = [own.models[cell.model], own.tasks[cell.task]];
+  const names = `${data.names.tasks[taskLabel].name} ${data.names.models[modelLabel].name}`;
+  const command = cell.command.startsWith("--") ? `ladder run ${names} ${cell.command}` : cell.command;
+  return { ...cell, number, own, all, chosen, done, modelLabel, taskLabel, command, level: own.levels[cell.task] };
 });
 
 function cellAt(protocol, task, model) {

@@ -20,7 +20,7 @@ from chomsky_ladder.harness.figures.style import CLASS_COLOURS, CLASS_TINTS
 from chomsky_ladder.harness.page.html import ASSETS, SCRIPTS, page
 from chomsky_ladder.harness.page.site import write
 from chomsky_ladder.harness.stats.looks import looks
-from support.pages import HOSTILE, Page, cells, climb, column, run_ids
+from support.pages import HOSTILE, Page, cells, climb, column, rows, run_ids
 from support.records_by_hand import frame, record
 
 ROOT = Path(__file__).parents[3]
@@ -182,18 +182,19 @@ def test_tasks_and_models_are_what_the_listing_says() -> None:
 
 def test_curves_are_those_of_the_chosen_rate_and_are_thinned() -> None:
     records = small()
-    rows = [(run, step, 1 / step, step / 9000 if step > 1 else None) for run in records["run_id"] for step in (1, 9)]
+    few = [(run, step, 1 / step, step / 9000 if step > 1 else None) for run in records["run_id"] for step in (1, 9)]
     long = [("xlstm-parity-lstm-0.01-1", step, 2.0, 0.5) for step in range(10, 5000)]
-    points = pd.DataFrame([*rows, *long], columns=["run_id", "step", "loss", "validation"])
+    points = pd.DataFrame([*few, *long], columns=["run_id", "step", "loss", "validation"])
     data = Page(page(records, curves=points)).data
     found, runs = data["curves"], sorted(records["run_id"])
     assert run_ids(data) == runs
-    found["of"] = {runs[int(place)]: own for place, own in found["of"].items()}
-    assert set(found["of"]) == {*lstm_runs(0.01), *(name for name in records["run_id"] if "mamba" in name)}
-    own = {name: [found["steps"][at], values] for name, (at, values) in found["of"]["xlstm-parity-lstm-0.01-0"].items()}
-    assert own == {"validation": [[9], [0.001]], "loss": [[1, 9], [1, 0.111]]}
-    at, losses = found["of"]["xlstm-parity-lstm-0.01-1"]["loss"]
-    steps = found["steps"][at]
+    of = {runs[own["run"]]: own for own in rows(found["runs"])}
+    assert set(of) == {*lstm_runs(0.01), *(name for name in records["run_id"] if "mamba" in name)}
+    own = of["xlstm-parity-lstm-0.01-0"]
+    assert (found["steps"][own["validation_at"]], own["validation"]) == ([9], [0.001])
+    assert (found["steps"][own["loss_at"]], own["loss"]) == ([1, 9], [1, 0.111])
+    longest = of["xlstm-parity-lstm-0.01-1"]
+    steps, losses = found["steps"][longest["loss_at"]], longest["loss"]
     assert len(steps) == len(losses) == found["most"] == 200
     assert (steps[0], steps[-1]) == (1, 4999) and steps == sorted(set(steps))
 
