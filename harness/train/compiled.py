@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch import config as functorch_config
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from chomsky_ladder.harness.train.pack import Pack
@@ -21,6 +22,9 @@ MOST_OPERATIONS = 2000  # of a forward pass; more is not compiled
 # A weight's cast, a gradient's sum: on a GPU each is a launch of its own. Those that do not wait for one another become
 # one, which takes 44 of 178 kernels off a step of xLSTM[1:1].
 TOGETHER: dict[str, Any] = {"combo_kernels": True}
+# Losses are called under autocast and go back without. Torch would trace both ways under it: what is kept in fp32 would
+# go back in bf16.
+BACK_AS_PLAIN: dict[str, Any] = {"backward_pass_autocast": "off"}
 
 
 class Operations(TorchDispatchMode):
@@ -62,7 +66,7 @@ class Compiled:
         if self._compiled is None:
             return self._plain(*arguments)
         try:
-            with unwarned():
+            with unwarned(), functorch_config.patch(BACK_AS_PLAIN):
                 result = self._compiled(*arguments)
         except Exception as error:
             if out_of_memory(error):

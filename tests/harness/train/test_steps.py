@@ -315,6 +315,20 @@ def test_losses_are_traced_whole(model: str, seeds: int) -> None:
     torch.testing.assert_close(gradient_RP, expected_RP, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("model", ["hyena", full("s4"), full("xlstm")])
+def test_compiled_gradients_are_in_the_precision_of_plain_ones(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept in fp32 goes back in it, for autocast is over by then; as torch compiles by default it is not."""
+    torch._dynamo.reset()
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda act, **asked: real(act, **asked | {"backend": "aot_eager"}))
+    pack = Pack(small(model, precision="bf16"), device=CPU, backend="reference")
+    pack.losses = compiled.Compiled(pack, "losses", {})
+    batch = pack.draw(pack.step_number, 8)
+    plain_RP, again_RP = (pack.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is plain
+    assert pack.compiled == {"compiled.losses"}
+    assert torch.equal(again_RP, plain_RP)
+
+
 @pytest.mark.slow
 def test_compiled_steps_of_the_usual_size(tmp_path: Path) -> None:
     """In a process of its own: compiled by way of C++, the strings of such a batch once ended the process."""
