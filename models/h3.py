@@ -10,7 +10,8 @@ its start and its rates. With it, the shift of a key meets a value and the produ
 Heads are of one channel, as in most published models; in larger ones shift(k) v^T is a matrix. Taps and skips c, d and
 D start normal with 1, as published. Biases and matrices start as torch.nn.Linear's do.
 
-Both convolutions are products of Fourier transforms; steps carry the N - 1 last keys and the diagonal system's state.
+Both convolutions are those of models/layers/long_convolution.py; steps carry the N - 1 last keys and the diagonal
+system's state.
 """
 
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.hyena import convolved
 from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.long_convolution import long_convolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.s4 import S4Config, StateSpace
+from chomsky_ladder.models.scans.long_convolution import convolved
 
 
 class DiagonalSpace(StateSpace):
@@ -58,7 +60,9 @@ class H3(Layer):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         q_BLD, k_BLD, v_BLD = (project(x_BLD) for project in (self.query, self.key, self.value))
-        shifted_BLD = self._shifted(k_BLD, x_BLD.shape[1])
+        k_BLD = self._wide(k_BLD)
+        with torch.autocast(k_BLD.device.type, enabled=False):
+            shifted_BLD = long_convolution(k_BLD, self._taps(k_BLD), ctx)
         return self._out(q_BLD, self.diagonal(shifted_BLD * v_BLD, ctx))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -75,16 +79,18 @@ class H3(Layer):
         past_BND, held = state
         q_BLD, k_BLD, v_BLD = (project(x_BLD) for project in (self.query, self.key, self.value))
         keys_BND = torch.cat([past_BND, k_BLD.to(past_BND.dtype)], 1)
-        y_BLD, held = self.diagonal.extend(self._shifted(keys_BND, x_BLD.shape[1]) * v_BLD, held, ctx)
+        with torch.autocast(keys_BND.device.type, enabled=False):
+            shifted_BLD = convolved(self._wide(keys_BND), self._taps(keys_BND), length=x_BLD.shape[1])
+        y_BLD, held = self.diagonal.extend(shifted_BLD * v_BLD, held, ctx)
         return self._out(q_BLD, y_BLD), (keys_BND[:, x_BLD.shape[1] :].clone(), held)
 
-    def _shifted(self, keys_BND: Tensor, length: int) -> Tensor:
-        """The last `length` outputs of the shift, in the precision of transforms."""
-        dtype = torch.promote_types(keys_BND.dtype, torch.float32)
-        keys_BND = keys_BND.to(dtype)
-        with torch.autocast(keys_BND.device.type, enabled=False):
-            taps_ND = self.shift_ND[: keys_BND.shape[1]].to(dtype)
-            return convolved(keys_BND, taps_ND, length=length) + self.present_D * keys_BND[:, -length:]
+    def _taps(self, keys_BND: Tensor) -> Tensor:
+        """As many as there are keys, in the precision of transforms; d is one more of the present key."""
+        taps_ND = self._wide(self.shift_ND[: keys_BND.shape[1]])
+        return torch.cat([taps_ND[:1] + self.present_D, taps_ND[1:]])
+
+    def _wide(self, x: Tensor) -> Tensor:
+        return x.to(torch.promote_types(x.dtype, torch.float32))
 
     def _out(self, q_BLD: Tensor, y_BLD: Tensor) -> Tensor:
         return self.out((q_BLD * y_BLD).to(self.out.weight.dtype))

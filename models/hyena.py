@@ -14,9 +14,7 @@ spaced over the channels, and features are fixed; there they may learn. The rest
 T is a setting: divided by the batch's length, the lag would mean another filter at every length. At lags beyond T the
 positions go on past 1, where the published code cuts its input off.
 
-Convolutions are products of Fourier transforms in at least fp32, padded to twice the length; the step sums over all
-inputs so far. Measured for [32, 40, 64], forward and backward on one thread: 0.9 ms, with matrices of all h(t - s) 1.2;
-at length 256, 8 ms and 24.
+Convolutions are those of models/layers/long_convolution.py, in at least fp32; the step sums over all inputs so far.
 """
 
 import math
@@ -29,7 +27,9 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.long_convolution import long_convolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.scans.long_convolution import convolved
 
 SHORT_WIDTH = 3
 
@@ -67,7 +67,7 @@ class LongFilters(nn.Module):
             for layer in self.hidden:
                 x_LI = torch.sin(self.frequency_I * layer(x_LI))
             taps_FLD = self.last(x_LI).unflatten(1, self.present_FD.shape).transpose(0, 1) * self._window(place_L)
-        return torch.cat([taps_FLD[:, :1] + self.present_FD[:, None], taps_FLD[:, 1:]], 1)
+        return taps_FLD + nn.functional.pad(self.present_FD[:, None], (0, 0, 0, length - 1))
 
     def _features(self, place_L: Tensor) -> Tensor:
         band_K = torch.linspace(1e-4, self.bands - 1, self.bands, device=place_L.device, dtype=place_L.dtype)
@@ -92,9 +92,10 @@ class Hyena(Layer):
         self.out = nn.Linear(width, width)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        batch, length, width = x_BLD.shape
-        past_BFSD = x_BLD.new_zeros(batch, self.parts - 2, 0, width)
-        return self._gated(self.short(self.project(x_BLD)), self.filters(length), past_BFSD)[0]
+        z_BLD, *gates, last_gate_BLD = self.short(self.project(x_BLD), ctx).chunk(self.parts, dim=-1)
+        for gate_BLD, taps_LD in zip(gates, self.filters(x_BLD.shape[1]).unbind(0), strict=True):
+            z_BLD = long_convolution((gate_BLD * z_BLD).to(taps_LD.dtype), taps_LD, ctx)
+        return self.out(last_gate_BLD * z_BLD)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         taps_FSD = self.filters(max_length).to(device)
@@ -110,28 +111,13 @@ class Hyena(Layer):
         if torch.is_grad_enabled():  # the filters are learnt from every piece of a string, not from the first alone
             taps_FSD = self.filters(taps_FSD.shape[1]).to(taps_FSD.device)
         mixed_BLE, short_BWE = self.short.extend(self.project(x_BLD), short_BWE)
-        y_BLD, inputs_FBND = self._gated(mixed_BLE, taps_FSD, past_BFSD)
-        kept = past_BFSD.shape[2]
-        return y_BLD, (short_BWE, taps_FSD, torch.stack([z_BND[:, -kept:] for z_BND in inputs_FBND], 1))
-
-    def _gated(self, mixed_BLE: Tensor, taps_FTD: Tensor, past_BFSD: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The outputs, and every long filter's inputs, past and present."""
         z_BLD, *gates, last_gate_BLD = mixed_BLE.chunk(self.parts, dim=-1)
-        inputs = []
-        for gate_BLD, taps_TD, past_BSD in zip(gates, taps_FTD.unbind(0), past_BFSD.unbind(1), strict=True):
-            inputs.append(torch.cat([past_BSD, (gate_BLD * z_BLD).to(taps_TD.dtype)], 1))
-            z_BLD = convolved(inputs[-1], taps_TD, length=mixed_BLE.shape[1])
-        return self.out(last_gate_BLD * z_BLD), inputs
-
-
-def convolved(z_BND: Tensor, taps_TD: Tensor, *, length: int) -> Tensor:
-    """The last `length` outputs of the causal convolution: sum over t of taps_t z_{n - t}."""
-    count = taps_TD.shape[0]
-    if length == 1:
-        return (z_BND[:, -count:] * taps_TD.flip(0)).sum(1, keepdim=True)
-    size = z_BND.shape[1] + count  # so that nothing comes round to the front
-    product_BDN = torch.fft.rfft(z_BND.mT, n=size) * torch.fft.rfft(taps_TD.mT, n=size)
-    return torch.fft.irfft(product_BDN, n=size)[..., z_BND.shape[1] - length : z_BND.shape[1]].mT
+        kept = []
+        for gate_BLD, taps_SD, past_BSD in zip(gates, taps_FSD.unbind(0), past_BFSD.unbind(1), strict=True):
+            inputs_BND = torch.cat([past_BSD, (gate_BLD * z_BLD).to(taps_SD.dtype)], 1)
+            kept.append(inputs_BND[:, -past_BSD.shape[1] :])
+            z_BLD = convolved(inputs_BND, taps_SD, length=x_BLD.shape[1])
+        return self.out(last_gate_BLD * z_BLD), (short_BWE, taps_FSD, torch.stack(kept, 1))
 
 
 @register

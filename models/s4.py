@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.layers.long_convolution import long_convolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.hippo import legs_modes
 from chomsky_ladder.models.scans.state_space import System, impulse_response
@@ -65,9 +66,8 @@ class StateSpace(Layer):
         u_BLH, length = self._wide(x_BLD), x_BLD.shape[1]
         with torch.autocast(x_BLD.device.type, enabled=False):
             kernel_LH = self.kernel(length, ctx).to(u_BLH.dtype).T
-            size = 2 * length  # so that nothing comes round to the beginning
-            y_BFH = torch.fft.rfft(u_BLH, size, dim=1) * torch.fft.rfft(kernel_LH, size, dim=0)
-            y_BLH = torch.fft.irfft(y_BFH, size, dim=1)[:, :length] + self.D_H * u_BLH
+            taps_LH = torch.cat([kernel_LH[:1] + self.D_H, kernel_LH[1:]])
+            y_BLH = long_convolution(u_BLH, taps_LH, ctx)
         return self._mixed(y_BLH)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:

@@ -16,7 +16,7 @@ WITH_SILU = (
     *("mamba", "mamba2", "path_attention", "mesa_net", "log_linear_attention", "m2rnn", "titans"),
     *("delta_net", "gated_delta_net", "gated_delta_product", "gated_delta_net2", "kda", "comba"),
 )
-CONVOLVING = ("xlstm", "min_gru", "min_lstm", *WITH_SILU)
+CONVOLVING = ("xlstm", "min_gru", "min_lstm", "hyena", *WITH_SILU)
 
 
 def native_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None, *, silu: bool = False) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.harness.train.optim import declared
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.hyena import Hyena, HyenaConfig, LongFilters, convolved
+from chomsky_ladder.models.hyena import Hyena, HyenaConfig, LongFilters
 from support.layers import close
 
 torch.set_num_threads(1)
@@ -39,29 +39,6 @@ def direct(z_BLD: Tensor, taps_LD: Tensor) -> Tensor:
     lag_LL = torch.arange(z_BLD.shape[1])[:, None] - torch.arange(z_BLD.shape[1])
     matrix_LLD = torch.where((lag_LL >= 0)[..., None], taps_LD[lag_LL.clamp(min=0)], 0)
     return torch.einsum("tsd,bsd->btd", matrix_LLD, z_BLD)
-
-
-def test_the_convolution_on_plain_numbers() -> None:
-    z_BND = torch.tensor([[[1.0], [2.0], [0.0], [-1.0]]], dtype=torch.float64)
-    taps_TD = torch.tensor([[1.0], [10.0], [100.0], [1000.0]], dtype=torch.float64)
-    expected = torch.tensor([[[1.0], [12.0], [120.0], [1199.0]]], dtype=torch.float64)
-    close(convolved(z_BND, taps_TD, length=4), expected, 1e-12)
-    close(convolved(z_BND, taps_TD, length=2), expected[:, 2:], 1e-12)
-    close(convolved(z_BND, taps_TD, length=1), expected[:, 3:], 0)
-    close(convolved(z_BND, taps_TD[:2], length=1), torch.tensor([[[-1.0]]], dtype=torch.float64), 0)
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
-def test_transforms_equal_the_sums(dtype: torch.dtype, tolerance: float, length: int) -> None:
-    z_BLD, taps_LD = (torch.randn(*shape, length, 5, dtype=dtype, requires_grad=True) for shape in ((3,), ()))
-    found, expected = convolved(z_BLD, taps_LD, length=length), direct(z_BLD, taps_LD)
-    assert found.dtype == dtype
-    close(found, expected, tolerance)
-    for one, other in zip(
-        *(torch.autograd.grad(weighted_sum(y), (z_BLD, taps_LD)) for y in (found, expected)), strict=True
-    ):
-        close(one, other, tolerance)
 
 
 def tap(filters: LongFilters, config: HyenaConfig, number: int, lag: int, channel: int) -> float:

@@ -19,6 +19,7 @@ from chomsky_ladder.models.gated_delta_net2 import GatedDeltaNet2Config
 from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
 from chomsky_ladder.models.gated_slot_attention import GatedSlotAttentionConfig
 from chomsky_ladder.models.h3 import H3Config
+from chomsky_ladder.models.hyena import HyenaConfig
 from chomsky_ladder.models.kda import KDAConfig
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import native as _native
@@ -225,8 +226,9 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "comba": (CombaConfig(d_model=22, num_heads=2, num_blocks=2), {"native_unit_delta", "native_silu_conv"}),
     "rwkv6": (RWKV6Config(d_model=22, num_heads=2, num_blocks=2), {"native_delta", *SHIFTS}),
     "rwkv7": (RWKV7Config(d_model=22, num_heads=2, num_blocks=2), {"native_goose", *SHIFTS}),
-    "s4": (S4Config(d_model=13, d_state=10, num_blocks=2), {"native_space"}),
-    "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space"}),
+    "s4": (S4Config(d_model=13, d_state=10, num_blocks=2), {"native_space", "native_long_conv"}),
+    "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space", "native_long_conv"}),
+    "hyena": (HyenaConfig(d_model=13, num_blocks=2), {"native_conv", "native_long_conv"}),
     "titans": (TitansConfig(d_model=22, num_heads=2, num_blocks=2), {"native_momentum", "native_silu_conv"}),
     "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),
     "fox": (FoXConfig(d_model=22, num_heads=2, num_blocks=2), {"native_attention"}),
