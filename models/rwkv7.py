@@ -19,7 +19,7 @@ as fast as the rest, and of shifts and maps of low rank nothing is decayed. The 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,7 +40,7 @@ from chomsky_ladder.models.layers.token_shift import (
     squared,
 )
 from chomsky_ladder.models.scans.goose import Channels
-from chomsky_ladder.models.scans.products import product
+from chomsky_ladder.models.scans.products import product_of_each
 
 LARGEST_RATE = math.exp(-0.5)  # -log of the smallest w
 NORM_EPS = 64e-5
@@ -52,17 +52,22 @@ class LowRank(nn.Module):
 
     no_decay = frozenset({"down", "up"})
 
-    def __init__(self, width: int, rank: int) -> None:
+    def __init__(self, width: int, rank: int, inside: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
+        self.inside = inside
         self.down = nn.Parameter(torch.empty(width, rank).uniform_(-1e-4, 1e-4))
         gain = 0.1 * max(1, rank / width) ** 0.5
         self.up = nn.Parameter(nn.init.orthogonal_(torch.empty(rank, width, dtype=torch.float64), gain=gain).float())
 
-    def forward(
-        self, x_BLD: Tensor, start_D: Tensor | None = None, *, inside: Callable[[Tensor], Tensor] | None = None
-    ) -> Tensor:
-        low_BLR = product(x_BLD, self.down.mT)
-        return product(low_BLR if inside is None else inside(low_BLR), self.up.mT, start_D)
+
+def of_low_rank(maps: Sequence[LowRank], inputs: Sequence[Tensor], starts: Sequence[Tensor | None]) -> list[Tensor]:
+    """What maps give of an input each; those of one rank are products of one size."""
+    if len({each.down.shape for each in maps}) > 1:
+        one_by_one = zip(maps, inputs, starts, strict=True)
+        return [of_low_rank([each], [x], [start])[0] for each, x, start in one_by_one]
+    low_NBLR = product_of_each(inputs, [each.down.mT for each in maps])
+    low_NBLR = [each.inside(low) if each.inside else low for each, low in zip(maps, low_NBLR, strict=True)]
+    return list(product_of_each(low_NBLR, [each.up.mT for each in maps], starts))
 
 
 class TimeMix(OneForm):
@@ -84,9 +89,9 @@ class TimeMix(OneForm):
         self.out_key_D = nn.Parameter((0.71 - 0.1 * (place_D - 0.5)).float())
         self.key_rate_D = nn.Parameter(torch.full((width,), 1.02))
         self.bonus_D = nn.Parameter(torch.full((width,), -0.04))
-        self.to_decay = LowRank(width, config.decay_rank)
+        self.to_decay = LowRank(width, config.decay_rank, torch.tanh)
         self.to_rate = LowRank(width, config.rate_rank)
-        self.to_gate = LowRank(width, config.gate_rank)
+        self.to_gate = LowRank(width, config.gate_rank, torch.sigmoid)
         self.is_first = layer == 0
         if not self.is_first:
             self.share_D = nn.Parameter((0.73 - 0.4 * (place_D - 0.5)).float())
@@ -109,9 +114,10 @@ class TimeMix(OneForm):
         mixed = shifted(x_BLD, last_BD, *self.mix_6D.unbind(0), ctx=ctx)
         for_r_BLD, for_k_BLD, for_v_BLD, for_w_BLD, for_a_BLD, for_g_BLD = mixed
         r_BLD, k_BLD, v_BLD = of_each((self.receptance, self.key, self.value), (for_r_BLD, for_k_BLD, for_v_BLD))
-        v_BLD = self._shared(v_BLD, for_v_BLD, ctx)
-        rate_BLD = torch.sigmoid(self.to_rate(for_a_BLD, self.rate_D))
-        log_decay_BLD = -LARGEST_RATE * torch.sigmoid(self.to_decay(for_w_BLD, self.decay_D, inside=torch.tanh))
+        maps, inputs, starts = self._maps(for_a_BLD, for_w_BLD, for_g_BLD, for_v_BLD)
+        rate_BLD, log_decay_BLD, gate_BLD, *share = of_low_rank(maps, inputs, starts)
+        v_BLD = self._shared(v_BLD, *share, ctx=ctx)
+        rate_BLD, log_decay_BLD = torch.sigmoid(rate_BLD), -LARGEST_RATE * torch.sigmoid(log_decay_BLD)
         r_BHLK, k_BHLK, rate_BHLK, v_BHLV, log_decay_BHLK = map(
             self._heads, (r_BLD, k_BLD, rate_BLD, v_BLD, log_decay_BLD)
         )
@@ -122,14 +128,21 @@ class TimeMix(OneForm):
         )
         y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
         y_BLD = y_BLD + rearrange(present_BHL1 * v_BHLV, "b h l v -> b l (h v)")
-        return self.out(self.to_gate(for_g_BLD, inside=torch.sigmoid) * y_BLD), (x_BLD[:, -1], state_BHKV)
+        return self.out(gate_BLD * y_BLD), (x_BLD[:, -1], state_BHKV)
 
-    def _shared(self, v_BLD: Tensor, for_v_BLD: Tensor, ctx: Context) -> Tensor:
-        """Between this layer's own values and the first layer's."""
+    def _maps(self, *inputs: Tensor) -> tuple[list[LowRank], Sequence[Tensor], list[Tensor | None]]:
+        """Those of rates, decays, gates and, behind the first layer, shares, with their inputs and starts."""
+        maps, starts = [self.to_rate, self.to_decay, self.to_gate], [self.rate_D, self.decay_D, None]
         if self.is_first:
+            return maps, inputs[:3], starts
+        return [*maps, self.to_share], inputs, [*starts, self.share_D]
+
+    def _shared(self, v_BLD: Tensor, share_BLD: Tensor | None = None, *, ctx: Context) -> Tensor:
+        """Between this layer's own values and the first layer's."""
+        if share_BLD is None:
             ctx.shared[FIRST_VALUES] = v_BLD
             return v_BLD
-        return v_BLD + (ctx.shared[FIRST_VALUES] - v_BLD) * torch.sigmoid(self.to_share(for_v_BLD, self.share_D))
+        return v_BLD + (ctx.shared[FIRST_VALUES] - v_BLD) * torch.sigmoid(share_BLD)
 
     def _heads(self, x_BLD: Tensor) -> Tensor:
         """[B, H, L, K], in at least fp32."""

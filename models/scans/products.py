@@ -138,14 +138,15 @@ def product_in_parts(x: Tensor, weight_OI: Tensor, sizes: Sequence[int]) -> tupl
 
 
 def product_of_each(
-    x_NX: Tensor | Sequence[Tensor], weight_NOI: Tensor | Sequence[Tensor], bias_NO: Tensor | None = None
+    x_NX: Tensor | Sequence[Tensor],
+    weight_NOI: Tensor | Sequence[Tensor],
+    bias_NO: Tensor | Sequence[Tensor | None] | None = None,
 ) -> Sequence[Tensor]:
     """`product` of each of N with a weight of its own, all of one size: one by one on a CPU, elsewhere as one stack."""
     if x_NX[0].device.type == "cpu":
         biases = [None] * len(x_NX) if bias_NO is None else bias_NO
         return [product(*each) for each in zip(x_NX, weight_NOI, biases, strict=True)]
-    x, weight = (z if isinstance(z, Tensor) else torch.stack(list(z)) for z in (x_NX, weight_NOI))
-    return product_of_stack(x, weight, bias_NO).unbind(0)
+    return product_of_stack(_one_stack(x_NX), _one_stack(weight_NOI), bias_NO)
 
 
 def products_of_one(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -159,10 +160,23 @@ def product_of_rows(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
     return linear(x, torch.cat(list(weights))).split([len(weight_OI) for weight_OI in weights], -1)
 
 
-def product_of_stack(x_NX: Tensor, weight_NOI: Tensor, bias_NO: Tensor | None) -> Tensor:
-    rows, maps = x_NX.flatten(1, -2), weight_NOI.mT
-    y = rows @ maps if bias_NO is None else torch.baddbmm(bias_NO[:, None].to(rows.dtype), rows, maps)
-    return y.view(*x_NX.shape[:-1], -1)
+def product_of_stack(
+    x_NX: Tensor, weight_NOI: Tensor, bias_NO: Tensor | Sequence[Tensor | None] | None
+) -> Sequence[Tensor]:
+    """A bias is added to each by itself, so that a compiler adds it where the sum is read."""
+    y_NX = (x_NX.flatten(1, -2) @ weight_NOI.mT).view(*x_NX.shape[:-1], -1).unbind(0)
+    biases = [None] * len(y_NX) if bias_NO is None else bias_NO
+    return [y if b_O is None else y + b_O.to(y.dtype) for y, b_O in zip(y_NX, biases, strict=True)]
+
+
+def _one_stack(parts: Tensor | Sequence[Tensor]) -> Tensor:
+    """In the precision of products already: what is put together is written down."""
+    if isinstance(parts, Tensor):
+        return parts
+    kind = parts[0].device.type
+    if torch.is_autocast_enabled(kind) and parts[0].dtype == torch.float32:
+        parts = [part.to(torch.get_autocast_dtype(kind)) for part in parts]
+    return torch.stack(list(parts))
 
 
 def put_product(place: Tensor, a: Tensor, b: Tensor, *, adds: bool = False) -> None:

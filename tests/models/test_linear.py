@@ -28,7 +28,7 @@ def test_products_of_each_one_by_one_and_as_a_stack(biased: bool) -> None:
     biases = bias_NO.double() if biased else [None] * 3
     parts = zip(x_NBLI.double(), weight_NOI.double(), biases, strict=True)
     expected = torch.stack([linear(*each) for each in parts])
-    found = torch.stack(list(product_of_each(*given))), product_of_stack(*given)
+    found = [torch.stack(list(form(*given))) for form in (product_of_each, product_of_stack)]
     read = leaves[: 2 + biased]
     exact = torch.autograd.grad(expected.pow(2).sum(), read)
     for y_NBLO in found:
@@ -36,7 +36,9 @@ def test_products_of_each_one_by_one_and_as_a_stack(biased: bool) -> None:
         for one, other in zip(torch.autograd.grad(y_NBLO.pow(2).sum(), read), exact, strict=True):
             near(one, other)
     twice = [None if z is None else torch.stack([z, 2 * z]) for z in given]
-    together = torch.vmap(product_of_stack, (0, 0, 0 if biased else None))(*twice)
+    together = torch.vmap(lambda *each: torch.stack(list(product_of_stack(*each))), (0, 0, 0 if biased else None))(
+        *twice
+    )
     near(together[0], expected)
 
 
