@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Norm, State, require
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.addressing import by_content
 from chomsky_ladder.models.layers.machine import Machine
 
@@ -44,7 +44,7 @@ class DNCMachine(Machine):
         zeros = (torch.zeros(batch, *shape, device=device, dtype=dtype) for shape in shapes)
         return self.controller.init_state(batch, device=device, dtype=dtype), *zeros
 
-    def turn(self, gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, memory_BNW, usage_BN, write_BN, precedence_BN, link_BNN, weight_BHN, read_BHW = state
         h_BD, core = self.controller.turn(gates_BG, read_BHW.flatten(1), core)
         to_read_BX, to_write_BX = self.ask(h_BD).split(self.sizes, -1)

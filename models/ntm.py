@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Norm, State, require
+from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.addressing import by_content
 from chomsky_ladder.models.layers.machine import Machine
 
@@ -47,7 +47,7 @@ class NTMMachine(Machine):
         read_BHW = torch.zeros(batch, self.heads, self.row_width, device=device, dtype=dtype)
         return core, memory_BNW, at_row_0_N.expand(batch, 2 * self.heads, -1).clone(), read_BHW
 
-    def turn(self, gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, memory_BNW, weight_BHN, read_BHW = state
         h_BD, core = self.controller.turn(gates_BG, read_BHW.flatten(1), core)
         to_find_BX, to_write_BX = self.ask(h_BD).split(self.sizes, -1)

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.layers.machine import Machine, mixed
+from chomsky_ladder.models.layers.machine import Machine, after_moves
+from chomsky_ladder.models.scans.moves import of_stack
 
 SPAN = 64  # tokens for which a stack has one size
 
@@ -50,14 +51,13 @@ class StackMachine(Machine):
         core = self.controller.init_state(batch, device=device, dtype=dtype)
         return core, torch.zeros(batch, self.num_stacks, self.depth, self.cell, device=device, dtype=dtype)
 
-    def turn(self, gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, stack_BHNW = state
         h_BD, core = self.controller.turn(gates_BG, stack_BHNW[:, :, 0].flatten(1), core)
         asked_BHX = self.action_value(h_BD).unflatten(-1, (self.num_stacks, -1))
         action_BH3, value_BHW = asked_BHX.split([3, self.cell], -1)
-        value_BH1W = value_BHW[:, :, None]
-        pushed, popped = [value_BH1W, stack_BHNW[:, :, :-1]], [stack_BHNW[:, :, 1:], torch.zeros_like(value_BH1W)]
-        return h_BD, (core, mixed(torch.softmax(action_BH3, -1), [*pushed, *popped, stack_BHNW]))
+        share_BH3, moves = torch.softmax(action_BH3, -1), of_stack(stack_BHNW.shape[2])
+        return h_BD, (core, after_moves(value_BHW, stack_BHNW, share_BH3, moves, replaces=False, ctx=ctx))
 
 
 @register

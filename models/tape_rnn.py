@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.layers.machine import Machine, mixed
+from chomsky_ladder.models.layers.machine import Machine, after_moves
+from chomsky_ladder.models.scans.moves import mixed, of_ring
 
 
 class TapeMachine(Machine):
@@ -50,26 +51,30 @@ class TapeMachine(Machine):
         tape_BHNW = torch.zeros(batch, self.num_tapes, self.cells, self.cell, device=device, dtype=dtype)
         return core, tape_BHNW, torch.zeros(batch, device=device, dtype=torch.int64)
 
-    def turn(self, gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, tape_BHNW, jump = state
         h_BD, core = self.controller.turn(gates_BG, tape_BHNW[:, :, 0].flatten(1), core)
         written_BX = h_BD
         for layer in self.write[:-1]:
             written_BX = torch.relu(layer(written_BX))
         written_BHW = self.write[-1](written_BX).unflatten(-1, (self.num_tapes, self.cell))
-        tape_BHNW = torch.cat([written_BHW[:, :, None], tape_BHNW[:, :, 1:]], 2)
         share_BH5 = torch.softmax(self.action(h_BD).unflatten(-1, (self.num_tapes, 5)), -1)
-        moved = [part for shift in (0, -1, 1, -jump, jump) for part in _rolled(tape_BHNW, shift)]
-        return h_BD, (core, mixed(share_BH5, moved), jump if self.knows_input else jump + 1)
+        if isinstance(jump, int):
+            moves = of_ring(self.cells, (0, -1, 1, -jump, jump))
+            tape_BHNW = after_moves(written_BHW, tape_BHNW, share_BH5, moves, replaces=True, ctx=ctx)
+        else:
+            tape_BHNW = torch.cat([written_BHW[:, :, None], tape_BHNW[:, :, 1:]], 2)
+            tape_BHNW = mixed(share_BH5, [_rolled(tape_BHNW, shift) for shift in (0, -1, 1, -jump, jump)])
+        return h_BD, (core, tape_BHNW, jump if self.knows_input else jump + 1)
 
 
-def _rolled(tape_BHNW: Tensor, shift: int | Tensor) -> list[Tensor]:
-    """The tape moved to the right, each row by its own shift or all by one, in parts that follow one another."""
-    cells = tape_BHNW.shape[2]
+def _rolled(tape_BHNW: Tensor, shift: int | Tensor) -> Tensor:
+    """The tape moved to the right, each row by its own shift or all by one."""
     if isinstance(shift, int):
-        return [tape_BHNW[:, :, -shift % cells :], tape_BHNW[:, :, : -shift % cells]]
+        return tape_BHNW.roll(shift, 2)
+    cells = tape_BHNW.shape[2]
     from_BN = (torch.arange(cells, device=shift.device) - shift[:, None]) % cells
-    return [tape_BHNW.gather(2, from_BN[:, None, :, None].expand_as(tape_BHNW))]
+    return tape_BHNW.gather(2, from_BN[:, None, :, None].expand_as(tape_BHNW))
 
 
 @register

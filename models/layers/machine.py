@@ -11,12 +11,15 @@ that is acted upon hundreds of times keeps its digits.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, State
+from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.scans.moves import Move, moved
 from chomsky_ladder.models.scans.recurrences import lstm_step, rnn_step
 
 Core = Literal["relu", "tanh", "lstm", "feed_forward"]
@@ -56,13 +59,12 @@ class Controller(nn.Module):
         return h_BD, (h_BD,)
 
 
-def mixed(share_BHA: Tensor, rows_BHNW: list[Tensor]) -> Tensor:
-    """The sum over A actions of their shares times the memories they would leave, whose rows follow one another.
-
-    A product instead of A of them and a sum: the backward pass is half as long.
-    """
-    memory_BHAX = torch.cat(rows_BHNW, 2).unflatten(2, (share_BHA.shape[-1], -1)).flatten(3)
-    return (share_BHA[:, :, None] @ memory_BHAX).unflatten(-1, (-1, rows_BHNW[0].shape[-1]))[:, :, 0]
+def after_moves(
+    new_BHW: Tensor, memory_BHNW: Tensor, share_BHA: Tensor, moves: Sequence[Move], *, replaces: bool, ctx: Context
+) -> Tensor:
+    """`moved`, by the fastest form there is."""
+    kernel = chosen("moves", memory_BHNW, ctx)
+    return (kernel.call if kernel else moved)(new_BHW, memory_BHNW, share_BHA, moves, replaces=replaces)
 
 
 class Machine(Block):
@@ -89,12 +91,12 @@ class Machine(Block):
         outputs, gates_BLG = [], self.controller.gates(x_BLD)
         with torch.autocast(x_BLD.device.type, enabled=False):
             for gates_BG in gates_BLG.unbind(1):
-                y_BX, state = self.turn(gates_BG, state)
+                y_BX, state = self.turn(gates_BG, state, ctx)
                 outputs.append(y_BX)
         return self.out(torch.stack(outputs, 1)), state
 
     @abstractmethod
-    def turn(self, gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         """One token: what `out` makes the output of, and the state after it."""
 
     def out(self, y_BLX: Tensor) -> Tensor:

@@ -37,6 +37,8 @@ from chomsky_ladder.models.rwkv6 import RWKV6Config
 from chomsky_ladder.models.rwkv7 import RWKV7Config
 from chomsky_ladder.models.s4 import S4Config
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.stack_rnn import StackRNNConfig
+from chomsky_ladder.models.tape_rnn import TapeRNNConfig
 from chomsky_ladder.models.titans import TitansConfig
 from chomsky_ladder.models.transformer import TransformerConfig
 from chomsky_ladder.models.xlstm import XLSTMConfig
@@ -229,6 +231,8 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "s4": (S4Config(d_model=13, d_state=10, num_blocks=2), {"native_space", "native_long_conv"}),
     "h3": (H3Config(d_model=13, d_state=6, num_blocks=2), {"native_space", "native_long_conv"}),
     "hyena": (HyenaConfig(d_model=13, num_blocks=2), {"native_conv", "native_long_conv"}),
+    "stack_rnn": (StackRNNConfig(d_model=13, num_stacks=2, stack_cell=3, stack_depth=9), {"native_moves"}),
+    "tape_rnn": (TapeRNNConfig(d_model=13, num_tapes=2, tape_cell=3, tape_cells=9), {"native_moves"}),
     "titans": (TitansConfig(d_model=22, num_heads=2, num_blocks=2), {"native_momentum", "native_silu_conv"}),
     "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),
     "fox": (FoXConfig(d_model=22, num_heads=2, num_blocks=2), {"native_attention"}),

@@ -90,9 +90,9 @@ def test_forward_keeps_no_more_cells_than_are_filled_and_asked_for(
     x_BLD, cells, turn = torch.randn(2, 11, 4, dtype=torch.float64, requires_grad=True), [], machine.turn
     whole_BLD, _ = machine.extend(x_BLD, Machine.start(machine, x_BLD, Context()), Context())
 
-    def counted(gates_BG: Tensor, state: State) -> tuple[Tensor, State]:
+    def counted(gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         cells.append(state[1].shape[2])
-        return turn(gates_BG, state)
+        return turn(gates_BG, state, ctx)
 
     monkeypatch.setattr(machine, "turn", counted)
     found_BLD = machine(x_BLD, Context())
