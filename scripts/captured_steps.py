@@ -3,7 +3,8 @@
     python scripts/captured_steps.py [--models NAME ..] [--replicas 1 9] [--compile off on] [--minutes 3] [--out FOLDER]
 
 Each model trains 24 steps of a published protocol on a CUDA device as a sweep would have it, alone and as a pack, in a
-process of its own and for so many minutes at most; a model that breaks costs its own rows, which say why. `nodes` are
+process of its own and for so many minutes at most; a model that breaks costs its own rows, which say why, and what
+there is when the script is ended stands in the tables. `nodes` are
 what CUDA counts in the graph of one step: kernels, copies and fills. `held` is what the allocator has reserved when the
 pack is done, `peak` the most it had. A last process trains packs of `--in-a-row` one after the other. Rows of models
 that are not named stay in the folder's table as they are: a row says what made it, and on which device.
@@ -62,6 +63,7 @@ COLUMNS = [
     "error",
 ]
 IN_A_ROW = ("transformer", "xlstm", "retention", "mamba", "lstm", "rwkv6")
+PACKS = "Packs one after the other in one process:"
 STEPS = 24
 STOOD_IN = "a stand-in"  # in place of a device
 STAND_IN = "nc_reset"  # which scripts/null_gpu exports, and no CUDA runtime
@@ -197,8 +199,17 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS).convert_dtypes()
 
 
-def table(rows: Sequence[Row], in_a_row: Sequence[Row]) -> str:
-    """Markdown of both tables."""
+def packs_of_before(file: Path) -> list[str]:
+    """The lines of the table's second part."""
+    return file.read_text("utf-8").partition(PACKS)[2].strip().splitlines() if file.exists() else []
+
+
+def packs(in_a_row: Sequence[Row]) -> list[str]:
+    return _markdown(["model", "replicas", "peak_mib", "held_mib", "error"], in_a_row)
+
+
+def table(rows: Sequence[Row], packs: Sequence[str]) -> str:
+    """Markdown of both parts."""
     lines = [
         "# Captured steps",
         "",
@@ -206,9 +217,18 @@ def table(rows: Sequence[Row], in_a_row: Sequence[Row]) -> str:
         "",
     ]
     lines += _markdown(COLUMNS[:-1], [{**row, "refused": row.get("error") or row.get("refused")} for row in rows])
-    lines += ["", "Packs one after the other in one process:", ""]
-    lines += _markdown(["model", "replicas", "peak_mib", "held_mib", "error"], in_a_row)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", PACKS, "", *packs]) + "\n"
+
+
+def write(rows: Sequence[Row], in_a_row: Sequence[str], folder: Path) -> str:
+    """Both tables, among what they have of other models; the second."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = with_those_of_before(rows, folder / "captured_steps.csv")
+    text = table(rows, in_a_row)
+    with publishing():
+        write_atomically(folder / "captured_steps.csv", csv_of(frame_of(rows)).encode())
+        write_atomically(folder / "captured_steps.md", text.encode())
+    return text
 
 
 def _markdown(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -241,16 +261,14 @@ def main(words: Sequence[str] | None = None) -> int:
     device = STOOD_IN if is_null_gpu() else torch.cuda.get_device_name()
     rows, by = [], {"protocol": asked.protocol, "device": device}
     by |= {"commit": provenance()["commit"][:7], "torch": torch.__version__}
+    in_a_row = packs_of_before(asked.out / "captured_steps.md")
     for row in rows_in_processes(asked.models or sorted(all_models()), words, minutes=asked.minutes):
         print(json.dumps(row), flush=True)
         rows.append(row | by)
-    in_a_row = list(rows_in_processes([""] if asked.in_a_row else [], words, minutes=5 * asked.minutes))
-    asked.out.mkdir(parents=True, exist_ok=True)
-    rows = with_those_of_before(rows, asked.out / "captured_steps.csv")
-    with publishing():
-        write_atomically(asked.out / "captured_steps.csv", csv_of(frame_of(rows)).encode())
-        write_atomically(asked.out / "captured_steps.md", table(rows, in_a_row).encode())
-    print(table(rows, in_a_row))
+        write(rows, in_a_row, asked.out)
+    if asked.in_a_row:
+        in_a_row = packs(list(rows_in_processes([""], words, minutes=5 * asked.minutes)))
+    print(write(rows, in_a_row, asked.out))
     return 0
 
 

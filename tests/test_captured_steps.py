@@ -42,7 +42,8 @@ def test_a_model_that_breaks_costs_its_own_rows(captured_steps: ModuleType) -> N
 def test_the_table_says_what_was_refused_and_on_what_a_row_was_made(captured_steps: ModuleType) -> None:
     row = {"model": "lstm", "replicas": 9, "compile": "on", "nodes": 151, "gb": 3.6, "compiled": "draw losses"}
     row |= {"protocol": "xlstm_20k", "device": "a stand-in", "commit": "0123abc", "torch": "2.11"}
-    text = captured_steps.table([row, {"model": "dnc", "error": "a | b"}], [{"model": "lstm", "held_mib": 14}])
+    packs = captured_steps.packs([{"model": "lstm", "held_mib": 14}])
+    text = captured_steps.table([row, {"model": "dnc", "error": "a | b"}], packs)
     assert "| lstm | 9 | on | 151 | 3.6 | draw losses |" in text
     assert "a \\| b" in text and "| xlstm_20k | a stand-in | 0123abc | 2.11 |" in text and "| lstm |  |  | 14 |" in text
 
@@ -60,3 +61,24 @@ def test_rows_of_models_that_are_not_named_stay(captured_steps: ModuleType, tmp_
     second = [row("mamba", 5, "b"), row("gru", 4, "b")]
     assert captured_steps.with_those_of_before(second, file) == [first[0], second[1], first[3], second[0]]
     assert captured_steps.with_those_of_before([], file) == first
+
+
+def test_what_there_is_stands_in_the_tables_when_it_is_ended(
+    captured_steps: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    packs = captured_steps.packs([{"model": "lstm", "held_mib": 14}])
+    (tmp_path / "captured_steps.md").write_text(captured_steps.table([], packs))
+
+    def ended(models: list[str], *given: object, **asked: object) -> Iterator[dict[str, object]]:
+        yield {"model": "gru", "replicas": 1, "nodes": 7}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(captured_steps, "rows_in_processes", ended)
+    monkeypatch.setattr(captured_steps, "is_null_gpu", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(KeyboardInterrupt):
+        captured_steps.main(["--models", "gru", "lstm", "--out", str(tmp_path)])
+    text = (tmp_path / "captured_steps.md").read_text()
+    assert "| gru | 1 |" in text and text.endswith("\n".join(packs) + "\n")
+    assert "\ngru,1," in (tmp_path / "captured_steps.csv").read_text()
+    assert captured_steps.packs_of_before(tmp_path / "captured_steps.md") == packs
