@@ -24,7 +24,7 @@ from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.feed_forward import MLP
 from chomsky_ladder.models.layers.long_convolution import long_convolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-from chomsky_ladder.models.s4 import S4Config, StateSpace
+from chomsky_ladder.models.s4 import S4Config, StateSpace, wide
 from chomsky_ladder.models.scans.long_convolution import convolved
 
 
@@ -60,7 +60,7 @@ class H3(Layer):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         q_BLD, k_BLD, v_BLD = (project(x_BLD) for project in (self.query, self.key, self.value))
-        k_BLD = self._wide(k_BLD)
+        k_BLD = wide(k_BLD)
         with torch.autocast(k_BLD.device.type, enabled=False):
             shifted_BLD = long_convolution(k_BLD, self._taps(k_BLD), ctx)
         return self._out(q_BLD, self.diagonal(shifted_BLD * v_BLD, ctx))
@@ -80,17 +80,14 @@ class H3(Layer):
         q_BLD, k_BLD, v_BLD = (project(x_BLD) for project in (self.query, self.key, self.value))
         keys_BND = torch.cat([past_BND, k_BLD.to(past_BND.dtype)], 1)
         with torch.autocast(keys_BND.device.type, enabled=False):
-            shifted_BLD = convolved(self._wide(keys_BND), self._taps(keys_BND), length=x_BLD.shape[1])
+            shifted_BLD = convolved(wide(keys_BND), self._taps(keys_BND), length=x_BLD.shape[1])
         y_BLD, held = self.diagonal.extend(shifted_BLD * v_BLD, held, ctx)
         return self._out(q_BLD, y_BLD), (keys_BND[:, x_BLD.shape[1] :].clone(), held)
 
     def _taps(self, keys_BND: Tensor) -> Tensor:
         """As many as there are keys, in the precision of transforms; d is one more of the present key."""
-        taps_ND = self._wide(self.shift_ND[: keys_BND.shape[1]])
+        taps_ND = wide(self.shift_ND[: keys_BND.shape[1]])
         return torch.cat([taps_ND[:1] + self.present_D, taps_ND[1:]])
-
-    def _wide(self, x: Tensor) -> Tensor:
-        return x.to(torch.promote_types(x.dtype, torch.float32))
 
     def _out(self, q_BLD: Tensor, y_BLD: Tensor) -> Tensor:
         return self.out((q_BLD * y_BLD).to(self.out.weight.dtype))

@@ -63,7 +63,7 @@ class StateSpace(Layer):
         self.out = nn.Linear(channels, channels)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        u_BLH, length = self._wide(x_BLD), x_BLD.shape[1]
+        u_BLH, length = wide(x_BLD), x_BLD.shape[1]
         with torch.autocast(x_BLD.device.type, enabled=False):
             kernel_LH = self.kernel(length, ctx).to(u_BLH.dtype).T
             taps_LH = torch.cat([kernel_LH[:1] + self.D_H, kernel_LH[1:]])
@@ -78,7 +78,7 @@ class StateSpace(Layer):
         return y_BLD[:, 0], state
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        u_BLH, outputs = self._wide(x_BLD), []
+        u_BLH, outputs = wide(x_BLD), []
         with torch.autocast(x_BLD.device.type, enabled=False):
             system, C_HM = self.discrete(), self._complex(self.C_HM2)
             x_BHM = torch.view_as_complex(state)
@@ -88,9 +88,9 @@ class StateSpace(Layer):
         return self._mixed(torch.stack(outputs, 1)), torch.view_as_real(x_BHM)
 
     def discrete(self) -> System:
-        a_HM = torch.complex(-self._wide(self.log_decay_HM).exp(), self._wide(self.frequency_HM))
+        a_HM = torch.complex(-wide(self.log_decay_HM).exp(), wide(self.frequency_HM))
         B_HM = self._complex(self.B_HM2)
-        dt_H1 = self._wide(self.log_dt_H).exp()[:, None]
+        dt_H1 = wide(self.log_dt_H).exp()[:, None]
         if self.P_HM2 is None:
             return System((dt_H1 * a_HM).exp(), None, None, torch.expm1(dt_H1 * a_HM) / a_HM * B_HM)
         # Abar = 2 (1 - dt/2 A)^-1 - 1, where by Woodbury's identity, with g = 1 / (1 - dt/2 a), a conjugate pair of
@@ -105,7 +105,7 @@ class StateSpace(Layer):
 
     def kernel(self, length: int, ctx: Context) -> Tensor:
         """K_0 .. K_(length - 1) of every channel, [H, L]."""
-        C_HM2, system = self._wide(self.C_HM2), self.discrete()
+        C_HM2, system = wide(self.C_HM2), self.discrete()
         fast = chosen("impulse_response", C_HM2, ctx)
         return (impulse_response if fast is None else fast.call)(C_HM2, system, length)
 
@@ -113,11 +113,13 @@ class StateSpace(Layer):
         y_BLH = nn.functional.gelu(y_BLH.to(self.out.weight.dtype))
         return self.out(y_BLH) * torch.sigmoid(self.gate(y_BLH))
 
-    def _wide(self, x: Tensor) -> Tensor:
-        return x.to(torch.promote_types(x.dtype, torch.float32))
-
     def _complex(self, x_HM2: Tensor) -> Tensor:
-        return torch.view_as_complex(self._wide(x_HM2))
+        return torch.view_as_complex(wide(x_HM2))
+
+
+def wide(x: Tensor) -> Tensor:
+    """In at least fp32, which is what convolutions and systems are reckoned in."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _in_all(x_M: Tensor, channels: int) -> nn.Parameter:

@@ -16,6 +16,7 @@
 typedef REAL real;
 
 #define SIMD _Pragma("omp simd")
+#define ALWAYS static inline __attribute__((always_inline))
 
 static inline real largest(real a, real b) { return a > b ? a : b; }
 
@@ -181,10 +182,8 @@ static inline lanes weighted(const real *restrict c, const lanes *restrict S, in
 }
 
 // `count` rows of what follows.
-static inline __attribute__((always_inline)) void rows_of_product(const int64_t count, const real *restrict a,
-                                                                  int64_t down, int64_t right, int64_t columns,
-                                                                  const lanes *restrict B, int64_t below,
-                                                                  lanes *restrict C, int64_t apart, int adds) {
+ALWAYS void rows_of_product(const int64_t count, const real *restrict a, int64_t down, int64_t right, int64_t columns,
+                            const lanes *restrict B, int64_t below, lanes *restrict C, int64_t apart, int adds) {
   lanes sum[8];
   _Pragma("GCC unroll 8") for (int64_t i = 0; i < count; i++) sum[i] = adds ? C[i * apart] : (lanes){0};
   for (int64_t j = 0; j < columns; j++)

@@ -12,8 +12,6 @@ typedef struct {
   int64_t apart, silu;
 } Sizes;
 
-#define ALWAYS static inline __attribute__((always_inline))
-
 typedef struct {
   lanes *taps, *past, *owed, *of_taps;  // the last tap first, and x_t before x_{t-1}
   lanes bias, of_bias;

@@ -12,8 +12,6 @@
 
 #include "_native.h"
 
-#define ALWAYS static inline __attribute__((always_inline))
-
 typedef struct {
   int64_t batch, head, time;
 } Apart;  // numbers from one to the next

@@ -11,7 +11,6 @@ typedef struct {
   int64_t taps, apart;
 } Sizes;
 
-#define ALWAYS static inline __attribute__((always_inline))
 #define AT_ONCE 8  // sums, each of which waits for its last addition
 
 // sum_i = sum over s < count of a_s b_{s+i}, for AT_ONCE places i. Of four s at once each b is read for several sums.

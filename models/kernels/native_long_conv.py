@@ -17,7 +17,7 @@ from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
 LONGEST = 1024
-"""Tokens from which on transforms are faster."""
+"""Tokens up to which transforms are no faster: of 2,048 they take three quarters of its time."""
 
 
 def native_long_convolution(z_BND: Tensor, taps_TD: Tensor) -> Tensor:

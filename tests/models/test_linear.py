@@ -9,6 +9,7 @@ from chomsky_ladder.models.backbone import Backbone
 from chomsky_ladder.models.layers.linear import Linear, of_each, of_one, take_over
 from chomsky_ladder.models.plain import plain_model
 from chomsky_ladder.models.scans.products import (
+    _one_stack,
     product_of_each,
     product_of_rows,
     product_of_stack,
@@ -40,6 +41,26 @@ def test_products_of_each_one_by_one_and_as_a_stack(biased: bool) -> None:
         *twice
     )
     near(together[0], expected)
+
+
+def test_some_of_a_stack_have_a_bias() -> None:
+    x_NBI, weight_NOI, bias_O = torch.randn(3, 9, 7), torch.randn(3, 5, 7), torch.randn(5)
+    biases = [None, bias_O, None]
+    doubled = [None if b_O is None else b_O.double() for b_O in biases]
+    expected = list(map(linear, x_NBI.double(), weight_NOI.double(), doubled))
+    for form in (product_of_each, product_of_stack):
+        for y_BO, other in zip(form(x_NBI, weight_NOI, biases), expected, strict=True):
+            near(y_BO, other)
+
+
+def test_what_is_stacked_is_in_the_precision_of_the_products() -> None:
+    parts = [torch.randn(3, 4, requires_grad=True) for _ in range(2)]
+    assert _one_stack(parts).dtype == torch.float32 and _one_stack(torch.stack(parts)).dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        found = _one_stack(parts)
+        assert _one_stack([part.double() for part in parts]).dtype == torch.float64  # autocast leaves those alone
+    assert torch.equal(found, torch.stack(parts).bfloat16())
+    assert all(grad.dtype == torch.float32 for grad in torch.autograd.grad(found.sum(), parts))
 
 
 def test_products_of_one_input_by_themselves_and_by_the_rows_of_all() -> None:
