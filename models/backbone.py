@@ -71,12 +71,14 @@ class Backbone(Model):
         return len(self.blocks)
 
     def forward(self, tokens_BL: Tensor, ctx: Context | None = None) -> Tensor:
-        """The logits [B, L, V]; a context says what is padding, and is needed only where there is some."""
+        """The logits [B, L, V], or [B, 1, V] of what is asked; a context is needed only where some is padding."""
         ctx = Context() if ctx is None else ctx
         ctx.common = self.common
         x_BLD = ctx.visit(0, self.embedding(tokens_BL))
+        streams_wanted = bool(ctx.taps or ctx.edits)
         for layer, block in enumerate(self.blocks, start=1):
-            x_BLD = ctx.visit(layer, block(x_BLD, ctx))
+            asked_alone = layer == self.num_layers and ctx.asked_B is not None and not streams_wanted
+            x_BLD = ctx.visit(layer, block.at_asked(x_BLD, ctx) if asked_alone else block(x_BLD, ctx))
         return self._logits(x_BLD, ctx)
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:

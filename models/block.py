@@ -32,6 +32,8 @@ class Context:
 
     valid_BL: Tensor | None = None  # bool, positions inside the string; None: all
     prompt_B: Tensor | None = None  # positions up to the one where the first answer is read; None: all
+    asked_B: Tensor | None = None  # the one position of each string whose output is wanted; None: all are
+    ends: bool = False  # in the last layer that mixes positions, where nothing else is asked of its output either
     masks: Masks | None = None  # the stream of dropout; None: no dropout, as in every evaluation
     backend: Backend = "auto"  # "reference": plain torch everywhere, which stacks under vmap; else a kernel
     stacked: bool = False  # under vmap over replicas, where a kernel without a vmap rule may not be taken
@@ -59,6 +61,16 @@ class Context:
         weight_BLX = self.valid_BL.to(x_BLX.dtype).reshape(*x_BLX.shape[:2], *(1 for _ in x_BLX.shape[2:]))
         # A product and a sum, not an einsum, which autocast would take to bf16.
         return (x_BLX * weight_BLX).sum(dim=(0, 1)) / weight_BLX.sum()
+
+    def asked(self, x_BLX: Tensor, *, along: int = 1) -> Tensor:
+        """What is asked for of [B, L, ...], [B, 1, ...]; its positions lie `along` an axis behind the first."""
+        assert self.asked_B is not None
+        place = self.asked_B.reshape(-1, *(1 for _ in x_BLX.shape[1:]))
+        return x_BLX.gather(along, place.expand(*x_BLX.shape[:along], 1, *x_BLX.shape[along + 1 :]))
+
+    def wanted(self, x_BLX: Tensor, *, along: int = 1) -> Tensor:
+        """What a layer needs of x once it mixes positions no more: all, or, where the model `ends`, what is asked."""
+        return self.asked(x_BLX, along=along) if self.ends else x_BLX
 
     def dropout(self, x_BLD: Tensor, rate: float) -> Tensor:
         if self.masks is None or rate == 0:
@@ -89,6 +101,10 @@ class Block(nn.Module):
     @abstractmethod
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         """The whole sequence at once. No in-place writes into fresh buffers: they break stacking under vmap."""
+
+    def at_asked(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        """What `ctx.asked` takes of `forward`, of the last block; one that can do so with less work overrides."""
+        return ctx.asked(self(x_BLD, ctx))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         """The state before the first token; a cache is allocated for `max_length` tokens."""

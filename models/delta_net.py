@@ -33,6 +33,8 @@ NORM_EPS = 1e-5
 class DeltaRule(BehindConvolution):
     """The state is the convolution's and S^T [B, H, K, V], kept in fp32 at least."""
 
+    heeds_asked = True
+
     def __init__(self, config: "DeltaNetConfig") -> None:
         super().__init__()
         width, keys, self.num_heads = config.d_model, config.key_width, config.num_heads
@@ -57,7 +59,7 @@ class DeltaRule(BehindConvolution):
         )
         beta_BLH = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(v_BHLV.dtype))
         y_BHLV, state_BHKV = by_delta_rule(q_BHLK, k_BHLK, v_BHLV, beta_BLH.mT, state_BHKV, ctx)
-        y_BLHV = rearrange(y_BHLV, "b h l v -> b l h v").to(self.norm.weight.dtype)
+        y_BLHV = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l h v")).to(self.norm.weight.dtype)
         return self.out(normed(y_BLHV, self.norm, ctx).flatten(2)), state_BHKV
 
 

@@ -36,6 +36,8 @@ from chomsky_ladder.models.layers.positions import rotate, turns
 class DeltaAttention(CachedAttention):
     """The state is the keys, what was written for them, and the position of the next token."""
 
+    heeds_asked = True
+
     def __init__(self, config: "DeltaFormerConfig") -> None:
         super().__init__(config.d_model, config.num_heads)
         self.asks, self.bounded = config.asks, config.beta == "sigmoid"
@@ -48,7 +50,7 @@ class DeltaAttention(CachedAttention):
         kernel = chosen("delta_attention", heads_BLXK, ctx)
         read = kernel.call if kernel else over_the_past
         y_BLHK = read(heads_BLXK, turns_2LK, beta_BLH, asks_by_query=self.asks == "query")
-        return self.out(y_BLHK.flatten(2).to(self.out.weight.dtype))
+        return self.out(ctx.wanted(y_BLHK).flatten(2).to(self.out.weight.dtype))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         k_BHSK, u_BHSK = (

@@ -40,6 +40,8 @@ NORM_EPS = 1e-5
 class ForgettingAttention(CachedAttention):
     """The state is the keys, the values, the sums of log f up to each position, and the position of the next token."""
 
+    heeds_asked = True
+
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__(width, num_heads)
         self.forget = nn.Linear(width, num_heads)
@@ -59,14 +61,15 @@ class ForgettingAttention(CachedAttention):
         kernel = chosen("causal_attention", heads_BLXK, ctx) if total_BHL.dtype == heads_BLXK.dtype else None
         if kernel:
             y_BLHK = kernel.call(heads_BLXK, None, total_BHL.mT, num_heads=self.num_heads, window=0)
-            return self.read(x_BLD, y_BLHK.transpose(1, 2))
+            return self.read(ctx.wanted(x_BLD), ctx.wanted(y_BLHK).transpose(1, 2))
         q_BHLK, k_BHLK, v_BHLK = heads_BLXK.transpose(1, 2).chunk(3, dim=1)
 
         def read(block: slice, seen: slice) -> Tensor:
             k_BHSK, v_BHSK, total_BHS = k_BHLK[:, :, seen], v_BHLK[:, :, seen], total_BHL[..., seen]
             return forgetting(q_BHLK[:, :, block], k_BHSK, v_BHSK, total_BHL[..., block], total_BHS, position_L[block])
 
-        return self.read(x_BLD, in_blocks(read, len(position_L)))
+        y_BHLK = in_blocks(read, len(position_L))
+        return self.read(ctx.wanted(x_BLD), ctx.wanted(y_BHLK, along=2))
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         q_BHLK, k_BHLK, v_BHLK = self.heads(x_BLD).unbind(0)

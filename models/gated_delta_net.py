@@ -34,6 +34,8 @@ from chomsky_ladder.models.scans.selective import initial_dt_bias
 class GatedDeltaRule(BehindConvolution):
     """The state is the convolution's and S^T [B, H, K, V], kept in fp32 at least. A token takes `steps` of the rule."""
 
+    heeds_asked = True
+
     def __init__(self, config: "GatedDeltaNetConfig", *, steps: int = 1) -> None:
         super().__init__()
         width, keys, values = config.d_model, config.key_width, config.expand_v * config.key_width
@@ -68,8 +70,8 @@ class GatedDeltaRule(BehindConvolution):
         beta_BHM = rearrange(beta_BLM, "b l (n h) -> b h (l n)", h=self.num_heads)
         log_decay_BLH = -self.A_log.to(dtype).exp() * nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias)
         y_BHLV, state_BHKV = by_gated_delta_rule(q_BHLK, k_BHMK, v_BHMV, beta_BHM, log_decay_BLH.mT, state_BHKV, ctx)
-        y_BLHV = rearrange(y_BHLV, "b h l v -> b l h v").to(self.norm.weight.dtype)
-        return self.out(gated(gate_BLD, normed(y_BLHV, self.norm, ctx).flatten(2), ctx=ctx)), state_BHKV
+        y_BLHV = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l h v")).to(self.norm.weight.dtype)
+        return self.out(gated(ctx.wanted(gate_BLD), normed(y_BLHV, self.norm, ctx).flatten(2), ctx=ctx)), state_BHKV
 
 
 def initial_decay(num_heads: int) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,8 @@ from chomsky_ladder.models.scans.slots import decayed_slots
 class SlotAttention(OneForm):
     """The state is K^T [B, H, K, M] and V [B, H, M, K], kept in fp32 at least."""
 
+    heeds_asked = True
+
     def __init__(self, config: "GatedSlotAttentionConfig") -> None:
         super().__init__()
         width, self.num_heads, self.temperature = config.d_model, config.num_heads, config.temperature
@@ -61,7 +63,7 @@ class SlotAttention(OneForm):
         scores_BHLM, keys_BHKM = read(q_BHLK, k_BHLK, write_BHLM, decay_BHLM, keys_BHKM)
         share_BHLM = torch.softmax(scores_BHLM, -1)
         y_BHLV, values_BHMV = by_writing_then_reading(share_BHLM, write_BHLM, v_BHLV, decay_BHLM, values_BHMV, ctx)
-        y_BLD = nn.functional.silu(rearrange(y_BHLV, "b h l v -> b l (h v)"))
+        y_BLD = nn.functional.silu(ctx.wanted(rearrange(y_BHLV, "b h l v -> b l (h v)")))
         return self.out(normed(y_BLD.to(self.norm.weight.dtype), self.norm, ctx)), (keys_BHKM, values_BHMV)
 
 

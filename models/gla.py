@@ -26,6 +26,8 @@ from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 
 
 class GatedLinearAttention(OneForm):
+    heeds_asked = True
+
     def __init__(self, config: "GLAConfig") -> None:
         super().__init__()
         width, keys = config.d_model, config.key_width
@@ -58,8 +60,8 @@ class GatedLinearAttention(OneForm):
         decay_BHLK = torch.exp(nn.functional.logsigmoid(gate_BHLK) / self.temperature)
         q_BHLK = q_BHLK * q_BHLK.shape[-1] ** -0.5
         y_BHLV, state = by_writing_then_reading(q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state, ctx)
-        y_BHLV = self.norm(y_BHLV.to(self.norm.weight.dtype))
-        y_BLD = gated(self.gate(x_BLD), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
+        y_BHLV = self.norm(ctx.wanted(y_BHLV, along=2).to(self.norm.weight.dtype))
+        y_BLD = gated(self.gate(ctx.wanted(x_BLD)), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
         return self.out(y_BLD), state
 
 

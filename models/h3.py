@@ -49,6 +49,8 @@ class DiagonalSpace(StateSpace):
 
 
 class H3(Layer):
+    heeds_asked = True
+
     def __init__(self, config: "H3Config") -> None:
         super().__init__()
         width = config.d_model
@@ -63,7 +65,7 @@ class H3(Layer):
         k_BLD = wide(k_BLD)
         with torch.autocast(k_BLD.device.type, enabled=False):
             shifted_BLD = long_convolution(k_BLD, self._taps(k_BLD), ctx)
-        return self._out(q_BLD, self.diagonal(shifted_BLD * v_BLD, ctx))
+        return self._out(ctx.wanted(q_BLD), self.diagonal(shifted_BLD * v_BLD, ctx))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         """The last N - 1 keys, and the diagonal system's."""

@@ -57,6 +57,8 @@ def shut(gate: Tensor, bound_D: Tensor) -> Tensor:
 class GatedRecurrence(OneForm):
     """P parts of D channels: the real one, and the imaginary one if there is one. The state is h [B, P, D]."""
 
+    heeds_asked = True
+
     def __init__(self, config: "HGRNConfig", layer: int) -> None:
         super().__init__()
         width, self.layer, self.num_parts = config.d_model, layer, 2 if config.form == "complex" else 1
@@ -85,7 +87,8 @@ class GatedRecurrence(OneForm):
             h_BPLD, _ = diagonal_scan(keep_BPLD, turned(u_BPLD, cos_LD, -sin_LD), state, ctx)
             h_BPLD = turned(h_BPLD, cos_LD, sin_LD)
             state = h_BPLD[:, :, -1]
-        gated_BLE = torch.sigmoid(self.gate(x_BLD)) * rearrange(h_BPLD, "b p l d -> b l (p d)")
+        h_BLE = rearrange(ctx.wanted(h_BPLD, along=2), "b p l d -> b l (p d)")
+        gated_BLE = torch.sigmoid(self.gate(ctx.wanted(x_BLD))) * h_BLE
         return self.out(self.norm(gated_BLE.to(self.norm.weight.dtype))), state
 
 

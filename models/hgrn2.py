@@ -26,6 +26,8 @@ from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 
 
 class ExpandedRecurrence(OneForm):
+    heeds_asked = True
+
     def __init__(self, config: "HGRN2Config", layer: int) -> None:
         super().__init__()
         width, self.layer, self.num_heads = config.d_model, layer, config.num_heads
@@ -43,7 +45,7 @@ class ExpandedRecurrence(OneForm):
             in_heads(x, self.num_heads) for x in (nn.functional.silu(self.query(x_BLD)), new_BLD, self.value(x_BLD))
         )
         y_BHLV, state = by_writing_then_reading(q_BHLK, new_BHLK, value_BHLV, 1 - new_BHLK, state, ctx)
-        y_BLD = rearrange(y_BHLV, "b h l v -> b l (h v)")
+        y_BLD = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l (h v)"))
         return self.out(normed(y_BLD.to(self.norm.weight.dtype), self.norm, ctx)), state
 
 

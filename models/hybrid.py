@@ -75,6 +75,9 @@ class Member(Block):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         return self.block(x_BLD, self._own(ctx))
 
+    def at_asked(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        return self.block.at_asked(x_BLD, self._own(ctx))
+
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         return self.block.init_state(batch, max_length=max_length, device=device, dtype=dtype)
 

@@ -83,6 +83,8 @@ class LongFilters(nn.Module):
 class Hyena(Layer):
     """The state: that of the short convolution, all taps the sequence may need, and the long filters' inputs so far."""
 
+    heeds_asked = True
+
     def __init__(self, config: "HyenaConfig") -> None:
         super().__init__()
         width, self.parts = config.d_model, config.order + 1
@@ -95,7 +97,7 @@ class Hyena(Layer):
         z_BLD, *gates, last_gate_BLD = self.short(self.project(x_BLD), ctx).chunk(self.parts, dim=-1)
         for gate_BLD, taps_LD in zip(gates, self.filters(x_BLD.shape[1]).unbind(0), strict=True):
             z_BLD = long_convolution((gate_BLD * z_BLD).to(taps_LD.dtype), taps_LD, ctx)
-        return self.out(last_gate_BLD * z_BLD)
+        return self.out(ctx.wanted(last_gate_BLD) * ctx.wanted(z_BLD))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         taps_FSD = self.filters(max_length).to(device)

@@ -40,6 +40,8 @@ class ConvolvedDelta(BehindConvolution):
     What a subclass adds are its gates and its rule, each from what the layers `beside` queries, keys and values give.
     """
 
+    heeds_asked = True
+
     def __init__(self, config: "KDAConfig") -> None:
         super().__init__()
         width, keys, self.num_heads = config.d_model, config.key_width, config.num_heads
@@ -75,8 +77,9 @@ class ConvolvedDelta(BehindConvolution):
         q_BHLK, k_BHLK, v_BHLV = map(self.heads, mixed_BLE.split(self.widths, -1))
         given = of_one(self.beside(), x_BLD)
         y_BHLV, state_BHKV = self.ruled(given, q_BHLK, k_BHLK, v_BHLV, state_BHKV, ctx)
-        y_BLHV = rearrange(y_BHLV, "b h l v -> b l h v").to(self.norm.weight.dtype)
-        return self.out(normed(y_BLHV, self.norm, ctx).flatten(2) * self.output_gate(given)), state_BHKV
+        y_BLHV = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l h v")).to(self.norm.weight.dtype)
+        gate_BLE = self.output_gate([ctx.wanted(x_BLX) for x_BLX in given])
+        return self.out(normed(y_BLHV, self.norm, ctx).flatten(2) * gate_BLE), state_BHKV
 
     def heads(self, x_BLE: Tensor) -> Tensor:
         return rearrange(x_BLE, "b l (h k) -> b h l k", h=self.num_heads)

@@ -75,7 +75,7 @@ class FenwickSSD(SSD):
         else:
             y_BHLK, held = fenwick_extend(*given, held)
         y_BLE = rearrange(y_BHLK + self.D.to(dtype)[:, None, None] * v_BHLK, "b h l k -> b l (h k)")
-        gated_BLE = gated(z_BLE, y_BLE, ctx=ctx)
+        gated_BLE = gated(ctx.wanted(z_BLE), ctx.wanted(y_BLE), ctx=ctx)
         return self.out(normed(gated_BLE.to(self.norm.weight.dtype), self.norm, ctx)), held
 
 

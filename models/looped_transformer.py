@@ -35,12 +35,21 @@ class Looped(Block):
         self.injected = injected
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        z_BLD, last = self._before_last(x_BLD, ctx)
+        return last(z_BLD, ctx)
+
+    def at_asked(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        z_BLD, last = self._before_last(x_BLD, ctx)
+        return last.at_asked(z_BLD, ctx)
+
+    def _before_last(self, x_BLD: Tensor, ctx: Context) -> tuple[Tensor, Block]:
+        """What the last block is given in the last turn, and that block."""
         z_BLD: Any = None
-        for _ in range(self.loops):
+        for turn in range(self.loops):
             z_BLD = self._next(x_BLD, z_BLD)
-            for block in self.blocks:
+            for block in self.blocks[: -1 if turn == self.loops - 1 else None]:
                 z_BLD = block(z_BLD, ctx)
-        return z_BLD
+        return z_BLD, self.blocks[-1]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         size = {"max_length": max_length, "device": device, "dtype": dtype}

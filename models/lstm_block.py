@@ -20,13 +20,15 @@ from chomsky_ladder.models.lstm import LSTMCell
 class LSTMLayer(Layer):
     """The cell and a projection out of it."""
 
+    heeds_asked = True
+
     def __init__(self, config: "LSTMBlockConfig") -> None:
         super().__init__()
         self.cell = LSTMCell(config.d_model, forget_bias=config.forget_bias)
         self.out = nn.Linear(config.d_model, config.d_model, bias=False)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        return self.out(self.cell(x_BLD, ctx))
+        return self.out(ctx.wanted(self.cell(x_BLD, ctx)))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         return self.cell.init_state(batch, device=device, dtype=dtype)

@@ -35,6 +35,8 @@ from chomsky_ladder.models.scans.matrix_rnn import matrix_rnn_loop, matrix_rnn_s
 class MatrixRNN(Layer):
     """The state is the convolution's and h [B, H, K, V]."""
 
+    heeds_asked = True
+
     no_decay = frozenset({"skip_HV"})
 
     def __init__(self, config: "M2RNNConfig") -> None:
@@ -83,8 +85,8 @@ class MatrixRNN(Layer):
         scan = kernel.call if kernel else plain
         with torch.autocast(x_BLD.device.type, enabled=False):
             y_BLHV, h_BHKV = scan(q_BLHK, k_BLHK, v_BLHV, f_BLH, self.weight_HVV.to(dtype), h_BHKV)
-        y_BLD = (y_BLHV + self.skip_HV * v_BLHV).flatten(2)
-        return self.out(normed(gated(self.gate(x_BLD), y_BLD, ctx=ctx), self.norm, ctx)), h_BHKV
+        y_BLD = (ctx.wanted(y_BLHV) + self.skip_HV * ctx.wanted(v_BLHV)).flatten(2)
+        return self.out(normed(gated(self.gate(ctx.wanted(x_BLD)), y_BLD, ctx=ctx), self.norm, ctx)), h_BHKV
 
 
 @register

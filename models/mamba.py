@@ -29,6 +29,8 @@ from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
 class SelectiveSSM(Layer):
     """The state is the convolution's and h [B, N, E], kept in fp32 at least."""
 
+    heeds_asked = True
+
     no_decay = frozenset({"A_log", "D"})
 
     def __init__(self, config: "MambaConfig") -> None:
@@ -75,7 +77,7 @@ class SelectiveSSM(Layer):
             first_BNE = v_BLE.new_zeros(v_BLE.shape[0], states, v_BLE.shape[-1]) if h_BNE is None else h_BNE
             given = (dt_BLE, self.dt.bias, -self.A_log.exp().mT, B_BLN, C_BLN, self.D, z_BLE, first_BNE)
             y_BLE, h_BNE = kernel.call(v_BLE, *given, self.signed)
-            return self.out(y_BLE), h_BNE
+            return self.out(ctx.wanted(y_BLE)), h_BNE
         # The bias in full: in bf16 softplus would turn the smallest steps into a handful of values.
         dt_BLE = nn.functional.softplus(dt_BLE.to(at_least_fp32(dt_BLE.dtype)) + self.dt.bias)
         A_EN = -self.A_log.to(dt_BLE.dtype).exp()
@@ -85,7 +87,7 @@ class SelectiveSSM(Layer):
             y_BLE = kernel.call(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D)
         else:
             y_BLE, h_BNE = selective_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D, h_BNE, signed=self.signed, ctx=ctx)
-        return self.out(y_BLE * nn.functional.silu(z_BLE)), h_BNE
+        return self.out(ctx.wanted(y_BLE) * nn.functional.silu(ctx.wanted(z_BLE))), h_BNE
 
 
 @register

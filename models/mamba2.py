@@ -30,6 +30,8 @@ from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
 class SSD(Layer):
     """The state is the convolution's and h [B, H, N, K], kept in fp32 at least."""
 
+    heeds_asked = True
+
     no_decay = frozenset({"A_log", "D"})
 
     def __init__(self, config: "Mamba2Config") -> None:
@@ -88,7 +90,7 @@ class SSD(Layer):
                 given = (v_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
                 y_BLHRK, h_BHNK = chunks(*given, weight_BLH=dt_BLH, skip_H=self.D)
         y_BLE = rearrange(y_BLHRK, "b l h r k -> b l (h r k)")
-        gated_BLE = gated(z_BLE, y_BLE, ctx=ctx)
+        gated_BLE = gated(ctx.wanted(z_BLE), ctx.wanted(y_BLE), ctx=ctx)
         return self.out(normed(gated_BLE.to(self.norm.weight.dtype), self.norm, ctx)), h_BHNK
 
 

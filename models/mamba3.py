@@ -47,6 +47,8 @@ STATES_AN_ANGLE: dict[Rotation, int] = {"half": 4, "all": 2}
 class TrapezoidalSSM(OneForm):
     """The state: angles [B, H, A], h [B, H, N, K] and the last B [B, H, R, N], turned back, and x [B, H, K]."""
 
+    heeds_asked = True
+
     no_decay = frozenset({"B_bias_HRN", "C_bias_HRN"})
 
     def __init__(self, config: "Mamba3Config") -> None:
@@ -115,7 +117,7 @@ class TrapezoidalSSM(OneForm):
                 later_BLH = own_BLH + nn.functional.pad(next_BLH[:, 1:], (0, 0, 0, 1))
                 given = (x_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
                 y_BLHRK, h_BHNK = chunks(*given, weight_BLH=later_BLH, own_BLH=own_BLH, skip_H=self.D)
-            y_BLHRK = gated(self._ranked(z_BLHK, "z"), y_BLHRK, ctx=ctx)
+            y_BLHRK = gated(self._ranked(ctx.wanted(z_BLHK), "z"), ctx.wanted(y_BLHRK), ctx=ctx)
             y_BLHK = y_BLHRK.squeeze(-2) if self.rank == 1 else (y_BLHRK * self.y_scale_HRK).sum(-2)
         y_BLD = self.out(rearrange(y_BLHK, "b l h k -> b l (h k)").to(self.out.weight.dtype))
         if state is None:

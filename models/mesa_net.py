@@ -38,6 +38,8 @@ START = 1.0
 class MesaLayer(OneForm):
     """The state is the convolution's and H and G, with keys over the root of L, kept in fp32 at least."""
 
+    heeds_asked = True
+
     no_decay = frozenset({"ridge"})
 
     def __init__(self, config: "MesaNetConfig") -> None:
@@ -82,7 +84,7 @@ class MesaLayer(OneForm):
         )
         kernel = None if self.steps else chosen("mesa", q_BHLK, ctx)
         y_BHLV, held = kernel.call(*given) if kernel else mesa(*given, steps=self.steps)
-        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
+        y_BHLV = normed(ctx.wanted(y_BHLV, along=2).to(self.norm.weight.dtype), self.norm, ctx)
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), held
 
 

@@ -27,6 +27,8 @@ from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 class MinimalRNN(Layer):
     """A weighted mean of the past candidates. The state is the convolution's and h, kept in fp32 at least."""
 
+    heeds_asked = True
+
     gates: int
     """How many numbers a channel is given besides its candidate."""
 
@@ -67,7 +69,7 @@ class MinimalRNN(Layer):
         opening_BLE = self.opening(gates_BLG)
         new_BLE = torch.sigmoid(opening_BLE) * self._candidate(candidate_BLE)
         h_BLE, h_BE = diagonal_scan(torch.sigmoid(-opening_BLE), new_BLE, h_BE, ctx)
-        return self.out(h_BLE.to(self.out.weight.dtype)), h_BE
+        return self.out(ctx.wanted(h_BLE).to(self.out.weight.dtype)), h_BE
 
     def _candidate(self, x: Tensor) -> Tensor:
         return positive(x) if self.candidate == "positive" else x

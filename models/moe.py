@@ -25,6 +25,8 @@ from chomsky_ladder.models.transformer import TransformerConfig
 
 
 class Experts(Layer):
+    heeds_asked = True
+
     def __init__(self, config: "MoEConfig") -> None:
         super().__init__()
         width, inner, count = config.d_model, config.inner_width, config.num_experts
@@ -40,6 +42,7 @@ class Experts(Layer):
         best_k, chosen_k = scores_E.topk(self.top_k, dim=-1)
         if x.dim() == 3:
             self._report(scores_E, torch.zeros_like(scores_E).scatter(-1, chosen_k, 1.0), ctx)
+            x, scores_E, best_k, chosen_k = map(ctx.wanted, (x, scores_E, best_k, chosen_k))
         if x.device.type == "cpu" and ctx.backend != "reference" and not ctx.stacked:
             ctx.backends.add("sorted_experts")
             return self._sorted(x, best_k.softmax(-1), chosen_k)

@@ -44,6 +44,8 @@ class PaTHAttention(CachedAttention):
     """The state: of the convolution; keys as they are by now, and values; the next token's position; with a gate, as
     in `fox`, the sums of log f up to each position, and the last of them."""
 
+    heeds_asked = True
+
     def __init__(self, config: "PaTHConfig") -> None:
         width = config.d_model
         super().__init__(width, config.num_heads)
@@ -57,7 +59,8 @@ class PaTHAttention(CachedAttention):
         total_BHL = None if self.forget is None else log_forget(self.forget, x_BLD).cumsum(-1)
         kernel = chosen("path_attended", q_BHLK, ctx)
         read = kernel.call if kernel else attended
-        return self.out(self.joined(read(q_BHLK, k_BHLK, v_BHLK, w_BHLK, beta_BHL, total_BHL)))
+        y_BHLK = read(q_BHLK, k_BHLK, v_BHLK, w_BHLK, beta_BHL, total_BHL)
+        return self.out(self.joined(ctx.wanted(y_BHLK, along=2)))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         exact = torch.promote_types(dtype, torch.float32)

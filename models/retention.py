@@ -31,6 +31,8 @@ NORM_EPS = 1e-6  # as published; y starts so small that it is felt
 
 
 class Retention(Layer):
+    heeds_asked = True
+
     def __init__(self, config: "RetentionConfig") -> None:
         super().__init__()
         width, values = config.d_model, config.value_factor * config.d_model
@@ -66,8 +68,8 @@ class Retention(Layer):
         q_BHLK, k_BHLK = rotate(q_BHLK, position_L), rotate(k_BHLK * k_BHLK.shape[-1] ** -0.5, position_L)
         log_decay_BHL = self._log_decay(q_BHLK)[None, :, None].expand(1, -1, length)
         y_BHLV, state_BHKV = decayed_attention(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV)
-        y_BHLV = nn.functional.layer_norm(y_BHLV, y_BHLV.shape[-1:], eps=NORM_EPS)
-        y_BLE = gated(self.gate(x_BLD), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
+        y_BHLV = nn.functional.layer_norm(ctx.wanted(y_BHLV, along=2), y_BHLV.shape[-1:], eps=NORM_EPS)
+        y_BLE = gated(self.gate(ctx.wanted(x_BLD)), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
         return self.out(y_BLE), (state_BHKV, start + length)
 
     def _log_decay(self, q_BHLK: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ from chomsky_ladder.models.layers.token_shift import (
     rwkv_block,
     shifted,
     squared,
+    wanted_and_before,
 )
 from chomsky_ladder.models.scans.goose import Channels
 from chomsky_ladder.models.scans.products import product_of_each
@@ -153,6 +154,8 @@ class TimeMix(OneForm):
 class PlainChannelMix(OneForm):
     """A channel mix without receptance; its state is the last token."""
 
+    heeds_asked = True
+
     def __init__(self, width: int, inner: int, *, layer: int, num_blocks: int) -> None:
         super().__init__()
         _, toward_0 = depth(layer, num_blocks)
@@ -164,7 +167,7 @@ class PlainChannelMix(OneForm):
         return torch.zeros(batch, self.out.out_features, device=device, dtype=dtype)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        (shifted_BLD,) = shifted(x_BLD, state, self.mix_D, ctx=ctx)
+        (shifted_BLD,) = shifted(*wanted_and_before(x_BLD, state, ctx), self.mix_D, ctx=ctx)
         return self.out(squared(self.key(shifted_BLD), ctx)), x_BLD[:, -1]
 
 

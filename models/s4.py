@@ -44,6 +44,8 @@ Init = Literal["legs", "lin"]
 class StateSpace(Layer):
     """One system of N states a channel H. M = N/2 are stored; a last dimension of 2 is a complex number's."""
 
+    heeds_asked = True
+
     def __init__(self, config: "S4Config") -> None:
         super().__init__()
         channels, self.is_diagonal = config.d_model, config.form == "diagonal"
@@ -68,7 +70,7 @@ class StateSpace(Layer):
             kernel_LH = self.kernel(length, ctx).to(u_BLH.dtype).T
             taps_LH = torch.cat([kernel_LH[:1] + self.D_H, kernel_LH[1:]])
             y_BLH = long_convolution(u_BLH, taps_LH, ctx)
-        return self._mixed(y_BLH)
+        return self._mixed(ctx.wanted(y_BLH))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         return torch.zeros(batch, *self.C_HM2.shape, device=device, dtype=torch.promote_types(dtype, torch.float32))

@@ -121,9 +121,12 @@ class SLiCEBlock(Block):
         self.dropout, self.norm_penalty = config.dropout, config.norm_penalty
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        if self.norm_penalty:
-            ctx.add_loss("norm_penalty", self.norm_penalty * self.recurrence.transition_norm())
-        return ctx.dropout(self._mixed(x_BLD + self.recurrence(x_BLD, ctx)), self.dropout)
+        return ctx.dropout(self._mixed(self._recurred(x_BLD, ctx)), self.dropout)
+
+    def at_asked(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        if ctx.masks is not None and self.dropout:
+            return super().at_asked(x_BLD, ctx)
+        return self._mixed(ctx.asked(self._recurred(x_BLD, ctx)))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         return self.recurrence.init_state(batch, max_length=max_length, device=device, dtype=dtype)
@@ -135,6 +138,11 @@ class SLiCEBlock(Block):
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         h_BLD, state = self.recurrence.extend(x_BLD, state, ctx)
         return self._mixed(x_BLD + h_BLD), state
+
+    def _recurred(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        if self.norm_penalty:
+            ctx.add_loss("norm_penalty", self.norm_penalty * self.recurrence.transition_norm())
+        return x_BLD + self.recurrence(x_BLD, ctx)
 
     def _mixed(self, z: Tensor) -> Tensor:
         mixed = self.mixer(z)

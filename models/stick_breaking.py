@@ -30,11 +30,13 @@ from chomsky_ladder.models.kernels.choose import chosen
 class StickBreaking(CachedAttention):
     """The state is the keys and values, and the position of the next token."""
 
+    heeds_asked = True
+
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         heads_BLXK = self.query_key_value(x_BLD).unflatten(-1, (-1, self.head_dim))
         kernel = chosen("stick_breaking", heads_BLXK, ctx)
         y_BLHK = (kernel.call if kernel else over_the_past)(heads_BLXK, num_heads=self.num_heads)
-        return self.out(y_BLHK.flatten(2).to(self.out.weight.dtype))
+        return self.out(ctx.wanted(y_BLHK).flatten(2).to(self.out.weight.dtype))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         cache = self.empty(max_length, 2 * self.head_dim, batch=batch, device=device, dtype=dtype)

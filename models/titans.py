@@ -43,6 +43,8 @@ FORGETS = -4.0  # what the sigmoid of a is of at the start
 class LinearMemory(BehindConvolution):
     """The state is the convolution's and M and S [B, H, K, V], kept in fp32 at least."""
 
+    heeds_asked = True
+
     def __init__(self, config: "TitansConfig") -> None:
         super().__init__()
         width, self.num_heads = config.d_model, config.num_heads
@@ -76,8 +78,8 @@ class LinearMemory(BehindConvolution):
             nn.functional.logsigmoid(momentum_BHL),
             state,
         )
-        y_BHLV = normed(y_BHLV.to(self.norm.weight.dtype), self.norm, ctx)
-        gated_BLD = gated(self.gate(x_BLD), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
+        y_BHLV = normed(ctx.wanted(y_BHLV, along=2).to(self.norm.weight.dtype), self.norm, ctx)
+        gated_BLD = gated(self.gate(ctx.wanted(x_BLD)), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
         return self.out(gated_BLD), state
 
 

@@ -160,6 +160,8 @@ class MLSTM(Layer):
 class SLSTM(Layer):
     """Its heads' norm writes into the stream as it is, without a projection."""
 
+    heeds_asked = True
+
     no_decay = frozenset({"recurrent_HGK"})  # as in the authors' code, whose decay goes by the name "weight"
 
     def __init__(self, config: "XLSTMConfig", layer: int) -> None:
@@ -214,7 +216,7 @@ class SLSTM(Layer):
         scan = kernel.call if kernel else slstm_scan
         with torch.autocast(x_BLD.device.type, enabled=False):
             h_BLHK, memory = scan(read, memory, self._weights(read[0].dtype))
-        return self.norm(h_BLHK.flatten(2)), memory
+        return self.norm(ctx.wanted(h_BLHK).flatten(2)), memory
 
     def _read(self, x: Tensor, c: Tensor | None) -> Read:
         """By heads: the layer's input, and before it, for i and f, what the convolution makes of it if there is one."""
@@ -229,6 +231,8 @@ class SLSTM(Layer):
 
 class GatedGELU(Layer):
     """Gate and up apart: as one product its halves are strided, and the layer takes 25 ms for 20 ([256, 40, 64])."""
+
+    each_alone = True
 
     def __init__(self, config: "XLSTMConfig") -> None:
         super().__init__()

@@ -45,6 +45,8 @@ def capped(x: Tensor, cap: float) -> Tensor:
 class LargeMLSTM(Layer):
     """The state is the matrix memory and its stabiliser, models/scans/mlstm.py's."""
 
+    heeds_asked = True
+
     def __init__(self, config: "XLSTMLargeConfig") -> None:
         super().__init__()
         width, self.num_heads = config.d_model, config.num_heads
@@ -68,7 +70,8 @@ class LargeMLSTM(Layer):
         if kernel is None and (x_BLD.shape[1] > SHORT or has_fast_tokens(keys_B1LK, ctx)):
             state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
             return self.extend(x_BLD, state, ctx)[0]
-        return self._out(x_BLD, self._run(kernel.call if kernel else mlstm_parallel, x_BLD))
+        h_BHLV = self._run(kernel.call if kernel else mlstm_parallel, x_BLD)
+        return self._out(ctx.wanted(x_BLD), ctx.wanted(h_BHLV, along=2))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         held = torch.promote_types(dtype, torch.float32)
@@ -81,7 +84,7 @@ class LargeMLSTM(Layer):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         h_BHLV, state = self._run(partial(by_exponential_gates, ctx=ctx), x_BLD, state)
-        return self._out(x_BLD, h_BHLV), state
+        return self._out(ctx.wanted(x_BLD), ctx.wanted(h_BHLV, along=2)), state
 
     def _run(self, scan: Callable[..., Any], x: Tensor, *state: State) -> Any:
         """A scan over q, k and v [B, H, (L,) K] and the gates i and f [B, H, (L)], in at least fp32."""

@@ -21,6 +21,8 @@ from chomsky_ladder.tasks.draw import Draw
 
 @dataclass(frozen=True, kw_only=True)
 class Story(Task):
+    asks_once = True
+
     @abstractmethod
     def statements(self) -> list[str]:
         """Every sentence a story can be made of."""

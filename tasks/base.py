@@ -76,6 +76,9 @@ class Task(ABC):
     """How answers are scored: from one pass, or ("teacher") fed back token by token; a setting of tasks that can."""
     supervision = "final"
     """What is trained on: the answers, or ("dense") targets on the way too; what is scored is always final."""
+    asks_once = False
+    """Whether a string has one answer, read at its last position, in training and in scoring: all else the last block
+    makes is then left out (`Context.asked_B`)."""
     writes_steps = False
     """Whether its answers but the last are steps on the way to it; a property of tasks with such a setting."""
     rules: ClassVar[Literal["", "othello"]] = ""

@@ -91,6 +91,10 @@ class Classification(_Layout):
         """Whether every prefix that has an answer is asked for it."""
         return self.supervision == "dense"
 
+    @property
+    def asks_once(self) -> bool:
+        return not self.asks_prefixes and type(self).sample is Classification.sample  # another may ask for more
+
     def prefix_answers(self, x_BL: Tensor) -> Tensor:
         """The answer of each prefix x[:, : t + 1] as a token [B, L]; PAD where a prefix has none."""
         raise NotImplementedError

@@ -111,6 +111,10 @@ class WordProblem(Classification):
     def asks_prefixes(self) -> bool:
         return self.asks == "every" or super().asks_prefixes
 
+    @property
+    def asks_once(self) -> bool:
+        return not self.asks_prefixes
+
     def legal_size(self, size: int) -> bool:
         return size >= 2 if self.reveal else size >= 1 and size % self.tokens_per == 0
 

@@ -195,6 +195,26 @@ def the_fast_path_equals_the_reference(config: ModelConfig) -> None:
             equal(gradient, found["reference"][1][name], f"the gradient of {name} at length {length}", tolerance=1e-8)
 
 
+def what_is_asked_alone_is_what_it_says_there(config: ModelConfig) -> None:
+    """Of a task with one answer a string, the end of a model sees no other position."""
+    model = _build(config)
+    for length in (1, 33):
+        tokens, length_B = _tokens(3, length), torch.tensor([length, (length + 1) // 2, 1])
+        found = []
+        for asked_B in (None, length_B - 1):
+            ctx = _context(length_B, length, length_B)
+            ctx.asked_B = asked_B
+            logits = model(tokens, ctx)
+            if logits.shape[1] == length:
+                logits = logits.gather(1, (length_B - 1)[:, None, None].expand(-1, 1, VOCAB))
+            losses = [value for values in ctx.losses.values() for value in values]
+            found.append((logits, _gradients(model, (logits * _weights(3, 1)).sum() + sum(losses))))
+        (whole, gradients), (alone, of_alone) = found
+        equal(alone, whole, f"the outputs that are asked for, at length {length}")
+        for name, gradient in of_alone.items():
+            equal(gradient, gradients[name], f"the gradient of {name} at length {length}", tolerance=1e-8)
+
+
 def a_step_never_waits_for_the_host(config: ModelConfig) -> None:
     """Read a value or copy a constant to the device, and a training step cannot be captured into a CUDA graph."""
     model, tokens, length_B = _build(config), _tokens(3, 17), torch.tensor([17, 8, 1])

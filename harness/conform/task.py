@@ -68,6 +68,9 @@ def batches_have_their_shape(task: Task) -> None:
     first_B = batch.scored_BL.int().argmax(1) + 1
     assert bool(((batch.prompt_B >= 1) & (batch.prompt_B <= batch.length_B)).all()), "prompt_B leaves the string"
     assert bool((first_B == batch.prompt_B).all()), "the first answer is not read at the prompt's last position"
+    if task.asks_once:
+        is_last_BL = torch.arange(width) == batch.length_B[:, None] - 1
+        assert torch.equal(batch.scored_BL, is_last_BL), "it asks once, but not at every string's last position alone"
 
 
 def _numpy_state() -> np.ndarray:
@@ -134,6 +137,7 @@ def dense_targets_agree_with_shorter_strings(task: Task) -> None:
     scored_BL = final_batch.scored_BL
     same(dense_batch.targets_BL[scored_BL], final_batch.targets_BL[scored_BL], "the final answers")
     assert int(dense_batch.scored_BL.sum()) > int(scored_BL.sum()), "dense supervision adds no target"
+    assert not dense.asks_once, "under dense supervision it says that it asks once"
 
 
 def its_state_is_in_range_and_causal(task: Task) -> None:

@@ -268,7 +268,8 @@ class ShardedPack(Pack):
 
     def context(self, batch: Batch) -> Context:
         ctx = super().context(batch)
-        return SharedContext(valid_BL=ctx.valid_BL, prompt_B=ctx.prompt_B, backend=ctx.backend, share=self._valid_share)
+        given = {name: getattr(ctx, name) for name in ("valid_BL", "prompt_B", "asked_B", "backend")}
+        return SharedContext(**given, share=self._valid_share)
 
     def saved(self, row: int) -> dict[str, Any]:
         """The first process writes checkpoints; all look whether their weights are still the same."""

@@ -40,12 +40,13 @@ class Scoring(ABC, Generic[S]):
         self.run, self.device, self.backend = run, device, backend
         self._replays = Replays(_weakly(self), device, room) if replayed else None
         self.task: Task = without_training_targets(run.task)
+        self.asks_once = self.task.asks_once and not run.eval.file  # a frozen set may ask for more
         self.metrics = metrics_of(self.task)
         self.backends: set[str] = set()
 
     @abstractmethod
     def _parallel(self, batch: Batch) -> Tensor:
-        """Logits of a batch whose answers are read in parallel."""
+        """Logits of a batch whose answers are read in parallel: [B, L, V], or [B, 1, V] of the one that is asked."""
 
     @abstractmethod
     def _fed_back(self, batch: Batch) -> tuple[Tensor, Batch]:
@@ -175,8 +176,10 @@ class Scoring(ABC, Generic[S]):
     def _answers_of(
         self, batch: Batch, rows_B: Tensor, lengths_B: Tensor, logits_BLV: Tensor, allowed_BLV: Tensor | None
     ) -> Answers:
-        said_BL = logits_BLV.argmax(-1)
-        log_p_BL = logits_BLV.double().log_softmax(-1).gather(2, batch.targets_BL[..., None])[..., 0]
+        everywhere = batch.targets_BL.shape  # of the one asked position, where that is all there is
+        said_BL = logits_BLV.argmax(-1).expand(everywhere)
+        log_p_BLV = logits_BLV.double().log_softmax(-1).expand(*everywhere, -1)
+        log_p_BL = log_p_BLV.gather(2, batch.targets_BL[..., None])[..., 0]
         if allowed_BLV is None:
             right_BL = said_BL == batch.targets_BL
         else:
@@ -215,7 +218,7 @@ class Evaluator(Scoring[Score]):
             self.model.train(was_training)
 
     def _parallel(self, batch: Batch) -> Tensor:
-        ctx = context(batch, backend=self.backend)
+        ctx = context(batch, backend=self.backend, once=self.asks_once)
         with autocast(self.run, self.device, cached=self._replays is None):
             logits_BLV = self.model(batch.tokens_BL, ctx)
         self.backends |= ctx.backends

@@ -56,7 +56,7 @@ class PackEvaluator(Scoring[list[Score]]):
         return torch.cat(parts, 1).flatten(0, 1)
 
     def _of_part(self, batch: Batch) -> Tensor:
-        ctx = context(batch, backend=self.backend)
+        ctx = context(batch, backend=self.backend, once=self.asks_once)
         ctx.stacked = True
         with autocast(self.run, self.device, cached=self._replays is None):
             logits_RBLV = self.pack.logits(batch, ctx)

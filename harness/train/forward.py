@@ -23,10 +23,12 @@ class Answers(NamedTuple):
     task: Task
 
 
-def context(batch: Batch, *, backend: Backend) -> Context:
+def context(batch: Batch, *, backend: Backend, once: bool = False) -> Context:
+    """`once`: nothing but the one answer of each string is asked for (`Task.asks_once`)."""
     position_L = torch.arange(batch.tokens_BL.shape[1], device=batch.tokens_BL.device)
     valid_BL = position_L < batch.length_B[:, None]
-    return Context(valid_BL=valid_BL, prompt_B=batch.prompt_B, backend=backend)
+    asked_B = batch.length_B - 1 if once else None
+    return Context(valid_BL=valid_BL, prompt_B=batch.prompt_B, asked_B=asked_B, backend=backend)
 
 
 def autocast(run: Run, device: torch.device, *, cached: bool = True) -> torch.autocast:
@@ -45,5 +47,7 @@ def loss_of(
     logits_BLV = model(batch.tokens_BL, ctx)
     add(logits_BLV)
     targets_BL = torch.where(batch.scored_BL, batch.targets_BL, -100)
+    if logits_BLV.shape[1] < targets_BL.shape[1]:
+        targets_BL = ctx.asked(targets_BL)
     loss = nn.functional.cross_entropy(logits_BLV.flatten(0, 1), targets_BL.flatten(), ignore_index=-100)
     return loss + sum(value for values in ctx.losses.values() for value in values)

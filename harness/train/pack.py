@@ -61,6 +61,7 @@ class Pack:
         self.models = [build_model(run, device) for run in runs]
         self.stream = TrainingStream(runs, device)
         self.following = Following(self.run, device)
+        self.asks_once = runs[0].task.asks_once and not runs[0].train.asks_what_follows
         self.kernels: set[str] = set()
         """What the losses ran on. They are compiled for what it holds as they are called, so nobody else adds to it."""
         self.compiled: set[str] = set()
@@ -156,7 +157,7 @@ class Pack:
 
     def context(self, batch: Batch) -> Context:
         """What travels beside a batch; several processes make their own (harness/train/distributed.py)."""
-        return context(batch, backend=self.backend)
+        return context(batch, backend=self.backend, once=self.asks_once)
 
     def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Of every replica on its own strings."""
@@ -175,7 +176,7 @@ class Pack:
             weights: list[Tensor], seed: Tensor, following: tuple[Tensor, ...], *fields: Tensor
         ) -> tuple[Tensor, dict[str, Tensor]]:
             batch = Batch(*fields)
-            ctx = context(batch, backend=self.backend)
+            ctx = context(batch, backend=self.backend, once=self.asks_once)
             ctx.stacked, ctx.masks = True, self.stream.masks(step, seed=seed)
             loss = loss_of(
                 self._reading(weights), batch, ctx, lambda logits: self.following.add(logits, batch, following, ctx)

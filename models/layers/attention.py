@@ -35,6 +35,8 @@ SMALLEST_BLOCK = 16
 class Attention(Layer):
     """Multi-head attention from width D to D."""
 
+    heeds_asked = True
+
     def __init__(
         self,
         width: int,
@@ -65,13 +67,13 @@ class Attention(Layer):
         kernel = chosen("causal_attention", heads_BLXK, ctx) if is_plain else None
         if kernel:
             y_BLHK = kernel.call(heads_BLXK, turns_2LK, None, num_heads=self.num_heads, window=self.window)
-            return self._written(x_BLD, y_BLHK)
+            return self._written(ctx.wanted(x_BLD), ctx.wanted(y_BLHK))
         q_BHLK, k_BHLK, v_BHLK = in_front(heads_BLXK, turns_2LK, num_heads=self.num_heads)
         drawn_BL = position_L if self.among else None
         y_BHLK = attend(
             q_BHLK, k_BHLK, v_BHLK, sees=self.sees, window=self.window, bias=self.bias, drawn_BL=drawn_BL, ctx=ctx
         )
-        return self._written(x_BLD, y_BHLK.transpose(1, 2))
+        return self._written(ctx.wanted(x_BLD), ctx.wanted(y_BHLK, along=2).transpose(1, 2))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         """Keys and values, and the position of the next token. A window holds its own number, oldest first."""

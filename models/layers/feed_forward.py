@@ -28,6 +28,8 @@ def inner_width(kind: FeedForward, d_model: int, d_inner: int) -> int:
 class SwiGLU(Layer):
     """The gated feed-forward of Shazeer 2020 (2002.05202), without biases."""
 
+    each_alone = True
+
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
         self.gate_up = nn.Linear(width, 2 * inner, bias=False)
@@ -39,6 +41,8 @@ class SwiGLU(Layer):
 
 class MLP(Layer):
     """One hidden layer, with biases."""
+
+    each_alone = True
 
     def __init__(self, width: int, inner: int, *, activation: Literal["relu", "gelu"]) -> None:
         super().__init__()

@@ -7,6 +7,7 @@ a channel mix. Post-norm is Vaswani et al. 2017 (1706.03762), pre-norm Xiong et 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -18,6 +19,11 @@ from chomsky_ladder.models.layers.norm import normed
 
 class Layer(nn.Module):
     """A function of the sequence, as a block but not residual. One without a state works position by position."""
+
+    each_alone: bool = False
+    """Whether a position's output depends on that position alone, and on nothing of the context."""
+    heeds_asked: bool = False
+    """Whether of a context that `ends` it makes no more than `ctx.wanted` of its output."""
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         raise NotImplementedError
@@ -76,7 +82,30 @@ class Residual(Block):
         return list(self.parts)[1::2]
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        for layer, norm in zip(self.layers, self.norms, strict=True):
+        return self._through(x_BLD, 0, len(self.layers), ctx)
+
+    def at_asked(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        """Behind the last layer that mixes positions, and at its own end, there are those alone that are asked for."""
+        masked = ctx.masks is not None and self.dropout > 0  # a mask is drawn for all positions
+        if masked or type(self).forward is not Residual.forward:
+            return super().at_asked(x_BLD, ctx)
+        layers, norms = self.layers, self.norms
+        behind = len(layers)
+        while behind and getattr(layers[behind - 1], "each_alone", False):
+            behind -= 1
+        if behind and getattr(layers[behind - 1], "heeds_asked", False):
+            last, norm = layers[behind - 1], norms[behind - 1]
+            x_BLD = self._through(x_BLD, 0, behind - 1, ctx)
+            y_BLD = last(self._read(x_BLD, norm, ctx), replace(ctx, ends=True))
+            y_B1D = y_BLD if y_BLD.shape[1] == 1 else ctx.asked(y_BLD)  # a subclass may not heed it
+            x_B1D = self._added(ctx.asked(x_BLD), y_B1D, norm, ctx)
+        else:
+            x_B1D = ctx.asked(self._through(x_BLD, 0, behind, ctx))
+        return self._through(x_B1D, behind, len(layers), ctx)
+
+    def _through(self, x_BLD: Tensor, first: int, last: int, ctx: Context) -> Tensor:
+        """The layers first..last-1."""
+        for layer, norm in list(zip(self.layers, self.norms, strict=True))[first:last]:
             x_BLD = self._added(x_BLD, layer(self._read(x_BLD, norm, ctx), ctx), norm, ctx)
         return x_BLD
 

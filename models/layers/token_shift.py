@@ -40,12 +40,23 @@ def depth(layer: int, num_blocks: int) -> tuple[float, float]:
     return layer / max(1, num_blocks - 1), 1 - layer / num_blocks
 
 
+def wanted_and_before(x_BLD: Tensor, state_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+    """What a layer without positions to mix but by a shift is to be given: all tokens and the one before the first, or,
+    in a model's end, those that are asked for and the ones before them."""
+    if not ctx.ends:
+        return x_BLD, state_BD
+    before_BLD = torch.cat([state_BD[:, None], x_BLD[:, :-1]], 1)
+    return ctx.wanted(x_BLD), ctx.wanted(before_BLD)[:, 0]
+
+
 class ChannelMix(OneForm):
     """The feed-forward of RWKV-4 to RWKV-6; its state is the last token.
 
     `key_gain` is the gain of the key's orthogonal start. The published code starts `receptance` at zero; its shift
     would then have no gradient in the first step, so here it starts orthogonal with gain 0.1.
     """
+
+    heeds_asked = True
 
     no_decay = frozenset({"mix_2D"})
 
@@ -61,7 +72,8 @@ class ChannelMix(OneForm):
         return torch.zeros(batch, self.out.out_features, device=device, dtype=dtype)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        for_receptance_BLD, for_key_BLD = shifted(x_BLD, state, *self.mix_2D.unbind(0), ctx=ctx)
+        given = wanted_and_before(x_BLD, state, ctx)
+        for_receptance_BLD, for_key_BLD = shifted(*given, *self.mix_2D.unbind(0), ctx=ctx)
         key_BLE, receptance_BLD = squared(self.key(for_key_BLD), ctx), self.receptance(for_receptance_BLD)
         return torch.sigmoid(receptance_BLD) * self.out(key_BLE), x_BLD[:, -1]
 
