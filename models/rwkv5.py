@@ -13,6 +13,7 @@ fast as the rest. a counts as 8 above 8, where w is 0 even in float64, so that i
 block normalises the embedding (ln0), whose small start is replaced by the Backbone's.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,9 +68,7 @@ class TimeMix(OneForm):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         last_BD, state_BHKV = state
-        (for_r_BLD, for_k_BLD, for_v_BLD, for_g_BLD), log_rate_BLD = self.mixtures(x_BLD, last_BD, ctx)
-        readers = self.receptance, self.key, self.value, self.gate
-        *r_k_v, gate_BLD = of_each(readers, (for_r_BLD, for_k_BLD, for_v_BLD, for_g_BLD))
+        *r_k_v, gate_BLD, log_rate_BLD = self.read(x_BLD, last_BD, ctx)
         r_BHLK, k_BHLK, v_BHLV = map(self._heads, r_k_v)
         decay_BHLK = torch.exp(-torch.exp(self._heads(log_rate_BLD).clamp(max=LARGEST_LOG_RATE)))
         bonus_HLK = self._heads(self.bonus_D[None, None])[0]
@@ -78,10 +77,14 @@ class TimeMix(OneForm):
         y_BLD = self.norm(rearrange(y_BHLV, "b h l v -> (b l) (h v)")).view(x_BLD.shape)
         return self.out(gated(gate_BLD, y_BLD, ctx=ctx)), (x_BLD[:, -1], state_BHKV)
 
-    def mixtures(self, x_BLD: Tensor, last_BD: Tensor, ctx: Context) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The four mixtures that r, k, v and g are made of, and a, here the same for every row and position."""
+    @property
+    def readers(self) -> tuple[nn.Linear, ...]:
+        return self.receptance, self.key, self.value, self.gate
+
+    def read(self, x_BLD: Tensor, last_BD: Tensor, ctx: Context) -> Sequence[Tensor]:
+        """r, k, v, g, and a, here the same for every row and position."""
         mixed = shifted(x_BLD, last_BD, *self.mix_4D.unbind(0), ctx=ctx)
-        return mixed, self.log_rate_D.expand(1, x_BLD.shape[1], -1)
+        return *of_each(self.readers, mixed), self.log_rate_D.expand(1, x_BLD.shape[1], -1)
 
     def _heads(self, x_BLD: Tensor) -> Tensor:
         """[B, H, L, K], in at least fp32."""

@@ -9,6 +9,7 @@ Start as in the published code (RWKV-LM, RWKV-v5, x060), B uniform within 0.01. 
 without gradient in the first step; here it is uniform within 1e-4. Of these maps nothing is decayed, nor is it there.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, require
+from chomsky_ladder.models.layers.linear import of_each
 from chomsky_ladder.models.layers.token_shift import depth, initial_mix, shifted
 from chomsky_ladder.models.rwkv5 import RWKV5Config, TimeMix
 from chomsky_ladder.models.scans.products import product, product_of_each
@@ -34,14 +36,14 @@ class DynamicTimeMix(TimeMix):
         self.rate_down = nn.Parameter(torch.empty(width, config.decay_rank).uniform_(-1e-4, 1e-4))
         self.rate_up = nn.Parameter(torch.empty(config.decay_rank, width).uniform_(-0.01, 0.01))
 
-    def mixtures(self, x_BLD: Tensor, last_BD: Tensor, ctx: Context) -> tuple[tuple[Tensor, ...], Tensor]:
+    def read(self, x_BLD: Tensor, last_BD: Tensor, ctx: Context) -> Sequence[Tensor]:
         (for_mix_BLD,) = shifted(x_BLD, last_BD, self.mix_x_D, ctx=ctx)
         low_BL5R = torch.tanh(product(for_mix_BLD, self.mix_down.mT)).unflatten(-1, (5, -1))
         starts_5D = torch.cat([self.mix_4D, self.mix_w_D[None]])
         mixes = product_of_each(low_BL5R.movedim(-2, 0), self.mix_up.mT, starts_5D)
-        *mixed, for_rate_BLD = shifted(x_BLD, last_BD, *mixes, ctx=ctx)
-        low_rate_BLR = torch.tanh(product(for_rate_BLD, self.rate_down.mT))
-        return tuple(mixed), product(low_rate_BLR, self.rate_up.mT, self.log_rate_D)
+        readers = [*self.readers, self.rate_down.mT]
+        *r_k_v_g, low_rate_BLR = of_each(readers, shifted(x_BLD, last_BD, *mixes, ctx=ctx))
+        return *r_k_v_g, product(torch.tanh(low_rate_BLR), self.rate_up.mT, self.log_rate_D)
 
 
 @register

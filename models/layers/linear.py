@@ -19,19 +19,28 @@ def in_parts(layer: nn.Linear, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor,
     return product_in_parts(x, layer.weight, sizes)
 
 
-def of_each(layers: Sequence[nn.Linear], inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-    """What layers of one size without a bias give of an input each."""
-    if not all(type(layer) is Linear and layer.bias is None for layer in layers):
-        return [layer(x) for layer, x in zip(layers, inputs, strict=True)]
-    return product_of_each(inputs, [layer.weight for layer in layers])
+def of_each(layers: Sequence[nn.Linear | Tensor], inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """What layers of one width without a bias, or bare weights [O, I], give of an input each."""
+    weights = [found for layer in layers if (found := _weight_alone(layer)) is not None]
+    if len(weights) < len(layers):
+        pairs = zip(layers, inputs, strict=True)
+        return [product(x, layer) if isinstance(layer, Tensor) else layer(x) for layer, x in pairs]
+    return product_of_each(inputs, weights)
 
 
 def of_one(layers: Sequence[nn.Module], x: Tensor) -> Sequence[Tensor]:
     """What layers without a bias give of one input."""
-    weights = [layer.weight for layer in layers if type(layer) is Linear and layer.bias is None]
+    weights = [found for layer in layers if (found := _weight_alone(layer)) is not None]
     if len(weights) < len(layers):
         return [layer(x) for layer in layers]
     return products_of_one(x, weights)
+
+
+def _weight_alone(layer: nn.Module | Tensor) -> Tensor | None:
+    """The weight of what is that and nothing else."""
+    if isinstance(layer, Tensor):
+        return layer
+    return layer.weight if type(layer) is Linear and layer.bias is None else None
 
 
 def take_over(model: nn.Module) -> None:

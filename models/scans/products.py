@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
 from chomsky_ladder.models.scans.function import Function
 
@@ -142,11 +142,30 @@ def product_of_each(
     weight_NOI: Tensor | Sequence[Tensor],
     bias_NO: Tensor | Sequence[Tensor | None] | None = None,
 ) -> Sequence[Tensor]:
-    """`product` of each of N with a weight of its own, all of one size: one by one on a CPU, elsewhere as one stack."""
+    """`product` of each of N with a weight of its own: one by one on a CPU, elsewhere as one stack."""
     if x_NX[0].device.type == "cpu":
         biases = [None] * len(x_NX) if bias_NO is None else bias_NO
         return [product(*each) for each in zip(x_NX, weight_NOI, biases, strict=True)]
-    return product_of_stack(_one_stack(x_NX), _one_stack(weight_NOI), bias_NO)
+    return product_of_stack(x_NX, weight_NOI, bias_NO)
+
+
+def product_of_stack(
+    x_NX: Tensor | Sequence[Tensor],
+    weight_NOI: Tensor | Sequence[Tensor],
+    bias_NO: Tensor | Sequence[Tensor | None] | None,
+) -> Sequence[Tensor]:
+    """Of weights that may have more or fewer rows: those with fewer are filled up."""
+    rows = [len(weight_OI) for weight_OI in weight_NOI]
+    if len(set(rows)) > 1:
+        weight_NOI = [
+            pad(weight_OI, (0, 0, 0, max(rows) - own)) for weight_OI, own in zip(weight_NOI, rows, strict=True)
+        ]
+    x_NX, weight_NOI = _one_stack(x_NX), _one_stack(weight_NOI)
+    y_NX = (x_NX.flatten(1, -2) @ weight_NOI.mT).view(*x_NX.shape[:-1], -1)
+    biases = [None] * len(rows) if bias_NO is None else bias_NO
+    # A bias is added to each by itself, so that a compiler adds it where the sum is read.
+    own_NX = [y[..., :own] for y, own in zip(y_NX, rows, strict=True)]
+    return [y if b_O is None else y + b_O.to(y.dtype) for y, b_O in zip(own_NX, biases, strict=True)]
 
 
 def products_of_one(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -158,15 +177,6 @@ def products_of_one(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def product_of_rows(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
     return linear(x, torch.cat(list(weights))).split([len(weight_OI) for weight_OI in weights], -1)
-
-
-def product_of_stack(
-    x_NX: Tensor, weight_NOI: Tensor, bias_NO: Tensor | Sequence[Tensor | None] | None
-) -> Sequence[Tensor]:
-    """A bias is added to each by itself, so that a compiler adds it where the sum is read."""
-    y_NX = (x_NX.flatten(1, -2) @ weight_NOI.mT).view(*x_NX.shape[:-1], -1).unbind(0)
-    biases = [None] * len(y_NX) if bias_NO is None else bias_NO
-    return [y if b_O is None else y + b_O.to(y.dtype) for y, b_O in zip(y_NX, biases, strict=True)]
 
 
 def _one_stack(parts: Tensor | Sequence[Tensor]) -> Tensor:

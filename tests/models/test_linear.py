@@ -53,6 +53,22 @@ def test_some_of_a_stack_have_a_bias() -> None:
             near(y_BO, other)
 
 
+def test_weights_of_a_stack_may_have_more_rows_than_others() -> None:
+    x_NBI, bias_O = torch.randn(3, 9, 7).requires_grad_(), torch.randn(2).requires_grad_()
+    weights = [torch.randn(rows, 7).requires_grad_() for rows in (5, 2, 1)]
+    biases = [None, bias_O, None]
+    doubled = [None if b_O is None else b_O.double() for b_O in biases]
+    expected = list(map(linear, x_NBI.double(), [weight.double() for weight in weights], doubled))
+    exact = torch.autograd.grad(sum(y.pow(2).sum() for y in expected), [x_NBI, bias_O, *weights])
+    for form in (product_of_each, product_of_stack):
+        found = form(x_NBI, weights, biases)
+        for y_BO, other in zip(found, expected, strict=True):
+            near(y_BO, other)
+        gradients = torch.autograd.grad(sum(y.pow(2).sum() for y in found), [x_NBI, bias_O, *weights])
+        for one, other in zip(gradients, exact, strict=True):
+            near(one, other)
+
+
 def test_what_is_stacked_is_in_the_precision_of_the_products() -> None:
     parts = [torch.randn(3, 4, requires_grad=True) for _ in range(2)]
     assert _one_stack(parts).dtype == torch.float32 and _one_stack(torch.stack(parts)).dtype == torch.float32
@@ -97,6 +113,12 @@ def test_layers_of_an_input_each() -> None:
             layer.__class__ = Linear
         for one, other in zip(of_each(layers, inputs), expected, strict=True):
             near(one, other)
+    weight_OI = torch.randn(2, 7)
+    for last in (layers[1], nn.Linear(7, 5, bias=False)):  # all are their weights, or one is not
+        found = of_each([layers[0], weight_OI, last], inputs)
+        near(found[0], expected[0])
+        near(found[1], linear(inputs[1], weight_OI))
+        near(found[2], last(inputs[2]))
 
 
 def test_a_models_linear_layers_are_these_whoever_wrote_it() -> None:

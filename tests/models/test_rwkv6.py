@@ -96,7 +96,7 @@ def test_without_its_maps_it_is_rwkv5() -> None:
 
 def test_the_decay_depends_on_the_data_in_every_channel() -> None:
     layer, x_BLD = perturbed(), torch.randn(2, 40, 8, dtype=torch.float64)
-    _, log_rate_BLD = layer.mixtures(x_BLD, x_BLD.new_zeros(len(x_BLD), x_BLD.shape[-1]), Context())
+    *_, log_rate_BLD = layer.read(x_BLD, x_BLD.new_zeros(len(x_BLD), x_BLD.shape[-1]), Context())
     assert bool((log_rate_BLD.std(dim=(0, 1)) > 0.01).all())
 
 
