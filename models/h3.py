@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.feed_forward import MLP
+from chomsky_ladder.models.layers.linear import of_one
 from chomsky_ladder.models.layers.long_convolution import long_convolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.s4 import S4Config, StateSpace, wide
@@ -61,7 +62,7 @@ class H3(Layer):
         self.out = nn.Linear(width, width)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        q_BLD, k_BLD, v_BLD = (project(x_BLD) for project in (self.query, self.key, self.value))
+        q_BLD, k_BLD, v_BLD = of_one([self.query, self.key, self.value], x_BLD)
         k_BLD = wide(k_BLD)
         with torch.autocast(k_BLD.device.type, enabled=False):
             shifted_BLD = long_convolution(k_BLD, self._taps(k_BLD), ctx)
@@ -79,7 +80,7 @@ class H3(Layer):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         past_BND, held = state
-        q_BLD, k_BLD, v_BLD = (project(x_BLD) for project in (self.query, self.key, self.value))
+        q_BLD, k_BLD, v_BLD = of_one([self.query, self.key, self.value], x_BLD)
         keys_BND = torch.cat([past_BND, k_BLD.to(past_BND.dtype)], 1)
         with torch.autocast(keys_BND.device.type, enabled=False):
             shifted_BLD = convolved(wide(keys_BND), self._taps(keys_BND), length=x_BLD.shape[1])

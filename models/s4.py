@@ -32,9 +32,20 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.layers.linear import of_one
 from chomsky_ladder.models.layers.long_convolution import long_convolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.hippo import legs_modes
+from chomsky_ladder.models.scans.pairs import (
+    conjugate,
+    exponential,
+    exponential_less_1,
+    inverse,
+    pair,
+    plus_1,
+    real_of,
+    times,
+)
 from chomsky_ladder.models.scans.state_space import System, impulse_response
 
 Form = Literal["dplr", "diagonal"]
@@ -82,28 +93,26 @@ class StateSpace(Layer):
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         u_BLH, outputs = wide(x_BLD), []
         with torch.autocast(x_BLD.device.type, enabled=False):
-            system, C_HM = self.discrete(), self._complex(self.C_HM2)
-            x_BHM = torch.view_as_complex(state)
+            system, C_HM2 = self.discrete(), wide(self.C_HM2)
             for u_BH in u_BLH.unbind(1):
-                x_BHM = system.carried(x_BHM) + system.b_HM * u_BH[..., None]
-                outputs.append(2 * (C_HM * x_BHM).real.sum(-1) + self.D_H * u_BH)
-        return self._mixed(torch.stack(outputs, 1)), torch.view_as_real(x_BHM)
+                state = system.carried(state) + system.b_HM2 * u_BH[..., None, None]
+                outputs.append(2 * real_of(C_HM2, state).sum(-1) + self.D_H * u_BH)
+        return self._mixed(torch.stack(outputs, 1)), state
 
     def discrete(self) -> System:
-        a_HM = torch.complex(-wide(self.log_decay_HM).exp(), wide(self.frequency_HM))
-        B_HM = self._complex(self.B_HM2)
-        dt_H1 = wide(self.log_dt_H).exp()[:, None]
+        a_HM2 = pair(-wide(self.log_decay_HM).exp(), wide(self.frequency_HM))
+        B_HM2, dt_H11 = wide(self.B_HM2), wide(self.log_dt_H).exp()[:, None, None]
         if self.P_HM2 is None:
-            return System((dt_H1 * a_HM).exp(), None, None, torch.expm1(dt_H1 * a_HM) / a_HM * B_HM)
+            gained_HM2 = times(exponential_less_1(dt_H11 * a_HM2), inverse(a_HM2))
+            return System(exponential(dt_H11 * a_HM2), None, None, times(gained_HM2, B_HM2))
         # Abar = 2 (1 - dt/2 A)^-1 - 1, where by Woodbury's identity, with g = 1 / (1 - dt/2 a), a conjugate pair of
         # states counting twice its real part: (1 - dt/2 A)^-1 v = g v - g P share P^H (g v).
-        P_HM = self._complex(self.P_HM2)
-        g_HM = 1 / (1 - dt_H1 / 2 * a_HM)
-        gP_HM = g_HM * P_HM
-        share_H1 = dt_H1 / 2 / (1 + dt_H1 * (P_HM.conj() * gP_HM).real.sum(-1, keepdim=True))
-        r_HM = 2 * share_H1 * P_HM.conj() * g_HM
-        b_HM = g_HM * B_HM - gP_HM * (r_HM * B_HM).real.sum(-1, keepdim=True)
-        return System(2 * g_HM - 1, 2 * gP_HM, r_HM, dt_H1 * b_HM)
+        P_HM2, g_HM2 = wide(self.P_HM2), inverse(plus_1(-dt_H11 / 2 * a_HM2))
+        gP_HM2, conjugate_HM2 = times(g_HM2, P_HM2), conjugate(P_HM2)
+        share_H11 = dt_H11 / 2 / (1 + dt_H11 * real_of(conjugate_HM2, gP_HM2).sum(-1)[:, None, None])
+        r_HM2 = 2 * share_H11 * times(conjugate_HM2, g_HM2)
+        b_HM2 = times(g_HM2, B_HM2) - gP_HM2 * real_of(r_HM2, B_HM2).sum(-1)[:, None, None]
+        return System(-plus_1(-2 * g_HM2), 2 * gP_HM2, r_HM2, dt_H11 * b_HM2)
 
     def kernel(self, length: int, ctx: Context) -> Tensor:
         """K_0 .. K_(length - 1) of every channel, [H, L]."""
@@ -113,10 +122,8 @@ class StateSpace(Layer):
 
     def _mixed(self, y_BLH: Tensor) -> Tensor:
         y_BLH = nn.functional.gelu(y_BLH.to(self.out.weight.dtype))
-        return self.out(y_BLH) * torch.sigmoid(self.gate(y_BLH))
-
-    def _complex(self, x_HM2: Tensor) -> Tensor:
-        return torch.view_as_complex(wide(x_HM2))
+        out_BLH, gate_BLH = of_one([self.out, self.gate], y_BLH)
+        return out_BLH * torch.sigmoid(gate_BLH)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -19,9 +19,8 @@ from chomsky_ladder.models.scans.state_space import System
 
 def native_impulse_response(C_HM2: Tensor, system: System, length: int) -> Tensor:
     """As `impulse_response`; it stacks under vmap."""
-    complex_HM = [system.d_HM, system.b_HM, system.q_HM, system.r_HM]
-    real_HM2 = [torch.view_as_real(part) for part in complex_HM if part is not None]
-    return _Response.apply(torch.stack([*real_HM2[:2], C_HM2, *real_HM2[2:]], 1).mT, length)
+    of_rank = [part for part in (system.q_HM2, system.r_HM2) if part is not None]
+    return _Response.apply(torch.stack([system.d_HM2, system.b_HM2, C_HM2, *of_rank], 1).mT, length)
 
 
 class _Response(Function):

@@ -29,11 +29,12 @@ def of_each(layers: Sequence[nn.Linear | Tensor], inputs: Sequence[Tensor]) -> S
 
 
 def of_one(layers: Sequence[nn.Module], x: Tensor) -> Sequence[Tensor]:
-    """What layers without a bias give of one input."""
-    weights = [found for layer in layers if (found := _weight_alone(layer)) is not None]
-    if len(weights) < len(layers):
+    """What layers, all with a bias or all without, give of one input."""
+    ours = [layer for layer in layers if type(layer) is Linear]
+    biases = [layer.bias for layer in ours if layer.bias is not None]
+    if len(ours) < len(layers) or len(biases) not in (0, len(layers)):
         return [layer(x) for layer in layers]
-    return products_of_one(x, weights)
+    return products_of_one(x, [layer.weight for layer in ours], biases or None)
 
 
 def _weight_alone(layer: nn.Module | Tensor) -> Tensor | None:

@@ -168,15 +168,17 @@ def product_of_stack(
     return [y if b_O is None else y + b_O.to(y.dtype) for y, b_O in zip(own_NX, biases, strict=True)]
 
 
-def products_of_one(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+def products_of_one(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
     """`product` with each of some weights: one by one on a CPU, elsewhere as one with the rows of all."""
     if x.device.type == "cpu":
-        return [product(x, weight_OI) for weight_OI in weights]
-    return product_of_rows(x, weights)
+        given = [None] * len(weights) if biases is None else biases
+        return [product(x, weight_OI, bias_O) for weight_OI, bias_O in zip(weights, given, strict=True)]
+    return product_of_rows(x, weights, biases)
 
 
-def product_of_rows(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
-    return linear(x, torch.cat(list(weights))).split([len(weight_OI) for weight_OI in weights], -1)
+def product_of_rows(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor] | None) -> Sequence[Tensor]:
+    y = linear(x, torch.cat(list(weights)), None if biases is None else torch.cat(list(biases)))
+    return y.split([len(weight_OI) for weight_OI in weights], -1)
 
 
 def _one_stack(parts: Tensor | Sequence[Tensor]) -> Tensor:

@@ -79,15 +79,19 @@ def test_what_is_stacked_is_in_the_precision_of_the_products() -> None:
     assert all(grad.dtype == torch.float32 for grad in torch.autograd.grad(found.sum(), parts))
 
 
-def test_products_of_one_input_by_themselves_and_by_the_rows_of_all() -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_of_one_input_by_themselves_and_by_the_rows_of_all(biased: bool) -> None:
     x, weights = torch.randn(2, 9, 7).requires_grad_(), [torch.randn(n, 7).requires_grad_() for n in (4, 1, 30)]
-    expected = [linear(x.double(), weight.double()) for weight in weights]
-    exact = torch.autograd.grad(sum(y.pow(2).sum() for y in expected), [x, *weights])
+    biases = [torch.randn(n).requires_grad_() for n in (4, 1, 30)] if biased else None
+    doubled = [bias.double() for bias in biases] if biases else [None] * 3
+    expected = [linear(x.double(), weight.double(), bias) for weight, bias in zip(weights, doubled, strict=True)]
+    read = [x, *weights, *(biases or [])]
+    exact = torch.autograd.grad(sum(y.pow(2).sum() for y in expected), read)
     for form in (products_of_one, product_of_rows):
-        found = form(x, weights)
+        found = form(x, weights, biases)
         for y, other in zip(found, expected, strict=True):
             near(y, other)
-        gradients = torch.autograd.grad(sum(y.pow(2).sum() for y in found), [x, *weights])
+        gradients = torch.autograd.grad(sum(y.pow(2).sum() for y in found), read)
         for one, other in zip(gradients, exact, strict=True):
             near(one, other)
 
@@ -102,6 +106,7 @@ def test_layers_of_one_input() -> None:
         for count in (2, 3):
             for one, other in zip(of_one(layers[:count], x), expected, strict=False):
                 near(one, other)
+        near(of_one(layers[2:], x)[0], expected[2])
 
 
 def test_layers_of_an_input_each() -> None:

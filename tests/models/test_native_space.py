@@ -24,11 +24,10 @@ def parts(states: int = 5, *, channels: int = 3, has_rank: bool = True) -> list[
 
 
 def answered(given: list[Tensor], length: int, *, native: bool) -> Tensor:
-    d_HM2, b_HM2, C_HM2, *rank = given
-    q_HM, r_HM = (torch.view_as_complex(part.contiguous()) for part in rank) if rank else (None, None)
-    d_HM, b_HM = (torch.view_as_complex(part.contiguous()) for part in (d_HM2, b_HM2))
+    d_HM2, b_HM2, C_HM2, *of_rank = given
+    q_HM2, r_HM2 = of_rank or (None, None)
     act = native_impulse_response if native else impulse_response
-    return act(C_HM2, System(d_HM, q_HM, r_HM, b_HM), length)
+    return act(C_HM2, System(d_HM2, q_HM2, r_HM2, b_HM2), length)
 
 
 @pytest.mark.parametrize("has_rank", [True, False])
