@@ -65,8 +65,7 @@ class Context:
     def asked(self, x_BLX: Tensor, *, along: int = 1) -> Tensor:
         """What is asked for of [B, L, ...], [B, 1, ...]; its positions lie `along` an axis behind the first."""
         assert self.asked_B is not None
-        place = self.asked_B.reshape(-1, *(1 for _ in x_BLX.shape[1:]))
-        return x_BLX.gather(along, place.expand(*x_BLX.shape[:along], 1, *x_BLX.shape[along + 1 :]))
+        return (gathered if x_BLX.device.type == "cpu" else summed)(x_BLX, self.asked_B, along)
 
     def wanted(self, x_BLX: Tensor, *, along: int = 1) -> Tensor:
         """What a layer needs of x once it mixes positions no more: all, or, where the model `ends`, what is asked."""
@@ -121,6 +120,20 @@ class Block(nn.Module):
             y_BD, state = self.step(x_BD, state, ctx)
             outputs.append(y_BD)
         return torch.stack(outputs, 1), state
+
+
+def gathered(x_BLX: Tensor, place_B: Tensor, along: int) -> Tensor:
+    """What x has at one place of each row, of an axis behind the first."""
+    place = place_B.reshape(-1, *(1 for _ in x_BLX.shape[1:]))
+    return x_BLX.gather(along, place.expand(*x_BLX.shape[:along], 1, *x_BLX.shape[along + 1 :]))
+
+
+def summed(x_BLX: Tensor, place_B: Tensor, along: int) -> Tensor:
+    """The same as a sum of nothing else: a gather goes back by filling zeros and adding to them, this one is fused."""
+    behind = [1] * len(x_BLX.shape[along + 1 :])
+    position = torch.arange(x_BLX.shape[along], device=x_BLX.device).view(-1, *behind)
+    is_place = position == place_B.view(-1, *([1] * along), *behind)
+    return torch.where(is_place, x_BLX, 0).sum(along, keepdim=True, dtype=x_BLX.dtype)
 
 
 def require(condition: bool, message: str) -> None:

@@ -90,7 +90,7 @@ class H3(Layer):
     def _taps(self, keys_BND: Tensor) -> Tensor:
         """As many as there are keys, in the precision of transforms; d is one more of the present key."""
         taps_ND = wide(self.shift_ND[: keys_BND.shape[1]])
-        return torch.cat([taps_ND[:1] + self.present_D, taps_ND[1:]])
+        return taps_ND + nn.functional.pad(self.present_D[None], (0, 0, 0, len(taps_ND) - 1))
 
     def _out(self, q_BLD: Tensor, y_BLD: Tensor) -> Tensor:
         return self.out((q_BLD * y_BLD).to(self.out.weight.dtype))

@@ -79,7 +79,7 @@ class StateSpace(Layer):
         u_BLH, length = wide(x_BLD), x_BLD.shape[1]
         with torch.autocast(x_BLD.device.type, enabled=False):
             kernel_LH = self.kernel(length, ctx).to(u_BLH.dtype).T
-            taps_LH = torch.cat([kernel_LH[:1] + self.D_H, kernel_LH[1:]])
+            taps_LH = kernel_LH + nn.functional.pad(self.D_H[None], (0, 0, 0, length - 1))
             y_BLH = long_convolution(u_BLH, taps_LH, ctx)
         return self._mixed(ctx.wanted(y_BLH))
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.backbone import Backbone
-from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.block import Context, gathered, summed
 from chomsky_ladder.models.encoder_decoder import EncoderDecoderConfig
 from chomsky_ladder.models.layers.residual import Layer, Residual
 from chomsky_ladder.models.lstm_block import LSTMBlockConfig
@@ -62,6 +62,21 @@ def test_what_is_asked_by_hand() -> None:
     close(ASKED.asked(x_BLHK.transpose(1, 2), along=2), at(x_BLHK).transpose(1, 2))
     close(ASKED.wanted(x_BLHK), x_BLHK)
     close(replace(ASKED, ends=True).wanted(x_BLHK), at(x_BLHK))
+
+
+@pytest.mark.parametrize("along", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])
+def test_a_sum_takes_what_a_gather_takes(dtype: torch.dtype, along: int) -> None:
+    x_BLHK = (9 * torch.randn(3, 7, 7, 5, dtype=torch.float64)).to(dtype).requires_grad_(dtype != torch.int64)
+    with torch.no_grad():
+        x_BLHK[0, 0, 1] = 77 if dtype == torch.int64 else float("nan")  # nobody asks for it
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        found = [take(x_BLHK, LENGTHS_B - 1, along) for take in (gathered, summed)]
+    assert found[0].dtype == found[1].dtype == dtype
+    assert torch.equal(*found)
+    if x_BLHK.requires_grad:
+        weight = torch.randn(found[0].shape, dtype=torch.float64).to(dtype)
+        assert torch.equal(*(torch.autograd.grad((y * weight).sum(), x_BLHK)[0] for y in found))
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
