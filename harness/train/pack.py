@@ -81,7 +81,7 @@ class Pack:
         listed = declared(self.models[0], decayed=self.run.train.decayed)
         for span, (parameter, decays, multiplier) in zip(self._spans, listed, strict=True):
             decayed_P[span], multiplier_P[span] = float(decays), multiplier * parameter.requires_grad
-        self.optimizer = AdamW(self.weight_RP, decayed_P, multiplier_P, [run.train for run in runs])
+        self.optimizer = AdamW(self.weight_RP, decayed_P, multiplier_P, [run.train for run in runs], backend=backend)
         self.step_number = torch.zeros((), dtype=torch.int64, device=device)
         self.live_R = torch.ones(self.count, dtype=torch.bool, device=device)
         self.done_R = torch.zeros(self.count, dtype=torch.int64, device=device)
@@ -91,7 +91,7 @@ class Pack:
     @property
     def backends(self) -> set[str]:
         """What steps ran on, and which parts of them were compiled."""
-        return self.kernels | self.compiled
+        return self.kernels | self.compiled | self.optimizer.kernels
 
     def _place_weights(self, size: int) -> tuple[Tensor, Tensor]:
         """The rows that are learnt, and those that the models' parameters are views of: without rounding the same."""

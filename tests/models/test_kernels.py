@@ -47,6 +47,7 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
     assert [kernel.name for kernel in _choose.available()] == [
         *("torch.lstm", "torch.rnn", "torch.gru", "torch.sdpa", "fused_mlstm", "fused_slstm", "fused_scan"),
         *(
+            "native_adamw",
             "native_moves",
             "native_long_conv",
             "native_fast_weights",

@@ -11,8 +11,11 @@ from torch import Tensor, nn
 
 from chomsky_ladder.harness.config.run import Train
 from chomsky_ladder.harness.train.optim import AdamW, declared, rate_at
+from chomsky_ladder.models.kernels.native import missing
 
 torch.set_num_threads(1)
+
+WAYS = ["auto", "reference"]
 
 
 class Declaring(nn.Module):
@@ -180,7 +183,7 @@ def flat(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def stacked(models: list[Small], trains: list[Train], batches: list[Tensor]) -> Tensor:
+def stacked(models: list[Small], trains: list[Train], batches: list[Tensor], *, backend: str) -> Tensor:
     """The weights [R, P] of models after a step for each batch."""
     weight_RP = torch.stack([flat(model) for model in models])
     rows = [
@@ -188,7 +191,7 @@ def stacked(models: list[Small], trains: list[Train], batches: list[Tensor]) -> 
         for p, decays, factor in declared(models[0])
     ]
     decayed_P, multiplier_P = (torch.cat(column).double() for column in zip(*rows, strict=True))
-    optimizer = AdamW(weight_RP, decayed_P, multiplier_P, trains)
+    optimizer = AdamW(weight_RP, decayed_P, multiplier_P, trains, backend=backend)
     live_R, done_R = torch.ones(len(models), dtype=torch.bool), torch.zeros(len(models), dtype=torch.int64)
     for step, tokens_B in enumerate(batches):
         gradients = []
@@ -209,7 +212,8 @@ def stacked(models: list[Small], trains: list[Train], batches: list[Tensor]) -> 
 BATCHES = [torch.tensor(tokens) for tokens in ([0, 1, 2], [1, 1, 3], [2, 0, 1])]
 
 
-def test_three_steps_equal_a_hand_written_adamw() -> None:
+@pytest.mark.parametrize("backend", WAYS)
+def test_three_steps_equal_a_hand_written_adamw(backend: str) -> None:
     """Of two replicas, each with its own rate, decay, constants and weights."""
     one = Train(steps=3, lr=0.1, lr_final=0.01, warmup=0.0, betas=(0.9, 0.95), weight_decay=0.5, eps=1e-3, clip=0.0)
     other = replace(one, lr=0.03, warmup=0.5, betas=(0.8, 0.99), weight_decay=0.2, eps=1e-2)
@@ -217,7 +221,7 @@ def test_three_steps_equal_a_hand_written_adamw() -> None:
     with torch.no_grad():
         models[1].matrix.mul_(-0.5)
     by_hand = [adamw_by_hand(copy.deepcopy(m), t, BATCHES) for m, t in zip(models, (one, other), strict=True)]
-    found_RP = stacked(models, [one, other], BATCHES)
+    found_RP = stacked(models, [one, other], BATCHES, backend=backend)
     for row, expected in enumerate(by_hand):
         assert found_RP[row].tolist() == pytest.approx(list(chain(*expected.values())), rel=1e-12, abs=1e-14)
     undecayed = adamw_by_hand(Small(), replace(one, weight_decay=0.0), BATCHES)
@@ -225,8 +229,9 @@ def test_three_steps_equal_a_hand_written_adamw() -> None:
     assert {"slow", "matrix"} <= changed  # the decay is large enough to be seen
 
 
+@pytest.mark.parametrize("backend", WAYS)
 @pytest.mark.parametrize("clip", [0.0, 0.1, 1e3])
-def test_it_equals_torchs_adamw_with_its_clipping(clip: float) -> None:
+def test_it_equals_torchs_adamw_with_its_clipping(clip: float, backend: str) -> None:
     train = Train(steps=3, lr=0.1, lr_final=0.01, warmup=0.0, weight_decay=0.5, clip=clip)
     model = Small()
     groups = [
@@ -241,16 +246,58 @@ def test_it_equals_torchs_adamw_with_its_clipping(clip: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate_at(train, step) * group["multiplier"]
         optimizer.step()
-    assert torch.allclose(stacked([Small()], [train], BATCHES)[0], flat(model), rtol=1e-12, atol=1e-14)
+    assert torch.allclose(stacked([Small()], [train], BATCHES, backend=backend)[0], flat(model), rtol=1e-12, atol=1e-14)
 
 
-def test_a_held_replica_keeps_every_bit_whatever_its_gradient() -> None:
+@pytest.mark.parametrize("backend", WAYS)
+def test_a_held_replica_keeps_every_bit_whatever_its_gradient(backend: str) -> None:
     weight_RP = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
     before = weight_RP.clone()
-    optimizer = AdamW(weight_RP, torch.ones(5), torch.ones(5), [Train(steps=4)] * 2)
+    optimizer = AdamW(weight_RP, torch.ones(5), torch.ones(5), [Train(steps=4)] * 2, backend=backend)
     gradient_RP = torch.tensor([[1.0] * 5, [math.nan, math.inf, -math.inf, 0.0, 1.0]])
     ok_R, done_R = torch.tensor([True, False]), torch.zeros(2, dtype=torch.int64)
     optimizer.update(gradient_RP, norm_R=gradient_RP.norm(dim=1), step=torch.tensor(0), done_R=done_R, ok_R=ok_R)
     assert torch.equal(weight_RP[1], before[1])
     assert torch.equal(optimizer.mean_RP[1], torch.zeros(5)) and torch.equal(optimizer.square_RP[1], torch.zeros(5))
     assert not torch.equal(weight_RP[0], before[0]) and bool(weight_RP.isfinite().all())
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weights", [1, 15, 16, 129, 40_001])
+@pytest.mark.parametrize("factors", [False, True])
+def test_in_c_it_is_what_torch_makes_of_it(weights: int, factors: bool, dtype: torch.dtype) -> None:
+    """Of three replicas, one of which is held at the second of four steps and steps again."""
+    train = Train(steps=4, lr=0.1, lr_final=0.01, warmup=0.0, weight_decay=0.3, clip=0.5)
+    trains = [train, replace(train, lr=0.02, betas=(0.4, 0.6), eps=1e-3), replace(train, clip=0.0, weight_decay=0.0)]
+    decayed_P = (torch.arange(weights) % 3 > 0).to(dtype)
+    multiplier_P = 1 + (torch.arange(weights) % 5).to(dtype) * factors
+    start_RP, gradient_RPT = torch.randn(3, weights, dtype=dtype), torch.randn(3, weights, 4, dtype=dtype)
+    made = [AdamW(start_RP.clone(), decayed_P, multiplier_P, trains, backend=backend) for backend in WAYS]
+    done_R = torch.zeros(3, dtype=torch.int64)
+    for step, gradient_RP in enumerate(gradient_RPT.unbind(2)):  # which lie apart
+        ok_R = torch.tensor([True, step != 1, True])
+        for optimizer in made:
+            norm_R = gradient_RP.norm(dim=1)
+            optimizer.update(gradient_RP, norm_R=norm_R, step=torch.tensor(step), done_R=done_R, ok_R=ok_R)
+        done_R += ok_R
+    assert [optimizer.kernels for optimizer in made] == [{"native_adamw"}, set()]
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
+    for name in ("weight_RP", "mean_RP", "square_RP"):
+        one, other = (getattr(optimizer, name) for optimizer in made)
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+        assert not torch.equal(one, start_RP)
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_in_c_a_replica_takes_the_same_bits_alone_and_among_others() -> None:
+    trains, start_RP = [Train(steps=3, lr=lr) for lr in (0.1, 0.01)], torch.randn(2, 77)
+    ones_P, gradient_RP = torch.ones(77), torch.randn(2, 77)
+    together = AdamW(start_RP.clone(), ones_P, ones_P, trains)
+    alone = [AdamW(start_RP[row : row + 1].clone(), ones_P, ones_P, [train]) for row, train in enumerate(trains)]
+    for step in range(3):
+        for optimizer, rows in zip([together, *alone], (slice(0, 2), slice(0, 1), slice(1, 2)), strict=True):
+            given, ones_R = gradient_RP[rows], torch.ones(len(gradient_RP[rows]))
+            done_R, ok_R = torch.full_like(ones_R, step, dtype=torch.int64), ones_R > 0
+            optimizer.update(given, norm_R=given.norm(dim=1), step=torch.tensor(step), done_R=done_R, ok_R=ok_R)
+    assert torch.equal(together.weight_RP, torch.cat([optimizer.weight_RP for optimizer in alone]))
