@@ -65,7 +65,8 @@ class Context:
     def asked(self, x_BLX: Tensor, *, along: int = 1) -> Tensor:
         """What is asked for of [B, L, ...], [B, 1, ...]; its positions lie `along` an axis behind the first."""
         assert self.asked_B is not None
-        return (gathered if x_BLX.device.type == "cpu" else summed)(x_BLX, self.asked_B, along)
+        goes_back = x_BLX.is_floating_point() and x_BLX.device.type != "cpu"
+        return (summed if goes_back else gathered)(x_BLX, self.asked_B, along)
 
     def wanted(self, x_BLX: Tensor, *, along: int = 1) -> Tensor:
         """What a layer needs of x once it mixes positions no more: all, or, where the model `ends`, what is asked."""
