@@ -1,4 +1,5 @@
-"""What can be seen to fail before a run begins: a kernel, a device or a module that cannot be had here, a mistake.
+"""What can be seen to fail before a run begins: a kernel, a device or a module that cannot be had here, a mistake in
+somebody's own model or task.
 
 refuse_unworkable(FLAConfig(), backend="auto", device=torch.device("cpu"))
 ->  ValueError: fla runs on a CUDA device alone, not on cpu
@@ -15,8 +16,11 @@ from chomsky_ladder.models.backbone import Model
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, require
 from chomsky_ladder.models.kernels.choose import demand
+from chomsky_ladder.tasks.base import Task
+from chomsky_ladder.tasks.draw import Draw
 
 _VOCAB = 16  # to look at its modules, whatever the task
+_TRIED, _STRINGS = 40, 8  # the longest and the number of strings that are looked at
 
 
 def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.device, stacked: bool = False) -> None:
@@ -30,6 +34,19 @@ def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.dev
         built = _built(model)
         for said in (*unregistered(built), *own_dropout(built)):
             raise ValueError(f"{model.name}: {said}")
+
+
+def refuse_mistaken(task: Task) -> None:
+    """Refuse, in one line, somebody's own task that says it asks once and scores other positions too."""
+    if not task.asks_once or is_ours(type(task).__module__):
+        return
+    lengths = task.legal_lengths(1, _TRIED)[-_STRINGS:]
+    rows_B = torch.arange(len(lengths))
+    width = max(map(task.positions, lengths), default=0)
+    batch = task.sample(Draw(seed=0, split="check", rows_B=rows_B), torch.tensor(lengths, dtype=torch.int64), width)
+    is_last_BL = torch.arange(width) == batch.length_B[:, None] - 1
+    said = f"{task.name} says that it asks_once, which is for one answer a string, at its last position: leave it out"
+    require(torch.equal(batch.scored_BL, is_last_BL), said)
 
 
 def _built(model: ModelConfig) -> Model:

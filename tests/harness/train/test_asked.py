@@ -10,7 +10,9 @@ from chomsky_ladder.harness.config.registry import find_model
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train.evaluate import Evaluator
 from chomsky_ladder.harness.train.evaluate_pack import PackEvaluator
+from chomsky_ladder.harness.train.forward import loss_of
 from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.workable import refuse_mistaken
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.dyck import Dyck
@@ -116,6 +118,30 @@ def test_scores_are_those_of_all_positions(model: str, monkeypatch: pytest.Monke
     Evaluator(pack.run, pack.models[0], device=CPU, backend="auto").validation()
     assert contexts
     assert all(ctx.asked_B is not None for ctx in contexts)
+
+
+def test_a_model_may_say_all_positions_all_the_same() -> None:
+    pack = Pack([run_of("lstm", Parity())], device=CPU, backend="auto")
+    model, batch = pack.models[0], pack.draw(pack.step_number, 12)
+
+    def whole(tokens_BL: torch.Tensor, ctx: Context) -> torch.Tensor:
+        return model(tokens_BL, replace(ctx, asked_B=None))
+
+    losses = [loss_of(each, batch, pack.context(batch)) for each in (model, whole)]
+    torch.testing.assert_close(*losses, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("supervision", ["final", "dense"])
+def test_somebodys_own_task_that_asks_more_than_once_is_refused(supervision: str) -> None:
+    class Honest(Parity):
+        asks_once = supervision == "final"  # pyright: ignore[reportAssignmentType]
+
+    class Mistaken(ReverseString):
+        asks_once = True  # pyright: ignore[reportAssignmentType]
+
+    refuse_mistaken(Honest(supervision=supervision))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="reverse_string says that it asks_once, which is for one answer a string"):
+        refuse_mistaken(Mistaken())
 
 
 def test_scores_of_a_pack_are_those_of_its_models() -> None:
