@@ -41,8 +41,8 @@ def depth(layer: int, num_blocks: int) -> tuple[float, float]:
 
 
 def wanted_and_before(x_BLD: Tensor, state_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-    """What a layer without positions to mix but by a shift is to be given: all tokens and the one before the first, or,
-    in a model's end, those that are asked for and the ones before them."""
+    """What a shift needs in a layer that mixes by it alone: the tokens and the one before the first, or, where
+    the model `ends`, those that are asked for and each one's predecessor."""
     if not ctx.ends:
         return x_BLD, state_BD
     before_BLD = torch.cat([state_BD[:, None], x_BLD[:, :-1]], 1)

@@ -1,5 +1,6 @@
 """A model whose task asks once: its end makes one position's output, the same as among all."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -77,6 +78,13 @@ def test_a_sum_takes_what_a_gather_takes(dtype: torch.dtype, along: int) -> None
     if x_BLHK.requires_grad:
         weight = torch.randn(found[0].shape, dtype=torch.float64).to(dtype)
         assert torch.equal(*(torch.autograd.grad((y * weight).sum(), x_BLHK)[0] for y in found))
+
+
+@pytest.mark.parametrize("take", [gathered, summed])
+def test_either_takes_each_replicas_own_places(take: Callable[[Tensor, Tensor, int], Tensor]) -> None:
+    x_RBLD, place_RB = torch.randn(2, 3, 7, 5), torch.tensor([[6, 0, 3], [1, 5, 2]])
+    found = torch.vmap(take, (0, 0, None))(x_RBLD, place_RB, 1)
+    close(found, torch.stack([gathered(x_BLD, place_B, 1) for x_BLD, place_B in zip(x_RBLD, place_RB, strict=True)]))
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
