@@ -27,6 +27,7 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.scans.one_hot import one_hot_loop, one_hot_scan
+from chomsky_ladder.models.scans.pairs import pair
 
 
 class PDBlock(Block):
@@ -64,28 +65,23 @@ class PDBlock(Block):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         size_BLN, phase_BLN = (self._wide(part(x_BLD), state) for part in (self.size, self.phase))
-        b_BLN = _complex(*self._wide(self.input(x_BLD), state).chunk(2, -1))
+        b_BLN2 = pair(*self._wide(self.input(x_BLD), state).chunk(2, -1))
         with torch.autocast(x_BLD.device.type, enabled=False):
             # In full precision: a rounded score may take another map.
             share_BLK = torch.softmax(self._wide(nn.functional.linear(x_BLD, self.select.weight), state), -1)
             angle_BLN, size_BLN = 2 * math.pi * torch.sigmoid(phase_BLN), torch.sigmoid(size_BLN)
-            d_BLN = _complex(size_BLN * angle_BLN.cos(), size_BLN * angle_BLN.sin())
+            d_BLN2 = pair(size_BLN * angle_BLN.cos(), size_BLN * angle_BLN.sin())
             maps_KNN = self._wide(self.maps_KNN, state)
             kernel = chosen("one_hot_loop", share_BLK, ctx)
             plain = one_hot_loop if ctx.backend == "reference" else one_hot_scan
             scan = kernel.call if kernel else plain
-            h_BLN = scan(share_BLK, maps_KNN, d_BLN, b_BLN, torch.view_as_complex(state.contiguous()), self.form)
-        h_BLN2 = torch.view_as_real(h_BLN)
+            h_BLN2 = scan(share_BLK, maps_KNN, d_BLN2, b_BLN2, state, self.form)
         seen_BLX = ctx.dropout(h_BLN2.mT.flatten(2).to(x_BLD.dtype), self.dropout)
         return self.norm(self.out(seen_BLX) + self.skip * x_BLD), h_BLN2[:, -1]
 
     @staticmethod
     def _wide(x: Tensor, state: Tensor) -> Tensor:
         return x.to(state.dtype)
-
-
-def _complex(real: Tensor, imaginary: Tensor) -> Tensor:
-    return torch.view_as_complex(torch.stack([real, imaginary], -1))
 
 
 @register

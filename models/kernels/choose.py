@@ -32,7 +32,10 @@ def chosen(operation: str, x: Tensor, ctx: Context, *, inside: Sequence[str] = (
         return None
     _look_again()
     found = _first(operation, x, ctx)
-    if found is None or any((other := _first(each, x, ctx)) and other.rank > found.rank for each in inside):
+    if found is None:
+        return None
+    others = [_first(each, x, ctx) for each in inside]
+    if any(other is not None and other.rank > found.rank for other in others):
         return None
     ctx.backends.add(found.name)
     return found

@@ -19,12 +19,10 @@ from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 
 def native_one_hot(
-    share_BLK: Tensor, maps_KNN: Tensor, d_BLN: Tensor, b_BLN: Tensor, h_BN: Tensor, form: Form
+    share_BLK: Tensor, maps_KNN: Tensor, d_BLN2: Tensor, b_BLN2: Tensor, h_BN2: Tensor, form: Form
 ) -> Tensor:
     """As `one_hot_loop`; it stacks under vmap."""
-    parts = (torch.view_as_real(x.resolve_conj()) for x in (d_BLN, b_BLN, h_BN))
-    h_RBLN2, _ = _Scan.apply(*(x[None] for x in (share_BLK, maps_KNN, *parts)), form)
-    return torch.view_as_complex(h_RBLN2.squeeze(0))
+    return _Scan.apply(*(x[None] for x in (share_BLK, maps_KNN, d_BLN2, b_BLN2, h_BN2)), form)[0].squeeze(0)
 
 
 class _Scan(Function):

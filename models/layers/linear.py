@@ -21,7 +21,8 @@ def in_parts(layer: nn.Linear, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor,
 
 def of_each(layers: Sequence[nn.Linear | Tensor], inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """What layers of one width without a bias, or bare weights [O, I], give of an input each."""
-    weights = [found for layer in layers if (found := _weight_alone(layer)) is not None]
+    maybe = [_weight_alone(layer) for layer in layers]
+    weights = [weight for weight in maybe if weight is not None]
     if len(weights) < len(layers):
         pairs = zip(layers, inputs, strict=True)
         return [product(x, layer) if isinstance(layer, Tensor) else layer(x) for layer, x in pairs]

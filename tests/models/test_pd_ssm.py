@@ -9,7 +9,7 @@ from torch import Tensor
 from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.pd_ssm import PDBlock, PDSSMConfig
-from chomsky_ladder.models.scans import one_hot
+from chomsky_ladder.models.scans import one_hot, pairs
 from chomsky_ladder.models.scans.one_hot import Form, one_hot_loop, one_hot_scan
 from support.cases import full
 from support.layers import close, gradients, lively
@@ -76,13 +76,13 @@ def test_it_is_its_equations_in_value_and_gradient(form: Form, length: int) -> N
 def drawn(length: int, *, places: int = PLACES) -> list[Tensor]:
     """Shares, maps, scales, inputs and a state."""
 
-    def number(*sizes: int) -> Tensor:
-        return torch.randn(*sizes, dtype=torch.complex128)
+    def normal(*sizes: int) -> Tensor:
+        return torch.randn(*sizes, dtype=torch.float64)
 
-    share_BLK = torch.softmax(3 * torch.randn(3, length, MAPS, dtype=torch.float64), -1)
-    maps_KNN, turn_BLN = torch.randn(MAPS, places, places, dtype=torch.float64), number(3, length, places)
-    d_BLN = turn_BLN / turn_BLN.abs() * torch.rand(3, length, places)
-    return [x.requires_grad_() for x in (share_BLK, maps_KNN, d_BLN, number(3, length, places), number(3, places))]
+    share_BLK, maps_KNN = torch.softmax(3 * normal(3, length, MAPS), -1), normal(MAPS, places, places)
+    d_BLN2 = torch.nn.functional.normalize(normal(3, length, places, 2), dim=-1) * torch.rand(3, length, places, 1)
+    numbers = (share_BLK, maps_KNN, d_BLN2, normal(3, length, places, 2), normal(3, places, 2))
+    return [x.requires_grad_() for x in numbers]
 
 
 @FORMS
@@ -93,18 +93,19 @@ def test_the_scan_equals_the_loop_from_a_state(
 ) -> None:
     monkeypatch.setattr(one_hot, "CACHED", cached)
     given = drawn(length)
-    both = [torch.view_as_real(scan(*given, form)) for scan in (one_hot_scan, one_hot_loop)]
+    both = [scan(*given, form) for scan in (one_hot_scan, one_hot_loop)]
     close(*both)
     for found, expected in zip(*(gradients(h, given) for h in both), strict=True):
         close(found, expected, 1e-10)
 
 
 @FORMS
-def test_sums_of_other_devices_are_those_of_a_cpu(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_and_products_of_other_devices_are_those_of_a_cpu(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     given = drawn(9)
-    expected = torch.view_as_real(one_hot_loop(*given, form))
+    expected = one_hot_loop(*given, form)
     monkeypatch.setattr(one_hot, "_scattered", one_hot._selected)
-    found = torch.view_as_real(one_hot_scan(*given, form))
+    monkeypatch.setattr(pairs, "_is_joined", lambda _: False)
+    found = one_hot_scan(*given, form)
     close(found, expected)
     for one, other in zip(gradients(found, given), gradients(expected, given), strict=True):
         close(one, other, 1e-10)
@@ -113,8 +114,9 @@ def test_sums_of_other_devices_are_those_of_a_cpu(form: Form, monkeypatch: pytes
 @FORMS
 def test_the_gradient_of_a_map_is_that_of_its_softmax_in_its_place(form: Form) -> None:
     """By differences of what has for P what it is, and how the softmax differs from where it was."""
-    share_BLK, maps_KNN, d_BLN, b_BLN, h_BN = (x.detach() for x in drawn(4))
-    weights = torch.randn(3, 4, PLACES, dtype=torch.complex128)
+    share_BLK, maps_KNN, d_BLN2, b_BLN2, h_BN2 = (x.detach() for x in drawn(4))
+    weights_BLN2 = torch.randn(3, 4, PLACES, 2, dtype=torch.float64)
+    d_BLN, b_BLN, h_BN, weights_BLN = (torch.view_as_complex(x) for x in (d_BLN2, b_BLN2, h_BN2, weights_BLN2))
 
     def scores(maps: Tensor) -> Tensor:
         return torch.einsum("blk,kmn->blmn", share_BLK, maps)
@@ -129,13 +131,12 @@ def test_the_gradient_of_a_map_is_that_of_its_softmax_in_its_place(form: Form) -
             scaled = h if form == "gather" else d_BLN[:, t] * h
             read = torch.einsum("bmn,bn->bm", moved, scaled)
             h = (d_BLN[:, t] * read if form == "gather" else read) + b_BLN[:, t]
-            total = total + (h * weights[:, t]).real.sum()
+            total = total + (h * weights_BLN[:, t].conj()).real.sum()
         return total
 
     asked = maps_KNN.clone().requires_grad_()
-    (found,) = torch.autograd.grad(
-        (one_hot_scan(share_BLK, asked, d_BLN, b_BLN, h_BN, form) * weights).real.sum(), asked
-    )
+    h_BLN2 = one_hot_scan(share_BLK, asked, d_BLN2, b_BLN2, h_BN2, form)
+    (found,) = torch.autograd.grad((h_BLN2 * weights_BLN2).sum(), asked)
     for at in [(0, 0, 0), (1, 2, 3), (2, 4, 1), (0, 3, 4)]:
         small = torch.zeros_like(maps_KNN)
         small[at] = 1e-5
@@ -159,10 +160,10 @@ def test_parts_equal_the_whole(form: Form) -> None:
 def test_replicas_have_maps_of_their_own(form: Form) -> None:
     given = [[x.detach() for x in drawn(7)] for _ in range(3)]
     stacked = [torch.stack(x).requires_grad_() for x in zip(*given, strict=True)]
-    h_RBLN = torch.vmap(lambda *x: one_hot_scan(*x, form))(*stacked)
-    alone_RBLN = torch.stack([one_hot_loop(*(x[r] for x in stacked), form) for r in range(3)])
-    close(torch.view_as_real(h_RBLN), torch.view_as_real(alone_RBLN))
-    both = (gradients(torch.view_as_real(h), stacked) for h in (h_RBLN, alone_RBLN))
+    h_RBLN2 = torch.vmap(lambda *x: one_hot_scan(*x, form))(*stacked)
+    alone_RBLN2 = torch.stack([one_hot_loop(*(x[r] for x in stacked), form) for r in range(3)])
+    close(h_RBLN2, alone_RBLN2)
+    both = (gradients(h, stacked) for h in (h_RBLN2, alone_RBLN2))
     for found, expected in zip(*both, strict=True):
         close(found, expected, 1e-10)
 
@@ -172,9 +173,10 @@ def run(next_SQ: Tensor, symbols_L: Tensor, form: Form) -> Tensor:
     num_symbols, states = next_SQ.shape
     maps_SQQ = torch.nn.functional.one_hot(next_SQ, states).double()
     share_1LS = torch.nn.functional.one_hot(symbols_L, num_symbols).double()[None]
-    one_1LQ = torch.ones(1, len(symbols_L), states, dtype=torch.complex128)
-    start_1Q = torch.nn.functional.one_hot(torch.zeros(1, dtype=torch.int64), states).to(torch.complex128)
-    return one_hot_scan(share_1LS, maps_SQQ, one_1LQ, 0 * one_1LQ, start_1Q, form)[0].real
+    one_1LQ2 = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(1, len(symbols_L), states, 2)
+    start_1Q = torch.nn.functional.one_hot(torch.zeros(1, dtype=torch.int64), states)
+    start_1Q2 = start_1Q[..., None] * one_1LQ2[:, 0]
+    return one_hot_scan(share_1LS, maps_SQQ, one_1LQ2, 0 * one_1LQ2, start_1Q2, form)[0, ..., 0]
 
 
 def test_the_scatter_follows_every_automaton() -> None:
@@ -195,9 +197,9 @@ def test_the_gather_follows_permutations_by_their_inverses() -> None:
 
 def test_the_first_of_equals_is_taken_and_nothing_breaks_at_the_ends() -> None:
     """Equal scores, as rounded weights have them; scores, inputs and gradients of any size, in fp32."""
-    share_BLK, maps_KNN, d_BLN, b_BLN, h_BN = (x.detach() for x in drawn(9, places=7))
-    flat = [share_BLK, maps_KNN.round(), d_BLN, b_BLN, h_BN]
-    close(*(torch.view_as_real(scan(*flat, "gather")) for scan in (one_hot_scan, one_hot_loop)))
+    share_BLK, maps_KNN, *others = (x.detach() for x in drawn(9, places=7))
+    flat = [share_BLK, maps_KNN.round(), *others]
+    close(*(scan(*flat, "gather") for scan in (one_hot_scan, one_hot_loop)))
     block = PDBlock(PDSSMConfig(d_model=WIDTH))
     for scale in (1e-20, 1e4, 1e8):
         x_BLD = (scale * torch.randn(2, 70, WIDTH)).requires_grad_()
@@ -206,8 +208,8 @@ def test_the_first_of_equals_is_taken_and_nothing_breaks_at_the_ends() -> None:
         y_BLD.sum().backward()
         assert bool(torch.isfinite(y_BLD).all())
         assert all(bool(torch.isfinite(x.grad).all()) for x in (x_BLD, *block.parameters()))
-    broken = one_hot_scan(share_BLK, maps_KNN * torch.nan, d_BLN, b_BLN, h_BN, "scatter")
-    assert broken.shape == d_BLN.shape, "of a run that diverged there is a loss to see, not an index out of range"
+    broken = one_hot_scan(share_BLK, maps_KNN * torch.nan, *others, "scatter")
+    assert broken.shape == others[0].shape, "of a run that diverged there is a loss to see, not an index out of range"
 
 
 def test_the_scatter_conforms() -> None:
