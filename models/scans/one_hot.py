@@ -35,7 +35,7 @@ from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 Form = Literal["gather", "scatter"]
 CACHED = 1 << 17  # elements of M at a time on a CPU: more leave its cache, fewer cost more calls
-AT_ONCE = 1 << 28  # elsewhere
+AT_ONCE = 1 << 31  # elsewhere: a compiler joins what is split
 
 
 def one_hot_loop(
@@ -134,7 +134,7 @@ def _read(h_N2: Tensor, place_N: Tensor) -> Tensor:
 
 
 def _written(h_N2: Tensor, place_N: Tensor) -> Tensor:
-    return (_scattered if h_N2.device.type == "cpu" else _selected)(h_N2, place_N)
+    return (_scattered if _on_cpu(h_N2) else _selected)(h_N2, place_N)
 
 
 def _scattered(h_N2: Tensor, place_N: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ def _places(share_RBLK: Tensor, maps_RKNN: Tensor) -> Tensor:
 
 def _largest(M_RXNN: Tensor) -> Tensor:
     """Where each row is largest, at the first of equals."""
-    if M_RXNN.device.type != "cpu":
+    if not _on_cpu(M_RXNN):
         return M_RXNN.argmax(-1)
     # The first of a row's largest has the largest code: a CPU takes a third of argmax's time. A NaN is nobody's equal.
     places = M_RXNN.shape[-1]
@@ -172,12 +172,20 @@ def _of_maps(share_RBLK: Tensor, maps_RKNN: Tensor, row_RBLN2: Tensor, column_RB
     flat_RKM, of_share = maps_RKNN.flatten(2), []
     gflat_RKM = torch.zeros_like(flat_RKM)
     for share_RXK, row_RXN2, column_RXN2 in zip(*pieces, strict=True):
-        soft_RXNN = torch.softmax(M_RXNN := _scores(share_RXK, maps_RKNN), -1)
-        g_RXNN = torch.matmul(row_RXN2, column_RXN2.mT, out=M_RXNN).mul_(soft_RXNN)
-        g_RXM = g_RXNN.addcmul_(soft_RXNN, g_RXNN.sum(-1, keepdim=True), value=-1).flatten(2)
-        of_share.append(g_RXM @ flat_RKM.mT)
-        gflat_RKM.baddbmm_(share_RXK.mT, g_RXM)
+        soft_RXNN = torch.softmax(_scores(share_RXK, maps_RKNN), -1)
+        gP_RXNN = _dots(row_RXN2, column_RXN2)
+        gM_RXM = (soft_RXNN * (gP_RXNN - (soft_RXNN * gP_RXNN).sum(-1, keepdim=True))).flatten(2)
+        of_share.append(gM_RXM @ flat_RKM.mT)
+        gflat_RKM = gflat_RKM.baddbmm(share_RXK.mT, gM_RXM)
     return torch.cat(of_share, 1).view_as(share_RBLK), gflat_RKM.view_as(maps_RKNN)
+
+
+def _dots(a_N2: Tensor, b_N2: Tensor) -> Tensor:
+    """Of every a with every b. No product of matrices where a compiler can make it of what it reads next to it."""
+    if _on_cpu(a_N2):
+        return a_N2 @ b_N2.mT
+    (a, b), (c, d) = a_N2[..., None].unbind(-2), b_N2[..., None, :, :].unbind(-1)
+    return a * c + b * d
 
 
 def _scores(share_RXK: Tensor, maps_RKNN: Tensor) -> Tensor:
@@ -188,4 +196,8 @@ def _scores(share_RXK: Tensor, maps_RKNN: Tensor) -> Tensor:
 def _tokens(maps_RKNN: Tensor) -> int:
     """How many at a time."""
     elements = maps_RKNN.shape[0] * maps_RKNN.shape[2] ** 2
-    return max(1, (CACHED if maps_RKNN.device.type == "cpu" else AT_ONCE) // elements)
+    return max(1, (CACHED if _on_cpu(maps_RKNN) else AT_ONCE) // elements)
+
+
+def _on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu"

@@ -100,10 +100,10 @@ def test_the_scan_equals_the_loop_from_a_state(
 
 
 @FORMS
-def test_sums_and_products_of_other_devices_are_those_of_a_cpu(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_other_devices_do_is_what_a_cpu_does(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     given = drawn(9)
     expected = one_hot_loop(*given, form)
-    monkeypatch.setattr(one_hot, "_scattered", one_hot._selected)
+    monkeypatch.setattr(one_hot, "_on_cpu", lambda _: False)
     monkeypatch.setattr(pairs, "_is_joined", lambda _: False)
     found = one_hot_scan(*given, form)
     close(found, expected)
