@@ -99,6 +99,8 @@ def _parsed(name: str, words: list[str]) -> tuple[Any, Any, Any]:
     )
     both.__doc__ = ClimbOptions.__doc__
     options, engine = parse_with_engine(both, words, prog=f"ladder climb {name}")
+    if options.seeds < 0:
+        raise ValueError(f"--seeds is how many, 0 for the protocol's, not {options.seeds}")
     return options, engine, at_size_of(protocol, options.model, words)
 
 

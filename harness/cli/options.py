@@ -5,12 +5,14 @@ Nothing here needs torch; harness/cli/arguments.py adds the options of a run.
 
 import ast
 import contextlib
+import dataclasses
 import inspect
 import io
 import re
 import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
@@ -30,9 +32,11 @@ def parse(cls: type[Options], arguments: Sequence[str], *, prog: str) -> Options
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            return tyro.cli(cls, args=arguments, prog=prog, config=_STYLE)
+            options = tyro.cli(cls, args=arguments, prog=prog, config=_STYLE)
     except SystemExit:
         raise ValueError(_one_line(said.getvalue())) from None
+    _refuse_empty_paths(options, arguments)
+    return options
 
 
 def take(arguments: list[str], option: str) -> list[str]:
@@ -78,6 +82,19 @@ def field_docs(cls: type) -> dict[str, str]:
         and isinstance(text.value, ast.Constant)
         and isinstance(text.value.value, str)
     }
+
+
+def _refuse_empty_paths(options: Any, arguments: Sequence[str], inside: str = "") -> None:
+    """An empty name is a variable of the shell that is not set; as a path it would be the folder that one is in."""
+    for field in dataclasses.fields(options):
+        value, name = getattr(options, field.name), f"{inside}{field.name}".replace("_", "-")
+        if dataclasses.is_dataclass(value):
+            _refuse_empty_paths(value, arguments, f"{name}.")
+        elif Path() in (value if isinstance(value, tuple) else (value,)):
+            given = [word.replace("_", "-") for word in arguments]
+            behind = [value for option, value in pairwise(given) if option == f"--{name}"]
+            if f"--{name}=" in given or "" in (behind or given):
+                raise ValueError(f"{name} needs a path, not an empty one")
 
 
 def _one_line(said: str) -> str:

@@ -135,6 +135,8 @@ def _discover(module: str, shown_as: str) -> None:
 
 def load(plugin: str) -> None:
     """Import a plugin the user names, a file, a module or a folder of files; unlike a discovered one, it must work."""
+    if not plugin:  # a variable of the shell that is not set; as a path it would be the folder that one is in
+        raise ValueError("--plugin needs a folder, a file or a module, not an empty name")
     path = Path(plugin)
     if path.is_dir() and not (path / "__init__.py").exists():
         files = sorted(file for file in path.glob("*.py") if not file.name.startswith("_"))

@@ -40,8 +40,11 @@ def runs_of(path: str) -> list[Run]:
         raise ValueError(f"{path} breaks{_where(error, file)}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
-    if not isinstance(found, list) or not found or not all(isinstance(run, Run) for run in found):
-        raise ValueError(f"runs() of {path} must return a list of runs, not {type(found).__name__}")
+    if found == []:
+        raise ValueError(f"runs() of {path} returned no runs")
+    if not isinstance(found, list) or not all(isinstance(run, Run) for run in found):
+        held = {type(each).__name__: None for each in found} if isinstance(found, list) else [type(found).__name__]
+        raise ValueError(f"runs() of {path} must return a list of runs, not {' and '.join(held)}")
     return found
 
 

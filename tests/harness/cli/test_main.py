@@ -243,6 +243,11 @@ def test_help(capsys: Capture) -> None:
         (("merge", "nowhere"), "nowhere has neither runs/ nor records.csv"),
         (("list", "--plugin", "no_such_module"), "plugin no_such_module does not import: ModuleNotFoundError"),
         (("list", "--plugin", "gone.py"), "no such plugin file: gone.py"),
+        (("list", "--plugin", ""), "--plugin needs a folder, a file or a module, not an empty name"),
+        (("run", "parity", "lstm", "--exec.results", ""), "exec.results needs a path, not an empty one"),
+        (("figures", "--out="), "out needs a path, not an empty one"),
+        (("merge", ""), "folders needs a path, not an empty one"),
+        (("climb", "lstm", "--seeds", "-1"), "--seeds is how many, 0 for the protocol's, not -1"),
     ],
 )
 def test_mistakes(words: tuple[str, ...], says: str, capsys: Capture, tmp_path: Path, monkeypatch: object) -> None:

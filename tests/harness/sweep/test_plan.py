@@ -225,8 +225,8 @@ def test_what_packs_would_gain_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None
         ("import nothing_of_this_name", "does not import: ModuleNotFoundError"),
         ("def runs(:", "does not import: SyntaxError"),
         ("def runs(): return 3", "must return a list of runs, not int"),
-        ("def runs(): return []", "must return a list of runs"),
-        ("def runs(): return ['parity']", "must return a list of runs"),
+        ("def runs(): return []", "returned no runs"),
+        ("def runs(): return ['parity']", "must return a list of runs, not str"),
         ("def runs(): raise ValueError('no such task')", "no such task"),
     ],
 )
