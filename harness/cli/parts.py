@@ -12,6 +12,7 @@ from chomsky_ladder.harness.cli.say import columns, print_json, said
 from chomsky_ladder.harness.config.registry import find_part, find_task
 from chomsky_ladder.harness.conform import suite as conformance
 from chomsky_ladder.harness.train.export import export as export_strings
+from chomsky_ladder.harness.train.workable import refuse_mistaken
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.tasks.base import Task
 
@@ -66,6 +67,7 @@ class SampleOptions:
 def sample(words: list[str]) -> int:
     name = name_first(words, "ladder sample needs the name of a TASK")
     options = parse(with_part(SampleOptions, "task", find_task(name)()), words, prog=f"ladder sample {name}")
+    refuse_mistaken(options.task)
     for row in describe.samples(options.task, count=options.count, length=options.length, seed=options.seed):
         print(json.dumps(row) if options.json else f"{' '.join(row['input'])}  ->  {' '.join(row['answer'])}")
     return 0

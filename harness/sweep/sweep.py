@@ -28,7 +28,7 @@ from chomsky_ladder.harness.train.machine import emulates, find_device
 from chomsky_ladder.harness.train.progress import EMULATED, LONG
 from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.steps import capturable
-from chomsky_ladder.harness.train.workable import refuse_mistaken, refuse_unworkable
+from chomsky_ladder.harness.train.workable import refuse_mistaken, refuse_unreadable, refuse_unworkable
 
 
 @dataclass
@@ -149,6 +149,8 @@ def _refuse_unworkable(todo: Sequence[Run], settings: Exec, *, here: bool) -> No
             refuse_unworkable(model, backend=settings.backend, device=device)
         for task in dict.fromkeys(run.task for run in todo):
             refuse_mistaken(task)
+        for run in {(run.model, run.task, run.eval): run for run in todo}.values():
+            refuse_unreadable(run)
 
 
 def shard(runs: Sequence[Run], which: str, settings: Exec) -> list[Run]:

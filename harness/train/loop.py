@@ -42,7 +42,7 @@ from chomsky_ladder.harness.train.replays import Room
 from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
 from chomsky_ladder.harness.train.steps import capturable, stepper
-from chomsky_ladder.harness.train.workable import refuse_mistaken, refuse_unworkable
+from chomsky_ladder.harness.train.workable import refuse_mistaken, refuse_unreadable, refuse_unworkable
 
 
 class RunFailed(Exception):
@@ -77,6 +77,7 @@ def execute_together(
     capturable(settings, device)
     refuse_unworkable(runs[0].model, backend=settings.backend, device=device, stacked=len(runs) > 1)
     refuse_mistaken(runs[0].task)
+    refuse_unreadable(runs[0])
     refuse_other_code(runs, settings.results)
     outcomes: dict[str, Outcome] = {}
     with ExitStack() as locks:

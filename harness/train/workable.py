@@ -6,21 +6,25 @@ refuse_unworkable(FLAConfig(), backend="auto", device=torch.device("cpu"))
 """
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from chomsky_ladder.harness.config.origin import is_ours
+from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.train.mistakes import own_dropout, unregistered
 from chomsky_ladder.models.backbone import Model
 from chomsky_ladder.models.base import ModelConfig
-from chomsky_ladder.models.block import Backend, require
+from chomsky_ladder.models.block import Backend, Context, require
 from chomsky_ladder.models.kernels.choose import demand
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
 
 _VOCAB = 16  # to look at its modules, whatever the task
 _TRIED, _STRINGS = 40, 8  # the longest and the number of strings that are looked at
+_READ = 1024  # the longest that a model is tried with: more takes those whose cost is quadratic long
 
 
 def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.device, stacked: bool = False) -> None:
@@ -37,26 +41,51 @@ def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.dev
 
 
 def refuse_mistaken(task: Task) -> None:
-    """Refuse, in one line, somebody's own task that says it asks once and scores other positions too."""
-    if not task.asks_once or is_ours(type(task).__module__):
+    """Refuse, in one line, somebody's own task whose strings cannot be drawn, have symbols that it does not name, or
+    are scored in other positions than it says.
+    """
+    if is_ours(type(task).__module__):
         return
     lengths = task.legal_lengths(1, _TRIED)[-_STRINGS:]
-    rows_B = torch.arange(len(lengths))
-    width = max(map(task.positions, lengths), default=0)
-    batch = task.sample(Draw(seed=0, split="check", rows_B=rows_B), torch.tensor(lengths, dtype=torch.int64), width)
+    if not lengths:
+        return
+    draw, width = Draw(seed=0, split="check", rows_B=torch.arange(len(lengths))), max(map(task.positions, lengths))
+    with _told(f"{task.name} draws no strings"):
+        batch = task.sample(draw, torch.tensor(lengths, dtype=torch.int64), width)
+    symbols, most = len(task.vocab), max(int(batch.tokens_BL.max()), int(batch.targets_BL.max()))
+    require(most < symbols, f"{task.name} draws a symbol {most}, but names {symbols}; see `ladder check {task.name}`")
     is_last_BL = torch.arange(width) == batch.length_B[:, None] - 1
     said = f"{task.name} says that it asks_once, which is for one answer a string, at its last position: leave it out"
-    require(torch.equal(batch.scored_BL, is_last_BL), said)
+    require(not task.asks_once or torch.equal(batch.scored_BL, is_last_BL), said)
 
 
-def _built(model: ModelConfig) -> Model:
-    """Somebody's own model may break in any way as it is made."""
-    with torch.random.fork_rng(devices=[]):
-        try:
-            return model.build(_VOCAB)
-        except ValueError:  # of its own, to be told as it stands
-            raise
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(frame.filename).name}:{frame.lineno}"
-            raise ValueError(f"{model.name} cannot be made: {type(error).__name__}: {error} ({where})") from error
+def refuse_unreadable(run: Run) -> None:
+    """Refuse, in one line, somebody's own model that cannot read strings as long as those of its run."""
+    model, task = run.model, run.task
+    if is_ours(type(model).__module__) or model.device == "cuda":
+        return
+    longest = max(*run.train.lengths, *run.eval.lengths, *run.eval.extrapolate)
+    lengths = task.legal_lengths(1, min(longest, _READ))
+    if not lengths:
+        return
+    width, built = task.positions(lengths[-1]), _built(model, len(task.vocab)).eval()
+    with torch.no_grad(), _told(f"{model.name} cannot read {width} positions, as many as it is trained or scored on"):
+        built(torch.zeros(1, width, dtype=torch.int64), Context())
+
+
+def _built(model: ModelConfig, vocab: int = _VOCAB) -> Model:
+    with torch.random.fork_rng(devices=[]), _told(f"{model.name} cannot be made"):
+        return model.build(vocab)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """What is somebody's own may break in any way."""
+    try:
+        yield
+    except ValueError:  # of its own, to be told as it stands
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        raise ValueError(f"{what}: {type(error).__name__}: {error} ({where})") from error

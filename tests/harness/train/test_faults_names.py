@@ -120,3 +120,72 @@ def test_a_run_needs_no_home(home: dict[str, str], tmp_path: Path, whole: Path) 
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "was_imported").exists() and "broken at import" not in done.stderr
     assert_same(outcome(results, RUN), outcome(whole, RUN))
+
+
+TASK = """
+from dataclasses import dataclass
+
+from chomsky_ladder.tasks.base import register
+from chomsky_ladder.tasks.layout import Classification
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Broken(Classification):
+    name, version, level = "broken_task", 1, "regular"
+    vocab, answers = ("PAD", "a", "b"), (1, 2)
+
+    def symbols(self, draw, size_B, columns):
+        return {symbols}
+
+    def prefix_answers(self, x_BL):
+        return x_BL[:, :1].expand_as(x_BL)
+"""
+POSITIONS = """
+import torch
+from torch import nn
+
+
+class Short(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.positions = nn.Embedding(10, width)
+
+    def forward(self, x):
+        return x.cumsum(1) + self.positions(torch.arange(x.shape[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("symbols", "said"),
+    [
+        ("draw.integers(2, (columns + 1,)) + 1", "broken_task draws no strings: RuntimeError: "),
+        ("[][columns]", "broken_task draws no strings: IndexError: list index out of range (broken.py:15)"),
+        (
+            "draw.integers(3, (columns,)) + 1",
+            "broken_task draws a symbol 3, but names 3; see `ladder check",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", [("run", "broken_task", "lstm", *TINY), ("sample", "broken_task")])
+def test_somebodys_own_task_that_breaks(
+    symbols: str, said: str, command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, place = tmp_path / "broken.py", tmp_path / "results"
+    file.write_text(TASK.replace("{symbols}", symbols))
+    words = [*command, *(["--exec.results", str(place)] if command[0] == "run" else [])]
+    try:
+        assert cli.main([*words, "--plugin", str(file)]) == 2
+    finally:
+        all_tasks().pop("broken_task", None)
+    assert f"ladder: {said}" in capsys.readouterr().err
+    assert not list(place.glob("runs/*"))
+
+
+def test_somebodys_own_model_that_does_not_reach(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, place = tmp_path / "short.py", tmp_path / "results"
+    file.write_text(POSITIONS)
+    assert cli.main(["run", "parity", f"{file}:Short", *TINY, "--exec.results", str(place)]) == 2
+    said = "cannot read 39 positions, as many as it is trained or scored on: IndexError: index out of range in self"
+    assert said in capsys.readouterr().err
+    assert not list(place.glob("runs/*"))
