@@ -91,9 +91,9 @@ def _refuse_empty_paths(options: Any, arguments: Sequence[str], inside: str = ""
         if dataclasses.is_dataclass(value):
             _refuse_empty_paths(value, arguments, f"{name}.")
         elif Path() in (value if isinstance(value, tuple) else (value,)):
-            given = [word.replace("_", "-") for word in arguments]
-            behind = [value for option, value in pairwise(given) if option == f"--{name}"]
-            if f"--{name}=" in given or "" in (behind or given):
+            words = [word.replace("_", "-") for word in arguments]
+            behind = [word for option, word in pairwise(words) if option == f"--{name}"]
+            if f"--{name}=" in words or "" in (behind or words):  # `words` for what is named by its place
                 raise ValueError(f"{name} needs a path, not an empty one")
 
 

@@ -149,7 +149,7 @@ def _refuse_unworkable(todo: Sequence[Run], settings: Exec, *, here: bool) -> No
             refuse_unworkable(model, backend=settings.backend, device=device)
         for task in dict.fromkeys(run.task for run in todo):
             refuse_mistaken(task)
-        for run in {(run.model, run.task, run.eval): run for run in todo}.values():
+        for run in {(run.model, run.task, run.train.lengths, run.eval): run for run in todo}.values():
             refuse_unreadable(run)
 
 

@@ -24,6 +24,7 @@ from chomsky_ladder.tasks.draw import Draw
 
 _VOCAB = 16  # to look at its modules, whatever the task
 _TRIED, _STRINGS = 40, 8  # the longest and the number of strings that are looked at
+_TORCH = Path(torch.__file__).parent
 _READ = 1024  # the longest that a model is tried with: more takes those whose cost is quadratic long
 
 
@@ -69,7 +70,8 @@ def refuse_unreadable(run: Run) -> None:
     if not lengths:
         return
     width, built = task.positions(lengths[-1]), _built(model, len(task.vocab)).eval()
-    with torch.no_grad(), _told(f"{model.name} cannot read {width} positions, as many as it is trained or scored on"):
+    said = f"{model.name} cannot read {width} positions, as many as it is trained or scored on"
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), _told(said):
         built(torch.zeros(1, width, dtype=torch.int64), Context())
 
 
@@ -80,12 +82,13 @@ def _built(model: ModelConfig, vocab: int = _VOCAB) -> Model:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """What is somebody's own may break in any way."""
+    """What is somebody's own may break in any way; the line that is named is not torch's."""
     try:
         yield
     except ValueError:  # of its own, to be told as it stands
         raise
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = [frame for frame in frames if _TORCH not in Path(frame.filename).parents][-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
         raise ValueError(f"{what}: {type(error).__name__}: {error} ({where})") from error

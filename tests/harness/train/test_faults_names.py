@@ -161,10 +161,7 @@ class Short(nn.Module):
     [
         ("draw.integers(2, (columns + 1,)) + 1", "broken_task draws no strings: RuntimeError: "),
         ("[][columns]", "broken_task draws no strings: IndexError: list index out of range (broken.py:15)"),
-        (
-            "draw.integers(3, (columns,)) + 1",
-            "broken_task draws a symbol 3, but names 3; see `ladder check",
-        ),
+        ("draw.integers(3, (columns,)) + 1", "broken_task draws a symbol 3, but names 3; see `ladder check"),
     ],
 )
 @pytest.mark.parametrize("command", [("run", "broken_task", "lstm", *TINY), ("sample", "broken_task")])
@@ -187,5 +184,5 @@ def test_somebodys_own_model_that_does_not_reach(tmp_path: Path, capsys: pytest.
     file.write_text(POSITIONS)
     assert cli.main(["run", "parity", f"{file}:Short", *TINY, "--exec.results", str(place)]) == 2
     said = "cannot read 39 positions, as many as it is trained or scored on: IndexError: index out of range in self"
-    assert said in capsys.readouterr().err
+    assert f"{said} (short.py:12)\n" in capsys.readouterr().err
     assert not list(place.glob("runs/*"))
