@@ -75,9 +75,29 @@ static inline float log1p_float(float e) {
   return 2.0f * s * y;
 }
 
+// log x in float for x > 0: 2^n m with m in [sqrt(1/2), sqrt(2)), and 2 atanh((m - 1) / (m + 1)); of less than the least
+// normal number some -88.
+static inline float log_float(float x) {
+  int32_t bits, n;
+  float m;
+  memcpy(&bits, &x, 4);
+  n = (bits - 0x3f3504f3) >> 23;
+  bits -= (int32_t)((uint32_t)n << 23);
+  memcpy(&m, &bits, 4);
+  const float s = (m - 1.0f) / (m + 1.0f), q = s * s;
+  float y = 1.0f / 9;
+  y = y * q + 1.0f / 7;
+  y = y * q + 1.0f / 5;
+  y = y * q + 1.0f / 3;
+  y = y * q + 1.0f;
+  return x == x ? (float)n * 0.693147181f + 2.0f * s * y : x;
+}
+
 static inline real exp_of(real x) { return sizeof(real) == 4 ? (real)exp_float((float)x) : (real)exp(x); }
 
 static inline real exp2_of(real x) { return sizeof(real) == 4 ? (real)exp2_float((float)x) : (real)exp2(x); }
+
+static inline real log_of(real x) { return sizeof(real) == 4 ? (real)log_float((float)x) : (real)log(x); }
 
 static inline real log1p_of(real e) { return sizeof(real) == 4 ? (real)log1p_float((float)e) : (real)log1p(e); }
 

@@ -48,7 +48,9 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
         *("torch.lstm", "torch.rnn", "torch.gru", "torch.sdpa", "fused_mlstm", "fused_slstm", "fused_scan"),
         *(
             "native_adamw",
+            "native_linked",
             "native_moves",
+            "native_turing",
             "native_long_conv",
             "native_fast_weights",
             "native_path",

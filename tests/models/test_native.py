@@ -14,6 +14,7 @@ from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.models.comba import CombaConfig
 from chomsky_ladder.models.delta_net import DeltaNetConfig
+from chomsky_ladder.models.dnc import DNCConfig
 from chomsky_ladder.models.fox import FoXConfig
 from chomsky_ladder.models.gated_delta_net2 import GatedDeltaNet2Config
 from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
@@ -31,6 +32,7 @@ from chomsky_ladder.models.mamba2 import Mamba2Config
 from chomsky_ladder.models.mamba3 import Mamba3Config
 from chomsky_ladder.models.mesa_net import MesaNetConfig
 from chomsky_ladder.models.min_gru import MinGRUConfig
+from chomsky_ladder.models.ntm import NTMConfig
 from chomsky_ladder.models.path_attention import PaTHConfig
 from chomsky_ladder.models.pd_ssm import PDSSMConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config
@@ -233,6 +235,8 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "hyena": (HyenaConfig(d_model=13, num_blocks=2), {"native_conv", "native_long_conv"}),
     "stack_rnn": (StackRNNConfig(d_model=13, num_stacks=2, stack_cell=3, stack_depth=9), {"native_moves"}),
     "tape_rnn": (TapeRNNConfig(d_model=13, num_tapes=2, tape_cell=3, tape_cells=9), {"native_moves"}),
+    "ntm": (NTMConfig(d_model=13, num_heads=2, memory_rows=9, memory_width=5), {"native_turing"}),
+    "dnc": (DNCConfig(d_model=13, num_reads=2, memory_rows=9, memory_width=5), {"native_linked"}),
     "titans": (TitansConfig(d_model=22, num_heads=2, num_blocks=2), {"native_momentum", "native_silu_conv"}),
     "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),
     "fox": (FoXConfig(d_model=22, num_heads=2, num_blocks=2), {"native_attention"}),
