@@ -181,6 +181,48 @@ void turing_forward(const real *restrict asked, const real *restrict before, con
   end(&w, rooms);
 }
 
+// What was read and written, cell by cell: sums of what each head erased and added, and gradients of weightings and of
+// the memory before. Of a number of heads that compilers know they make straight lines.
+ALWAYS void cells_back(const int64_t heads, Work *w, const real *restrict add, const real *restrict d_read,
+                       const Shape *at) {
+  const int64_t width = at->width, wide = at->wide;
+  const lanes *restrict memory = w->memory;
+  const real *restrict erase = w->erase;
+  lanes *restrict d_memory = w->d_memory, erased[heads], gained[heads];
+  const lanes *reads[heads], *writes[heads];
+  lanes *d_reads[heads], *d_writes[heads];
+  for (int64_t k = 0; k < heads; k++) {
+    reads[k] = w->head[k].to, writes[k] = w->head[heads + k].to;
+    d_reads[k] = w->sought[k].d, d_writes[k] = w->sought[heads + k].d;
+  }
+  for (int64_t i = 0; i < width; i++) {
+    for (int64_t k = 0; k < heads; k++) erased[k] = gained[k] = (lanes){0};
+    for (int64_t b = 0; b < wide; b++) {
+      const lanes cell = memory[i * wide + b];
+      lanes kept = 1 + (lanes){0}, added = {0}, d = d_memory[i * wide + b], left[heads];
+      _Pragma("GCC unroll 4") for (int64_t k = 0; k < heads; k++) {
+        left[k] = 1 - erase[k * width + i] * writes[k][b];
+        kept *= left[k];
+        added += add[k * width + i] * writes[k][b];
+        d += d_read[k * width + i] * reads[k][b];
+      }
+      const lanes now = cell * kept + added;
+      lanes before = d * cell;
+      _Pragma("GCC unroll 4") for (int64_t k = 0; k < heads; k++) {
+        lanes d_kept = before;
+        _Pragma("GCC unroll 4") for (int64_t later = k + 1; later < heads; later++) d_kept *= left[later];
+        before *= left[k];
+        gained[k] += d * writes[k][b];
+        erased[k] -= d_kept * writes[k][b];
+        d_reads[k][b] += d_read[k * width + i] * now;
+        d_writes[k][b] += add[k * width + i] * d - erase[k * width + i] * d_kept;
+      }
+      d_memory[i * wide + b] = d * kept;
+    }
+    for (int64_t k = 0; k < heads; k++) w->erase_sums[k * width + i] = erased[k], w->add_sums[k * width + i] = gained[k];
+  }
+}
+
 // All gradients are written.
 void turing_backward(const real *restrict d_weights, const real *restrict d_memories, const real *restrict d_reads,
                      const real *restrict asked, const real *restrict before, const real *restrict memory,
@@ -198,33 +240,12 @@ void turing_backward(const real *restrict d_weights, const real *restrict d_memo
     address_all(&w, a, before + first, memory + row * whole, at, &shape);
     put_rows(d_memories + row * whole, width, at->cells, w.d_memory);
     for (int64_t k = 0; k < 2 * heads; k++) put_rows(d_weights + first + k * at->cells, 1, at->cells, w.sought[k].d);
-    memset(w.erase_sums, 0, written * sizeof(lanes));
-    memset(w.add_sums, 0, written * sizeof(lanes));
-
-    const Head *reading = w.head, *writing = w.head + heads;
-    const Sought *to_read = w.sought, *to_write = w.sought + heads;
-    for (int64_t i = 0; i < width; i++)
-      for (int64_t b = 0; b < wide; b++) {
-        const lanes cell = w.memory[i * wide + b];
-        lanes kept = 1 - (lanes){0}, added = {0}, d = w.d_memory[i * wide + b];
-        for (int64_t k = 0; k < heads; k++) {
-          kept *= 1 - w.erase[k * width + i] * writing[k].to[b];
-          added += add[k * width + i] * writing[k].to[b];
-          d += d_read[k * width + i] * reading[k].to[b];
-        }
-        const lanes now = cell * kept + added;
-        for (int64_t k = 0; k < heads; k++) {
-          const int64_t ki = k * width + i;
-          lanes d_kept = d * cell;
-          for (int64_t other = 0; other < heads; other++)
-            if (other != k) d_kept *= 1 - w.erase[other * width + i] * writing[other].to[b];
-          to_read[k].d[b] += d_read[ki] * now;
-          to_write[k].d[b] += add[ki] * d - w.erase[ki] * d_kept;
-          w.add_sums[ki] += d * writing[k].to[b];
-          w.erase_sums[ki] -= d_kept * writing[k].to[b];
-        }
-        w.d_memory[i * wide + b] = d * kept;
-      }
+    if (heads == 1)
+      cells_back(1, &w, add, d_read, &shape);
+    else if (heads == 4)
+      cells_back(4, &w, add, d_read, &shape);
+    else
+      cells_back(heads, &w, add, d_read, &shape);
     real *restrict d_a = d_asked + row * of_all(at), *restrict d_write = d_a + to_find;
     for (int64_t i = 0; i < written; i += LANES) {
       const lanes of_erase = sums_within(w.erase_sums + i), of_add = sums_within(w.add_sums + i);
