@@ -72,7 +72,7 @@ class PDBlock(Block):
             angle_BLN, size_BLN = 2 * math.pi * torch.sigmoid(phase_BLN), torch.sigmoid(size_BLN)
             d_BLN2 = pair(size_BLN * angle_BLN.cos(), size_BLN * angle_BLN.sin())
             maps_KNN = self._wide(self.maps_KNN, state)
-            kernel = chosen("one_hot_loop", share_BLK, ctx)
+            kernel = chosen("one_hot_loop", d_BLN2, ctx)
             plain = one_hot_loop if ctx.backend == "reference" else one_hot_scan
             scan = kernel.call if kernel else plain
             h_BLN2 = scan(share_BLK, maps_KNN, d_BLN2, b_BLN2, state, self.form)

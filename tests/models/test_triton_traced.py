@@ -25,6 +25,7 @@ SHAPES = {
     "triton_scan": [*[(B, L, D)] * 2, (D,), (N, D), *[(B, L, N)] * 2, (D,), (B, L, D), (B, N, D)],
     "triton_delta": [*[(B, H, L, N)] * 4, (B, H, L, D), (B, H, L, N), (B, H, N, D)],
     "triton_diagonal": [(B, L, D), (B, L, D), (B, D)],
+    "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
     "triton_lstm": ("lstm", "_forward", "_backward"),
@@ -32,6 +33,7 @@ LAUNCHED = {
     "triton_scan": ("scan", "forward_kernel", "backward_kernel"),
     "triton_delta": ("delta", "forward_kernel", "backward_kernel"),
     "triton_diagonal": ("diagonal", "forward_kernel", "backward_kernel"),
+    "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
 
@@ -52,7 +54,10 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
     def scan(*inputs: Tensor) -> tuple[Tensor, ...]:
         return call(*inputs, False)
 
-    return {"triton_slstm": slstm, "triton_scan": scan}.get(kernel, call)
+    def one_hot(*inputs: Tensor) -> tuple[Tensor, ...]:
+        return (call(*inputs, "gather"),)
+
+    return {"triton_slstm": slstm, "triton_scan": scan, "triton_one_hot": one_hot}.get(kernel, call)
 
 
 @pytest.mark.parametrize("kernel", some(SHAPES, always=("triton_lstm",)))

@@ -34,11 +34,12 @@ if MISSING and os.environ.get("LADDER_ORACLES") == "required":
 needs_triton = pytest.mark.skipif(MISSING, reason="triton cannot be imported")
 
 BORDER = 4096  # elements around every output
+_LEAST = -(2**31)
 
 
 @contextmanager
 def walled_rooms(module: ModuleType) -> Iterator[list[Tensor]]:
-    """Outputs hold NaN until they are written, and are walled in by NaN that nothing may write over.
+    """Outputs hold NaN until they are written (integers the least), walled in by NaN that nothing may write over.
 
     `module` asks its `_room` for all memory that kernels write.
     """
@@ -46,7 +47,8 @@ def walled_rooms(module: ModuleType) -> Iterator[list[Tensor]]:
 
     def room(*asked: Any) -> Tensor:
         like: Tensor = plain(*asked)
-        whole = torch.full((like.numel() + 2 * BORDER,), torch.nan, dtype=like.dtype, device=like.device)
+        nothing = torch.nan if like.dtype.is_floating_point else _LEAST
+        whole = torch.full((like.numel() + 2 * BORDER,), nothing, dtype=like.dtype, device=like.device)
         walls.extend([whole[:BORDER], whole[BORDER + like.numel() :]])
         rooms.append(whole[BORDER : BORDER + like.numel()].view(like.shape))
         return rooms[-1]
@@ -56,7 +58,8 @@ def walled_rooms(module: ModuleType) -> Iterator[list[Tensor]]:
         yield rooms
     finally:
         module._room = plain
-    assert walls and all(bool(wall.isnan().all()) for wall in walls), "a kernel wrote outside its outputs"
+    kept = all(torch.equal(wall.nan_to_num(nan=_LEAST), torch.full_like(wall, _LEAST)) for wall in walls)
+    assert walls and kept, "a kernel wrote outside its outputs"
 
 
 def weighted(outputs: Sequence[Tensor]) -> Tensor:
@@ -100,9 +103,16 @@ def print_failures(checks: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def compiled_for_an_h100(
-    kernel: Any, constants: Mapping[str, Any], *, axes: int, warps: int, of: str = "fp32", fp32: Sequence[str] = ()
+    kernel: Any,
+    constants: Mapping[str, Any],
+    *,
+    axes: int = 0,
+    warps: int,
+    of: str = "fp32",
+    fp32: Sequence[str] = (),
+    i32: Sequence[str] = (),
 ) -> Any:
-    """A kernel whose `of_*` are strides over so many axes, of tensors in that precision but those that are in fp32."""
+    """A kernel whose `of_*` are strides over so many axes, of tensors in that precision but for those of another."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -114,9 +124,9 @@ def compiled_for_an_h100(
         elif name.startswith("of_"):
             signature[name] = ("i32",) * axes
         else:
-            signature[name] = (
-                "i32" if name in ("batch", "heads", "parts", "length") else f"*{'fp32' if name in fp32 else of}"
-            )
+            number = name in ("batch", "heads", "parts", "length", "tokens", "span")
+            kind = "fp32" if name in fp32 else "i32" if name in i32 else of
+            signature[name] = "i32" if number else f"*{kind}"
     constants = {name: value for name, value in constants.items() if name in signature}
     by_16: Any = [["tt.divisibility", 16]]
     kinds = list(enumerate(signature.values()))
