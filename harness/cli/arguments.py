@@ -13,7 +13,7 @@ from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.protocols import WIDTHS, case_of, find_protocol, matched, preset_run
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, is_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
-from chomsky_ladder.harness.config.sizing import parse_count, report, sized
+from chomsky_ladder.harness.config.sizing import active_parameters, parse_count, report, sized
 from chomsky_ladder.harness.train.machine import emulates, find_device
 from chomsky_ladder.harness.train.progress import EMULATED
 from chomsky_ladder.models.base import ModelConfig
@@ -96,6 +96,9 @@ def sized_as_asked(model: ModelConfig, sizes: list[str], words: Sequence[str], *
         raise ValueError(f"--model.params finds the widths itself: leave out {chosen}")
     target = parse_count(sizes[-1])
     found = sized(model, vocab=vocab, target=target)
+    nearest = active_parameters(found, vocab)
+    if not target / 2 <= nearest <= 2 * target:
+        raise ValueError(f"--model.params {sizes[-1]}: no width brings {model.name} nearer than {nearest:,} parameters")
     print(report(found, vocab=vocab, target=target), file=sys.stderr)
     return found
 

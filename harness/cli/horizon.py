@@ -13,7 +13,7 @@ from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import aligned, number
 from chomsky_ladder.harness.inside.settings import HorizonSettings
 from chomsky_ladder.harness.store.folder import Busy, find_run
-from chomsky_ladder.harness.store.places import default_results
+from chomsky_ladder.harness.store.places import default_results, refuse_unwritable_file
 
 
 @dataclass
@@ -47,6 +47,9 @@ def horizon(words: list[str]) -> int:
         raise ValueError(f"--picture is a .png, .svg or .pdf in a folder that is there, not {picture}")
     if table and (table.suffix != ".csv" or not table.parent.is_dir()):
         raise ValueError(f"--csv is a .csv in a folder that is there, not {table}")
+    for option, path in (("--picture", picture), ("--csv", table)):
+        if path:
+            refuse_unwritable_file(path, option)
     if table and picture and table == picture.with_suffix(".csv"):
         raise ValueError(f"{table} is where --picture leaves its numbers; call the file of --csv otherwise")
     from chomsky_ladder.harness.inside.horizon import horizon_run  # with torch

@@ -102,6 +102,15 @@ def refuse_unwritable(results: Path) -> None:
         raise ValueError(f"cannot write results to {folder}: {error.strerror}") from None
 
 
+def refuse_unwritable_file(path: Path, option: str) -> None:
+    """Refuse a file in whose folder none can be made, before any work."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ValueError(f"{option}: cannot write to {path.parent}: {error.strerror}") from None
+
+
 @contextmanager
 def publishing() -> Iterator[None]:
     """For the maintainers' scripts: the published folder may be written."""

@@ -96,6 +96,15 @@ def test_the_run_has_the_widths_and_not_the_number(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == one.out
 
 
+@pytest.mark.parametrize(("asked", "nearest"), [("3", "18"), ("900000M", "34,293,316,992")])
+def test_a_size_that_no_width_comes_near_is_refused(
+    asked: str, nearest: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "parity", "lstm", "--model.params", asked, "--model.num-blocks", "1"]) == 2
+    said = capsys.readouterr().err
+    assert f"--model.params {asked}: no width brings lstm nearer than {nearest} parameters" in said
+
+
 def test_a_width_beside_a_size_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "parity", "lstm", "--model.params", "5k", "--model.d-model", "17"]) == 2
     assert "leave out --model.d-model" in capsys.readouterr().err

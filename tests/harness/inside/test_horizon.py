@@ -138,12 +138,17 @@ def test_a_table_keeps_the_runs_that_are_not_read_again(tmp_path: Path, capsys: 
         horizon_command([runs[0].run_id, *usual, "30"])
 
 
+on_linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="no folder that nobody may write to")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "needs a RUN_ID"),
         (["some", "--picture", "far.gif"], r"--picture is a \.png"),
         (["some", "--csv", "far.txt"], r"--csv is a \.csv"),
+        pytest.param(["some", "--picture", "/proc/far.png"], "--picture: cannot write to /proc", marks=on_linux),
+        pytest.param(["some", "--csv", "/proc/far.csv"], "--csv: cannot write to /proc", marks=on_linux),
         (["some", "--csv", "far.csv", "--picture", "far.png"], "where --picture leaves its numbers"),
         (["some", "--horizon.piece", "0"], r"horizon\.piece must be at least 1"),
     ],
