@@ -1,4 +1,4 @@
-"""The fused LSTM and sLSTM equal their references: in Triton's interpreter, and on a GPU where there is one.
+"""The fused LSTM, sLSTM, GRU and RNN equal their references: in Triton's interpreter, and on a GPU where there is one.
 
 The interpreter works in a process of its own (tests/support/fused_recurrences.py); the tests read what that wrote of
 each case.
@@ -38,7 +38,7 @@ def test_on_a_gpu(name: str) -> None:
     assert check(*args, "cuda") == ""
 
 
-@pytest.mark.parametrize("cell", ["lstm", "slstm"])
+@pytest.mark.parametrize("cell", ["lstm", "slstm", "gru", "tanh"])
 def test_double_precision_is_refused(cell: Cell) -> None:
     with pytest.raises(AssertionError, match=r"float64 is the reference's"):
         scan(Case(cell=cell), *(x.double() for x in drawn(Case(cell=cell), 0)), fused=True)

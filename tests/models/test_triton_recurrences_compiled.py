@@ -1,4 +1,4 @@
-"""The fused LSTM and sLSTM compiled for an H200, without one: they fit into its shared memory and its registers."""
+"""The fused LSTM, sLSTM, GRU and RNN compiled for an H200, without one: they fit into shared memory and registers."""
 
 import re
 import subprocess
@@ -71,6 +71,9 @@ def compiled(case: Case, folder: Path) -> dict[str, Any]:
         *(full("lstm", *one) for one in ((64, torch.float32), (128, torch.float32), (128, torch.bfloat16))),
         *(full("slstm", width, torch.float32) for width in (32, 64)),
         *(full("slstm", width, torch.bfloat16) for width in (16, 32, 64)),
+        ("gru", 64, torch.bfloat16),
+        *(full("gru", *one) for one in ((64, torch.float32), (128, torch.bfloat16))),
+        *(full(cell, 128, dtype) for cell in ("tanh", "relu") for dtype in (torch.float32, torch.bfloat16)),
     ],
 )
 def test_compiled_for_an_h200(cell: Cell, width: int, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -91,7 +94,7 @@ def test_compiled_for_an_h200(cell: Cell, width: int, dtype: torch.dtype, tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
-@pytest.mark.parametrize("cell", ["lstm", "slstm"])
+@pytest.mark.parametrize("cell", ["lstm", "slstm", "gru", "tanh"])
 def test_a_single_step_of_a_single_row_compiles(cell: Cell, tmp_path: Path) -> None:
     """Numbers that are 1 are constants then, and a gradient that is missing is too."""
-    assert len(compiled(Case(cell=cell, batch=1, length=1, reached=2), tmp_path)) == 2
+    assert len(compiled(Case(cell=cell, batch=1, length=1, reached=1 if cell in ("gru", "tanh") else 2), tmp_path)) == 2

@@ -5,6 +5,7 @@ The kernels are not launched here, so that no value means anything: that they ar
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ SHAPES = {
     "triton_scan": [*[(B, L, D)] * 2, (D,), (N, D), *[(B, L, N)] * 2, (D,), (B, L, D), (B, N, D)],
     "triton_delta": [*[(B, H, L, N)] * 4, (B, H, L, D), (B, H, L, N), (B, H, N, D)],
     "triton_diagonal": [(B, L, D), (B, L, D), (B, D)],
+    "triton_rnn": [(B, L, D), (B, D), (D, D), (D, D), (D,)],
+    "triton_gru": [(B, L, D), (B, D), (3 * D, D), (3 * D, D), (3 * D,), (D,)],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -33,6 +36,8 @@ LAUNCHED = {
     "triton_scan": ("scan", "forward_kernel", "backward_kernel"),
     "triton_delta": ("delta", "forward_kernel", "backward_kernel"),
     "triton_diagonal": ("diagonal", "forward_kernel", "backward_kernel"),
+    "triton_rnn": ("rnn", "_forward", "_backward"),
+    "triton_gru": ("gru", "_forward", "_backward"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -57,7 +62,8 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
     def one_hot(*inputs: Tensor) -> tuple[Tensor, ...]:
         return (call(*inputs, "gather"),)
 
-    return {"triton_slstm": slstm, "triton_scan": scan, "triton_one_hot": one_hot}.get(kernel, call)
+    own = {"triton_slstm": slstm, "triton_scan": scan, "triton_one_hot": one_hot}
+    return {**own, "triton_rnn": partial(call, activation="tanh")}.get(kernel, call)
 
 
 @pytest.mark.parametrize("kernel", some(SHAPES, always=("triton_lstm",)))

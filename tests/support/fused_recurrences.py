@@ -1,4 +1,4 @@
-"""The fused LSTM and sLSTM beside their references: the cases, and what is wrong with each.
+"""The fused LSTM, sLSTM, GRU and RNN beside their references: the cases, and what is wrong with each.
 
 References run in double precision on the same inputs, and memory that a kernel has to fill is NaN before. Triton reads
 TRITON_INTERPRET when it is imported, so `interpret` is the work of a process of its own.
@@ -19,12 +19,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.scans.recurrences import lstm_scan
+from chomsky_ladder.models.scans.recurrences import gru_scan, lstm_scan, rnn_scan
 from chomsky_ladder.models.scans.slstm import slstm_scan
 
 torch.set_num_threads(1)
 
-Cell = Literal["lstm", "slstm"]
+Cell = Literal["lstm", "slstm", "gru", "tanh", "relu"]
 
 # Sums of up to 4 x 64 products in fp32, carried over up to 33 steps, and Triton's exponential, which is good to 2 units
 # in the last place: about 1e-6 of the largest entry. bf16 keeps 8 bits, and h and the gradients of the gates are
@@ -58,6 +58,10 @@ def of_both(**settings: Any) -> list[Case]:
     return [Case(cell="lstm", **settings), Case(cell="slstm", heads=2, **settings)]
 
 
+def of_the_others(**settings: Any) -> list[Case]:
+    return [Case(cell="gru", **settings), Case(cell="tanh", **settings), Case(cell="relu", **settings)]
+
+
 CASES = [
     *(case for length in (1, 2, 7, 33) for case in of_both(length=length)),
     *(case for batch in (1, 17, 33) for case in of_both(batch=batch, length=2)),
@@ -74,6 +78,16 @@ CASES = [
     Case(cell="slstm", heads=3, fresh=False, width=20),
     Case(cell="slstm", heads=3, fresh=False, length=2, replicas=2, shared=(4, 6), streamed=True),
     *(Case(cell="lstm", order=order, batch=17, length=3) for order in ((1, 0, 2), (2, 0, 1))),
+    *(case for length in (1, 2, 9) for case in of_the_others(length=length)),
+    *of_the_others(batch=17, length=3, width=20),
+    *of_the_others(batch=17, length=3, width=64, streamed=True),
+    *of_the_others(batch=33, length=1, width=20, streamed=True),
+    *of_the_others(replicas=2, length=3, width=20, streamed=True),
+    *of_the_others(replicas=3, length=3, shared=(0, 1)),
+    *of_the_others(dtype=torch.bfloat16, length=5),
+    *of_the_others(dtype=torch.bfloat16, length=3, streamed=True, width=20),
+    *(case for reached in (0, 1) for case in of_the_others(reached=reached, length=3)),
+    *of_the_others(order=(2, 0, 1), batch=17, length=3),
 ]
 
 
@@ -83,20 +97,25 @@ def plain_products() -> AbstractContextManager[None]:
 
 
 def module(cell: Cell) -> ModuleType:
-    return importlib.import_module(f"chomsky_ladder.models.kernels.triton.{cell}")
+    name = "rnn" if cell in ("tanh", "relu") else cell
+    return importlib.import_module(f"chomsky_ladder.models.kernels.triton.{name}")
 
 
 def drawn(case: Case, seed: int) -> list[Tensor]:
-    """gates, h, c and U; or x, h, y, a, W, R and b."""
+    """gates, h, c and U; x, h, y, a, W, R and b; gates, h, U and b_n; or gates, h and U."""
     generator = torch.Generator().manual_seed(seed)
     batch, length, heads, width = case.batch, case.length, case.heads, case.width
     if case.cell == "lstm":
         shapes = [(batch, length, 4 * width), *[(batch, width)] * 2, (4 * width, width)]
+    elif case.cell == "gru":
+        shapes = [(batch, length, 3 * width), (batch, width), (3 * width, width), (width,)]
+    elif case.cell in ("tanh", "relu"):
+        shapes = [(batch, length, width), (batch, width), (width, width)]
     else:
         state, gates = (batch, heads, width), (heads, 4 * width)
         shapes = [(batch, length, heads, 12), *[state] * 3, (*gates, 12), (*gates, width), gates]
     inputs = [torch.randn(shape, generator=generator).to(case.dtype) for shape in shapes]
-    inputs[3 if case.cell == "lstm" else 5] /= width**0.5
+    inputs[{"lstm": 3, "slstm": 5}.get(case.cell, 2)] /= width**0.5
     if case.cell == "slstm":
         inputs[4] /= 12**0.5
         if case.fresh:
@@ -107,6 +126,10 @@ def drawn(case: Case, seed: int) -> list[Tensor]:
 def scan(case: Case, *inputs: Tensor, fused: bool) -> tuple[Tensor, ...]:
     if case.cell == "lstm":
         return (module("lstm").triton_lstm_scan if fused else lstm_scan)(*inputs)
+    if case.cell == "gru":
+        return (module("gru").triton_gru_scan if fused else gru_scan)(*inputs)
+    if case.cell != "slstm":
+        return (module(case.cell).triton_rnn_scan if fused else rnn_scan)(*inputs, activation=case.cell)
     x_BLHJ, *rest = inputs
     h_BLHK, state = (module("slstm").triton_slstm_scan if fused else slstm_scan)((x_BLHJ,), tuple(rest[:3]), rest[3:])
     return h_BLHK, *state
@@ -249,8 +272,8 @@ def autocast(cell: Cell, device: str) -> str:
 
 CHECKS = {
     **{case.name: (compare, case) for case in CASES},
-    **{f"{cell} without gradients": (without_gradients, cell) for cell in ("lstm", "slstm")},
-    **{f"{cell} under autocast": (autocast, cell) for cell in ("lstm", "slstm")},
+    **{f"{cell} without gradients": (without_gradients, cell) for cell in ("lstm", "slstm", "gru")},
+    **{f"{cell} under autocast": (autocast, cell) for cell in ("lstm", "slstm", "gru", "tanh")},
     "slstm saturated": (saturated,),
 }
 CHECKED = [*[case.name for case in CASES][::3], *list(CHECKS)[len(CASES) :]]

@@ -1,8 +1,8 @@
 """What the fused recurrences share: a step's product with the recurrent matrices, tile sizes, precision, replicas.
 
-A program computes all steps of 16 rows for one matrix U [G, K] of a replica (and head), where G = 4 K holds the four
-gates: on the way there h [16, K] U_g^T for each gate g, on the way back the sum over g of d_g [16, K] U_g. Products and
-states are accumulated in fp32; K is padded to a power of two by masks.
+A program computes all steps of 16 rows for one matrix U [G, K] of a replica (and head), where G = 4 K holds an LSTM's
+four gates, 3 K a GRU's, K an RNN's: on the way there h [16, K] U_g^T for each gate g, on the way back the sum over g of
+d_g [16, K] U_g. Products and states are accumulated in fp32; K is padded to a power of two by masks.
 
 Where the matrices fit, they stay on the chip for all steps ("resident"). Where not, each step reads them anew from the
 L2 cache, a block of the inner dimension at a time, and the other factor from memory that the program has just written,
@@ -30,7 +30,8 @@ def settings(width: int, dtype: torch.dtype, precision: str) -> dict[str, Any]:
     """A kernel's constants and warps, by plain rules, so that no call measures and a CUDA graph can capture it.
 
     Compiled for an H200, shared memory stays within 148 of its 227 KiB. Up to a width of 64 in fp32 and 128 in bf16 no
-    register spills; beyond, up to 300 bytes a thread do.
+    register spills; beyond, up to 300 bytes a thread do of the LSTMs. A gate's matrix of more than 32 KiB is not
+    resident: for four there is no room, and of one compilers hold what they read of it in registers there are not.
     """
     assert width <= 256, f"a width of {width} is the reference's"
     padded = max(16, triton.next_power_of_2(width))
@@ -38,7 +39,7 @@ def settings(width: int, dtype: torch.dtype, precision: str) -> dict[str, Any]:
     return {
         "WIDTH": width,
         "PADDED": padded,
-        "RESIDENT": 4 * padded**2 * dtype.itemsize * copies <= 2**17,
+        "RESIDENT": padded**2 * dtype.itemsize * copies <= 2**15,
         "PRECISION": precision,
         "num_warps": min(16, padded // (8 if dtype == torch.float32 else 16)),
     }
@@ -112,6 +113,36 @@ def load_matrices(U: tl.tensor, TRANSPOSED: tl.constexpr, WIDTH: tl.constexpr, P
     one, other = tl.arange(0, PADDED)[:, None], tl.arange(0, PADDED)[None, :]
     at = U + (other * WIDTH + one if TRANSPOSED else one * WIDTH + other)
     return load_four(at, (one < WIDTH) & (other < WIDTH), WIDTH * WIDTH)
+
+
+@triton.jit
+def load_matrix(U: tl.tensor, TRANSPOSED: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr) -> tl.tensor:
+    """One gate's U, or its transpose."""
+    one, other = tl.arange(0, PADDED)[:, None], tl.arange(0, PADDED)[None, :]
+    at = U + (other * WIDTH + one if TRANSPOSED else one * WIDTH + other)
+    return tl.load(at, (one < WIDTH) & (other < WIDTH), 0.0)
+
+
+@triton.jit
+def stream(
+    sums: tl.tensor,
+    x: tl.tensor,
+    by_row: tl.tensor,
+    rows: tl.tensor,
+    U: tl.tensor,
+    TRANSPOSED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> tl.tensor:
+    """sums + x U or x U^T of one gate, with x [rows, WIDTH] in memory."""
+    row, n = tl.arange(0, ROWS)[:, None], tl.arange(0, PADDED)[None, :]
+    for start in tl.range(0, WIDTH, BLOCK, num_stages=3):
+        k = start + tl.arange(0, BLOCK)
+        part = tl.load(x + row * by_row + k[None, :], (row < rows) & (k[None, :] < WIDTH), 0.0)
+        at = U + (n * WIDTH + k[:, None] if TRANSPOSED else k[:, None] * WIDTH + n)
+        sums = tl.dot(part, tl.load(at, (k[:, None] < WIDTH) & (n < WIDTH), 0.0), sums, input_precision=PRECISION)
+    return sums
 
 
 @triton.jit
