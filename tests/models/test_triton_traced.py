@@ -28,6 +28,7 @@ SHAPES = {
     "triton_diagonal": [(B, L, D), (B, L, D), (B, D)],
     "triton_rnn": [(B, L, D), (B, D), (D, D), (D, D), (D,)],
     "triton_gru": [(B, L, D), (B, D), (3 * D, D), (3 * D, D), (3 * D,), (D,)],
+    "triton_matrix_rnn": [*[(B, L, H, N)] * 2, (B, L, H, D), (B, L, H), (H, D, D), (B, H, N, D)],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -38,6 +39,7 @@ LAUNCHED = {
     "triton_diagonal": ("diagonal", "forward_kernel", "backward_kernel"),
     "triton_rnn": ("rnn", "_forward", "_backward"),
     "triton_gru": ("gru", "_forward", "_backward"),
+    "triton_matrix_rnn": ("matrix_rnn", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 

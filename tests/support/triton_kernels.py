@@ -68,7 +68,10 @@ def weighted(outputs: Sequence[Tensor]) -> Tensor:
 
 
 def in_a_model(kernel: str, model: str, replicas: int, device: str) -> None:
-    """The gradient of a pack's first step, where the kernel is what blocks get, beside the plain forms in float64."""
+    """The gradient of a pack's first step, where the kernel is what blocks get, beside the plain forms in float64.
+
+    Of a model whose plain forms in fp32 are further off, about as near as those.
+    """
     kernels = list(KERNELS)
     KERNELS.append(replace(named(kernel), name="anywhere", device="any", missing=lambda: "", rank=1000))
     try:
@@ -77,7 +80,9 @@ def in_a_model(kernel: str, model: str, replicas: int, device: str) -> None:
         KERNELS[:] = kernels
     wanted, _ = _gradient(_runs(model, replicas, "fp64"), CPU, "reference", 1)
     assert "anywhere" in used
-    assert (found - wanted).norm() <= 1e-5 * wanted.norm()
+    if (found - wanted).norm() > 1e-5 * wanted.norm():
+        plain, _ = _gradient(_runs(model, replicas, "fp32"), torch.device(device), "reference", 1)
+        assert (found - wanted).norm() <= 1.2 * (plain - wanted).norm()
 
 
 def interpreted(file: str, names: Sequence[str]) -> dict[str, str]:
