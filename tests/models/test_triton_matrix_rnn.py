@@ -99,9 +99,19 @@ def compare_part(parts: slice, device: str) -> None:
     compare(CASES[1], device, parts)
 
 
+def without_gradients(device: str) -> None:
+    """The outputs are the same, and of all states the last is written."""
+    inputs = inputs_of(CASES[3], device)
+    with walled_rooms(_triton_matrix_rnn) as rooms, torch.no_grad():
+        plain = triton_matrix_rnn(*inputs)
+    assert sum(x.numel() for x in rooms) == plain[0].numel() + plain[1].numel()
+    assert all(torch.equal(one, other) for one, other in zip(plain, triton_matrix_rnn(*inputs), strict=True))
+
+
 CHECKS = {str(case): (compare, case) for case in CASES} | {
     "through all y alone": (compare_part, slice(0, 1)),
     "through the last state alone": (compare_part, slice(1, 2)),
+    "without gradients": (without_gradients,),
     "m2rnn x1": (in_a_model, "triton_matrix_rnn", "m2rnn", 1),
     "m2rnn x3": (in_a_model, "triton_matrix_rnn", "m2rnn", 3),
 }
@@ -129,7 +139,7 @@ def test_on_a_gpu(name: str) -> None:
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str) -> None:
     kernel = getattr(_triton_matrix_rnn, f"{way}_kernel")
-    constants = dict.fromkeys(("K", "V", "KP", "VP"), 32)
+    constants = {**dict.fromkeys(("K", "V", "KP", "VP"), 32), "KEPT": True}
     compiled = compiled_for_an_h100(kernel, constants, warps=WARPS)
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
     assert registers <= 255 and spilled == 0

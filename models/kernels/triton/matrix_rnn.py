@@ -30,28 +30,31 @@ def triton_matrix_rnn(
     """As `matrix_rnn_loop`, in fp32; it stacks under vmap."""
     given = (*(x.transpose(1, 2) for x in (q_BLHK, k_BLHK, v_BLHV, f_BLH)), W_HVV, h_BHKV)
     assert all(x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
-    y_BHLV, h_BHMKV = _scan(*given)
+    y_BHLV, h_BHMKV = _scan(*given, torch.is_grad_enabled())
     return y_BHLV.transpose(1, 2), h_BHMKV[:, :, -1]
 
 
 @torch.library.custom_op("chomsky_ladder::matrix_rnn", mutates_args=())
 def _scan(
-    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, f_BHL: Tensor, W_HVV: Tensor, h_BHKV: Tensor
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, f_BHL: Tensor, W_HVV: Tensor, h_BHKV: Tensor, kept: bool
 ) -> tuple[Tensor, Tensor]:
-    """All y; and all h, that before the first token among them."""
+    """All y; and, if `kept`, all h, that before the first token among them, or else the last alone."""
     given = [x.contiguous() for x in (q_BHLK, k_BHLK, v_BHLV, f_BHL, W_HVV, h_BHKV)]
-    y_BHLV, h_BHMKV = _written(*given)
+    y_BHLV, h_BHMKV = _written(*given, kept)
     with torch.cuda.device_of(y_BHLV):
-        forward_kernel[h_BHKV.shape[0], h_BHKV.shape[1]](*given, y_BHLV, h_BHMKV, q_BHLK.shape[2], **_tiles(h_BHKV))
+        forward_kernel[h_BHKV.shape[0], h_BHKV.shape[1]](
+            *given, y_BHLV, h_BHMKV, q_BHLK.shape[2], KEPT=kept, **_tiles(h_BHKV)
+        )  # fmt: skip
     return y_BHLV, h_BHMKV
 
 
 @_scan.register_fake
 def _written(
-    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, f_BHL: Tensor, W_HVV: Tensor, h_BHKV: Tensor
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, f_BHL: Tensor, W_HVV: Tensor, h_BHKV: Tensor, kept: bool
 ) -> tuple[Tensor, Tensor]:
     batch, heads, length = f_BHL.shape
-    return _room(v_BHLV.shape, v_BHLV), _room((batch, heads, length + 1, *h_BHKV.shape[2:]), v_BHLV)
+    states = length + 1 if kept else 1
+    return _room(v_BHLV.shape, v_BHLV), _room((batch, heads, states, *h_BHKV.shape[2:]), v_BHLV)
 
 
 @torch.library.custom_op("chomsky_ladder::matrix_rnn_back", mutates_args=())
@@ -93,23 +96,22 @@ def _written_back(
     return q, k, v, f, W, h
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs[:5], output[1])
 
 
-def _gradients(ctx: Any, gy_BHLV: Tensor, gh_BHMKV: Tensor) -> tuple[Tensor, ...]:
-    return _scan_back(*ctx.saved_tensors, gy_BHLV, gh_BHMKV)
+def _gradients(ctx: Any, gy_BHLV: Tensor, gh_BHMKV: Tensor) -> tuple[Tensor | None, ...]:
+    return *_scan_back(*ctx.saved_tensors, gy_BHLV, gh_BHMKV), None
 
 
 _scan.register_autograd(_gradients, setup_context=_keep)
 
 
 @_scan.register_vmap
-def _replicated(
-    info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     """Replicas are so many more heads."""
-    outputs = _scan(*fold_replicas(inputs, in_dims, info.batch_size, places=PLACES))
+    *tensors, kept = inputs
+    outputs = _scan(*fold_replicas(tensors, in_dims[:-1], info.batch_size, places=PLACES), kept)
     return unfold_replicas(outputs, info.batch_size, places=(1, 1))
 
 
@@ -138,6 +140,7 @@ def forward_kernel(
     V: tl.constexpr,
     KP: tl.constexpr,
     VP: tl.constexpr,
+    KEPT: tl.constexpr,
 ) -> None:
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * tl.num_programs(1) + head
@@ -150,18 +153,24 @@ def forward_kernel(
     q, k = q + row * length * K + i, k + row * length * K + i
     v, y = v + row * length * V + j, y + row * length * V + j
     f += row * length
-    h += row * (length + 1) * K * V + at
-    tl.store(h, h_KV, mask=there)
+    if KEPT:
+        h += row * (length + 1) * K * V + at
+        tl.store(h, h_KV, mask=there)
+    else:
+        h += row * K * V + at
     t = 0
     while t < length:
         q_K, k_K, v_V = read(q + t * K, i < K), read(k + t * K, i < K), read(v + t * V, j < V)
         keeps = tl.load(f + t)
         z_KV = tanh(tl.dot(h_KV, W_VV, input_precision="ieee") + k_K[:, None] * v_V[None, :])
         h_KV = z_KV + keeps * (h_KV - z_KV)
-        h += K * V
-        tl.store(h, h_KV, mask=there)
+        if KEPT:
+            h += K * V
+            tl.store(h, h_KV, mask=there)
         tl.store(y + t * V, tl.sum(q_K[:, None] * h_KV, 0), mask=j < V)
         t += 1
+    if not KEPT:
+        tl.store(h, h_KV, mask=there)
 
 
 @triton.jit(do_not_specialize=["length"])
