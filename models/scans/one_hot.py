@@ -13,10 +13,10 @@ place: the straight-through estimator.
     gather     h_t = d h_{t-2}[p] + b      p = p_{t-1}[p_t]      d = d_t d_{t-1}[p_t]      b = d_t b_{t-1}[p_t] + b_t
 
 so `one_hot_scan` has all states in log2 L rounds, each of which makes of k tokens' step one of 2 k tokens. It has no
-matrix but M, some tokens at a time, and no graph of every step; in C (models/kernels/native_one_hot.py) there is a row
-of M at a time. What gathers on the way on scatters on the way back, by conj(d_t), and the other way round. The gradient
-of a row of P is a product of two numbers for each of its elements, for gather c_m = g_m conj(d_m) and r_n = h_{t-1}[n],
-with g = dL/dh_t:
+matrix but M, some tokens at a time, and no graph of every step; in C (models/kernels/native_one_hot.py) and in Triton
+(models/kernels/triton/one_hot.py) there is a row of M at a time. What gathers on the way on scatters on the way back,
+by conj(d_t), and the other way round. The gradient of a row of P is a product of two numbers for each of its elements,
+for gather c_m = g_m conj(d_m) and r_n = h_{t-1}[n], with g = dL/dh_t:
 
     dL/dP_mn = Re(c_m conj(r_n))        dL/dM_mn = Y_mn (dL/dP_mn - sum over n of Y_mn dL/dP_mn)        Y = softmax(M)
 
@@ -72,7 +72,8 @@ def _scan(
     return _states(place_RBLN, d_RBLN2, b_RBLN2, gathers), place_RBLN
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """For the way back."""
     share_RBLK, maps_RKNN, d_RBLN2, _, h_RBN2, ctx.gathers = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(share_RBLK, maps_RKNN, d_RBLN2, h_RBN2, *output)
@@ -96,7 +97,7 @@ def _gradients(ctx: Any, gh_RBLN2: Tensor, _: Tensor | None) -> tuple[Tensor | N
     return gshare_RBLK, gmaps_RKNN, gd_RBLN2, g_RBLN2, g_RBN2, None
 
 
-_scan.register_autograd(_gradients, setup_context=_keep)
+_scan.register_autograd(_gradients, setup_context=keep)
 
 
 @_scan.register_vmap

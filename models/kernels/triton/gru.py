@@ -23,6 +23,7 @@ from chomsky_ladder.models.kernels.triton.recurrence import (
     empty,
     load_four,
     load_matrix,
+    recurrent_gradient,
     rows_together,
     settings,
     sigmoid,
@@ -106,12 +107,8 @@ def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 def _gradients(ctx: Any, d_h_RBLD: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     h_RBD, U_RGD, h_RBLD, act_RBLG = ctx.saved_tensors
     d_gates_RBLG, d_m_RBLD, d_h_RBD = _scan_back(d_h_RBLD, h_RBD, h_RBLD, act_RBLG, U_RGD, ctx.precision)
-    with torch.autocast(h_RBLD.device.type, enabled=False):
-        past_RXD = torch.cat([h_RBD[:, :, None], h_RBLD[:, :, :-1]], 2).flatten(1, 2)
-        d_m_RXD = d_m_RBLD.flatten(1, 2)
-        of_h_RXG = torch.cat([d_gates_RBLG.flatten(1, 2)[..., : 2 * d_m_RXD.shape[-1]], d_m_RXD], -1)
-        d_U_RGD = of_h_RXG.mT @ past_RXD
-    return d_gates_RBLG, d_h_RBD, d_U_RGD, d_m_RXD.sum(1), None, None
+    of_h_RBLG = torch.cat([d_gates_RBLG[..., : 2 * h_RBD.shape[-1]], d_m_RBLD], -1)
+    return d_gates_RBLG, d_h_RBD, recurrent_gradient(of_h_RBLG, h_RBD, h_RBLD), d_m_RBLD.sum((1, 2)), None, None
 
 
 _scan.register_autograd(_gradients, setup_context=_keep)

@@ -26,6 +26,7 @@ from chomsky_ladder.models.kernels.triton.recurrence import (
     empty,
     load_four,
     load_matrices,
+    recurrent_gradient,
     rows_together,
     settings,
     sigmoid,
@@ -141,10 +142,7 @@ def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
 def _gradients(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
     h_RBD, U_RGD, h_RBLD, act_RBLG, c_RBLD = ctx.saved_tensors
     d_gates_RBLG, d_h_RBD, d_c_RBD = _scan_back(*grads[:2], act_RBLG, c_RBLD, U_RGD, ctx.c_dtype, ctx.precision)
-    with torch.autocast(h_RBLD.device.type, enabled=False):
-        past_RBLD = torch.cat([h_RBD[:, :, None], h_RBLD[:, :, :-1]], 2)
-        d_U_RGD = d_gates_RBLG.flatten(1, 2).mT @ past_RBLD.flatten(1, 2)
-    return d_gates_RBLG, d_h_RBD, d_c_RBD, d_U_RGD, None, None
+    return d_gates_RBLG, d_h_RBD, d_c_RBD, recurrent_gradient(d_gates_RBLG, h_RBD, h_RBLD), None, None
 
 
 _scan.register_autograd(_gradients, setup_context=_keep)

@@ -21,7 +21,7 @@ from chomsky_ladder.models.kernels.triton.one_hot_programs import (
     places_kernel,
     states_kernel,
 )
-from chomsky_ladder.models.scans.one_hot import Form
+from chomsky_ladder.models.scans.one_hot import Form, keep
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 ELEMENTS = 1 << 14  # tokens times maps times places that a program has at a time
@@ -112,17 +112,11 @@ def _written_back(
     return share, maps, gd, g, first
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    share_RBLK, maps_RKNN, d_RBLN2, _, h_RBN2, ctx.gathers = inputs
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(share_RBLK, maps_RKNN, d_RBLN2, h_RBN2, *output)
-
-
 def _gradients(ctx: Any, gh_RBLN2: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     return *_scan_back(*ctx.saved_tensors, gh_RBLN2, ctx.gathers), None
 
 
-_scan.register_autograd(_gradients, setup_context=_keep)
+_scan.register_autograd(_gradients, setup_context=keep)
 
 
 @_scan.register_vmap

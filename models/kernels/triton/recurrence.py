@@ -62,6 +62,13 @@ def rows_together(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+def recurrent_gradient(d_RBLG: Tensor, first_RBD: Tensor, h_RBLD: Tensor) -> Tensor:
+    """Of h U^T at every step, of all steps in one product: d^T times the h before."""
+    with torch.autocast(h_RBLD.device.type, enabled=False):
+        past_RBLD = torch.cat([first_RBD[:, :, None], h_RBLD[:, :, :-1]], 2)
+        return d_RBLG.flatten(1, 2).mT @ past_RBLD.flatten(1, 2)
+
+
 @triton.jit
 def sigmoid(x: tl.tensor) -> tl.tensor:
     return 1 / (1 + tl.exp(-x))

@@ -21,6 +21,7 @@ from chomsky_ladder.models.kernels.triton.recurrence import (
     common_dtype,
     empty,
     load_matrix,
+    recurrent_gradient,
     rows_together,
     settings,
     stream,
@@ -88,10 +89,7 @@ def _keep(ctx: Any, inputs: tuple, output: Tensor) -> None:
 def _gradients(ctx: Any, d_h_RBLD: Tensor) -> tuple[Tensor | None, ...]:
     h_RBD, U_RDD, h_RBLD = ctx.saved_tensors
     d_gates_RBLD, d_h_RBD = _scan_back(d_h_RBLD, h_RBLD, U_RDD, ctx.relu, ctx.precision)
-    with torch.autocast(h_RBLD.device.type, enabled=False):
-        past_RBLD = torch.cat([h_RBD[:, :, None], h_RBLD[:, :, :-1]], 2)
-        d_U_RDD = d_gates_RBLD.flatten(1, 2).mT @ past_RBLD.flatten(1, 2)
-    return d_gates_RBLD, d_h_RBD, d_U_RDD, None, None
+    return d_gates_RBLD, d_h_RBD, recurrent_gradient(d_gates_RBLD, h_RBD, h_RBLD), None, None
 
 
 _scan.register_autograd(_gradients, setup_context=_keep)
