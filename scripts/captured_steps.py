@@ -183,9 +183,9 @@ def rows_in_processes(models: Sequence[str], words: Sequence[str], *, minutes: f
             yield {"model": model, "error": ended}
 
 
-def with_those_of_before(rows: Sequence[Row], file: Path) -> list[Row]:
+def with_those_of_before(rows: Sequence[Row], file: Path, columns: Sequence[str] = COLUMNS) -> list[Row]:
     """These rows, in the places of their models, among those that the table has of other models."""
-    before = pd.read_csv(file).convert_dtypes() if file.exists() else pd.DataFrame(columns=COLUMNS)
+    before = pd.read_csv(file).convert_dtypes() if file.exists() else pd.DataFrame(columns=list(columns))
     by_model: dict[str, list[Row]] = {}
     for row in before.astype(object).where(before.notna(), None).to_dict("records"):
         by_model.setdefault(str(row["model"]), []).append({str(name): cell for name, cell in row.items()})
@@ -205,7 +205,7 @@ def packs_of_before(file: Path) -> list[str]:
 
 
 def packs(in_a_row: Sequence[Row]) -> list[str]:
-    return _markdown(["model", "replicas", "peak_mib", "held_mib", "error"], in_a_row)
+    return markdown(["model", "replicas", "peak_mib", "held_mib", "error"], in_a_row)
 
 
 def table(rows: Sequence[Row], packs: Sequence[str]) -> str:
@@ -216,7 +216,7 @@ def table(rows: Sequence[Row], packs: Sequence[str]) -> str:
         f"Made by scripts/captured_steps.py, row by row as its last columns say; on {STOOD_IN} no kernel runs.",
         "",
     ]
-    lines += _markdown(COLUMNS[:-1], [{**row, "refused": row.get("error") or row.get("refused")} for row in rows])
+    lines += markdown(COLUMNS[:-1], [{**row, "refused": row.get("error") or row.get("refused")} for row in rows])
     return "\n".join([*lines, "", PACKS, "", *packs]) + "\n"
 
 
@@ -231,7 +231,7 @@ def write(rows: Sequence[Row], in_a_row: Sequence[str], folder: Path) -> str:
     return text
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
+def markdown(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
     lines = [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     for row in rows:
         cells = ("" if row.get(name) is None else str(row[name]).replace("|", "\\|") for name in columns)

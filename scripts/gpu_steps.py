@@ -1,0 +1,254 @@
+"""What a step of every model takes on this GPU: captured and compiled as a sweep would have it, alone and as packs.
+
+    python scripts/gpu_steps.py [--models NAME ..] [--replicas 9 1] [--jobs 14] [--minutes 6] [--out FOLDER]
+
+Compiling takes a minute a model and no GPU, timing takes a second and all of it. So many processes get ready side by
+side, as far as the memory goes; the one that is timed has the GPU to itself, as all others are stopped for so long.
+Times are of the clock from a finished step to a finished step, over whole replays of ten: `ms` is the median of five
+rounds of a quarter of a second each, beside the least and the most. `gb` are the bytes that Inductor counts in what it
+compiled, inputs and outputs of operations, and `of_copy_%` is what they make of a large copy's rate on the spot.
+`gain` is what a pack gains each replica over a single run, captured and compiled like it. Steps of packs of
+`--protocol` on parity, whose draws are among the cheapest.
+
+What breaks costs its own row, which says why; the tables are written after each row, beside those of before.
+"""
+
+import argparse
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from captured_steps import Row, counted, markdown, with_those_of_before
+from torch._inductor import metrics
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.protocols import preset_run
+from chomsky_ladder.harness.config.registry import all_models, find_model
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.harmless import csv_of
+from chomsky_ladder.harness.store.places import default_results, publishing
+from chomsky_ladder.harness.throughput.measure import Meter, ceilings
+from chomsky_ladder.harness.train.machine import driver, pinned, provenance
+from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.replays import WARM_UP
+from chomsky_ladder.harness.train.steps import UNROLLED, stepper
+
+TIMES = ["model", "replicas", "ms", "ms_least", "ms_most", "steps_per_s", "gain"]
+MADE = ["nodes", "gb", "gb_per_s", "of_copy_%", "compiled", "refused", "peak_mib"]
+BY = ["protocol", "device", "commit", "torch", "driver", "copy_gb_per_s", "product_gflop_per_s"]
+COLUMNS = [*TIMES, *MADE, *BY, "error"]
+READY, GO = "ready", "go"
+ROUNDS, SECONDS = 5, 0.25
+SETTLED = 0.3  # seconds until what a stopped process has launched is done
+UNKNOWN_MIB, ALWAYS_MIB = 16_000, 1_000  # of a pack that no table has; of a process
+
+
+def measured(model: str, replicas: int, protocol: str) -> Row:
+    """A pack's row: ready, then timed when it is told to."""
+    device, nodes = torch.device("cuda"), counted()
+    metrics.num_bytes_accessed = 0
+    run = preset_run("parity", model, protocol=protocol)
+    pack = Pack([replace(run, seed=seed) for seed in range(replicas)], device=device, backend="auto")
+    steps = stepper(pack, Exec(compile="on", capture="on"))
+    done = steps.advance(0, WARM_UP + 2 * UNROLLED, lambda _: None)
+    torch.cuda.synchronize()
+    print(READY, flush=True)
+    assert sys.stdin.readline().strip() == GO
+
+    def ms_of(count: int) -> float:
+        nonlocal done
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        done = steps.advance(done, done + count * UNROLLED, lambda _: None)
+        torch.cuda.synchronize()
+        return 1e3 * (time.perf_counter() - start) / (count * UNROLLED)
+
+    count = max(1, round(1e3 * SECONDS / (UNROLLED * ms_of(1))))
+    rounds = [ms_of(count) for _ in range(ROUNDS)]
+    assert all(np.isfinite(seen.loss) for seen in pack.seen()), "a loss is not finite"
+    ms, gb = float(np.median(rounds)), metrics.num_bytes_accessed / 1e9
+    row: Row = {"model": model, "replicas": replicas, "ms": round(ms, 4), "steps_per_s": round(1e3 / ms, 1)}
+    row |= {"ms_least": round(min(rounds), 4), "ms_most": round(max(rounds), 4), "nodes": per_step(nodes)}
+    row |= {"gb": round(gb, 2), "gb_per_s": round(1e3 * gb / ms), "peak_mib": torch.cuda.max_memory_reserved() >> 20}
+    parts = [name.removeprefix("compiled.") for name in sorted(pack.backends) if name.startswith("compiled.")]
+    return row | {"compiled": " ".join(parts), "refused": "; ".join(f"{k}: {v}" for k, v in steps.refused.items())}
+
+
+def per_step(nodes: dict[int, int]) -> float | None:
+    """Of a step, of a graph of ten."""
+    return round(nodes[UNROLLED] / UNROLLED, 1) if UNROLLED in nodes else nodes.get(1)
+
+
+class Process:
+    """One that gets a row ready, says so, and waits."""
+
+    def __init__(self, model: str, replicas: int, words: Sequence[str], memory_mib: int) -> None:
+        self.model, self.replicas, self.memory_mib = model, replicas, memory_mib
+        self.said: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, *words, "--one", model, "--replicas", str(replicas)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.said,
+            text=True,
+            start_new_session=True,
+            env=os.environ | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"},
+        )
+
+    def send(self, what: signal.Signals) -> None:
+        """To it and all that it began."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, what)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def timed(self) -> Row:
+        """What it finds now that it may."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{GO}\n")
+        self.process.stdin.flush()
+        return json.loads(self.line() or "{}") or self.ended()
+
+    def ended(self) -> Row:
+        """The row of one that has none."""
+        self.send(signal.SIGKILL)
+        code = self.process.wait()
+        self.said.seek(0)
+        said = (self.said.read().strip().splitlines() or [""])[-1]
+        return {"model": self.model, "replicas": self.replicas, "error": f"exit {code}: {said[:300]}"}
+
+
+@contextmanager
+def alone(others: Sequence[Process]) -> Iterator[None]:
+    """The GPU is nobody else's for so long."""
+    for other in others:
+        other.send(signal.SIGSTOP)
+    time.sleep(SETTLED)
+    yield
+    for other in others:
+        other.send(signal.SIGCONT)
+
+
+def rows_of(
+    jobs: Sequence[tuple[str, int]], words: Sequence[str], *, at_once: int, mib: dict[Any, int]
+) -> Iterator[Row]:
+    """A row of each, in the order in which they are ready."""
+    total = torch.cuda.get_device_properties(0).total_memory >> 20
+    waiting, running = list(jobs), selectors.DefaultSelector()
+    processes: list[Process] = []
+    try:
+        while waiting or processes:
+            free = total - sum(process.memory_mib + ALWAYS_MIB for process in processes) - ALWAYS_MIB
+            fitting = [job for job in waiting if not processes or mib.get(job, UNKNOWN_MIB) + ALWAYS_MIB <= free]
+            if fitting and len(processes) < at_once:
+                waiting.remove(fitting[0])
+                process = Process(*fitting[0], words, mib.get(fitting[0], UNKNOWN_MIB))
+                processes.append(process)
+                running.register(process.process.stdout, selectors.EVENT_READ, process)  # pyright: ignore[reportArgumentType]
+                continue
+            for key, _ in running.select():
+                process: Process = key.data
+                if process.line() == READY:
+                    with alone([other for other in processes if other is not process]):
+                        row = process.timed()
+                        row.setdefault("error", None)
+                else:
+                    row = process.ended()
+                process.send(signal.SIGKILL)
+                processes.remove(process)
+                running.unregister(key.fileobj)
+                yield row
+    finally:
+        for process in processes:
+            process.send(signal.SIGKILL)
+
+
+def with_gains(rows: Sequence[Row]) -> list[Row]:
+    """What a pack's replica takes of a single run's step, where both are there."""
+    single = {row["model"]: row["ms"] for row in rows if row["replicas"] == 1 and row.get("ms")}
+    return [
+        row | {"gain": round(single[row["model"]] * row["replicas"] / row["ms"], 2)}
+        if row["replicas"] > 1 and row.get("ms") and row["model"] in single
+        else row
+        for row in rows
+    ]
+
+
+def write(rows: Sequence[Row], folder: Path) -> str:
+    """Both tables, among the rows of other models; the second."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ordered = sorted(with_gains(rows), key=lambda row: (row["model"], row["replicas"]))
+    merged = with_those_of_before(ordered, folder / "gpu_steps.csv", COLUMNS)
+    head = ["# Steps on a GPU", "", "Made by scripts/gpu_steps.py, row by row as its last columns say.", ""]
+    text = "\n".join([*head, *markdown([*TIMES, *MADE, *BY[:4], "error"], merged)]) + "\n"
+    with publishing():
+        write_atomically(
+            folder / "gpu_steps.csv", csv_of(pd.DataFrame(merged, columns=COLUMNS).convert_dtypes()).encode()
+        )
+        write_atomically(folder / "gpu_steps.md", text.encode())
+    return text
+
+
+def known_mib(file: Path) -> dict[Any, int]:
+    """What packs had at most, by the table of captured steps."""
+    if not file.exists():
+        return {}
+    table = pd.read_csv(file).query("compile == 'on'").dropna(subset=["peak_mib"])
+    return {(row["model"], int(row["replicas"])): int(row["peak_mib"]) for row in table.to_dict("records")}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=[], help="all of the registry unless named")
+    parser.add_argument("--replicas", type=int, nargs="+", default=[9, 1], help="in this order")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes at once")
+    parser.add_argument("--minutes", type=float, default=0.0, help="for all; what is not done by then has no row")
+    parser.add_argument("--protocol", default="xlstm_20k")
+    parser.add_argument("--out", type=Path, default=default_results() / "tables", help="folder of gpu_steps.*")
+    parser.add_argument("--one", default="", help=argparse.SUPPRESS)
+    asked = parser.parse_args(words)
+    if not torch.cuda.is_available():
+        parser.error("this takes a CUDA device")
+    if asked.one:
+        with pinned(1):
+            print(json.dumps(measured(asked.one, asked.replicas[0], asked.protocol)), flush=True)
+        return 0
+    for said in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(said, lambda *_: sys.exit(1))
+    signal.setitimer(signal.ITIMER_REAL, 60 * asked.minutes)
+    with pinned(1):
+        tops = ceilings(Meter(torch.device("cuda")), "bf16")
+    torch.cuda.empty_cache()
+    print(json.dumps(tops), flush=True)
+    by = {"protocol": asked.protocol, "device": torch.cuda.get_device_name(), "driver": driver(), **tops}
+    by |= {"commit": provenance()["commit"][:7], "torch": torch.__version__}
+    models, mib = asked.models or sorted(all_models()), known_mib(default_results() / "tables" / "captured_steps.csv")
+    jobs = [(model, n) for n in asked.replicas for model in models if n == 1 or find_model(model)().stackable]
+    jobs.sort(key=lambda job: (asked.replicas.index(job[1]), job not in mib))  # what may be large, last
+    rows: list[Row] = []
+    for row in rows_of(jobs, ["--protocol", asked.protocol], at_once=asked.jobs, mib=mib):
+        if row.get("gb_per_s"):
+            row["of_copy_%"] = round(100 * row["gb_per_s"] / tops["copy_gb_per_s"], 1)
+        print(json.dumps(row), flush=True)
+        rows.append(row | by)
+        write(rows, asked.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
