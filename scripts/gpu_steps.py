@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -35,8 +35,9 @@ from captured_steps import Row, counted, markdown, with_those_of_before
 from torch._inductor import metrics
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import preset_run
-from chomsky_ladder.harness.config.registry import all_models, find_model
+from chomsky_ladder.harness.config.protocols import overridden, preset_run
+from chomsky_ladder.harness.config.registry import all_models
+from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing
@@ -52,15 +53,22 @@ BY = ["protocol", "device", "commit", "torch", "driver", "copy_gb_per_s", "produ
 COLUMNS = [*TIMES, *MADE, *BY, "error"]
 READY, GO = "ready", "go"
 ROUNDS, SECONDS = 5, 0.25
-SETTLED = 0.3  # seconds until what a stopped process has launched is done
+SETTLED = 0.5  # seconds until what a stopped process has launched is done
 UNKNOWN_MIB, ALWAYS_MIB = 16_000, 1_000  # of a pack that no table has; of a process
+
+
+def run_of(label: str, protocol: str) -> Run:
+    """Of a model such as lstm or xlstm[0:1]."""
+    name, _, ratio = label.rstrip("]").partition("[")
+    run = preset_run("parity", name, protocol=protocol)
+    return overridden(run, {"model.ratio": ratio}) if ratio else run
 
 
 def measured(model: str, replicas: int, protocol: str) -> Row:
     """A pack's row: ready, then timed when it is told to."""
     device, nodes = torch.device("cuda"), counted()
     metrics.num_bytes_accessed = 0
-    run = preset_run("parity", model, protocol=protocol)
+    run = run_of(model, protocol)
     pack = Pack([replace(run, seed=seed) for seed in range(replicas)], device=device, backend="auto")
     steps = stepper(pack, Exec(compile="on", capture="on"))
     done = steps.advance(0, WARM_UP + 2 * UNROLLED, lambda _: None)
@@ -105,7 +113,7 @@ class Process:
             stderr=self.said,
             text=True,
             start_new_session=True,
-            env=os.environ | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"},
+            env=os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "1"},
         )
 
     def send(self, what: signal.Signals) -> None:
@@ -129,23 +137,30 @@ class Process:
         self.send(signal.SIGKILL)
         code = self.process.wait()
         self.said.seek(0)
-        said = (self.said.read().strip().splitlines() or [""])[-1]
+        lines = self.said.read().strip().splitlines() or [""]
+        said = next((line for line in lines if "Error: " in line or "Assertion" in line), lines[-1])
         return {"model": self.model, "replicas": self.replicas, "error": f"exit {code}: {said[:300]}"}
 
 
 @contextmanager
-def alone(others: Sequence[Process]) -> Iterator[None]:
+def alone(others: Sequence[Process], groups: Sequence[int]) -> Iterator[None]:
     """The GPU is nobody else's for so long."""
-    for other in others:
-        other.send(signal.SIGSTOP)
+    send_all(others, groups, signal.SIGSTOP)
     time.sleep(SETTLED)
     yield
-    for other in others:
-        other.send(signal.SIGCONT)
+    send_all(others, groups, signal.SIGCONT)
+
+
+def send_all(processes: Sequence[Process], groups: Sequence[int], what: signal.Signals) -> None:
+    for process in processes:
+        process.send(what)
+    for group in groups:
+        with suppress(ProcessLookupError):
+            os.killpg(group, what)
 
 
 def rows_of(
-    jobs: Sequence[tuple[str, int]], words: Sequence[str], *, at_once: int, mib: dict[Any, int]
+    jobs: Sequence[tuple[str, int]], words: Sequence[str], *, at_once: int, mib: dict[Any, int], still: Sequence[int]
 ) -> Iterator[Row]:
     """A row of each, in the order in which they are ready."""
     total = torch.cuda.get_device_properties(0).total_memory >> 20
@@ -164,7 +179,7 @@ def rows_of(
             for key, _ in running.select():
                 process: Process = key.data
                 if process.line() == READY:
-                    with alone([other for other in processes if other is not process]):
+                    with alone([other for other in processes if other is not process], still):
                         row = process.timed()
                         row.setdefault("error", None)
                 else:
@@ -217,6 +232,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", default=[], help="all of the registry unless named")
     parser.add_argument("--replicas", type=int, nargs="+", default=[9, 1], help="in this order")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes at once")
+    parser.add_argument("--still", type=int, nargs="*", default=[], help="groups of other processes, to stop as well")
     parser.add_argument("--minutes", type=float, default=0.0, help="for all; what is not done by then has no row")
     parser.add_argument("--protocol", default="xlstm_20k")
     parser.add_argument("--out", type=Path, default=default_results() / "tables", help="folder of gpu_steps.*")
@@ -238,10 +254,15 @@ def main(words: Sequence[str] | None = None) -> int:
     by = {"protocol": asked.protocol, "device": torch.cuda.get_device_name(), "driver": driver(), **tops}
     by |= {"commit": provenance()["commit"][:7], "torch": torch.__version__}
     models, mib = asked.models or sorted(all_models()), known_mib(default_results() / "tables" / "captured_steps.csv")
-    jobs = [(model, n) for n in asked.replicas for model in models if n == 1 or find_model(model)().stackable]
+    jobs = [
+        (model, n)
+        for n in asked.replicas
+        for model in models
+        if n == 1 or run_of(model, asked.protocol).model.stackable
+    ]
     jobs.sort(key=lambda job: (asked.replicas.index(job[1]), job not in mib))  # what may be large, last
     rows: list[Row] = []
-    for row in rows_of(jobs, ["--protocol", asked.protocol], at_once=asked.jobs, mib=mib):
+    for row in rows_of(jobs, ["--protocol", asked.protocol], at_once=asked.jobs, mib=mib, still=asked.still):
         if row.get("gb_per_s"):
             row["of_copy_%"] = round(100 * row["gb_per_s"] / tops["copy_gb_per_s"], 1)
         print(json.dumps(row), flush=True)

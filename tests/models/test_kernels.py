@@ -314,10 +314,11 @@ def test_causal_conv1d_equals_the_shifted_sums(length: int) -> None:
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of the package's own torch.compile
 @pytest.mark.parametrize("length", [64, 130])
 def test_mlstm_kernels_equal_the_chunks(length: int) -> None:
-    q, k, v, i, f = leaves(*[(2, 2, length, 64)] * 3, *[(2, 2, length)] * 2)
+    """Of q and k above 0, or n . q comes near 0, where gradients of inputs rounded to bf16 alone are off by 4 %."""
+    given = leaves(*[(2, 2, length, 64)] * 3, *[(2, 2, length)] * 2)
+    q, k, v, i, f = given[0].abs(), given[1].abs() / 8, *given[2:]
     start = mlstm_start(2, 2, 64, 64, device=q.device, dtype=q.dtype)
-    ours = mlstm_chunks(q, k / 8, v, i, f, start)[0]
-    agree(ours, mlstm_scan(q, k / 8, v, i, f), [q, k, v, i, f], tolerance=2e-2)  # the kernel works in bf16
+    agree(mlstm_chunks(q, k, v, i, f, start)[0], mlstm_scan(q, k, v, i, f), given, tolerance=2e-2)  # it works in bf16
 
 
 class _PublishedCell:

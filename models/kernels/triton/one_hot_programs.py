@@ -166,8 +166,8 @@ def maps_kernel(
             row_re, row_im = d_re * h_re - d_im * h_im, d_re * h_im + d_im * h_re
             column_re, column_im = _pair(g + (at[:, None] * N + n[None, :]) * 2, every)
 
-        share_TK = _shares(share, at, there, K, KP)
-        score_TN = _scores(share_TK, A_KN, N, NP)
+        share_KT = _shares(share, at, there, K, KP)
+        score_TN = _scores(share_KT, A_KN, N, NP)
         soft_TN = tl.exp(score_TN - tl.max(score_TN, 1)[:, None])
         soft_TN /= tl.sum(soft_TN, 1)[:, None]
         gP_TN = row_re[:, None] * column_re + row_im[:, None] * column_im
@@ -175,7 +175,7 @@ def maps_kernel(
         gshare_TK = tl.sum(gM_TN[:, None, :] * A_KN[None, :, :], 2)
         of_share = ((row * tokens + x)[:, None]) * K + k[None, :]
         tl.store(gshare + of_share, gshare_TK, mask=there[:, None] & (k < K)[None, :])
-        gA_KN += tl.sum(share_TK[:, :, None] * gM_TN[:, None, :], 0)
+        gA_KN += tl.sum(tl.trans(share_KT)[:, :, None] * gM_TN[:, None, :], 0)
         start += T
     replicas = tl.num_programs(0) // N
     split = tl.program_id(1) * replicas + replica
@@ -199,14 +199,16 @@ def _row_of_maps(
 
 @triton.jit
 def _shares(share: tl.tensor, at: tl.tensor, there: tl.tensor, K: tl.constexpr, KP: tl.constexpr) -> tl.tensor:
+    """[K, T]"""
     k = tl.arange(0, KP)
-    return read(share + at[:, None] * K + k[None, :], there[:, None] & (k < K)[None, :])
+    return read(share + at[None, :] * K + k[:, None], there[None, :] & (k < K)[:, None])
 
 
 @triton.jit
-def _scores(share_TK: tl.tensor, A_KN: tl.tensor, N: tl.constexpr, NP: tl.constexpr) -> tl.tensor:
-    """A row of each token's map; no product by tensor cores: a rounded score may take another map."""
-    score_TN = tl.sum(share_TK[:, :, None] * A_KN[None, :, :], 1)
+def _scores(share_KT: tl.tensor, A_KN: tl.tensor, N: tl.constexpr, NP: tl.constexpr) -> tl.tensor:
+    """A row of each token's map; no product by tensor cores: a rounded score may take another map. Summed along the
+    first axis, as Triton makes such a product of x[:, :, None] * y[None, :, :] summed along the second, in TF32."""
+    score_TN = tl.sum(share_KT[:, :, None] * A_KN[:, None, :], 0)
     return tl.where((tl.arange(0, NP) < N)[None, :], score_TN, -float("inf"))
 
 
