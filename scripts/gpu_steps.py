@@ -260,7 +260,8 @@ def main(words: Sequence[str] | None = None) -> int:
         for model in models
         if n == 1 or run_of(model, asked.protocol).model.stackable
     ]
-    jobs.sort(key=lambda job: (asked.replicas.index(job[1]), job not in mib))  # what may be large, last
+    if not asked.models:
+        jobs.sort(key=lambda job: (asked.replicas.index(job[1]), job not in mib))  # what may be large, last
     rows: list[Row] = []
     for row in rows_of(jobs, ["--protocol", asked.protocol], at_once=asked.jobs, mib=mib, still=asked.still):
         if row.get("gb_per_s"):
