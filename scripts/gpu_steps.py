@@ -244,6 +244,14 @@ def main(words: Sequence[str] | None = None) -> int:
         with pinned(1):
             print(json.dumps(measured(asked.one, asked.replicas[0], asked.protocol)), flush=True)
         return 0
+    models, mib = asked.models or sorted(all_models()), known_mib(default_results() / "tables" / "captured_steps.csv")
+    try:
+        stackable = {model: run_of(model, asked.protocol).model.stackable for model in models}
+    except ValueError as error:
+        parser.error(str(error))
+    jobs = [(model, count) for count in asked.replicas for model in models if count == 1 or stackable[model]]
+    if not asked.models:
+        jobs.sort(key=lambda job: (asked.replicas.index(job[1]), job not in mib))  # what may be large, last
     for said in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(said, lambda *_: sys.exit(1))
     signal.setitimer(signal.ITIMER_REAL, 60 * asked.minutes)
@@ -253,15 +261,6 @@ def main(words: Sequence[str] | None = None) -> int:
     print(json.dumps(tops), flush=True)
     by = {"protocol": asked.protocol, "device": torch.cuda.get_device_name(), "driver": driver(), **tops}
     by |= {"commit": provenance()["commit"][:7], "torch": torch.__version__}
-    models, mib = asked.models or sorted(all_models()), known_mib(default_results() / "tables" / "captured_steps.csv")
-    jobs = [
-        (model, n)
-        for n in asked.replicas
-        for model in models
-        if n == 1 or run_of(model, asked.protocol).model.stackable
-    ]
-    if not asked.models:
-        jobs.sort(key=lambda job: (asked.replicas.index(job[1]), job not in mib))  # what may be large, last
     rows: list[Row] = []
     for row in rows_of(jobs, ["--protocol", asked.protocol], at_once=asked.jobs, mib=mib, still=asked.still):
         if row.get("gb_per_s"):
