@@ -30,7 +30,8 @@ from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.sweep.study import study_runs
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTEST = (sys.executable, "-m", "pytest")
+# What else a machine has of pytest's plugins warns of things, and a warning is an error.
+PYTEST = ("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", sys.executable, "-m", "pytest", "-p", "xdist.plugin")
 LADDER = (sys.executable, "-m", "chomsky_ladder")
 SMALL = "LADDER_FIRST_LIGHT_SMALL"  # set for a rehearsal's sweep
 MODELS = ("lstm", "transformer", "xlstm[0:1]", "xlstm[1:0]", "mamba")

@@ -5,10 +5,14 @@
 Compiling takes a minute a model and no GPU, timing takes a second and all of it. So many processes get ready side by
 side, as far as the memory goes; the one that is timed has the GPU to itself, as all others are stopped for so long.
 Times are of the clock from a finished step to a finished step, over whole replays of ten: `ms` is the median of five
-rounds of a quarter of a second each, beside the least and the most. `gb` are the bytes that Inductor counts in what it
+rounds of .15 seconds each, beside the least and the most. `gb` are the bytes that Inductor counts in what it
 compiled, inputs and outputs of operations, and `of_copy_%` is what they make of a large copy's rate on the spot.
 `gain` is what a pack gains each replica over a single run, captured and compiled like it. Steps of packs of
 `--protocol` on parity, whose draws are among the cheapest.
+
+`off_%` is how far the gradient of the first strings is from one in fp32 that is not compiled, `off_plain_%` how far one
+that is not compiled either is in the run's own precision: what compiling may not add to. `apart_%` is how far these two
+are apart in the weights where they are furthest.
 
 What breaks costs its own row, which says why; the tables are written after each row, beside those of before.
 """
@@ -42,18 +46,18 @@ from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.throughput.measure import Meter, ceilings
-from chomsky_ladder.harness.train.machine import driver, pinned, provenance
+from chomsky_ladder.harness.train.machine import driver, let_go, pinned, provenance
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.replays import WARM_UP
 from chomsky_ladder.harness.train.steps import UNROLLED, stepper
 
 TIMES = ["model", "replicas", "ms", "ms_least", "ms_most", "steps_per_s", "gain"]
-MADE = ["nodes", "gb", "gb_per_s", "of_copy_%", "compiled", "refused", "peak_mib"]
+MADE = ["nodes", "gb", "gb_per_s", "of_copy_%", "compiled", "refused", "peak_mib", "off_%", "off_plain_%", "apart_%"]
 BY = ["protocol", "device", "commit", "torch", "driver", "copy_gb_per_s", "product_gflop_per_s"]
 COLUMNS = [*TIMES, *MADE, *BY, "error"]
 READY, GO = "ready", "go"
-ROUNDS, SECONDS = 5, 0.25
-SETTLED = 0.5  # seconds until what a stopped process has launched is done
+ROUNDS, SECONDS = 5, 0.15
+SETTLED = 0.3  # seconds until what a stopped process has launched is done
 UNKNOWN_MIB, ALWAYS_MIB = 16_000, 1_000  # of a pack that no table has; of a process
 
 
@@ -69,8 +73,16 @@ def measured(model: str, replicas: int, protocol: str) -> Row:
     device, nodes = torch.device("cuda"), counted()
     metrics.num_bytes_accessed = 0
     run = run_of(model, protocol)
-    pack = Pack([replace(run, seed=seed) for seed in range(replicas)], device=device, backend="auto")
+    exact = gradient(pack_of(replace(run, train=replace(run.train, precision="fp32")), replicas, device))
+    let_go(device)
+    torch.cuda.reset_peak_memory_stats()
+    pack = pack_of(run, replicas, device)
     steps = stepper(pack, Exec(compile="on", capture="on"))
+    plain, found = gradient(pack), gradient(pack)  # the first is taken plainly
+    off = [float((one - exact).norm() / exact.norm()) for one in (found, plain)]
+    worst = max(off_by_weights(pack, found, plain))
+    del exact, plain, found
+    let_go(device)
     done = steps.advance(0, WARM_UP + 2 * UNROLLED, lambda _: None)
     torch.cuda.synchronize()
     print(READY, flush=True)
@@ -92,12 +104,34 @@ def measured(model: str, replicas: int, protocol: str) -> Row:
     row |= {"ms_least": round(min(rounds), 4), "ms_most": round(max(rounds), 4), "nodes": per_step(nodes)}
     row |= {"gb": round(gb, 2), "gb_per_s": round(1e3 * gb / ms), "peak_mib": torch.cuda.max_memory_reserved() >> 20}
     parts = [name.removeprefix("compiled.") for name in sorted(pack.backends) if name.startswith("compiled.")]
+    row |= {"off_%": round(100 * off[0], 2), "off_plain_%": round(100 * off[1], 2), "apart_%": round(100 * worst, 2)}
     return row | {"compiled": " ".join(parts), "refused": "; ".join(f"{k}: {v}" for k, v in steps.refused.items())}
 
 
 def per_step(nodes: dict[int, int]) -> float | None:
     """Of a step, of a graph of ten."""
     return round(nodes[UNROLLED] / UNROLLED, 1) if UNROLLED in nodes else nodes.get(1)
+
+
+def pack_of(run: Run, replicas: int, device: torch.device) -> Pack:
+    return Pack([replace(run, seed=seed) for seed in range(replicas)], device=device, backend="auto")
+
+
+def gradient(pack: Pack) -> torch.Tensor:
+    """[R, P], of the first strings."""
+    return pack.gradients(pack.step_number, pack.draw(pack.step_number, pack.run.train.longest(0)))[0]
+
+
+def off_by_weights(pack: Pack, found: torch.Tensor, plain: torch.Tensor) -> Iterator[float]:
+    """How far the two are apart in each of the weights that have a thousandth of the whole gradient."""
+    sizes = [
+        size
+        for leaf, pad in zip(pack._leaves, pack._padding, strict=True)
+        for size in (leaf.numel() // pack.count, pad)
+    ]
+    for one, other in zip(found.split(sizes, 1), plain.split(sizes, 1), strict=True):
+        if other.norm() > 1e-3 * plain.norm():
+            yield float((one - other).norm() / other.norm())
 
 
 class Process:

@@ -125,6 +125,27 @@ def capture(device: torch.device) -> Facts:
     return {"captured": taken}
 
 
+def compiled(device: torch.device) -> Facts:
+    """Gradients of a published size, compiled, beside plain ones: of large tensors compilers choose other strides."""
+    if device.type != "cuda":
+        return {"skipped": "nothing is compiled on a CPU unless it is asked for"}
+    off, wrong = {}, []
+    for model in TIMED:
+        run = preset_run("parity", model, protocol="xlstm_20k")
+        runs = [replace(run, seed=seed, train=replace(run.train, batch=64, precision="fp32")) for seed in range(3)]
+        pack = Pack(runs, device=device, backend="auto")
+        stepper(pack, Exec(compile="on"))
+        batch = pack.draw(pack.step_number, run.train.longest(0))
+        plain, found = (pack.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is taken plainly
+        off[model] = float(f"{float((found - plain).norm() / plain.norm()):.1e}")
+        wrong += [] if off[model] <= 1e-3 else [f"{model} is off by {off[model]:.1e}"]
+        del pack, plain, found
+        let_go(device)
+    if wrong:
+        raise Wrong("; ".join(wrong))
+    return {"off": off}
+
+
 def scoring(device: torch.device, folder: Path) -> Facts:
     """A run's scores with graphs and without, and the memory that is left when its pack is done."""
     results, held = {}, []
@@ -176,7 +197,8 @@ def learning(device: torch.device, folder: Path) -> Facts:
 
 
 STAGES: dict[str, Callable[..., Facts]] = {
-    stage.__name__: stage for stage in (environment, strings, kernels, golden, capture, scoring, speed, learning)
+    stage.__name__: stage
+    for stage in (environment, strings, kernels, golden, capture, compiled, scoring, speed, learning)
 }
 SHARES = {
     "environment": 1,
@@ -184,6 +206,7 @@ SHARES = {
     "kernels": 3,
     "golden": 3,
     "capture": 4,
+    "compiled": 4,
     "scoring": 1,
     "speed": 2,
     "learning": 3,
