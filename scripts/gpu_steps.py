@@ -10,9 +10,9 @@ compiled, inputs and outputs of operations, and `of_copy_%` is what they make of
 `gain` is what a pack gains each replica over a single run, captured and compiled like it. Steps of packs of
 `--protocol` on parity, whose draws are among the cheapest.
 
-`off_%` is how far the gradient of the first strings is from one in fp32 that is not compiled, `off_plain_%` how far one
-that is not compiled either is in the run's own precision: what compiling may not add to. `apart_%` is how far these two
-are apart in the weights where they are furthest.
+`off_%` is how far the gradients of the first and the last run, on their first strings, are from those in fp32 of each
+alone, not compiled, and `off_plain_%` how far the pack's are that is not compiled either, in the run's own precision:
+what compiling may not add to. `apart_%` is how far these two are apart in the weights where they are furthest.
 
 What breaks costs its own row, which says why; the tables are written after each row, beside those of before.
 """
@@ -73,13 +73,13 @@ def measured(model: str, replicas: int, protocol: str) -> Row:
     device, nodes = torch.device("cuda"), counted()
     metrics.num_bytes_accessed = 0
     run = run_of(model, protocol)
-    exact = gradient(pack_of(replace(run, train=replace(run.train, precision="fp32")), replicas, device))
-    let_go(device)
+    rows = sorted({0, replicas - 1})
+    exact = torch.cat([exact_gradient(replace(run, seed=seed), device) for seed in rows])
     torch.cuda.reset_peak_memory_stats()
-    pack = pack_of(run, replicas, device)
+    pack = Pack([replace(run, seed=seed) for seed in range(replicas)], device=device, backend="auto")
     steps = stepper(pack, Exec(compile="on", capture="on"))
     plain, found = gradient(pack), gradient(pack)  # the first is taken plainly
-    off = [float((one - exact).norm() / exact.norm()) for one in (found, plain)]
+    off = [float((one[rows] - exact).norm() / exact.norm()) for one in (found, plain)]
     worst = max(off_by_weights(pack, found, plain))
     del exact, plain, found
     let_go(device)
@@ -113,8 +113,11 @@ def per_step(nodes: dict[int, int]) -> float | None:
     return round(nodes[UNROLLED] / UNROLLED, 1) if UNROLLED in nodes else nodes.get(1)
 
 
-def pack_of(run: Run, replicas: int, device: torch.device) -> Pack:
-    return Pack([replace(run, seed=seed) for seed in range(replicas)], device=device, backend="auto")
+def exact_gradient(run: Run, device: torch.device) -> torch.Tensor:
+    """In fp32, of a run alone: as a pack all of them may not fit."""
+    found = gradient(Pack([replace(run, train=replace(run.train, precision="fp32"))], device=device, backend="auto"))
+    let_go(device)
+    return found
 
 
 def gradient(pack: Pack) -> torch.Tensor:
@@ -175,6 +178,13 @@ class Process:
         said = next((line for line in lines if "Error: " in line or "Assertion" in line), lines[-1])
         return {"model": self.model, "replicas": self.replicas, "error": f"exit {code}: {said[:300]}"}
 
+    def close(self) -> None:
+        self.send(signal.SIGKILL)
+        self.process.wait()
+        for file in (self.process.stdin, self.process.stdout, self.said):
+            with suppress(BrokenPipeError):
+                file.close()  # pyright: ignore[reportOptionalMemberAccess]
+
 
 @contextmanager
 def alone(others: Sequence[Process], groups: Sequence[int]) -> Iterator[None]:
@@ -218,13 +228,14 @@ def rows_of(
                         row.setdefault("error", None)
                 else:
                     row = process.ended()
-                process.send(signal.SIGKILL)
-                processes.remove(process)
                 running.unregister(key.fileobj)
+                processes.remove(process)
+                process.close()
                 yield row
     finally:
+        running.close()
         for process in processes:
-            process.send(signal.SIGKILL)
+            process.close()
 
 
 def with_gains(rows: Sequence[Row]) -> list[Row]:

@@ -1,0 +1,155 @@
+"""Steps timed on a GPU, as far as it goes without one."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from chomsky_ladder.harness.train.pack import Pack
+
+ROOT = Path(__file__).parents[1]
+READIES = "print('ready', flush=True); input(); print('{}', flush=True)"
+
+
+@pytest.fixture
+def gpu_steps() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "scripts")
+        import gpu_steps
+
+        yield gpu_steps
+
+
+@pytest.mark.parametrize(
+    ("words", "there", "said"),
+    [
+        ([], False, "this takes a CUDA device"),
+        (["--models", "lstm", "no_such"], True, "unknown model 'no_such'"),
+        (["--models", "lstm[0:1]"], True, "ratio"),
+    ],
+)
+def test_what_it_cannot_take_is_one_line_before_any_work(
+    gpu_steps: ModuleType,
+    words: list[str],
+    there: bool,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    with pytest.raises(SystemExit) as ended:
+        gpu_steps.main([*words, "--out", str(tmp_path / "tables")])
+    assert ended.value.code == 2 and said in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def programs(gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch, of: dict[str, str]) -> None:
+    """In place of a process that takes steps, of each model a program."""
+    real = subprocess.Popen
+
+    def program(words: list[str], **how: Any) -> Any:
+        return real([sys.executable, "-c", of[words[words.index("--one") + 1]]], **how)
+
+    monkeypatch.setattr(gpu_steps.subprocess, "Popen", program)
+    properties = type("Properties", (), {"total_memory": 80 << 30})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+
+
+def rows(gpu_steps: ModuleType, models: list[str], **asked: Any) -> list[dict[str, Any]]:
+    jobs = [(model, 9) for model in models]
+    return list(gpu_steps.rows_of(jobs, [], **{"at_once": 2, "mib": {}, "still": []} | asked))
+
+
+def test_what_breaks_costs_its_own_row(gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = READIES.replace("{}", json.dumps({"model": "good", "ms": 2.0}).replace('"', '\\"'))
+    late = "print('ready', flush=True); input(); raise ValueError('after all')"
+    early = "raise RuntimeError('at once')"
+    programs(gpu_steps, monkeypatch, {"good": good, "late": late, "early": early})
+    found = {row["model"]: row for row in rows(gpu_steps, ["early", "good", "late"])}
+    assert found["good"] == {"model": "good", "ms": 2.0, "error": None}
+    assert found["early"]["error"] == "exit 1: RuntimeError: at once"
+    assert found["late"]["error"] == "exit 1: ValueError: after all"
+
+
+def test_all_others_stand_still_while_one_is_timed(
+    gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The one that is timed looks whether others, which count all the time, have counted on meanwhile."""
+    counting = (
+        "import time, pathlib\nn = 0\nwhile True:\n n += 1; pathlib.Path({!r}).write_text(str(n)); time.sleep(.01)"
+    )
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    timed = (
+        "import json, pathlib, time\n"
+        f"paths = [pathlib.Path(p) for p in ({str(inside)!r}, {str(outside)!r})]\n"
+        "while not all(p.exists() and p.read_text() for p in paths): time.sleep(.01)\n"
+        "print('ready', flush=True); input(); before = [p.read_text() for p in paths]; time.sleep(.3)\n"
+        "print(json.dumps({'model': 'timed', 'same': before == [p.read_text() for p in paths]}), flush=True)"
+    )
+    beside = subprocess.Popen([sys.executable, "-c", counting.format(str(outside))], start_new_session=True)
+    programs(gpu_steps, monkeypatch, {"timed": timed, "counts": counting.format(str(inside))})
+    try:
+        found = gpu_steps.rows_of([("counts", 9), ("timed", 9)], [], at_once=2, mib={}, still=[beside.pid])
+        assert next(found) == {"model": "timed", "same": True, "error": None}
+        there = outside.read_text()
+        for _ in range(200):
+            if outside.read_text() not in ("", there):
+                break
+            time.sleep(0.05)
+        assert outside.read_text() != there
+        found.close()
+    finally:
+        beside.send_signal(signal.SIGKILL)
+        beside.wait()
+
+
+def test_no_more_begin_than_the_memory_has_room_for(gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[str, int]] = []
+    real = gpu_steps.Process
+
+    def process(model: str, replicas: int, words: Any, mib: int) -> Any:
+        begun.append((model, len(begun)))
+        return real(model, replicas, words, mib)
+
+    programs(gpu_steps, monkeypatch, dict.fromkeys("abc", READIES.replace("{}", '{\\"model\\": 1}')))
+    monkeypatch.setattr(gpu_steps, "Process", process)
+    mib = {("a", 9): 70_000, ("b", 9): 70_000, ("c", 9): 5_000}
+    assert len(rows(gpu_steps, ["a", "b", "c"], at_once=3, mib=mib)) == 3
+    assert [model for model, _ in begun] == ["a", "c", "b"]
+
+
+def test_a_pack_gains_over_single_runs(gpu_steps: ModuleType) -> None:
+    single, pack = ({"model": "lstm", "replicas": count, "ms": ms} for count, ms in ((1, 1.0), (9, 2.0)))
+    other = {"model": "gru", "replicas": 9, "error": "late"}
+    assert gpu_steps.with_gains([pack, single, other]) == [pack | {"gain": 4.5}, single, other]
+
+
+def test_rows_stand_in_both_tables_beside_those_of_before(gpu_steps: ModuleType, tmp_path: Path) -> None:
+    gpu_steps.write([{"model": "lstm", "replicas": 9, "ms": 2.25, "device": "H"}], tmp_path)
+    text = gpu_steps.write([{"model": "gru", "replicas": 9, "error": "a | b"}], tmp_path)
+    assert "| lstm | 9 | 2.25 |" in text and "a \\| b" in text
+    assert (tmp_path / "gpu_steps.csv").read_text().splitlines()[1].startswith("lstm,9,2.25,")
+
+
+@pytest.mark.filterwarnings("ignore")  # of the tracer, as where steps are compiled
+def test_gradients_are_compared_weight_by_weight(gpu_steps: ModuleType) -> None:
+    run = gpu_steps.run_of("lstm", "xlstm_20k")
+    train = replace(run.train, batch=2, lengths=(3, 6), precision="fp32")
+    pack = Pack([replace(run, model=type(run.model).tiny(), train=train)], device=torch.device("cpu"), backend="auto")
+    found = gpu_steps.gradient(pack)
+    assert max(gpu_steps.off_by_weights(pack, found, found)) == 0
+    first = pack._leaves[0].numel()
+    wrong = found.clone()
+    wrong[:, :first] *= 2
+    off = list(gpu_steps.off_by_weights(pack, wrong, found))
+    assert max(off) == pytest.approx(1) and off[1:] == [0] * (len(off) - 1)
