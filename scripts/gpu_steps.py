@@ -58,7 +58,7 @@ COLUMNS = [*TIMES, *MADE, *BY, "error"]
 READY, GO = "ready", "go"
 ROUNDS, SECONDS = 5, 0.15
 SETTLED = 0.3  # seconds until what a stopped process has launched is done
-UNKNOWN_MIB, ALWAYS_MIB = 16_000, 1_000  # of a pack that no table has; of a process
+UNKNOWN_MIB, ALWAYS_MIB = 8_000, 1_000  # of a pack that no table has; of a process
 
 
 def run_of(label: str, protocol: str) -> Run:
