@@ -129,21 +129,21 @@ def compiled(device: torch.device) -> Facts:
     """Gradients of a published size, compiled, beside plain ones: of large tensors compilers choose other strides."""
     if device.type != "cuda":
         return {"skipped": "nothing is compiled on a CPU unless it is asked for"}
-    off, wrong = {}, []
+    taken, wrong = {}, []
     for model in TIMED:
         run = preset_run("parity", model, protocol="xlstm_20k")
-        runs = [replace(run, seed=seed, train=replace(run.train, batch=64, precision="fp32")) for seed in range(3)]
-        pack = Pack(runs, device=device, backend="auto")
-        stepper(pack, Exec(compile="on"))
+        pack = Pack([replace(run, seed=seed) for seed in range(3)], device=device, backend="auto")
+        steps = stepper(pack, Exec(compile="on"))
         batch = pack.draw(pack.step_number, run.train.longest(0))
         plain, found = (pack.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is taken plainly
-        off[model] = float(f"{float((found - plain).norm() / plain.norm()):.1e}")
-        wrong += [] if off[model] <= 1e-3 else [f"{model} is off by {off[model]:.1e}"]
-        del pack, plain, found
+        apart = pack.apart(found, plain)
+        taken[model] = [float(f"{apart:.1e}"), *sorted(steps.refused)]
+        wrong += [f"{model}: {name} {why}" for name, why in steps.refused.items()]
+        del pack, steps, plain, found
         let_go(device)
     if wrong:
         raise Wrong("; ".join(wrong))
-    return {"off": off}
+    return {"apart": taken}
 
 
 def scoring(device: torch.device, folder: Path) -> Facts:

@@ -155,6 +155,13 @@ class Pack:
                 pieces.append(gradient.new_zeros(self.count, padding))
         return torch.cat(pieces, 1)
 
+    def apart(self, found_RP: Tensor, expected_RP: Tensor) -> float:
+        """How far two gradients are apart in the weights where they are furthest, of those with a thousandth of it."""
+        least = 1e-3 * expected_RP.norm()
+        pairs = zip(self._stacks(found_RP), self._stacks(expected_RP), strict=True)
+        shares = [torch.where(other.norm() > least, (one - other).norm() / other.norm(), 0.0) for one, other in pairs]
+        return float(torch.stack(shares).max())
+
     def context(self, batch: Batch) -> Context:
         """What travels beside a batch; several processes make their own (harness/train/distributed.py)."""
         return context(batch, backend=self.backend, once=self.asks_once)
