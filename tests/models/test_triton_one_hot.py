@@ -163,11 +163,22 @@ def test_on_a_gpu(name: str) -> None:
 def test_kernels_compile_for_an_h100(tmp_path: Path, kernel: str, gathers: bool) -> None:
     if kernel == "places" and not gathers:
         pytest.skip("it is the same for both")
-    constants = {"K": 8, "N": 128, "KP": 8, "NP": 128, "T": 16, "GATHERS": gathers}
+    tiles = _triton_one_hot._tiles(torch.empty(1, 8, 128, 128))
+    warps = WARPS if kernel in ("states", "back") else _triton_one_hot._warps(tiles)
     program = getattr(_programs, f"{kernel}_kernel")
-    compiled = compiled_for_an_h100(program, constants, warps=WARPS, i32=("place",))
+    compiled = compiled_for_an_h100(program, {**tiles, "GATHERS": gathers}, warps=warps, i32=("place",))
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
     assert registers <= 255 and spilled == 0
+
+
+@pytest.mark.parametrize(("maps", "places"), [(1, 64), (2, 64), (8, 32), (16, 256), (32, 64)])
+def test_a_row_of_maps_stays_in_registers(tmp_path: Path, maps: int, places: int) -> None:
+    tiles = _triton_one_hot._tiles(torch.empty(1, maps, places, places))
+    for gathers in (True, False):
+        compiled = compiled_for_an_h100(
+            _programs.maps_kernel, {**tiles, "GATHERS": gathers}, warps=_triton_one_hot._warps(tiles)
+        )
+        assert registers_and_spilled(compiled.asm["cubin"], tmp_path)[1] == 0
 
 
 def test_many_places_are_left_to_the_rounds() -> None:

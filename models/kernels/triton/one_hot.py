@@ -24,9 +24,9 @@ from chomsky_ladder.models.kernels.triton.one_hot_programs import (
 from chomsky_ladder.models.scans.one_hot import Form, keep
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
-ELEMENTS = 1 << 14  # tokens times maps times places that a program has at a time
-PROGRAMS = 1 << 11  # at least, or its tokens are split among several
-WARPS = 8
+ELEMENTS = 1 << 11  # tokens times maps times places that a warp has at a time: sums within one wait for no other
+PROGRAMS = 1 << 13  # at least, or a row's tokens are split among several
+WARPS = 8  # of the states' programs
 
 
 def triton_one_hot(
@@ -49,7 +49,7 @@ def _scan(
     replicas, batch, length, places = place_RBLN.shape
     with torch.cuda.device_of(h_RBLN2):
         places_kernel[replicas * places, splits](
-            *given[:2], place_RBLN, batch * length, span, **tiles, num_warps=WARPS
+            *given[:2], place_RBLN, batch * length, span, **tiles, num_warps=_warps(tiles)
         )  # fmt: skip
         states_kernel[(replicas * batch,)](
             place_RBLN, *given[2:], h_RBLN2, length, N=places, NP=tiles["NP"], GATHERS=gathers, num_warps=WARPS
@@ -92,7 +92,7 @@ def _scan_back(
         )  # fmt: skip
         maps_kernel[replicas * places, splits](
             share_RBLK, maps_RKNN, *states, g_RBLN2, of_share_RNXK, of_maps_SRKNN, batch, length, span,
-            GATHERS=gathers, **tiles, num_warps=WARPS,
+            GATHERS=gathers, **tiles, num_warps=_warps(tiles),
         )  # fmt: skip
     return of_share_RNXK.sum(1).view_as(share_RBLK), of_maps_SRKNN.sum(0), gd_RBLN2, g_RBLN2, gfirst_RBN2
 
@@ -129,7 +129,12 @@ def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tup
 def _tiles(maps_RKNN: Tensor) -> dict[str, int]:
     maps, places = maps_RKNN.shape[1:3]
     padded = {"KP": triton.next_power_of_2(maps), "NP": triton.next_power_of_2(places)}
-    return {"K": maps, "N": places, **padded, "T": min(16, max(2, ELEMENTS // (padded["KP"] * padded["NP"])))}
+    return {"K": maps, "N": places, **padded, "T": min(8, max(2, ELEMENTS // (padded["KP"] * padded["NP"])))}
+
+
+def _warps(tiles: dict[str, int]) -> int:
+    """Of a program that has a row of the maps, by powers of two."""
+    return min(WARPS, max(1, tiles["T"] * tiles["KP"] * tiles["NP"] // ELEMENTS))
 
 
 def _split(share_RBLK: Tensor, maps_RKNN: Tensor) -> tuple[int, int]:

@@ -139,7 +139,7 @@ def maps_kernel(
     row = tl.program_id(0).to(tl.int64)
     replica, m = row // N, row % N
     A_KN = _row_of_maps(maps, replica, m, K, N, KP, NP)
-    gA_KN = tl.zeros_like(A_KN)
+    gA_KTN = tl.zeros([KP, T, NP], dtype=tl.float32)
     tokens = batch * length
     n, k = tl.arange(0, NP), tl.arange(0, KP)
     start = tl.program_id(1) * span
@@ -172,15 +172,15 @@ def maps_kernel(
         soft_TN /= tl.sum(soft_TN, 1)[:, None]
         gP_TN = row_re[:, None] * column_re + row_im[:, None] * column_im
         gM_TN = soft_TN * (gP_TN - tl.sum(soft_TN * gP_TN, 1)[:, None])
-        gshare_TK = tl.sum(gM_TN[:, None, :] * A_KN[None, :, :], 2)
-        of_share = ((row * tokens + x)[:, None]) * K + k[None, :]
-        tl.store(gshare + of_share, gshare_TK, mask=there[:, None] & (k < K)[None, :])
-        gA_KN += tl.sum(tl.trans(share_KT)[:, :, None] * gM_TN[:, None, :], 0)
+        gshare_KT = tl.sum(gM_TN[None, :, :] * A_KN[:, None, :], 2)
+        of_share = (row * tokens + x)[None, :] * K + k[:, None]
+        tl.store(gshare + of_share, gshare_KT, mask=there[None, :] & (k < K)[:, None])
+        gA_KTN += share_KT[:, :, None] * gM_TN[None, :, :]
         start += T
     replicas = tl.num_programs(0) // N
     split = tl.program_id(1) * replicas + replica
     of_maps = ((split * K + k)[:, None] * N + m) * N + n[None, :]
-    tl.store(gmaps + of_maps, gA_KN, mask=(k < K)[:, None] & (n < N)[None, :])
+    tl.store(gmaps + of_maps, tl.sum(gA_KTN, 1), mask=(k < K)[:, None] & (n < N)[None, :])
 
 
 @triton.jit
