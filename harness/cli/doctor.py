@@ -1,6 +1,7 @@
 """`ladder doctor`: what this machine has, and with --selftest whether it is right."""
 
 import json as jsons
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +23,12 @@ class DoctorOptions:
     """The self-test's at most, shared among its stages."""
     out: str = ""
     """A folder in which the self-test leaves its lines as selftest.jsonl; empty: none."""
+    jobs: int = 0
+    """Processes that share the models of a stage; 0: half of the processors."""
     stage: str = ""
     """One stage alone, in this process."""
+    part: str = "1/1"
+    """Of that stage's models those of one process of several: 2/8."""
 
 
 def doctor(words: list[str]) -> int:
@@ -45,19 +50,32 @@ def _tested(options: DoctorOptions) -> int:
 
     if options.minutes <= 0:
         raise ValueError(f"--minutes must be positive, not {options.minutes:g}")
+    if options.jobs < 0:
+        raise ValueError(f"--jobs must not be negative, not {options.jobs}")
     if options.stage not in ("", *selftest.STAGES):
         raise ValueError(f"no stage is called {options.stage!r}; there are {', '.join(selftest.STAGES)}")
     if options.stage:
-        found = selftest.one_stage(options.stage, options.device)
+        found = selftest.one_stage(options.stage, options.device, _part(options.part))
         print(jsons.dumps(found))
         return 0 if found["ok"] else 1
     passed = True
-    for row in selftest.stages(tuple(selftest.STAGES), options.device, minutes=options.minutes):
+    jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+    for row in selftest.stages(tuple(selftest.STAGES), options.device, minutes=options.minutes, jobs=jobs):
         print(line := jsons.dumps(row), flush=True)
         if options.out:
             _keep(Path(options.out), line)
         passed &= row["ok"]
     return 0 if passed else 1
+
+
+def _part(said: str) -> tuple[int, int]:
+    try:
+        which, of = map(int, said.split("/"))
+    except ValueError:
+        which, of = 0, 0
+    if not 1 <= which <= of:
+        raise ValueError(f"--part is one of several, as 2/8, not {said!r}")
+    return which, of
 
 
 def _keep(folder: Path, line: str) -> None:

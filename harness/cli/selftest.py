@@ -1,4 +1,4 @@
-"""`ladder doctor --selftest`: is this machine right, a stage at a time, each in a process with a limit of its own.
+"""`ladder doctor --selftest`: is this machine right, a stage at a time, each in processes with a limit of their own.
 
 A stage compares what runs here with something slower and surer: strings with those of a CPU, gradients with float64 by
 the plain forms, replays with plain steps. A line of JSON a stage, as it ends; what a device has no use for says why.
@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from chomsky_ladder.harness.train.steps import PlainSteps, captures, stepper
 from chomsky_ladder.tasks.draw import Draw
 
 Facts = dict[str, Any]
+Part = tuple[int, int]  # which, of how many
+WHOLE: Part = (1, 1)
 CPU = torch.device("cpu")
 TIMED = ("lstm", "xlstm", "transformer", "mamba", "retention", "rwkv6")
 MEMORY = 64 << 20  # bytes that may stay reserved behind a pack
@@ -71,19 +74,19 @@ def _draw(device: torch.device, rows: int) -> Draw:
     return Draw(seed=0, split="selftest", rows_B=torch.arange(rows, device=device))
 
 
-def kernels(device: torch.device) -> Facts:
-    """Gradients of every model by the kernels taken here, alone and stacked, beside the plain forms in float64."""
-    return _compared(device, {"fp32": 1e-2, "bf16": 0.5}, steps=1)
+def kernels(device: torch.device, models: Sequence[str]) -> Facts:
+    """Gradients of models by the kernels taken here, alone and stacked, beside the plain forms in float64."""
+    return _compared(device, models, {"fp32": 1e-2, "bf16": 0.5}, steps=1)
 
 
-def golden(device: torch.device) -> Facts:
+def golden(device: torch.device, models: Sequence[str]) -> Facts:
     """Five steps of training in float64, as by the plain forms on a CPU."""
-    return _compared(device, {"fp64": 1e-7}, steps=5)
+    return _compared(device, models, {"fp64": 1e-7}, steps=5)
 
 
-def _compared(device: torch.device, tolerances: dict[str, float], *, steps: int) -> Facts:
+def _compared(device: torch.device, models: Sequence[str], tolerances: dict[str, float], *, steps: int) -> Facts:
     taken, wrong = {}, []
-    for model in sorted(all_models()):
+    for model in models:
         for count in (1, 3) if find_model(model)().stackable else (1,):
             wanted = _gradient(_runs(model, count, "fp64"), CPU, "reference", steps)[0]
             for precision, tolerance in tolerances.items():
@@ -103,12 +106,12 @@ def _gradient(runs: list[Run], device: torch.device, backend: str, steps: int) -
     return gradient_RP.double().cpu(), pack.backends
 
 
-def capture(device: torch.device) -> Facts:
+def capture(device: torch.device, models: Sequence[str]) -> Facts:
     """Forty steps from graphs beside forty plain ones, and what of them torch.compile takes."""
     if device.type != "cuda":
         return {"skipped": "nothing is captured on a CPU"}
     taken, wrong = {}, []
-    for model in sorted(all_models()):
+    for model in models:
         for count in (1, 3) if find_model(model)().stackable else (1,):
             runs = _runs(model, count, "fp32")
             plain, replayed = (Pack(runs, device=device, backend="auto") for _ in range(2))
@@ -125,12 +128,12 @@ def capture(device: torch.device) -> Facts:
     return {"captured": taken}
 
 
-def compiled(device: torch.device) -> Facts:
+def compiled(device: torch.device, models: Sequence[str]) -> Facts:
     """Gradients of a published size, compiled, beside plain ones: of large tensors compilers choose other strides."""
     if device.type != "cuda":
         return {"skipped": "nothing is compiled on a CPU unless it is asked for"}
     taken, wrong = {}, []
-    for model in TIMED:
+    for model in (name for name in models if name in TIMED):
         run = preset_run("parity", model, protocol="xlstm_20k")
         pack = Pack([replace(run, seed=seed) for seed in range(3)], device=device, backend="auto")
         steps = stepper(pack, Exec(compile="on"))
@@ -213,25 +216,50 @@ SHARES = {
 }
 
 
-def one_stage(name: str, device: str) -> Facts:
-    """A stage in this process: what it found, or what is wrong. Its runs are new ones, and nobody's to keep."""
-    there, stage = find_device(device), STAGES[name]
+BY_MODEL = (kernels, golden, capture, compiled)
+IN_A_ROOM = (scoring, learning)
+
+
+def one_stage(name: str, device: str, part: Part = WHOLE) -> Facts:
+    """A stage, or a part of its models, in this process: what it found, or what is wrong. Its runs are nobody's."""
+    there, stage, (which, of) = find_device(device), STAGES[name], part
     with pinned(1), tempfile.TemporaryDirectory() as room:
         try:
-            facts = stage(there, Path(room)) if stage in (scoring, learning) else stage(there)
+            if stage in BY_MODEL:
+                facts = stage(there, sorted(all_models())[which - 1 :: of])
+            else:
+                facts = stage(there, Path(room)) if stage in IN_A_ROOM else stage(there)
         except Wrong as wrong:
             return {"ok": False, "wrong": str(wrong)}
     return {"ok": True, **facts}
 
 
-def stages(names: tuple[str, ...], device: str, *, minutes: float) -> Iterator[Facts]:
-    """Each in a process of its own, with its share of the minutes; a line of each, as it ends."""
+def stages(names: tuple[str, ...], device: str, *, minutes: float, jobs: int) -> Iterator[Facts]:
+    """Each in processes of its own, with its share of the minutes; a line of each, as it ends."""
     device = str(find_device(device))
     for name in names:
         limit = max(1.0, 60 * minutes * SHARES[name] / sum(SHARES.values()))
         command = [sys.executable, "-m", "chomsky_ladder", "doctor", "--stage", name, "--device", device]
+        parts = jobs if STAGES[name] in BY_MODEL else 1
+        commands = [[*command, "--part", f"{which}/{parts}"] for which in range(1, parts + 1)]
         start = time.monotonic()
-        yield {"stage": name, "device": device, **_found(command, limit), "s": round(time.monotonic() - start, 1)}
+        with ThreadPoolExecutor(parts) as pool:
+            found = list(pool.map(_found, commands, [limit] * parts))
+        yield {"stage": name, "device": device, **together(found), "s": round(time.monotonic() - start, 1)}
+
+
+def together(parts: Sequence[Facts]) -> Facts:
+    """What the parts of a stage found: all is well where it is in each."""
+    facts: Facts = {"ok": all(part["ok"] for part in parts)}
+    for part in parts:
+        for name, fact in part.items():
+            if name == "wrong" and "wrong" in facts:
+                facts["wrong"] = "; ".join(dict.fromkeys([*facts["wrong"].split("; "), fact]))
+            elif isinstance(fact, dict):
+                facts[name] = dict(sorted((facts.get(name, {}) | fact).items()))
+            elif name != "ok":
+                facts[name] = fact
+    return facts
 
 
 def _found(command: list[str], limit: float) -> Facts:

@@ -10,6 +10,7 @@ import torch
 
 from chomsky_ladder.harness.cli import selftest
 from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.train.steps import PlainSteps
 from chomsky_ladder.tasks.draw import Draw
 from support.cases import full
@@ -87,9 +88,41 @@ def test_stages_end_as_lines_and_the_exit_code_says_whether_all_passed(
     assert main(words) == 0
 
 
+def test_processes_share_the_models_of_a_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What one of them finds wrong is the stage's; a stage of no models is one process's."""
+    begun: list[str] = []
+
+    def found(command: list[str], limit: float) -> dict[str, Any]:
+        which = command[command.index("--part") + 1]
+        begun.append(f"{command[command.index('--stage') + 1]} {which}")
+        is_wrong = which == "2/3"
+        return {"ok": not is_wrong, "compared": {f"model of {which}": [0.0]}} | ({"wrong": "off"} if is_wrong else {})
+
+    monkeypatch.setattr(selftest, "_found", found)
+    monkeypatch.setattr(selftest, "STAGES", {name: selftest.STAGES[name] for name in ("strings", "golden")})
+    assert main(["doctor", "--selftest", "--device", "cpu", "--jobs", "3"]) == 1
+    strings, golden = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert sorted(begun) == ["golden 1/3", "golden 2/3", "golden 3/3", "strings 1/1"]
+    assert strings["ok"] and not golden["ok"] and golden["wrong"] == "off"
+    assert list(golden["compared"]) == ["model of 1/3", "model of 2/3", "model of 3/3"]
+
+
+def test_parts_are_all_of_a_stages_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(selftest, "_compared", lambda device, models, *_, **__: compared.extend(models) or {})
+    for which in (1, 2, 3):
+        assert selftest.one_stage("golden", "cpu", (which, 3))["ok"]
+    assert sorted(compared) == sorted(all_models()) and len(set(compared)) == len(compared)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--stage", "golden", "--part", "3/2"], "--part is one of several, as 2/8, not '3/2'"),
+        (["--stage", "golden", "--part", "all"], "--part is one of several, as 2/8, not 'all'"),
+        (["--selftest", "--jobs", "-1"], "--jobs must not be negative, not -1"),
         (["--stage", "luck"], "no stage is called 'luck'; there are environment, "),
         (["--selftest", "--minutes", "0"], "--minutes must be positive, not 0"),
         (["--selftest", "--device", "cuda:77"], "device 'cuda:77'"),
