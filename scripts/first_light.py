@@ -69,34 +69,32 @@ def right(device: str, work: Path, minutes: float, *, small: bool) -> list[Step]
         *smi,
         Step("doctor", 0.08, (*LADDER, "doctor", "--json")),
         Step("selftest", 0.5, (*LADDER, "doctor", "--selftest", *selftest)),
-        Step("tests", 0.4, (*PYTEST, "-m", "gpu", "-n", "0" if small else "8", "--dist", "loadscope", *report, tests)),
+        Step("tests", 0.4, (*PYTEST, "-m", "gpu", "-n", "0" if small else "8", *report, tests)),
     ]
 
 
 def steps(device: str, work: Path, minutes: float, *, small: bool) -> list[Step]:
     benchmark = (sys.executable, str(ROOT / "scripts" / "training_benchmark.py"), "--device", device)
     if small:
-        tiny = [
-            "--width",
-            "16",
-            "--batch",
-            "8",
-            "--heads",
-            "2",
+        tiny = (
+            "--width=16",
+            "--batch=8",
+            "--heads=2",
             "--lengths",
             "3",
             "10",
-            "--packs",
-            "2",
-            "--repeats",
-            "1",
-        ]
-        return [Step("fp32", 1.0, (*benchmark, *tiny, "--models", "lstm", "--out", str(work / "fp32")))]
+            "--packs=2",
+            "--repeats=1",
+            "--models=lstm",
+        )
+        return [Step("fp32", 1.0, (*benchmark, *tiny, "--out", str(work / "fp32")))]
+    all_models = (sys.executable, str(ROOT / "scripts" / "gpu_steps.py"), "--out", str(work / "models"))
     size = ["--width", "128", "--heads", "4", "--packs", "8", "9", "--repeats", "5"]  # 8 and 9: a second wave shows
     named = ("--models", *MODELS, "--public", "0:1", "--padded", "0:1")
     return [
-        Step("bf16", 0.8, (*benchmark, *size, "--precision", "bf16", *named, "--out", str(work / "bf16"))),
-        Step("fp32", 0.2, (*benchmark, *size, "--precision", "fp32", "--models", "lstm", "--out", str(work / "fp32"))),
+        Step("models", 0.6, (*all_models, "--minutes", f"{0.58 * minutes:g}")),
+        Step("bf16", 0.3, (*benchmark, *size, "--precision", "bf16", *named, "--out", str(work / "bf16"))),
+        Step("fp32", 0.1, (*benchmark, *size, "--precision", "fp32", "--models", "lstm", "--out", str(work / "fp32"))),
     ]
 
 

@@ -216,6 +216,7 @@ SHARES = {
 }
 
 
+SKIPPED_ON_A_CPU = ("capture", "compiled")
 BY_MODEL = (kernels, golden, capture, compiled)
 IN_A_ROOM = (scoring, learning)
 
@@ -238,7 +239,8 @@ def stages(names: tuple[str, ...], device: str, *, minutes: float, jobs: int) ->
     """Each in processes of its own, with its share of the minutes; a line of each, as it ends."""
     device = str(find_device(device))
     for name in names:
-        limit = max(1.0, 60 * minutes * SHARES[name] / sum(SHARES.values()))
+        counted = [SHARES[each] for each in SHARES if device != "cpu" or each not in SKIPPED_ON_A_CPU]
+        limit = max(1.0, 60 * minutes * SHARES[name] / sum(counted))
         command = [sys.executable, "-m", "chomsky_ladder", "doctor", "--stage", name, "--device", device]
         parts = jobs if STAGES[name] in BY_MODEL else 1
         commands = [[*command, "--part", f"{which}/{parts}"] for which in range(1, parts + 1)]
