@@ -153,9 +153,11 @@ def plainly(pack: Pack) -> Iterator[None]:
     parts = {name: getattr(pack, name) for name in ("losses", "in_rows")}
     for name, part in parts.items():
         setattr(pack, name, part.plain)
-    yield
-    for name, part in parts.items():
-        setattr(pack, name, part)
+    try:
+        yield
+    finally:
+        for name, part in parts.items():
+            setattr(pack, name, part)
 
 
 def out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
