@@ -7,7 +7,8 @@ process of its own and for so many minutes at most; a model that breaks costs it
 there is when the script is ended stands in the tables. `nodes` are
 what CUDA counts in the graph of one step: kernels, copies and fills. `held` is what the allocator has reserved when the
 pack is done, `peak` the most it had. A last process trains packs of `--in-a-row` one after the other. Rows of models
-that are not named stay in the folder's table as they are: a row says what made it, and on which device.
+that are not named stay in the folder's table as they are: a row says what made it, and on which device. `refused` also
+says where compiled code reads beyond what it allocates (compiled_views.py).
 
 Nodes, memory and what compiles hang on no value, so scripts/null_gpu, a CUDA runtime that does nothing, gives the same
 ones where there is no GPU; the table says so. Seconds are then those of this machine's compilers.
@@ -29,6 +30,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from compiled_views import watched
 from torch._inductor import metrics
 
 from chomsky_ladder.harness.config.exec import Exec
@@ -132,7 +134,8 @@ def trained(model: str, replicas: int, compiling: str, *, protocol: str, found: 
     torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as room:
         settings = Exec(device="cuda", compile=compiling, log_every=STEPS // 2, results=Path(room))  # pyright: ignore[reportArgumentType]
-        outcomes = execute_together([replace(run, seed=seed) for seed in range(replicas)], settings, quiet=True)
+        with watched() as too_far:
+            outcomes = execute_together([replace(run, seed=seed) for seed in range(replicas)], settings, quiet=True)
     row: Row = {"model": model, "replicas": replicas, "compile": compiling, "nodes": found.get(1)}
     row |= {"held_mib": torch.cuda.memory_reserved() >> 20, "peak_mib": torch.cuda.max_memory_reserved() >> 20}
     (result, *_) = outcomes
@@ -140,6 +143,7 @@ def trained(model: str, replicas: int, compiling: str, *, protocol: str, found: 
         return row | {"error": f"{type(result).__name__}: {result}".splitlines()[0]}
     parts = [name.removeprefix("compiled.") for name in result["backends"] if name.startswith("compiled.")]
     refused = [f"{name.removeprefix('compiled.')}: {why}" for name, why in result.get("refused", {}).items()]
+    refused += [f"reads beyond {what}" for what in too_far]
     prepared = result["seconds"]["prepare"] * replicas
     row["gb"] = round(metrics.num_bytes_accessed / 1e9, 1) or None
     return row | {"compiled": " ".join(parts), "refused": "; ".join(refused), "prepared_s": round(prepared, 1)}
