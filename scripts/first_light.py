@@ -62,14 +62,14 @@ def runs() -> list[Run]:
 
 def right(device: str, work: Path, minutes: float, *, small: bool) -> list[Step]:
     smi = [Step("nvidia-smi", 0.02, ("nvidia-smi",))] if device != "cpu" else []
-    selftest = ("--device", device, "--minutes", f"{0.5 * minutes:g}", "--out", str(work / "selftest"))
+    selftest = ("--device", device, "--minutes", f"{0.6 * minutes:g}", "--out", str(work / "selftest"))
     report = ("--junitxml", str(work / "gpu.xml"), "-p", "no:cacheprovider", "-q")
     tests = "tests/harness/train/test_replays.py" if small else "tests"
     return [
         *smi,
-        Step("doctor", 0.08, (*LADDER, "doctor", "--json")),
-        Step("selftest", 0.5, (*LADDER, "doctor", "--selftest", *selftest)),
-        Step("tests", 0.4, (*PYTEST, "-m", "gpu", "-n", "0" if small else "8", *report, tests)),
+        Step("doctor", 0.04, (*LADDER, "doctor", "--json")),
+        Step("selftest", 0.62, (*LADDER, "doctor", "--selftest", *selftest)),
+        Step("tests", 0.32, (*PYTEST, "-m", "gpu", "-n", "0" if small else "8", *report, tests)),
     ]
 
 
