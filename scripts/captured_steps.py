@@ -187,12 +187,20 @@ def rows_in_processes(models: Sequence[str], words: Sequence[str], *, minutes: f
             yield {"model": model, "error": ended}
 
 
-def with_those_of_before(rows: Sequence[Row], file: Path, columns: Sequence[str] = COLUMNS) -> list[Row]:
+def rows_of_before(file: Path) -> list[Row]:
+    """What a table has, empty cells as None."""
+    if not file.exists():
+        return []
+    before = pd.read_csv(file).convert_dtypes()
+    cells = before.astype(object).where(before.notna(), None).to_dict("records")
+    return [{str(name): cell for name, cell in row.items()} for row in cells]
+
+
+def with_those_of_before(rows: Sequence[Row], file: Path) -> list[Row]:
     """These rows, in the places of their models, among those that the table has of other models."""
-    before = pd.read_csv(file).convert_dtypes() if file.exists() else pd.DataFrame(columns=list(columns))
     by_model: dict[str, list[Row]] = {}
-    for row in before.astype(object).where(before.notna(), None).to_dict("records"):
-        by_model.setdefault(str(row["model"]), []).append({str(name): cell for name, cell in row.items()})
+    for row in rows_of_before(file):
+        by_model.setdefault(str(row["model"]), []).append(row)
     for model in dict.fromkeys(row["model"] for row in rows):
         by_model[model] = [row for row in rows if row["model"] == model]
     return [row for model in by_model for row in by_model[model]]

@@ -35,7 +35,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 import torch
-from captured_steps import Row, counted, markdown, with_those_of_before
+from captured_steps import Row, counted, markdown, rows_of_before
 from torch._inductor import metrics
 
 from chomsky_ladder.harness.config.exec import Exec
@@ -44,7 +44,7 @@ from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
-from chomsky_ladder.harness.store.places import default_results, publishing
+from chomsky_ladder.harness.store.places import default_results, publishing, refuse_unwritable_file
 from chomsky_ladder.harness.throughput.measure import Meter, ceilings
 from chomsky_ladder.harness.train.machine import driver, let_go, pinned, provenance
 from chomsky_ladder.harness.train.pack import Pack
@@ -178,9 +178,11 @@ class Process:
 def alone(others: Sequence[Process], groups: Sequence[int]) -> Iterator[None]:
     """The GPU is nobody else's for so long."""
     send_all(others, groups, signal.SIGSTOP)
-    time.sleep(SETTLED)
-    yield
-    send_all(others, groups, signal.SIGCONT)
+    try:
+        time.sleep(SETTLED)
+        yield
+    finally:
+        send_all(others, groups, signal.SIGCONT)
 
 
 def send_all(processes: Sequence[Process], groups: Sequence[int], what: signal.Signals) -> None:
@@ -227,21 +229,26 @@ def rows_of(
 
 
 def with_gains(rows: Sequence[Row]) -> list[Row]:
-    """What a pack's replica takes of a single run's step, where both are there."""
-    single = {row["model"]: row["ms"] for row in rows if row["replicas"] == 1 and row.get("ms")}
-    return [
-        row | {"gain": round(single[row["model"]] * row["replicas"] / row["ms"], 2)}
-        if row["replicas"] > 1 and row.get("ms") and row["model"] in single
-        else row
+    """What a pack's replica takes of a single run's step, where both are there, of one device and one commit."""
+
+    def of(row: Row) -> tuple[Any, ...]:
+        return tuple(row.get(name) for name in ("model", "protocol", "device", "commit"))
+
+    single = {of(row): row["ms"] for row in rows if row["replicas"] == 1 and row.get("ms")}
+    gains = [
+        round(single[of(row)] * row["replicas"] / row["ms"], 2)
+        if row["replicas"] > 1 and row.get("ms") and of(row) in single
+        else None
         for row in rows
     ]
+    return [row | {"gain": gain} for row, gain in zip(rows, gains, strict=True)]
 
 
 def write(rows: Sequence[Row], folder: Path) -> str:
-    """Both tables, among the rows of other models; the second."""
+    """Both tables, these rows in the places of those of the same model and as many replicas; the second."""
     folder.mkdir(parents=True, exist_ok=True)
-    ordered = sorted(with_gains(rows), key=lambda row: (row["model"], row["replicas"]))
-    merged = with_those_of_before(ordered, folder / "gpu_steps.csv", COLUMNS)
+    known = {(row["model"], row["replicas"]): row for row in (*rows_of_before(folder / "gpu_steps.csv"), *rows)}
+    merged = with_gains([known[key] for key in sorted(known)])
     head = ["# Steps on a GPU", "", "Made by scripts/gpu_steps.py, row by row as its last columns say.", ""]
     text = "\n".join([*head, *markdown([*TIMES, *MADE, *BY[:4], "error"], merged)]) + "\n"
     with publishing():
@@ -277,10 +284,14 @@ def main(words: Sequence[str] | None = None) -> int:
         with pinned(1):
             print(json.dumps(measured(asked.one, asked.replicas[0], asked.protocol)), flush=True)
         return 0
+    if min(asked.replicas) < 1 or asked.jobs < 1 or asked.minutes < 0:
+        parser.error("--replicas and --jobs must be positive, and --minutes not negative")
     models, mib = asked.models or sorted(all_models()), known_mib(default_results() / "tables" / "captured_steps.csv")
     try:
         stackable = {model: run_of(model, asked.protocol).model.stackable for model in models}
-    except ValueError as error:
+        asked.out.mkdir(parents=True, exist_ok=True)
+        refuse_unwritable_file(asked.out / "gpu_steps.csv", "--out")
+    except (ValueError, OSError) as error:
         parser.error(str(error))
     jobs = [(model, count) for count in asked.replicas for model in models if count == 1 or stackable[model]]
     if not asked.models:

@@ -32,6 +32,10 @@ def gpu_steps() -> Iterator[ModuleType]:
         ([], False, "this takes a CUDA device"),
         (["--models", "lstm", "no_such"], True, "unknown model 'no_such'"),
         (["--models", "lstm[0:1]"], True, "ratio"),
+        (["--jobs", "0"], True, "--replicas and --jobs must be positive"),
+        (["--replicas", "9", "0"], True, "--replicas and --jobs must be positive"),
+        (["--minutes", "-1"], True, "--minutes not negative"),
+        (["--models", "lstm", "--out", "/dev/null/tables"], True, "Not a directory"),
     ],
 )
 def test_what_it_cannot_take_is_one_line_before_any_work(
@@ -45,7 +49,7 @@ def test_what_it_cannot_take_is_one_line_before_any_work(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     with pytest.raises(SystemExit) as ended:
-        gpu_steps.main([*words, "--out", str(tmp_path / "tables")])
+        gpu_steps.main(["--out", str(tmp_path / "tables"), *words])
     assert ended.value.code == 2 and said in capsys.readouterr().err.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
@@ -128,11 +132,23 @@ def test_no_more_begin_than_the_memory_has_room_for(gpu_steps: ModuleType, monke
 def test_a_pack_gains_over_single_runs(gpu_steps: ModuleType) -> None:
     single, pack = ({"model": "lstm", "replicas": count, "ms": ms} for count, ms in ((1, 1.0), (9, 2.0)))
     other = {"model": "gru", "replicas": 9, "error": "late"}
-    assert gpu_steps.with_gains([pack, single, other]) == [pack | {"gain": 4.5}, single, other]
+    gains = [row["gain"] for row in gpu_steps.with_gains([pack, single, other, pack | {"commit": "another"}])]
+    assert gains == [4.5, None, None, None]
+
+
+def test_others_go_on_also_where_timing_breaks(gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[int, signal.Signals]] = []
+    monkeypatch.setattr(gpu_steps.os, "killpg", lambda group, what: sent.append((group, what)))
+    with pytest.raises(SystemExit), gpu_steps.alone([], [7]):
+        raise SystemExit(1)
+    assert sent == [(7, signal.SIGSTOP), (7, signal.SIGCONT)]
 
 
 def test_rows_stand_in_both_tables_beside_those_of_before(gpu_steps: ModuleType, tmp_path: Path) -> None:
     gpu_steps.write([{"model": "lstm", "replicas": 9, "ms": 2.25, "device": "H"}], tmp_path)
+    gpu_steps.write([{"model": "gru", "replicas": 9, "ms": 9.0}], tmp_path)
+    gpu_steps.write([{"model": "lstm", "replicas": 1, "ms": 0.5, "device": "H"}], tmp_path)
     text = gpu_steps.write([{"model": "gru", "replicas": 9, "error": "a | b"}], tmp_path)
+    assert "| lstm | 1 | 0.5 |" in text and " | 2.0 | " in text and "| gru | 9 | 9" not in text
     assert "| lstm | 9 | 2.25 |" in text and "a \\| b" in text
-    assert (tmp_path / "gpu_steps.csv").read_text().splitlines()[1].startswith("lstm,9,2.25,")
+    assert (tmp_path / "gpu_steps.csv").read_text().splitlines()[3].startswith("lstm,9,2.25,")
