@@ -1,0 +1,45 @@
+"""The mLSTM in chunks against the torch form of its authors' kernels: with their own way back behind a norm alone."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
+
+fwbw = pytest.importorskip("mlstm_kernels.torch.chunkwise.native.fwbw")
+
+Read = Callable[[Tensor], Tensor]
+
+
+def as_it_is(y_BHLV: Tensor) -> Tensor:
+    return y_BHLV
+
+
+def normed(y_BHLV: Tensor) -> Tensor:
+    return torch.nn.functional.rms_norm(y_BHLV, y_BHLV.shape[-1:])
+
+
+def off(theirs: Callable[..., Tensor], read: Read) -> float:
+    """Of the gradients, in the input where they are furthest apart, relative to its largest entry."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(2, 2, 64, 64)] * 3 + [(2, 2, 64)] * 2
+    q, k, v, i, f = given = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+    start = mlstm_start(2, 2, 64, 64, device=q.device, dtype=q.dtype)
+    both = mlstm_chunks(q, k / 8, v, i, f, start)[0], theirs(q, k, v, i, f, eps=0.0, autocast_kernel_dtype=q.dtype)
+    assert (both[0] - both[1]).abs().max() < 1e-4 * both[0].abs().max()
+    weights = torch.randn(q.shape, generator=generator)
+    ours, others = (torch.autograd.grad((read(y) * weights).sum(), given) for y in both)
+    return max(float((one - other).abs().max() / one.abs().max()) for one, other in zip(ours, others, strict=True))
+
+
+@pytest.mark.parametrize("read", [as_it_is, normed])
+def test_gradients_are_those_of_autograd(read: Read) -> None:
+    assert off(fwbw.mlstm_chunkwise__native_autograd, read) < 1e-4
+
+
+def test_the_kernels_leave_out_what_a_norm_makes_nothing_of() -> None:
+    """The denominator's; where they have it one day, the docstring of models/kernels/mlstm_kernels.py is old."""
+    assert off(fwbw.mlstm_chunkwise__native_custbw, normed) < 1e-4
+    assert off(fwbw.mlstm_chunkwise__native_custbw, as_it_is) > 0.1
