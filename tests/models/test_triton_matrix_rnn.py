@@ -11,12 +11,11 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.scans.matrix_rnn import matrix_rnn_loop
-from support.cases import asked_for, some
+from support.cases import some
 from support.triton_kernels import (
     MISSING,
     compiled_for_an_h100,
     in_a_model,
-    interpreted,
     print_failures,
     registers_and_spilled,
     walled_rooms,
@@ -116,11 +115,6 @@ CHECKS = {str(case): (compare, case) for case in CASES} | {
     "m2rnn x1": (in_a_model, "triton_matrix_rnn", "m2rnn", 1),
 }
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
-
-
-@pytest.fixture(scope="module")
-def failures(request: pytest.FixtureRequest) -> dict[str, str]:
-    return interpreted(__file__, asked_for(request, test_interpreted_on_a_cpu))
 
 
 @pytest.mark.parametrize("name", some(CHECKS, always=[*map(str, CASES[1::2]), *list(CHECKS)[len(CASES) : -1]]))

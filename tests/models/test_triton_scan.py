@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.scans.selective import gated_scan
-from support.cases import asked_for, full, some
+from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
     compiled_for_an_h100,
     in_a_model,
-    interpreted,
     print_failures,
     registers_and_spilled,
     walled_rooms,
@@ -163,11 +162,6 @@ CHECKS = {str(case): (compare, case) for case in CASES} | {
     "mamba x3": (in_a_model, "triton_scan", "mamba", 3),
 }
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
-
-
-@pytest.fixture(scope="module")
-def failures(request: pytest.FixtureRequest) -> dict[str, str]:
-    return interpreted(__file__, asked_for(request, test_interpreted_on_a_cpu))
 
 
 @pytest.mark.parametrize("name", some(CHECKS, always=[*map(str, CASES[::3]), *list(CHECKS)[len(CASES) :]]))
