@@ -18,6 +18,7 @@ Of every a + b blocks the first a are mLSTM: the authors' parity experiment for 
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,7 +33,7 @@ from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.matrix_state import by_exponential_gates
 from chomsky_ladder.models.layers.residual import Layer, Residual
-from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_parallel, mlstm_start, mlstm_step
+from chomsky_ladder.models.scans.mlstm import SHORT, by_blocks, mlstm_parallel, mlstm_start, mlstm_step
 from chomsky_ladder.models.scans.mlstm_projections import RowWeights
 from chomsky_ladder.models.scans.mlstm_rows import BLOCK
 from chomsky_ladder.models.scans.slstm import Carried, Read, Weights, slstm_scan, slstm_start, slstm_step
@@ -57,7 +58,7 @@ class BlockDiagonal(nn.Module):
         self.weight = nn.Parameter(torch.randn(width // BLOCK, BLOCK, BLOCK) * std)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.einsum("...nj,nij->...ni", x.unflatten(-1, (-1, BLOCK)), self.weight).flatten(-2)
+        return by_blocks(x, self.weight)
 
 
 class MLSTM(Layer):
@@ -80,14 +81,20 @@ class MLSTM(Layer):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         kernel = chosen("mlstm_parallel", x_BLD, ctx)
-        rows = chosen("mlstm_rows", x_BLD, ctx) if kernel is None and self._has_rows(x_BLD) else None
+        heads = chosen("mlstm_heads", x_BLD, ctx) if kernel is None and self._has_whole_blocks() else None
+        rows = chosen("mlstm_rows", x_BLD, ctx) if not (kernel or heads) and self._has_rows(x_BLD) else None
         if rows:
             with torch.autocast(x_BLD.device.type, enabled=False):
                 weights = self._row_weights()
             return rows.call(x_BLD, weights, heads=self.num_heads)
-        if kernel or x_BLD.shape[1] <= SHORT:
+        if kernel or heads or x_BLD.shape[1] <= SHORT:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
             c_BLE = nn.functional.silu(self.conv(u_BLE, ctx))
+            if heads:
+                c_BLE = c_BLE.to(u_BLE.dtype)
+                maps = self.query.weight, self.key.weight, self.value.weight
+                h_BLE = heads.call(c_BLE, u_BLE, *maps, *self._gates_of(u_BLE, c_BLE))
+                return self._out(h_BLE, c_BLE, z_BLE)
             read = self._read(u_BLE, c_BLE)
             scan = kernel.call if kernel else mlstm_parallel
             with torch.autocast(x_BLD.device.type, enabled=False):
@@ -98,7 +105,10 @@ class MLSTM(Layer):
 
     def _has_rows(self, x_BLD: Tensor) -> bool:
         """Whether the layer as a whole is one operation: in one precision, with heads of whole blocks of 4."""
-        return x_BLD.dtype == self.skip.dtype and self.skip.shape[0] // self.num_heads % BLOCK == 0
+        return x_BLD.dtype == self.skip.dtype and self._has_whole_blocks()
+
+    def _has_whole_blocks(self) -> bool:
+        return self.skip.shape[0] // self.num_heads % BLOCK == 0
 
     def _row_weights(self) -> RowWeights:
         head_dim = self.skip.shape[0] // self.num_heads
@@ -152,6 +162,14 @@ class MLSTM(Layer):
         gates = [x.movedim(-1, 1) for x in self.gates(torch.cat(qkv, -1)).chunk(2, dim=-1)]
         q, k, v, i, f = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (*heads, *gates))
         return q, k * k.shape[-1] ** -0.5, v, i, f
+
+    def _gates_of(self, u_BLE: Tensor, c_BLE: Tensor) -> Sequence[Tensor]:
+        """i and f [B, L, H] in fp32 from c and u themselves: of maps that follow each other one is made."""
+        maps_PNIJ = torch.stack([self.query.weight, self.key.weight, self.value.weight])
+        made_GPNJ = (self.gates.weight.unflatten(-1, (3, -1, BLOCK, 1)) * maps_PNIJ).sum(-2)
+        of_q, of_k, of_v = made_GPNJ.flatten(2).unbind(1)
+        of_both = nn.functional.linear(c_BLE, of_q + of_k).float() + nn.functional.linear(u_BLE, of_v).float()
+        return (of_both + self.gates.bias).chunk(2, dim=-1)
 
     def _out(self, h: Tensor, c: Tensor, z: Tensor) -> Tensor:
         return self.down((self.norm(h) + self.skip * c) * nn.functional.silu(z))

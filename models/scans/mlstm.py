@@ -53,6 +53,21 @@ def mlstm_parallel(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor
     return _normalised(matmul(weights_BHLL, _with_one(v_BHLV)), m_BHL)
 
 
+def mlstm_heads(
+    c_BLE: Tensor, u_BLE: Tensor, query_NIJ: Tensor, key_NIJ: Tensor, value_NIJ: Tensor, i_BLH: Tensor, f_BLH: Tensor
+) -> Tensor:
+    """The same of q, k = W_q c, W_k c / sqrt(K) and v = W_v u, by maps of blocks of channels: h [B, L, E]."""
+    maps = ((c_BLE, query_NIJ), (c_BLE, key_NIJ), (u_BLE, value_NIJ))
+    q, k, v = (by_blocks(x, of_NIJ).unflatten(-1, (i_BLH.shape[-1], -1)).transpose(1, 2) for x, of_NIJ in maps)
+    h_BHLV = mlstm_parallel(q, k * k.shape[-1] ** -0.5, v, i_BLH.mT, f_BLH.mT)
+    return h_BHLV.transpose(1, 2).flatten(2)
+
+
+def by_blocks(x: Tensor, weight_NIJ: Tensor) -> Tensor:
+    """W x for a W of blocks along its diagonal."""
+    return torch.einsum("...nj,nij->...ni", x.unflatten(-1, (-1, weight_NIJ.shape[-1])), weight_NIJ).flatten(-2)
+
+
 def mlstm_chunks(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_BHL: Tensor, state: Carried
 ) -> tuple[Tensor, Carried]:

@@ -29,6 +29,7 @@ SHAPES = {
     "triton_rnn": [(B, L, D), (B, D), (D, D), (D, D), (D,)],
     "triton_gru": [(B, L, D), (B, D), (3 * D, D), (3 * D, D), (3 * D,), (D,)],
     "triton_matrix_rnn": [*[(B, L, H, N)] * 2, (B, L, H, D), (B, L, H), (H, D, D), (B, H, N, D)],
+    "triton_mlstm": [*[(B, L, H * D)] * 2, *[(H * D // 4, 4, 4)] * 3, *[(B, L, H)] * 2],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -40,6 +41,7 @@ LAUNCHED = {
     "triton_rnn": ("rnn", "_forward", "_backward"),
     "triton_gru": ("gru", "_forward", "_backward"),
     "triton_matrix_rnn": ("matrix_rnn", "forward_kernel", "backward_kernel"),
+    "triton_mlstm": ("mlstm", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -64,7 +66,10 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
     def one_hot(*inputs: Tensor) -> tuple[Tensor, ...]:
         return (call(*inputs, "gather"),)
 
-    own = {"triton_slstm": slstm, "triton_scan": scan, "triton_one_hot": one_hot}
+    def mlstm(*inputs: Tensor) -> tuple[Tensor, ...]:
+        return (call(*inputs),)
+
+    own = {"triton_slstm": slstm, "triton_scan": scan, "triton_one_hot": one_hot, "triton_mlstm": mlstm}
     return {**own, "triton_rnn": partial(call, activation="tanh")}.get(kernel, call)
 
 

@@ -21,7 +21,7 @@ def _begin(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor) ->
 
 
 @triton.jit
-def _softplus(x: tl.tensor) -> tl.tuple:
+def softplus(x: tl.tensor) -> tl.tuple:
     """And its slope. log(1 + e) = 2 artanh(s), s = e / (2 + e) <= 1/3, keeps its digits where e is small too."""
     e = tl.exp2(-tl.abs(x) * LOG2_E)
     s = e / (2 + e)
@@ -101,7 +101,7 @@ def forward_kernel(
             of_E, of_N = given[k]
             x_E, v_E, z_E = of_E
             B_N, C_N = of_N
-            dt_E, _ = _softplus(x_E + bias_E)
+            dt_E, _ = softplus(x_E + bias_E)
             dt_E = tl.where(in_E, dt_E, 0.0)
             h_NE = _transition(dt_E, A_NE, SIGNED) * h_NE + B_N[:, None] * (dt_E * v_E)[None, :]
             p_E = tl.sum(C_N[:, None] * h_NE, 0) + D_E * v_E
@@ -171,7 +171,7 @@ def backward_kernel(
         for k in tl.static_range(CHUNK):
             t = start + k
             in_E, in_N = (e < E) & (t < length), (n < N) & (t < length)
-            dt_E, _ = _softplus(read(dt + t * of_dt[2], in_E) + bias_E)
+            dt_E, _ = softplus(read(dt + t * of_dt[2], in_E) + bias_E)
             dt_E = tl.where(in_E, dt_E, 0.0)
             v_E, B_N = read(v + t * of_v[2], in_E), read(B + t * of_B[2], in_N)
             before += (h_NE,)
@@ -179,7 +179,7 @@ def backward_kernel(
         for k in tl.static_range(CHUNK - 1, -1, -1):
             t = start + k
             in_E, in_N = (e < E) & (t < length), (n < N) & (t < length)
-            dt_E, slope_E = _softplus(read(dt + t * of_dt[2], in_E) + bias_E)
+            dt_E, slope_E = softplus(read(dt + t * of_dt[2], in_E) + bias_E)
             dt_E, slope_E = tl.where(in_E, dt_E, 0.0), tl.where(in_E, slope_E, 0.0)
             v_E, z_E, gy_E = read(v + t * of_v[2], in_E), read(z + t * of_z[2], in_E), read(gy + t * E, in_E)
             B_N, C_N = read(B + t * of_B[2], in_N), read(C + t * of_C[2], in_N)
