@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.diagonal import diagonal_scan
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
@@ -41,8 +42,15 @@ LARGEST_LOG_RATE = 8.0
 def wkv(
     k_BLD: Tensor, v_BLD: Tensor, rate_D: Tensor, bonus_D: Tensor, state: State, ctx: Context
 ) -> tuple[Tensor, State]:
-    """The weighted averages from a state (numerator and denominator [B, 2, D], their common exponent [B, D])."""
+    """The weighted averages from a state (numerator and denominator [B, 2, D], their common exponent [B, D]).
+
+    Single tokens are left to the plain form.
+    """
+    kernel = chosen("wkv", k_BLD, ctx, inside=("diagonal_loop",)) if k_BLD.shape[1] > 1 else None
+    if kernel:
+        return kernel.call(k_BLD, v_BLD, rate_D, bonus_D, state)
     sums_B2D, top_BD = state
+    k_BLD, v_BLD = k_BLD.to(rate_D.dtype), v_BLD.to(rate_D.dtype)
     with torch.no_grad():
         top_BLD = _tops(k_BLD, rate_D, top_BD)
         before_BLD, after_BLD = top_BLD[:, :-1], top_BLD[:, 1:]
@@ -97,7 +105,7 @@ class TimeMix(OneForm):
         receptance_BLD, k_BLD, v_BLD = self.receptance(for_r_BLD), self.key(for_k_BLD), self.value(for_v_BLD)
         dtype = torch.promote_types(k_BLD.dtype, torch.float32)
         rate_D = torch.exp(self.log_rate_D.to(dtype).clamp(max=LARGEST_LOG_RATE))
-        wkv_BLD, sums = wkv(k_BLD.to(dtype), v_BLD.to(dtype), rate_D, self.bonus_D.to(dtype), sums, ctx)
+        wkv_BLD, sums = wkv(k_BLD, v_BLD, rate_D, self.bonus_D.to(dtype), sums, ctx)
         return self.out(torch.sigmoid(receptance_BLD) * wkv_BLD), (x_BLD[:, -1], sums)
 
 

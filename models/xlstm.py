@@ -66,7 +66,7 @@ class MLSTM(Layer):
         super().__init__()
         width, inner, self.num_heads = config.d_model, config.mlstm_width, config.num_heads
         self.up = nn.Linear(width, 2 * inner, bias=False)
-        self.conv = ShortConvolution(inner)
+        self.conv = ShortConvolution(inner, silu=True)
         self.query, self.key, self.value = (BlockDiagonal(inner, std=config.small) for _ in "qkv")
         self.gates = nn.Linear(3 * inner, 2 * self.num_heads)
         self.norm = HeadNorm(inner, self.num_heads)
@@ -89,7 +89,7 @@ class MLSTM(Layer):
             return rows.call(x_BLD, weights, heads=self.num_heads)
         if kernel or heads or x_BLD.shape[1] <= SHORT:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
-            c_BLE = nn.functional.silu(self.conv(u_BLE, ctx))
+            c_BLE = self.conv(u_BLE, ctx)
             if heads:
                 c_BLE = c_BLE.to(u_BLE.dtype)
                 maps = self.query.weight, self.key.weight, self.value.weight
@@ -140,7 +140,6 @@ class MLSTM(Layer):
     def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         u_BE, z_BE = self.up(x_BD).chunk(2, dim=-1)
         c_BE, past_BWE = self.conv.step(u_BE, state[0])
-        c_BE = nn.functional.silu(c_BE)
         read = self._read(u_BE, c_BE)
         with torch.autocast(x_BD.device.type, enabled=False):
             h_BHV, memory = mlstm_step(*read, state=state[1:])
@@ -149,7 +148,6 @@ class MLSTM(Layer):
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
         c_BLE, past_BWE = self.conv.extend(u_BLE, state[0])
-        c_BLE = nn.functional.silu(c_BLE)
         read = self._read(u_BLE, c_BLE)
         with torch.autocast(x_BLD.device.type, enabled=False):
             h_BHLV, memory = by_exponential_gates(*read, state=state[1:], ctx=ctx)

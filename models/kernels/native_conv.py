@@ -13,10 +13,10 @@ from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
 WITH_SILU = (
-    *("mamba", "mamba2", "path_attention", "mesa_net", "log_linear_attention", "m2rnn", "titans"),
+    *("xlstm", "mamba", "mamba2", "path_attention", "mesa_net", "log_linear_attention", "m2rnn", "titans"),
     *("delta_net", "gated_delta_net", "gated_delta_product", "gated_delta_net2", "kda", "comba"),
 )
-CONVOLVING = ("xlstm", "min_gru", "min_lstm", "hyena", *WITH_SILU)
+CONVOLVING = ("min_gru", "min_lstm", "hyena", *WITH_SILU)
 
 
 def native_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None, *, silu: bool = False) -> Tensor:

@@ -30,6 +30,8 @@ SHAPES = {
     "triton_gru": [(B, L, D), (B, D), (3 * D, D), (3 * D, D), (3 * D,), (D,)],
     "triton_matrix_rnn": [*[(B, L, H, N)] * 2, (B, L, H, D), (B, L, H), (H, D, D), (B, H, N, D)],
     "triton_mlstm": [*[(B, L, H * D)] * 2, *[(H * D // 4, 4, 4)] * 3, *[(B, L, H)] * 2],
+    "triton_silu_conv": [(B, L, D), (D, N), (D,)],
+    "triton_wkv": [*[(B, L, D)] * 2, (D,), (D,), (B, 2, D)],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -42,6 +44,8 @@ LAUNCHED = {
     "triton_gru": ("gru", "_forward", "_backward"),
     "triton_matrix_rnn": ("matrix_rnn", "forward_kernel", "backward_kernel"),
     "triton_mlstm": ("mlstm", "forward_kernel", "backward_kernel"),
+    "triton_silu_conv": ("convolution", "forward_kernel", "backward_kernel"),
+    "triton_wkv": ("wkv", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -66,10 +70,15 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
     def one_hot(*inputs: Tensor) -> tuple[Tensor, ...]:
         return (call(*inputs, "gather"),)
 
-    def mlstm(*inputs: Tensor) -> tuple[Tensor, ...]:
+    def one_output(*inputs: Tensor) -> tuple[Tensor, ...]:
         return (call(*inputs),)
 
-    own = {"triton_slstm": slstm, "triton_scan": scan, "triton_one_hot": one_hot, "triton_mlstm": mlstm}
+    def wkv(*inputs: Tensor) -> tuple[Tensor, ...]:
+        y, (sums, _) = call(*inputs[:4], (inputs[4], torch.zeros_like(inputs[4][:, 0])))
+        return y, sums
+
+    own = {"triton_wkv": wkv, "triton_slstm": slstm, "triton_scan": scan, "triton_one_hot": one_hot}
+    own |= dict.fromkeys(("triton_mlstm", "triton_silu_conv"), one_output)
     return {**own, "triton_rnn": partial(call, activation="tanh")}.get(kernel, call)
 
 
