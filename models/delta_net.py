@@ -53,11 +53,12 @@ class DeltaRule(BehindConvolution):
         return self.convolution.init_state(batch, device=device, dtype=dtype), state_BHKV
 
     def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        mixed_BLE = mixed_BLE.to(torch.promote_types(mixed_BLE.dtype, torch.float32))
         q_BHLK, k_BHLK, v_BHLV = (
             rearrange(x_BLE, "b l (h k) -> b h l k", h=self.num_heads) for x_BLE in mixed_BLE.split(self.widths, -1)
         )
-        beta_BLH = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(v_BHLV.dtype))
+        dtype = torch.promote_types(mixed_BLE.dtype, torch.float32)
+        q_BHLK, k_BHLK = q_BHLK.to(dtype), k_BHLK.to(dtype)  # v may stay as it is
+        beta_BLH = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(dtype))
         y_BHLV, state_BHKV = by_delta_rule(q_BHLK, k_BHLK, v_BHLV, beta_BLH.mT, state_BHKV, ctx)
         y_BLHV = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l h v")).to(self.norm.weight.dtype)
         return self.out(normed(y_BLHV, self.norm, ctx).flatten(2)), state_BHKV

@@ -61,10 +61,9 @@ class GatedDeltaRule(BehindConvolution):
         dtype = torch.promote_types(mixed_BLE.dtype, torch.float32)
         q_BHLK, k_BHMK, v_BHMV = (
             rearrange(x_BLE, "b l (n h k) -> b h (l n) k", n=steps, h=self.num_heads)
-            for x_BLE, steps in zip(
-                mixed_BLE.to(dtype).split(self.widths, -1), (1, self.steps, self.steps), strict=True
-            )
+            for x_BLE, steps in zip(mixed_BLE.split(self.widths, -1), (1, self.steps, self.steps), strict=True)
         )
+        q_BHLK, k_BHMK = q_BHLK.to(dtype), k_BHMK.to(dtype)  # v may stay as it is
         gate_BLD, beta_BLM, dt_BLH = of_one([self.gate, self.beta, self.dt], x_BLD)
         beta_BLM = self.largest_beta * torch.sigmoid(beta_BLM.to(dtype))
         beta_BHM = rearrange(beta_BLM, "b l (n h) -> b h (l n)", h=self.num_heads)

@@ -48,15 +48,10 @@ class GatedLinearAttention(OneForm):
         return torch.zeros(batch, self.num_heads, key_dim, value_dim, device=device, dtype=held)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        q_BHLK, k_BHLK, v_BHLV, gate_BHLK = (
-            in_heads(project, self.num_heads)
-            for project in (
-                self.query(x_BLD),
-                self.key(x_BLD),
-                self.value(x_BLD),
-                self.decay_up(self.decay_down(x_BLD)),
-            )
+        q_BHLK, gate_BHLK = (
+            in_heads(x, self.num_heads) for x in (self.query(x_BLD), self.decay_up(self.decay_down(x_BLD)))
         )
+        k_BHLK, v_BHLV = (by_heads(project(x_BLD), self.num_heads) for project in (self.key, self.value))
         decay_BHLK = torch.exp(nn.functional.logsigmoid(gate_BHLK) / self.temperature)
         q_BHLK = q_BHLK * q_BHLK.shape[-1] ** -0.5
         y_BHLV, state = by_writing_then_reading(q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state, ctx)
@@ -67,8 +62,12 @@ class GatedLinearAttention(OneForm):
 
 def in_heads(x_BLD: Tensor, num_heads: int) -> Tensor:
     """[B, H, L, K], in at least fp32."""
-    x_BHLK = rearrange(x_BLD, "b l (h k) -> b h l k", h=num_heads)
-    return x_BHLK.to(torch.promote_types(x_BLD.dtype, torch.float32))
+    return by_heads(x_BLD, num_heads).to(torch.promote_types(x_BLD.dtype, torch.float32))
+
+
+def by_heads(x_BLD: Tensor, num_heads: int) -> Tensor:
+    """[B, H, L, K]."""
+    return rearrange(x_BLD, "b l (h k) -> b h l k", h=num_heads)
 
 
 @register

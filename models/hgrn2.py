@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.gla import in_heads
+from chomsky_ladder.models.gla import by_heads, in_heads
 from chomsky_ladder.models.hgrn import LowerBounds, bounds_of, shut
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
@@ -41,8 +41,9 @@ class ExpandedRecurrence(OneForm):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         new_BLD = shut(self.forget(x_BLD), bounds_of(ctx)(self.layer))
-        q_BHLK, new_BHLK, value_BHLV = (
-            in_heads(x, self.num_heads) for x in (nn.functional.silu(self.query(x_BLD)), new_BLD, self.value(x_BLD))
+        new_BHLK = in_heads(new_BLD, self.num_heads)
+        q_BHLK, value_BHLV = (
+            by_heads(x, self.num_heads) for x in (nn.functional.silu(self.query(x_BLD)), self.value(x_BLD))
         )
         y_BHLV, state = by_writing_then_reading(q_BHLK, new_BHLK, value_BHLV, 1 - new_BHLK, state, ctx)
         y_BLD = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l (h v)"))

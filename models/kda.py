@@ -73,8 +73,9 @@ class ConvolvedDelta(BehindConvolution):
         return self.convolution.init_state(batch, device=device, dtype=dtype), state_BHKV
 
     def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        mixed_BLE = mixed_BLE.to(torch.promote_types(mixed_BLE.dtype, torch.float32))
         q_BHLK, k_BHLK, v_BHLV = map(self.heads, mixed_BLE.split(self.widths, -1))
+        dtype = torch.promote_types(mixed_BLE.dtype, torch.float32)
+        q_BHLK, k_BHLK = q_BHLK.to(dtype), k_BHLK.to(dtype)  # v may stay as it is
         given = of_one(self.beside(), x_BLD)
         y_BHLV, state_BHKV = self.ruled(given, q_BHLK, k_BHLK, v_BHLV, state_BHKV, ctx)
         y_BLHV = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l h v")).to(self.norm.weight.dtype)

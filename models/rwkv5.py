@@ -70,6 +70,7 @@ class TimeMix(OneForm):
         last_BD, state_BHKV = state
         *r_k_v, gate_BLD, log_rate_BLD = self.read(x_BLD, last_BD, ctx)
         r_BHLK, k_BHLK, v_BHLV = map(self._heads, r_k_v)
+        log_rate_BLD = log_rate_BLD.to(torch.promote_types(log_rate_BLD.dtype, torch.float32))
         decay_BHLK = torch.exp(-torch.exp(self._heads(log_rate_BLD).clamp(max=LARGEST_LOG_RATE)))
         bonus_HLK = self._heads(self.bonus_D[None, None])[0]
         y_BHLV, state_BHKV = by_reading_the_past(r_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV, ctx)
@@ -87,9 +88,7 @@ class TimeMix(OneForm):
         return *of_each(self.readers, mixed), self.log_rate_D.expand(1, x_BLD.shape[1], -1)
 
     def _heads(self, x_BLD: Tensor) -> Tensor:
-        """[B, H, L, K], in at least fp32."""
-        x_BHLK = rearrange(x_BLD, "b l (h k) -> b h l k", h=self.num_heads)
-        return x_BHLK.to(torch.promote_types(x_BLD.dtype, torch.float32))
+        return rearrange(x_BLD, "b l (h k) -> b h l k", h=self.num_heads)
 
 
 def initial_mixes(width: int, layer: int, num_blocks: int) -> Tensor:

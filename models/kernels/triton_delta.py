@@ -18,7 +18,7 @@ _MODULE = f"{__package__}.triton.delta"
 
 
 def triton_delta(*given: Any, reads_before: bool = False) -> tuple[Tensor, Tensor]:
-    """`delta_loop` in fp32 through our own Triton kernel, which stacks."""
+    """`delta_loop` in fp32 inside through our own Triton kernel, which stacks."""
     return member(_MODULE, "triton_delta")(*given, reads_before=reads_before)
 
 
@@ -36,7 +36,7 @@ register(
             *("delta_net", "gated_delta_net", "gated_delta_product", "kda", "gated_delta_net2", "comba", "rwkv7"),
             *("gla", "hgrn2", "gated_slot_attention", "rwkv5", "rwkv6", "xlstm", "xlstm_large"),
         ),
-        dtypes=(torch.float32,),
+        dtypes=(torch.float32, torch.bfloat16),
         stacks=True,
         takes=_takes,
         missing=cuda_module(_MODULE),

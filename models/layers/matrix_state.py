@@ -164,13 +164,17 @@ def _unit_loop(q_BHLK: Tensor, ctx: Context) -> Callable[..., Scanned] | None:
 def _loop(
     q_BHLK: Tensor, ctx: Context, computes: str = "delta_loop", *, inside: Sequence[str] = ()
 ) -> Callable[..., Scanned] | None:
-    """A kernel, called in the precision of the queries, but in at least fp32."""
+    """A kernel, called in the precision of the queries, but in at least fp32; 16 bits stay where it takes those."""
     dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
     kernel = chosen(computes, q_BHLK.to(dtype), ctx, inside=inside) if q_BHLK.shape[2] > 1 else None
     if kernel is None:
         return None
+    as_is = {torch.bfloat16}.intersection(kernel.dtypes)
+
+    def taken(x: Any) -> Any:
+        return x.to(dtype) if isinstance(x, Tensor) and x.dtype not in as_is else x
 
     def called(*given: Any, **options: Any) -> Scanned:
-        return kernel.call(*(x.to(dtype) if isinstance(x, Tensor) else x for x in given), **options)
+        return kernel.call(*map(taken, given), **options)
 
     return called

@@ -43,6 +43,7 @@ class Case(NamedTuple):
     reads_before: bool = False
     axes: tuple[int | None, ...] = ()  # of the replicas in the inputs, for vmap; empty: no replicas
     lies: str = "alone"  # or "token by token", "in a product", "once for all rows"
+    bf16: str = ""  # the inputs of 16 bits
 
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self._asdict().items() if value != _plain[name])
@@ -74,6 +75,9 @@ CASES = [
     Case(5, lies="in a product", reads_before=True),
     Case(5, 16, 16, lies="once for all rows"),
     Case(5, decays=1, lies="token by token", axes=(1, 0, 0, 2, 0, 0, 0)),
+    Case(6, erases=False, reads_before=True, bf16="rkv"),
+    Case(3, 64, 40, bf16="rfgkv"),
+    Case(4, steps=2, decays=1, axes=IN_FRONT, bf16="v"),
 ]
 LARGE = [
     Case(256, 32, 32),
@@ -110,6 +114,7 @@ def inputs_of(case: Case, device: str) -> list[Any]:
         z = torch.rand(shape, generator=generator) if place == 5 else torch.randn(shape, generator=generator)
         z = z / keys**0.5 if place in (1, 2, 3) else z
         z = z if axis is not None else laid(z, place, case.lies)
+        z = z.bfloat16() if NAMES[place] in case.bf16 else z
         there = decays > 0 if place == 5 else case.erases or place not in (1, 2)
         inputs.append(z.to(device).requires_grad_() if there else None)
     return inputs
@@ -137,11 +142,13 @@ def compare(case: Case, device: str, parts: slice = slice(None)) -> None:
     inputs = inputs_of(case, device)
     exact = [None if z is None else z.detach().double().requires_grad_() for z in inputs]
     found, expected = found_by(case, inputs, parts, exact=False), found_by(case, exact, parts, exact=True)
-    names = ["y", "last", *(name for name, z in zip(NAMES, inputs, strict=True) if z is not None)]
-    for name, one, other in zip(names, found, expected, strict=True):
-        assert one.shape == other.shape, name
+    given = {name: z.dtype for name, z in zip(NAMES, inputs, strict=True) if z is not None}
+    dtypes = {"y": torch.float32, "last": torch.float32} | given
+    for (name, dtype), one, other in zip(dtypes.items(), found, expected, strict=True):
+        assert one.shape == other.shape and one.dtype == dtype, name
         error, scale = (one - other).abs().max().item(), max(1.0, other.abs().max().item())
-        assert error <= 1e-5 * scale, f"{name}: {error:.1e} of {scale:.1e}"  # not so for NaN either
+        tolerance = 1e-5 if dtype == torch.float32 else 1e-2
+        assert error <= tolerance * scale, f"{name}: {error:.1e} of {scale:.1e}"  # not so for NaN either
 
 
 def compare_part(parts: slice, device: str) -> None:
@@ -215,8 +222,10 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+ALWAYS_IN_FP32 = ("decay", "first", "y", "last", "starts", "d_y", "d_last", "d_decay", "d_first")
 SPILLED = {  # bytes a thread, at the most
     Case(40, 32, 32): 128,
+    Case(40, 32, 32, erases=False, bf16="rkv"): 128,  # as RWKV's and GLA's
     Case(40, 16, 16, decays=1): 0,
     Case(40, 64, 64, steps=2): 0,
     Case(40, 64, 65, decays=1, erases=False): 384,  # as xLSTM's: rows of an odd width are read in other layouts
@@ -232,7 +241,8 @@ def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, case: Case) -> No
     names = kernel.arg_names[kernel.arg_names.index("batch") :]
     constants = dict(list(zip(names, plan.sizes, strict=False))[3:])
     constants |= {"ERASES": case.erases, "READS_BEFORE": False, "KEEP": True}
-    compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=plan.warps)
+    half = {"of": "bf16", "fp32": ALWAYS_IN_FP32} if case.bf16 else {}
+    compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=plan.warps, **half)
     assert compiled.metadata.shared <= 1024
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
     assert spilled <= (0 if way == "there" else SPILLED[case]), registers
@@ -241,10 +251,11 @@ def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, case: Case) -> No
 def test_what_it_leaves_to_others() -> None:
     kernel = named("triton_delta")
     assert kernel.takes(torch.zeros(1, 1, 8, 64), Context()) and not kernel.takes(torch.zeros(1, 1, 8, 65), Context())
-    assert kernel.dtypes == (torch.float32,)
-    inputs = [z.detach().double() for z in inputs_of(CASES[0], "cpu")]
-    with pytest.raises(AssertionError, match="fp32 alone"):
-        triton_delta(*inputs)
+    inputs = [z.detach() for z in inputs_of(CASES[0], "cpu")]
+    with pytest.raises(AssertionError, match="fp32 and bf16 alone"):
+        triton_delta(*(z.double() for z in inputs))
+    with pytest.raises(AssertionError, match="state are in fp32"):
+        triton_delta(*(z.bfloat16() for z in inputs))
 
 
 if __name__ == "__main__":

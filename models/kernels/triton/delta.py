@@ -30,6 +30,8 @@ from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 CHUNK = 4  # steps at the most, unless a token has more: as many states as one warp holds going back
 PER_PROGRAM = 1024  # elements of a state, for one warp: sums over keys and over values then wait for no other
 
+DTYPES = (torch.float32, torch.bfloat16)
+
 Some = Tensor | None
 
 
@@ -44,10 +46,11 @@ def triton_delta(
     *,
     reads_before: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """As `delta_loop`, in fp32; it stacks under vmap."""
+    """As `delta_loop`, in fp32, where r, f, g, k and v may be of 16 bits; it stacks under vmap."""
     g_BHMK = k_BHMK if g_BHMK is None and f_BHMK is not None else g_BHMK
     given = (r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, state_BHKV)
-    assert all(x is None or x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
+    assert all(x is None or x.dtype in DTYPES for x in given[:5]), "the kernel takes fp32 and bf16 alone"
+    assert all(x is None or x.dtype == torch.float32 for x in given[5:]), "decays and state are in fp32"
     rows = r_BHLK.shape[:2]
     one = (None if x is None else together(x).expand(*rows, *x.shape[2:])[None] for x in given)
     y_1BHLV, last_1BHKV, _ = _delta(*one, reads_before, torch.is_grad_enabled())
@@ -95,8 +98,8 @@ def _written(
 ) -> tuple[Tensor, Tensor, Tensor]:
     chunks = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK).chunks if keep else 0
     starts = (*state_RBHKV.shape[:3], chunks, *state_RBHKV.shape[3:])
-    y_RBHLV = _room_by_token((*r_RBHLK.shape[:4], v_RBHMV.shape[4]), r_RBHLK)
-    return y_RBHLV, _room(state_RBHKV.shape, r_RBHLK), _room(starts, r_RBHLK)
+    y_RBHLV = _room_by_token((*r_RBHLK.shape[:4], v_RBHMV.shape[4]), state_RBHKV)
+    return y_RBHLV, _room(state_RBHKV.shape, state_RBHKV), _room(starts, state_RBHKV)
 
 
 @torch.library.custom_op("chomsky_ladder::delta_back", mutates_args=())
@@ -113,7 +116,7 @@ def _delta_back(
     reads_before: bool,
 ) -> list[Tensor]:
     """The gradients of r, k, v and the first state, then of f, g and the decays where there are any; by tiles,
-    but for those of v and the state, which have the values that tiles are of.
+    but for those of v and the state, which have the values that tiles are of. Tiles are in fp32 where there are some.
     """
     given = [together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
     d_y_RBHLV = together(d_y_RBHLV)
@@ -144,11 +147,11 @@ def _written_back(
 ) -> list[Tensor]:
     tiles = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK).tiles
     d_r, d_k, *d_others = (
-        _room_by_token((tiles, *x.shape), r_RBHLK)
+        _room_by_token((tiles, *x.shape), d_last_RBHKV if tiles > 1 else x)
         for x in (r_RBHLK, k_RBHMK, f_RBHMK, g_RBHMK, decay_RBHLK)
         if x is not None
     )
-    return [d_r, d_k, _room_by_token(v_RBHMV.shape, r_RBHLK), _room(d_last_RBHKV.shape, r_RBHLK), *d_others]
+    return [d_r, d_k, _room_by_token(v_RBHMV.shape, v_RBHMV), _room(d_last_RBHKV.shape, d_last_RBHKV), *d_others]
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -161,12 +164,14 @@ def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> Non
 def _gradients(ctx: Any, d_y_RBHLV: Some, d_last_RBHKV: Some, _: None) -> tuple[Some, ...]:
     *given, starts_RBHNKV = ctx.saved_tensors
     if d_y_RBHLV is None:
-        d_y_RBHLV = torch.zeros_like(given[4][:, :, :, : given[0].shape[3]])
+        d_y_RBHLV = torch.zeros_like(given[4][:, :, :, : given[0].shape[3]], dtype=starts_RBHNKV.dtype)
     if d_last_RBHKV is None:
         d_last_RBHKV = torch.zeros_like(starts_RBHNKV[:, :, :, 0])
     found = _delta_back(*given, starts_RBHNKV, d_y_RBHLV, d_last_RBHKV, ctx.reads_before)
     whole = [x if place in (2, 3) else x[0] if len(x) == 1 else x.sum(0) for place, x in enumerate(found)]
-    return *_in_order(whole, given[1], given[5]), None, None
+    in_order = _in_order(whole, given[1], given[5])
+    alike = (d_x if d_x is None else d_x.to(x.dtype) for d_x, x in zip(in_order, (*given, starts_RBHNKV), strict=True))
+    return *alike, None, None
 
 
 def _in_order(written: list[Tensor], f_RBHMK: Some, decay_RBHLK: Some) -> tuple[Some, ...]:

@@ -9,7 +9,7 @@ and tokens; what is written lies token by token, every token's heads side by sid
 import triton
 import triton.language as tl
 
-from chomsky_ladder.models.kernels.triton.memory import read
+from chomsky_ladder.models.kernels.triton.memory import read, write
 
 
 @triton.jit
@@ -196,12 +196,12 @@ def backward_kernel(
                 m, before_KV = t * STEPS + s, before[c * STEPS + s]
                 if s == STEPS - 1:
                     read_KV = before_KV if READS_BEFORE else S_KV
-                    tl.store(d_r + t * heads * K, tl.sum(read_KV * d_y_V[None, :], 1), mask=in_K)
+                    write(d_r + t * heads * K, tl.sum(read_KV * d_y_V[None, :], 1), in_K)
                     if not READS_BEFORE:
                         G_KV += r_K[:, None] * d_y_V[None, :]
                 k_K, v_V = read(k + m * of_k[3], in_K), read(v + m * of_v[3], in_V)
-                tl.store(d_k + m * heads * K, tl.sum(G_KV * v_V[None, :], 1), mask=in_K)
-                tl.store(d_v + m * heads * V, tl.sum(k_K[:, None] * G_KV, 0), mask=in_V)
+                write(d_k + m * heads * K, tl.sum(G_KV * v_V[None, :], 1), in_K)
+                write(d_v + m * heads * V, tl.sum(k_K[:, None] * G_KV, 0), in_V)
                 d_before_KV = G_KV
                 if DECAYS and s == 0:
                     d_before_KV *= _read_decay(decay + t * of_decay[3], i, in_K, DECAYS)[:, None]
@@ -213,8 +213,8 @@ def backward_kernel(
                 if ERASES:
                     f_K, g_K = read(f + m * of_f[3], in_K), read(g + m * of_g[3], in_K)
                     d_u_V = -tl.sum(g_K[:, None] * G_KV, 0)
-                    tl.store(d_g + m * heads * K, -tl.sum(G_KV * taken[c * STEPS + s], 1), mask=in_K)
-                    tl.store(d_f + m * heads * K, tl.sum(before_KV * d_u_V[None, :], 1), mask=in_K)
+                    write(d_g + m * heads * K, -tl.sum(G_KV * taken[c * STEPS + s], 1), in_K)
+                    write(d_f + m * heads * K, tl.sum(before_KV * d_u_V[None, :], 1), in_K)
                     d_before_KV += f_K[:, None] * d_u_V[None, :]
                 if READS_BEFORE and s == STEPS - 1:
                     d_before_KV += r_K[:, None] * d_y_V[None, :]
