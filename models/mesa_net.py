@@ -82,8 +82,9 @@ class MesaLayer(OneForm):
             log_decay_BHL,
             held,
         )
-        kernel = None if self.steps else chosen("mesa", q_BHLK, ctx)
-        y_BHLV, held = kernel.call(*given) if kernel else mesa(*given, steps=self.steps)
+        kernel = None if self.steps else chosen("mesa", q_BHLK, ctx, inside=("mesa_solution",))
+        solve = chosen("mesa_solution", q_BHLK, ctx) if kernel is None else None
+        y_BHLV, held = kernel.call(*given) if kernel else mesa(*given, steps=self.steps, solve=solve and solve.call)
         y_BHLV = normed(ctx.wanted(y_BHLV, along=2).to(self.norm.weight.dtype), self.norm, ctx)
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), held
 

@@ -37,6 +37,11 @@ def decayed_attention(
         return _chunked(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV)
 
 
+def decayed_pairs(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor) -> Tensor:
+    """All y of a whole string, whose state nobody asks for."""
+    return decayed_attention(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, None)[0]
+
+
 def _one_token(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor, state_BHKV: Tensor
 ) -> tuple[Tensor, Tensor]:

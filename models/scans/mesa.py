@@ -22,6 +22,7 @@ and 61, and by autograd through all H_t and torch.linalg.solve 25 and 80. In C (
 follows the other, sixteen rows at once.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,12 +47,15 @@ def mesa(
     state: Held,
     *,
     steps: int = 0,
+    solve: Callable[..., Tensor] | None = None,
 ) -> tuple[Tensor, Held]:
-    """y [B, H, L, V] and the last state, in at least fp32. With 0 steps it is the solution, however that is found."""
+    """y [B, H, L, V] and the last state, in at least fp32. With 0 steps it is the solution, however that is found, or
+    as `solve` finds it, which stands in for `solved`.
+    """
     dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
     inputs = (x.to(dtype) for x in (q_BHLK, k_BHLK, v_BHLV, beta_BHL, log_decay_BHL, *state))
     with torch.autocast(q_BHLK.device.type, enabled=False):
-        return _chunked(*inputs, steps=steps)
+        return _chunked(*inputs, steps=steps, solve=solve or solved)
 
 
 def _chunked(
@@ -64,6 +68,7 @@ def _chunked(
     G_BHKV: Tensor,
     *,
     steps: int,
+    solve: Callable[..., Tensor],
 ) -> tuple[Tensor, Held]:
     length, width = q_BHLK.shape[2:]
     chunk = CHUNK if length > 2 * CHUNK else length
@@ -83,10 +88,17 @@ def _chunked(
         state_BHKX = torch.addcmul(new_BHKX, decay_BH11, state_BHKX)
     H_BHNKK, G_BHNKV = torch.stack(states, 2).split([width, v_BHLV.shape[-1]], -1)
 
-    x_BHNCK, _ = _Solved.apply(q_BHNCK, k_BHNCK, share_BHNCC, from_start_BHNC1, H_BHNKK, steps)
+    x_BHNCK = solve(q_BHNCK, k_BHNCK, share_BHNCC, from_start_BHNC1, H_BHNKK, steps=steps)
     y_BHNCV = (x_BHNCK @ k_BHNCK.mT * share_BHNCC) @ v_BHNCV + from_start_BHNC1 * (x_BHNCK @ G_BHNKV)
     last_BHKK, last_BHKV = state_BHKX.split([width, v_BHLV.shape[-1]], -1)
     return y_BHNCV.flatten(2, 3)[:, :, :length], (last_BHKK, last_BHKV)
+
+
+def solved(
+    q_BHNCK: Tensor, k_BHNCK: Tensor, share_BHNCC: Tensor, from_start_BHNC1: Tensor, H_BHNKK: Tensor, *, steps: int = 0
+) -> Tensor:
+    """All x of (1 + H_t) x_t = q_t."""
+    return _Solved.apply(q_BHNCK, k_BHNCK, share_BHNCC, from_start_BHNC1, H_BHNKK, steps)[0]
 
 
 class _Solved(Function):
@@ -113,12 +125,24 @@ class _Solved(Function):
         x_BHNCK, k_BHNCK, share_BHNCC, from_start_BHNC1, H_BHNKK, factor = ctx.saved_tensors
         system = (k_BHNCK, share_BHNCC, from_start_BHNC1, H_BHNKK)
         z_BHNCK = solution(dx_BHNCK, *system, factor, steps=ctx.steps)[0]
-        of_x_BHNCC, of_z_BHNCC = x_BHNCK @ k_BHNCK.mT, z_BHNCK @ k_BHNCK.mT
-        dshare_BHNCC = -of_x_BHNCC * of_z_BHNCC
-        dk_BHNCK = (share_BHNCC * of_x_BHNCC).mT @ z_BHNCK + (share_BHNCC * of_z_BHNCC).mT @ x_BHNCK
-        dstart_BHNC1 = -(z_BHNCK * (x_BHNCK @ H_BHNKK)).sum(-1, keepdim=True)
-        dH_BHNKK = -(from_start_BHNC1 * z_BHNCK).mT @ x_BHNCK
-        return z_BHNCK, -dk_BHNCK, dshare_BHNCC, dstart_BHNC1, dH_BHNKK, None
+        return z_BHNCK, *of_solution(z_BHNCK, x_BHNCK, *system), None
+
+
+def of_solution(
+    z_BHNCK: Tensor,
+    x_BHNCK: Tensor,
+    k_BHNCK: Tensor,
+    share_BHNCC: Tensor,
+    from_start_BHNC1: Tensor,
+    H_BHNKK: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of the system's parts, from x and z."""
+    of_x_BHNCC, of_z_BHNCC = x_BHNCK @ k_BHNCK.mT, z_BHNCK @ k_BHNCK.mT
+    dshare_BHNCC = -of_x_BHNCC * of_z_BHNCC
+    dk_BHNCK = (share_BHNCC * of_x_BHNCC).mT @ z_BHNCK + (share_BHNCC * of_z_BHNCC).mT @ x_BHNCK
+    dstart_BHNC1 = -(z_BHNCK * (x_BHNCK @ H_BHNKK)).sum(-1, keepdim=True)
+    dH_BHNKK = -(from_start_BHNC1 * z_BHNCK).mT @ x_BHNCK
+    return -dk_BHNCK, dshare_BHNCC, dstart_BHNC1, dH_BHNKK
 
 
 def solution(

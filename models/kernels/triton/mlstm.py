@@ -159,8 +159,12 @@ def _tiles(given: Sequence[Tensor]) -> dict[str, int]:
 
 def tiles(width: int, length: int, dtype: torch.dtype) -> dict[str, int]:
     """The kernels' constants and warps, for a head's channels and a string's tokens."""
-    tokens = max(LEAST, triton.next_power_of_2(length))
-    return {"WIDTH": width, "BLOCK": BLOCK[dtype], "TOKENS": tokens, "num_warps": WARPS[dtype]}
+    return {"WIDTH": width, "BLOCK": BLOCK[dtype], "TOKENS": tokens_of(length), "num_warps": WARPS[dtype]}
+
+
+def tokens_of(length: int) -> int:
+    """Of a tile."""
+    return max(LEAST, triton.next_power_of_2(length))
 
 
 def _room(shape: Sequence[int], like: Tensor) -> Tensor:

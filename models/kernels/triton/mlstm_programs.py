@@ -10,27 +10,12 @@ import triton
 import triton.language as tl
 
 from chomsky_ladder.models.kernels.triton.memory import read, write
+from chomsky_ladder.models.kernels.triton.pairs import channels, in_parts, product, sums_between, sums_between_back
 from chomsky_ladder.models.kernels.triton.scan_programs import softplus
 
 EPS = tl.constexpr(1e-6)  # as in models/scans/mlstm.py, like what follows
 LARGEST = tl.constexpr(80.0)
 OF_MAP = tl.constexpr(4)  # channels
-
-
-@triton.jit
-def _product(a: tl.tensor, b: tl.tensor) -> tl.tensor:
-    """a b, of a in fp32: with a b of 16 bits are multiplied the first 16 bits of a, and then the next."""
-    if b.dtype == tl.float32:
-        return tl.dot(a, b, input_precision="ieee")
-    high = a.to(b.dtype)
-    low = (a - high.to(tl.float32)).to(b.dtype)
-    return tl.dot(low, b, tl.dot(high, b, input_precision="ieee"), input_precision="ieee")
-
-
-@triton.jit
-def _plain(a: tl.tensor, b: tl.tensor) -> tl.tensor:
-    """a b of what both are rounded to already."""
-    return tl.dot(a, b, input_precision="ieee")
 
 
 @triton.jit
@@ -51,21 +36,11 @@ def _map(at: tl.tensor, start: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.cons
 
 
 @triton.jit
-def _channels(
-    at_T: tl.tensor, in_T: tl.tensor, start: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-) -> tl.tuple:
-    x = start + tl.arange(0, BLOCK)
-    return at_T[:, None] + x[None, :], in_T[:, None] & (x < WIDTH)[None, :]
-
-
-@triton.jit
 def _gates(at_i: tl.tensor, at_f: tl.tensor, t: tl.tensor, in_T: tl.tensor) -> tl.tuple:
     """log D [t, s], -inf for s > t, the largest of each t, and the slope of log sigmoid(f)."""
     i_T = tl.load(at_i, mask=in_T, other=float("-inf")).to(tl.float32)
     less_T, slope_T = softplus(-read(at_f, in_T))
-    later = t[:, None] > t[None, :]
-    log_D = tl.cumsum(tl.where(later, -less_T[:, None], 0.0), 0) + i_T[None, :]
-    log_D = tl.where(later | (t[:, None] == t[None, :]), log_D, float("-inf"))
+    log_D = sums_between(-less_T, t) + i_T[None, :]
     return log_D, tl.max(log_D, 1), slope_T
 
 
@@ -100,13 +75,13 @@ def forward_kernel(
     )  # fmt: skip
     pairs = tl.zeros((TOKENS, TOKENS), tl.float32)
     for start in tl.static_range(0, WIDTH, BLOCK):
-        at, there = _channels(c, in_T, start, WIDTH, BLOCK)
+        at, there = channels(c, in_T, start, WIDTH, BLOCK)
         c_TX = tl.load(at, mask=there, other=0.0)
         of_query, of_map = _map(query + of_head, start, WIDTH, BLOCK)
         of_key, of_map = _map(key + of_head, start, WIDTH, BLOCK)
-        q_TX = _plain(c_TX, read(of_query, of_map).to(kind)).to(kind)
-        k_TX = _plain(c_TX, read(of_key, of_map).to(kind)).to(kind)
-        pairs += _plain(q_TX, tl.trans(k_TX))
+        q_TX = product(c_TX, read(of_query, of_map).to(kind)).to(kind)
+        k_TX = product(c_TX, read(of_key, of_map).to(kind)).to(kind)
+        pairs += product(q_TX, tl.trans(k_TX))
     log_D, m_T, _ = _gates(
         _at(i, of_i, batch, heads, t, of_i[3]), _at(f, of_f, batch, heads, t, of_f[3]), t, in_T
     )  # fmt: skip
@@ -114,11 +89,11 @@ def forward_kernel(
     largest_T = tl.maximum(tl.abs(tl.sum(weights, 1)), tl.exp(tl.minimum(-m_T, LARGEST)))
     weights = weights / (largest_T + EPS)[:, None]
     for start in tl.static_range(0, WIDTH, BLOCK):
-        at, there = _channels(u, in_T, start, WIDTH, BLOCK)
+        at, there = channels(u, in_T, start, WIDTH, BLOCK)
         of_value, of_map = _map(value + of_head, start, WIDTH, BLOCK)
-        v_TX = _plain(tl.load(at, mask=there, other=0.0), read(of_value, of_map).to(kind)).to(kind)
-        at, there = _channels(h, in_T, start, WIDTH, BLOCK)
-        write(at, _product(weights, v_TX), there)
+        v_TX = product(tl.load(at, mask=there, other=0.0), read(of_value, of_map).to(kind)).to(kind)
+        at, there = channels(h, in_T, start, WIDTH, BLOCK)
+        write(at, in_parts(weights, v_TX), there)
 
 
 @triton.jit(do_not_specialize=["batch", "heads", "length"])
@@ -162,18 +137,18 @@ def backward_kernel(
     every: tl.constexpr = WIDTH * OF_MAP
     pairs, gy_v = tl.zeros((TOKENS, TOKENS), tl.float32), tl.zeros((TOKENS, TOKENS), tl.float32)
     for start in tl.static_range(0, WIDTH, BLOCK):
-        at, there = _channels(c, in_T, start, WIDTH, BLOCK)
+        at, there = channels(c, in_T, start, WIDTH, BLOCK)
         c_TX = tl.load(at, mask=there, other=0.0)
         of_query, of_map = _map(query + of_head, start, WIDTH, BLOCK)
         of_key, of_map = _map(key + of_head, start, WIDTH, BLOCK)
         of_value, of_map = _map(value + of_head, start, WIDTH, BLOCK)
-        q_TX = _plain(c_TX, read(of_query, of_map).to(kind)).to(kind)
-        k_TX = _plain(c_TX, read(of_key, of_map).to(kind)).to(kind)
-        pairs += _plain(q_TX, tl.trans(k_TX))
-        at, there = _channels(u, in_T, start, WIDTH, BLOCK)
-        v_TX = _plain(tl.load(at, mask=there, other=0.0), read(of_value, of_map).to(kind)).to(kind)
-        at, there = _channels(gh, in_T, start, WIDTH, BLOCK)
-        gy_v += _plain(tl.load(at, mask=there, other=0.0), tl.trans(v_TX))
+        q_TX = product(c_TX, read(of_query, of_map).to(kind)).to(kind)
+        k_TX = product(c_TX, read(of_key, of_map).to(kind)).to(kind)
+        pairs += product(q_TX, tl.trans(k_TX))
+        at, there = channels(u, in_T, start, WIDTH, BLOCK)
+        v_TX = product(tl.load(at, mask=there, other=0.0), read(of_value, of_map).to(kind)).to(kind)
+        at, there = channels(gh, in_T, start, WIDTH, BLOCK)
+        gy_v += product(tl.load(at, mask=there, other=0.0), tl.trans(v_TX))
 
     log_D, m_T, slope_T = _gates(
         _at(i, of_i, batch, heads, t, of_i[3]), _at(f, of_f, batch, heads, t, of_f[3]), t, in_T
@@ -191,31 +166,30 @@ def backward_kernel(
     highest = tl.where(log_D == m_T[:, None], 1.0, 0.0)
     glog_D += highest * (gm_T / tl.sum(highest, 1))[:, None]
     tl.store(_at(gi, of_gi, batch, heads, t, of_gi[3]), tl.sum(glog_D, 0), mask=in_T)
-    behind = tl.where(t[:, None] > t[None, :], tl.cumsum(glog_D, 0, reverse=True), 0.0)
-    tl.store(_at(gf, of_gi, batch, heads, t, of_gi[3]), tl.sum(behind, 1) * slope_T, mask=in_T)
+    tl.store(_at(gf, of_gi, batch, heads, t, of_gi[3]), sums_between_back(glog_D, t) * slope_T, mask=in_T)
 
     weights *= over_T[:, None]
     gpairs = gweights * D * WIDTH**-0.5
     for start in tl.static_range(0, WIDTH, BLOCK):
         of_value, of_map = _map(value + of_head, start, WIDTH, BLOCK)
-        at, there = _channels(gh, in_T, start, WIDTH, BLOCK)
-        gv_TX = _product(tl.trans(weights), tl.load(at, mask=there, other=0.0)).to(kind)
-        at, there = _channels(gu, in_T, start, WIDTH, BLOCK)
-        write(at, _plain(gv_TX, tl.trans(read(of_value, of_map).to(kind))), there)
-        at, there = _channels(u, in_T, start, WIDTH, BLOCK)
+        at, there = channels(gh, in_T, start, WIDTH, BLOCK)
+        gv_TX = in_parts(tl.trans(weights), tl.load(at, mask=there, other=0.0)).to(kind)
+        at, there = channels(gu, in_T, start, WIDTH, BLOCK)
+        write(at, product(gv_TX, tl.trans(read(of_value, of_map).to(kind))), there)
+        at, there = channels(u, in_T, start, WIDTH, BLOCK)
         gvalue, of_map = _map(gmaps + 2 * heads * every, start, WIDTH, BLOCK)
-        tl.store(gvalue, _plain(tl.trans(tl.load(at, mask=there, other=0.0)), gv_TX), mask=of_map)
+        tl.store(gvalue, product(tl.trans(tl.load(at, mask=there, other=0.0)), gv_TX), mask=of_map)
 
         of_query, of_map = _map(query + of_head, start, WIDTH, BLOCK)
         of_key, of_map = _map(key + of_head, start, WIDTH, BLOCK)
         query_XX, key_XX = read(of_query, of_map).to(kind), read(of_key, of_map).to(kind)
-        at, there = _channels(c, in_T, start, WIDTH, BLOCK)
+        at, there = channels(c, in_T, start, WIDTH, BLOCK)
         c_TX = tl.load(at, mask=there, other=0.0)
-        gq_TX = _product(gpairs, _plain(c_TX, key_XX).to(kind)).to(kind)
-        gk_TX = _product(tl.trans(gpairs), _plain(c_TX, query_XX).to(kind)).to(kind)
-        at, there = _channels(gc, in_T, start, WIDTH, BLOCK)
-        write(at, _plain(gq_TX, tl.trans(query_XX)) + _plain(gk_TX, tl.trans(key_XX)), there)
+        gq_TX = in_parts(gpairs, product(c_TX, key_XX).to(kind)).to(kind)
+        gk_TX = in_parts(tl.trans(gpairs), product(c_TX, query_XX).to(kind)).to(kind)
+        at, there = channels(gc, in_T, start, WIDTH, BLOCK)
+        write(at, product(gq_TX, tl.trans(query_XX)) + product(gk_TX, tl.trans(key_XX)), there)
         gquery, of_map = _map(gmaps, start, WIDTH, BLOCK)
-        tl.store(gquery, _plain(tl.trans(c_TX), gq_TX), mask=of_map)
+        tl.store(gquery, product(tl.trans(c_TX), gq_TX), mask=of_map)
         gkey, of_map = _map(gmaps + heads * every, start, WIDTH, BLOCK)
-        tl.store(gkey, _plain(tl.trans(c_TX), gk_TX), mask=of_map)
+        tl.store(gkey, product(tl.trans(c_TX), gk_TX), mask=of_map)

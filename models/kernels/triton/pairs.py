@@ -1,0 +1,43 @@
+"""What Triton kernels share that have all pairs of a string's tokens on the chip: products, channels, sums between."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def in_parts(a: tl.tensor, b: tl.tensor) -> tl.tensor:
+    """a b, of a in fp32: with a b of 16 bits are multiplied the first 16 bits of a, and then the next."""
+    if b.dtype == tl.float32:
+        return tl.dot(a, b, input_precision="ieee")
+    high = a.to(b.dtype)
+    low = (a - high.to(tl.float32)).to(b.dtype)
+    return tl.dot(low, b, tl.dot(high, b, input_precision="ieee"), input_precision="ieee")
+
+
+@triton.jit
+def product(a: tl.tensor, b: tl.tensor) -> tl.tensor:
+    """a b of what both are rounded to already."""
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def channels(
+    at_T: tl.tensor, in_T: tl.tensor, start: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+) -> tl.tuple:
+    """Where a block of the channels of all tokens lies, and which there are."""
+    x = start + tl.arange(0, BLOCK)
+    return at_T[:, None] + x[None, :], in_T[:, None] & (x < WIDTH)[None, :]
+
+
+@triton.jit
+def sums_between(x_T: tl.tensor, t: tl.tensor) -> tl.tensor:
+    """At [t, s] the sum of x over s < i <= t, each of its own; -inf for s > t."""
+    later = t[:, None] > t[None, :]
+    sums = tl.cumsum(tl.where(later, x_T[:, None], 0.0), 0)
+    return tl.where(later | (t[:, None] == t[None, :]), sums, float("-inf"))
+
+
+@triton.jit
+def sums_between_back(gsums: tl.tensor, t: tl.tensor) -> tl.tensor:
+    """The gradient of x: that of all sums it is a part of."""
+    return tl.sum(tl.where(t[:, None] > t[None, :], tl.cumsum(gsums, 0, reverse=True), 0.0), 1)
