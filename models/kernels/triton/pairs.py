@@ -1,7 +1,12 @@
-"""What Triton kernels share that have all pairs of a string's tokens on the chip: products, channels, sums between."""
+"""What Triton kernels share that have all pairs of a string's tokens on the chip: products, channels, sums between.
+
+Sums are products with zeros and ones: of Triton's own scans some have been wrong, the reversed ones among them.
+"""
 
 import triton
 import triton.language as tl
+
+LEAST = tl.constexpr(-1e30)  # of a logarithm: e^ it is 0, and times 0 it is 0, as that of 0 itself is not
 
 
 @triton.jit
@@ -30,14 +35,27 @@ def channels(
 
 
 @triton.jit
+def _added(chosen: tl.tensor, x: tl.tensor) -> tl.tensor:
+    """Sums of those rows of x that are chosen, with all bits: three parts of 16 have them."""
+    ones = chosen.to(tl.float32).to(tl.bfloat16)
+    high = x.to(tl.bfloat16)
+    x -= high.to(tl.float32)
+    middle = x.to(tl.bfloat16)
+    low = (x - middle.to(tl.float32)).to(tl.bfloat16)
+    sums = tl.dot(ones, middle, tl.dot(ones, low, input_precision="ieee"), input_precision="ieee")
+    return tl.dot(ones, high, sums, input_precision="ieee")
+
+
+@triton.jit
 def sums_between(x_T: tl.tensor, t: tl.tensor) -> tl.tensor:
-    """At [t, s] the sum of x over s < i <= t, each of its own; -inf for s > t."""
-    later = t[:, None] > t[None, :]
-    sums = tl.cumsum(tl.where(later, x_T[:, None], 0.0), 0)
-    return tl.where(later | (t[:, None] == t[None, :]), sums, float("-inf"))
+    """At [t, s] the sum of x over s < i <= t, each of its own; -inf for s > t. Less than `LEAST` counts as that."""
+    after = t[:, None] > t[None, :]
+    sums = _added(t[:, None] >= t[None, :], tl.where(after, tl.maximum(x_T, LEAST)[:, None], 0.0))
+    return tl.where(t[:, None] >= t[None, :], sums, float("-inf"))
 
 
 @triton.jit
 def sums_between_back(gsums: tl.tensor, t: tl.tensor) -> tl.tensor:
     """The gradient of x: that of all sums it is a part of."""
-    return tl.sum(tl.where(t[:, None] > t[None, :], tl.cumsum(gsums, 0, reverse=True), 0.0), 1)
+    from_here_on = _added(t[None, :] >= t[:, None], gsums)
+    return tl.sum(tl.where(t[:, None] > t[None, :], from_here_on, 0.0), 1)
