@@ -30,6 +30,7 @@ CAPABILITIES = ("sees", "stepwise", "stackable", "state_growth", "cost")
 FLOOR_LENGTHS = (40, 256)  # those of the published evaluation
 EXAMPLE_WIDTH = 30  # tokens of an example that still read well in a line
 MOST_STATES, MOST_SYMBOLS = 12, 8  # of an automaton that still reads well
+MOST_DRAWN = 2**22  # positions of strings that are shown
 EXAMPLE_VOCAB = 12  # a model is weighed with the vocabulary of the largest of the common tasks
 
 
@@ -156,6 +157,8 @@ def samples(task: Task, *, count: int, length: int = 0, seed: int = 0) -> Iterat
         raise ValueError(f"--length must not be negative: {length}")
     if not 1 <= count <= MOST:
         raise ValueError(f"--count must lie in 1..{MOST}, not {count}")
+    if count * length > MOST_DRAWN:
+        raise ValueError(f"--count {count} of --length {length:,} is more than {MOST_DRAWN:,} positions in all")
     yield from sample(task, count, length=length, seed=seed).rows()
 
 

@@ -33,6 +33,8 @@ class DoctorOptions:
 
 def doctor(words: list[str]) -> int:
     options = parse(DoctorOptions, words, prog="ladder doctor")
+    if options.part != "1/1" and not options.stage:
+        raise ValueError("--part is of one stage: name it by --stage")
     if options.selftest or options.stage:
         return _tested(options)
     from chomsky_ladder.harness.cli import describe  # with torch

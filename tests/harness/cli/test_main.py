@@ -228,6 +228,7 @@ def test_help(capsys: Capture) -> None:
         (("describe",), "ladder describe needs the NAME of a task or model"),
         (("describe", "pairity"), "unknown task or model 'pairity'; did you mean parity"),
         (("sample", "parity", "--count", "0"), "--count must lie in 1..1000000, not 0"),
+        (("sample", "parity", "--length", "100000000"), "--count 3 of --length 100,000,000 is more than 4,194,304"),
         (("sample", "bucket_sort", "--length", "5"), "bucket_sort has no string of length 5..5; it has"),
         (("sample", "lstm"), "unknown task 'lstm'"),
         (("check",), "ladder check needs the NAME"),
