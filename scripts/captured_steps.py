@@ -34,8 +34,9 @@ from compiled_views import watched
 from torch._inductor import metrics
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import preset_run
-from chomsky_ladder.harness.config.registry import all_models, find_model
+from chomsky_ladder.harness.config.protocols import overridden, preset_run
+from chomsky_ladder.harness.config.registry import all_models
+from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing
@@ -121,9 +122,16 @@ def unscored() -> None:
     member.summary = lambda *_: {"accuracy": 0.5}
 
 
+def run_of(label: str, protocol: str) -> Run:
+    """Of a model such as lstm or xlstm[0:1]."""
+    name, _, ratio = label.rstrip("]").partition("[")
+    run = preset_run("parity", name, protocol=protocol)
+    return overridden(run, {"model.ratio": ratio}) if ratio else run
+
+
 def trained(model: str, replicas: int, compiling: str, *, protocol: str, found: dict[int, int]) -> Row:
     """A pack's row."""
-    run = preset_run("parity", model, protocol=protocol)
+    run = run_of(model, protocol)
     run = replace(
         run,
         train=replace(run.train, steps=STEPS, stop_after=0),
@@ -152,7 +160,7 @@ def trained(model: str, replicas: int, compiling: str, *, protocol: str, found: 
 def rows_of_one(asked: argparse.Namespace) -> Iterator[Row]:
     """Of one model in this process."""
     found = counted()
-    replicas = asked.replicas if find_model(asked.one)().stackable else [1]
+    replicas = asked.replicas if run_of(asked.one, asked.protocol).model.stackable else [1]
     for compiling in asked.compile:
         for count in replicas:
             yield trained(asked.one, count, compiling, protocol=asked.protocol, found=found)
@@ -254,7 +262,7 @@ def markdown(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
 def main(words: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=[], help="all of the registry unless named")
+    parser.add_argument("--models", nargs="+", default=[], help="all of the registry unless named; also xlstm[1:0]")
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 9])
     parser.add_argument("--compile", nargs="+", choices=["off", "on"], default=["off", "on"])
     parser.add_argument("--in-a-row", nargs="*", default=list(IN_A_ROW), help="packs that one process trains")

@@ -35,11 +35,10 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 import torch
-from captured_steps import Row, counted, markdown, rows_of_before
+from captured_steps import Row, counted, markdown, rows_of_before, run_of
 from torch._inductor import metrics
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import overridden, preset_run
 from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.files import write_atomically
@@ -59,13 +58,6 @@ READY, GO = "ready", "go"
 ROUNDS, SECONDS = 5, 0.15
 SETTLED = 0.3  # seconds until what a stopped process has launched is done
 UNKNOWN_MIB, ALWAYS_MIB = 8_000, 1_000  # of a pack that no table has; of a process
-
-
-def run_of(label: str, protocol: str) -> Run:
-    """Of a model such as lstm or xlstm[0:1]."""
-    name, _, ratio = label.rstrip("]").partition("[")
-    run = preset_run("parity", name, protocol=protocol)
-    return overridden(run, {"model.ratio": ratio}) if ratio else run
 
 
 def measured(model: str, replicas: int, protocol: str) -> Row:
