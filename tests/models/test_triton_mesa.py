@@ -11,7 +11,7 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.scans.mesa import mesa, solved
-from support.cases import some
+from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
     compiled_for_an_h100,
@@ -107,6 +107,20 @@ def nothing_asked(device: str) -> None:
     assert not triton_solved(torch.zeros_like(q), *system).any()
 
 
+def no_numbers(device: str) -> None:
+    """Of a query that is none, or of a gradient that is none, nothing is taken for a solution of 0."""
+    inputs = inputs_of(CASES[1], device)
+    for bad in (torch.nan, torch.inf, 1e25):
+        q, *system = (x.detach().clone() for x in inputs)
+        q[..., 3, :] = bad
+        x = triton_solved(q, *system)
+        assert not x[..., 3, :].isfinite().any() and x[..., 4:, :].isfinite().all()
+    x = triton_solved(*inputs)
+    gx = torch.zeros_like(x)
+    gx[..., 3, :] = torch.nan
+    assert torch.autograd.grad(x, inputs[0], gx)[0][..., 3, :].isnan().all()
+
+
 def whole_layer(device: str) -> None:
     """Chunks after each other, from a state, as by the plain solver."""
     generator = torch.Generator().manual_seed(1)
@@ -123,6 +137,7 @@ def whole_layer(device: str) -> None:
 CHECKS = {str(case): (compare, case) for case in CASES} | {
     "few steps": (few_steps,),
     "nothing asked": (nothing_asked,),
+    "no numbers": (no_numbers,),
     "whole layer": (whole_layer,),
     "mesa_net x3": (in_a_model, "triton_mesa", "mesa_net", 3),
     "mesa_net x1": (in_a_model, "triton_mesa", "mesa_net", 1),
@@ -143,7 +158,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
-@pytest.mark.parametrize(("tokens", "keys", "most"), [(40, 16, 0), (40, 32, 32)])
+@pytest.mark.parametrize(("tokens", "keys", "most"), [(40, 16, 0), (40, 32, 32), full(64, 64, 768)])
 def test_the_kernel_compiles_for_an_h100(tmp_path: Path, tokens: int, keys: int, most: int) -> None:
     given = constants(tokens, keys) | {"STEPS": keys + 4}
     compiled = compiled_for_an_h100(_triton_mesa.solve_kernel, given, warps=WARPS)

@@ -152,17 +152,15 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
-SPILLED = {("backward", "bf16"): 128, ("forward", "fp32"): 1024, ("backward", "fp32"): 2560}  # bytes a thread
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float32)], ids=str)
+@pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize("way", ["forward", "backward"])
-def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, dtype: torch.dtype) -> None:
-    kernel, constants = getattr(_triton_mlstm, f"{way}_kernel"), tiles(64, 40, dtype)
+def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, width: int, dtype: torch.dtype) -> None:
+    kernel, constants = getattr(_triton_mlstm, f"{way}_kernel"), tiles(width, 40, dtype)
     fp32, of = ("query", "key", "value", "i", "f", "gmaps", "gi", "gf"), "bf16" if dtype == torch.bfloat16 else "fp32"
     compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=constants["num_warps"], of=of, fp32=fp32)
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
-    assert registers <= 255 and spilled <= SPILLED.get((way, of), 0)
+    assert registers <= 255 and spilled <= (64 if (way, width, of) == ("backward", 128, "bf16") else 0)
 
 
 def test_long_strings_are_left_to_others() -> None:

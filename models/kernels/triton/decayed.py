@@ -151,12 +151,12 @@ def forward_kernel(
     q, k, v = _at(q, of_q, batch, heads, t), _at(k, of_k, batch, heads, t), _at(v, of_v, batch, heads, t)
     y = _at(y, of_y, batch, heads, t)
     pairs = tl.zeros((TOKENS, TOKENS), tl.float32)
-    for start in tl.static_range(0, K, BLOCK):
+    for start in tl.range(0, K, BLOCK, num_stages=1):
         at_q, there = channels(q, in_T, start, K, BLOCK)
         at_k, there = channels(k, in_T, start, K, BLOCK)
         pairs += product(tl.load(at_q, mask=there, other=0.0), tl.trans(tl.load(at_k, mask=there, other=0.0)))
     pairs *= tl.exp(sums_between(read(_at(decay, of_decay, batch, heads, t), in_T), t))
-    for start in tl.static_range(0, V, BLOCK):
+    for start in tl.range(0, V, BLOCK, num_stages=1):
         at_v, there = channels(v, in_T, start, V, BLOCK)
         at_y, there = channels(y, in_T, start, V, BLOCK)
         write(at_y, in_parts(pairs, tl.load(at_v, mask=there, other=0.0)), there)
@@ -196,11 +196,11 @@ def backward_kernel(
     gq, gk, gv = _at(gq, of_gq, batch, heads, t), _at(gk, of_gk, batch, heads, t), _at(gv, of_gv, batch, heads, t)
     gy = _at(gy, of_gy, batch, heads, t)
     pairs, gpairs = tl.zeros((TOKENS, TOKENS), tl.float32), tl.zeros((TOKENS, TOKENS), tl.float32)
-    for start in tl.static_range(0, K, BLOCK):
+    for start in tl.range(0, K, BLOCK, num_stages=1):
         at_q, there = channels(q, in_T, start, K, BLOCK)
         at_k, there = channels(k, in_T, start, K, BLOCK)
         pairs += product(tl.load(at_q, mask=there, other=0.0), tl.trans(tl.load(at_k, mask=there, other=0.0)))
-    for start in tl.static_range(0, V, BLOCK):
+    for start in tl.range(0, V, BLOCK, num_stages=1):
         at_v, there = channels(v, in_T, start, V, BLOCK)
         at_gy, there = channels(gy, in_T, start, V, BLOCK)
         gpairs += product(tl.load(at_gy, mask=there, other=0.0), tl.trans(tl.load(at_v, mask=there, other=0.0)))
@@ -208,11 +208,11 @@ def backward_kernel(
     pairs *= D
     tl.store(_at(gdecay, of_gdecay, batch, heads, t), sums_between_back(gpairs * pairs, t), mask=in_T)
     gpairs *= D
-    for start in tl.static_range(0, V, BLOCK):
+    for start in tl.range(0, V, BLOCK, num_stages=1):
         at_gy, there = channels(gy, in_T, start, V, BLOCK)
         at_gv, there = channels(gv, in_T, start, V, BLOCK)
         write(at_gv, in_parts(tl.trans(pairs), tl.load(at_gy, mask=there, other=0.0)), there)
-    for start in tl.static_range(0, K, BLOCK):
+    for start in tl.range(0, K, BLOCK, num_stages=1):
         at_q, there = channels(q, in_T, start, K, BLOCK)
         at_k, there = channels(k, in_T, start, K, BLOCK)
         at_gq, there = channels(gq, in_T, start, K, BLOCK)

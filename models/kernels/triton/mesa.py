@@ -61,8 +61,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _gradients(ctx: Any, gx_XCK: Tensor) -> tuple[Tensor | None, ...]:
     *system, x_XCK = ctx.saved_tensors
-    z_XCK = _solve(gx_XCK, *system, ctx.steps)
-    return z_XCK, *of_solution(z_XCK, x_XCK, *system), None
+    with torch.autocast(gx_XCK.device.type, enabled=False):
+        z_XCK = _solve(gx_XCK, *system, ctx.steps)
+        return z_XCK, *of_solution(z_XCK, x_XCK, *system), None
 
 
 _solve.register_autograd(_gradients, setup_context=_keep)
@@ -83,6 +84,13 @@ def constants(tokens: int, keys: int) -> dict[str, Any]:
 
 def _room(like: Tensor) -> Tensor:
     return torch.empty(like.shape, dtype=torch.float32, device=like.device)
+
+
+@triton.jit
+def _left(length_T: tl.tensor, enough_T: tl.tensor) -> tl.tensor:
+    """Whether any token is not done. What is no number, or too large for one, never is, and so stays to be seen."""
+    done_T = (length_T <= enough_T) & (length_T < float("inf"))
+    return tl.max(tl.where(done_T, 0, 1), 0)
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -113,7 +121,7 @@ def solve_kernel(
     rest_TK = read(q + at, there)
     way_TK, x_TK, length_T = rest_TK, tl.zeros((TOKENS, KEYS), tl.float32), tl.sum(rest_TK * rest_TK, 1)
     enough_T = ROUNDED * length_T
-    step, left = 0, tl.max(length_T - enough_T, 0)
+    step, left = 0, _left(length_T, enough_T)
     while (step < STEPS) & (left > 0):
         seen_TT = tl.dot(way_TK, tl.trans(k_TK), input_precision=PRECISION) * share_TT
         of_way_TK = tl.dot(seen_TT, k_TK, way_TK, input_precision=PRECISION)
@@ -124,5 +132,5 @@ def solve_kernel(
         before_T = length_T
         length_T = tl.sum(rest_TK * rest_TK, 1)
         way_TK = rest_TK + (length_T / tl.maximum(before_T, TINY))[:, None] * way_TK
-        step, left = step + 1, tl.max(length_T - enough_T, 0)
+        step, left = step + 1, _left(length_T, enough_T)
     tl.store(x + at, x_TK, mask=there)

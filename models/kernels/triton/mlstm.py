@@ -28,7 +28,7 @@ from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 LEAST, MOST = 16, 64  # tokens of a tile
 BLOCK = {torch.bfloat16: 32, torch.float32: 16}  # channels at a time
-WARPS = {torch.bfloat16: 4, torch.float32: 8}  # back, 88 bytes of a thread's registers spill, in fp32 2.3 KiB
+WARPS = {torch.bfloat16: 4, torch.float32: 8}
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 

@@ -1,7 +1,8 @@
 """What a program of short mLSTM heads does (models/kernels/triton/mlstm.py): its way there, and back.
 
 A program has one head of one string, whose tokens [TOKENS] and their pairs [TOKENS, TOKENS] stay on the chip. Channels
-come a block at a time, with the maps among them, of 4 each, as one matrix that is 0 elsewhere.
+come a block at a time, with the maps among them, of 4 each, as one matrix that is 0 elsewhere. Loops over blocks are
+not unrolled: that took eight times as long to compile, and registers spilled.
 """
 # pyright: reportAssignmentType=false, reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
 # (in a kernel nothing has a type)
@@ -28,7 +29,7 @@ def _at(
 
 
 @triton.jit
-def _map(at: tl.tensor, start: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> tl.tuple:
+def _map(at: tl.tensor, start: tl.tensor, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> tl.tuple:
     """Where entries [channel read, channel written] lie, and which there are: of channels of one map."""
     x = start + tl.arange(0, BLOCK)
     there = (x[:, None] // OF_MAP == x[None, :] // OF_MAP) & (x < WIDTH)[None, :]
@@ -74,7 +75,7 @@ def forward_kernel(
         _at(c, of_c, batch, heads, t, WIDTH), _at(u, of_u, batch, heads, t, WIDTH), _at(h, of_h, batch, heads, t, WIDTH)
     )  # fmt: skip
     pairs = tl.zeros((TOKENS, TOKENS), tl.float32)
-    for start in tl.static_range(0, WIDTH, BLOCK):
+    for start in tl.range(0, WIDTH, BLOCK, num_stages=1):
         at, there = channels(c, in_T, start, WIDTH, BLOCK)
         c_TX = tl.load(at, mask=there, other=0.0)
         of_query, of_map = _map(query + of_head, start, WIDTH, BLOCK)
@@ -88,7 +89,7 @@ def forward_kernel(
     weights = pairs * WIDTH**-0.5 * tl.exp(log_D - m_T[:, None])
     largest_T = tl.maximum(tl.abs(tl.sum(weights, 1)), tl.exp(tl.minimum(-m_T, LARGEST)))
     weights = weights / (largest_T + EPS)[:, None]
-    for start in tl.static_range(0, WIDTH, BLOCK):
+    for start in tl.range(0, WIDTH, BLOCK, num_stages=1):
         at, there = channels(u, in_T, start, WIDTH, BLOCK)
         of_value, of_map = _map(value + of_head, start, WIDTH, BLOCK)
         v_TX = product(tl.load(at, mask=there, other=0.0), read(of_value, of_map).to(kind)).to(kind)
@@ -136,7 +137,7 @@ def backward_kernel(
     gmaps += (line * 3 * heads + head) * WIDTH * OF_MAP
     every: tl.constexpr = WIDTH * OF_MAP
     pairs, gy_v = tl.zeros((TOKENS, TOKENS), tl.float32), tl.zeros((TOKENS, TOKENS), tl.float32)
-    for start in tl.static_range(0, WIDTH, BLOCK):
+    for start in tl.range(0, WIDTH, BLOCK, num_stages=1):
         at, there = channels(c, in_T, start, WIDTH, BLOCK)
         c_TX = tl.load(at, mask=there, other=0.0)
         of_query, of_map = _map(query + of_head, start, WIDTH, BLOCK)
@@ -170,7 +171,7 @@ def backward_kernel(
 
     weights *= over_T[:, None]
     gpairs = gweights * D * WIDTH**-0.5
-    for start in tl.static_range(0, WIDTH, BLOCK):
+    for start in tl.range(0, WIDTH, BLOCK, num_stages=1):
         of_value, of_map = _map(value + of_head, start, WIDTH, BLOCK)
         at, there = channels(gh, in_T, start, WIDTH, BLOCK)
         gv_TX = in_parts(tl.trans(weights), tl.load(at, mask=there, other=0.0)).to(kind)

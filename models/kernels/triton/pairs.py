@@ -26,9 +26,7 @@ def product(a: tl.tensor, b: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def channels(
-    at_T: tl.tensor, in_T: tl.tensor, start: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-) -> tl.tuple:
+def channels(at_T: tl.tensor, in_T: tl.tensor, start: tl.tensor, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> tl.tuple:
     """Where a block of the channels of all tokens lies, and which there are."""
     x = start + tl.arange(0, BLOCK)
     return at_T[:, None] + x[None, :], in_T[:, None] & (x < WIDTH)[None, :]
@@ -50,7 +48,8 @@ def _added(chosen: tl.tensor, x: tl.tensor) -> tl.tensor:
 def sums_between(x_T: tl.tensor, t: tl.tensor) -> tl.tensor:
     """At [t, s] the sum of x over s < i <= t, each of its own; -inf for s > t. Less than `LEAST` counts as that."""
     after = t[:, None] > t[None, :]
-    sums = _added(t[:, None] >= t[None, :], tl.where(after, tl.maximum(x_T, LEAST)[:, None], 0.0))
+    x_T = tl.where(x_T < LEAST, LEAST, x_T)  # so that what is no number stays to be seen
+    sums = _added(t[:, None] >= t[None, :], tl.where(after, x_T[:, None], 0.0))
     return tl.where(t[:, None] >= t[None, :], sums, float("-inf"))
 
 
