@@ -100,10 +100,18 @@ def _results(convolve: Callable[..., Tensor], given: list[Tensor], case: Case) -
 
 
 def without_bias(device: str) -> None:
-    """As with one of 0."""
-    x, weight, bias = (y.detach() for y in inputs_of(CASES[2], device))
-    with_none = triton_silu_convolution(x, weight, None)
-    assert torch.equal(with_none, triton_silu_convolution(x, weight, torch.zeros_like(bias)))
+    """As with one of 0, alone and stacked."""
+    for case in (CASES[2], CASES[6]):
+        x, weight, bias = inputs_of(case, device)
+        zero = torch.zeros_like(bias)
+        if case.axes:
+            found = torch.vmap(triton_silu_convolution, in_dims=(0, 0, None))(x, weight, None)
+            wanted = torch.vmap(triton_silu_convolution)(x, weight, zero)
+        else:
+            found, wanted = triton_silu_convolution(x, weight, None), triton_silu_convolution(x, weight, zero)
+        assert torch.equal(found, wanted)
+        for one, other in zip(*(torch.autograd.grad(weighted([c]), (x, weight)) for c in (found, wanted)), strict=True):
+            assert torch.equal(one, other)
 
 
 CHECKS = {str(case): (compare, case) for case in CASES} | {
@@ -132,7 +140,7 @@ def test_on_a_gpu(name: str) -> None:
 @pytest.mark.parametrize("of", ["bf16", full("fp32")])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, of: str) -> None:
     kernel = getattr(_triton_convolution, f"{way}_kernel")
-    constants = {"E": 256, "W": 4, "TILE": TILE, "CHUNK": CHUNK}
+    constants = {"E": 256, "W": 4, "BIAS": True, "TILE": TILE, "CHUNK": CHUNK}
     compiled = compiled_for_an_h100(kernel, constants, axes=3, warps=1, of=of, fp32=("weight", "bias", "gtaps"))
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
     assert registers <= 128 and spilled == 0

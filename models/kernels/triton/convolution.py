@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.memory import read, together, write
+from chomsky_ladder.models.kernels.triton.memory import each_together, read, together, write
 from chomsky_ladder.models.kernels.triton.recurrence import sigmoid
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
@@ -29,44 +29,50 @@ TILE = 128
 
 def triton_silu_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None) -> Tensor:
     """Of x in fp32 or bf16, with weights in fp32; it stacks under vmap."""
-    bias_E = torch.zeros_like(weight_EW[:, 0]) if bias_E is None else bias_E
     assert x_BLE.dtype in (torch.float32, torch.bfloat16), "the kernel takes fp32 and bf16 alone"
-    assert weight_EW.dtype == bias_E.dtype == torch.float32, "weights are in fp32"
-    return _convolve(x_BLE[None], weight_EW[None], bias_E[None])[0]
+    assert all(x is None or x.dtype == torch.float32 for x in (weight_EW, bias_E)), "weights are in fp32"
+    return _convolve(x_BLE[None], weight_EW[None], None if bias_E is None else bias_E[None])[0]
 
 
 @torch.library.custom_op("chomsky_ladder::silu_convolution", mutates_args=())
-def _convolve(x_RBLE: Tensor, weight_REW: Tensor, bias_RE: Tensor) -> Tensor:
+def _convolve(x_RBLE: Tensor, weight_REW: Tensor, bias_RE: Tensor | None) -> Tensor:
     """With an axis R in front, of replicas: what vmap adds folds into it."""
-    x_RBLE, written_RBLE = together(x_RBLE), _written(x_RBLE, weight_REW, bias_RE)
+    x_RBLE, weight_REW, bias_RE = together(x_RBLE), each_together(weight_REW), each_together(bias_RE)
+    written_RBLE = _written(x_RBLE, weight_REW, bias_RE)
+    bias = weight_REW if bias_RE is None else bias_RE  # in its place, not read
     with torch.cuda.device_of(x_RBLE):
         forward_kernel[_grid(x_RBLE)](
-            x_RBLE, weight_REW.contiguous(), bias_RE.contiguous(), written_RBLE, x_RBLE.stride()[:3],
-            *x_RBLE.shape[1:], weight_REW.shape[2], TILE, CHUNK, num_warps=1,
+            x_RBLE, weight_REW, bias, written_RBLE, x_RBLE.stride()[:3], weight_REW.stride(), bias.stride(),
+            *x_RBLE.shape[1:], weight_REW.shape[2], bias_RE is not None, TILE, CHUNK, num_warps=1,
         )  # fmt: skip
     return written_RBLE
 
 
 @_convolve.register_fake
-def _written(x_RBLE: Tensor, weight_REW: Tensor, bias_RE: Tensor) -> Tensor:
+def _written(x_RBLE: Tensor, weight_REW: Tensor, bias_RE: Tensor | None) -> Tensor:
     return _room(x_RBLE.shape, x_RBLE)
 
 
 @torch.library.custom_op("chomsky_ladder::silu_convolution_back", mutates_args=())
-def _convolve_back(x_RBLE: Tensor, weight_REW: Tensor, bias_RE: Tensor, gc_RBLE: Tensor) -> tuple[Tensor, Tensor]:
+def _convolve_back(
+    x_RBLE: Tensor, weight_REW: Tensor, bias_RE: Tensor | None, gc_RBLE: Tensor
+) -> tuple[Tensor, Tensor]:
     """The gradients of x, and of every string's taps with its bias behind them."""
-    x_RBLE, gc_RBLE = together(x_RBLE), together(gc_RBLE)
+    x_RBLE, weight_REW, bias_RE = together(x_RBLE), each_together(weight_REW), each_together(bias_RE)
+    gc_RBLE = together(gc_RBLE)
     written = _written_back(x_RBLE, weight_REW, bias_RE, gc_RBLE)
+    bias = weight_REW if bias_RE is None else bias_RE
     with torch.cuda.device_of(x_RBLE):
         backward_kernel[_grid(x_RBLE)](
-            x_RBLE, weight_REW.contiguous(), bias_RE.contiguous(), gc_RBLE, *written, x_RBLE.stride()[:3],
-            gc_RBLE.stride()[:3], *x_RBLE.shape[1:], weight_REW.shape[2], TILE, CHUNK, num_warps=1,
+            x_RBLE, weight_REW, bias, gc_RBLE, *written, x_RBLE.stride()[:3], weight_REW.stride(), bias.stride(),
+            gc_RBLE.stride()[:3], *x_RBLE.shape[1:], weight_REW.shape[2], bias_RE is not None, TILE, CHUNK,
+            num_warps=1,
         )  # fmt: skip
     return written
 
 
 @_convolve_back.register_fake
-def _written_back(x_RBLE: Tensor, weight_REW: Tensor, bias_RE: Tensor, gc_RBLE: Tensor) -> tuple[Tensor, Tensor]:
+def _written_back(x_RBLE: Tensor, weight_REW: Tensor, bias_RE: Tensor | None, gc_RBLE: Tensor) -> tuple[Tensor, Tensor]:
     replicas, batch, _, channels = x_RBLE.shape
     return _room(x_RBLE.shape, x_RBLE), _room((replicas, batch, weight_REW.shape[2] + 1, channels), weight_REW)
 
@@ -75,18 +81,21 @@ def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _gradients(ctx: Any, gc_RBLE: Tensor) -> tuple[Tensor, ...]:
+def _gradients(ctx: Any, gc_RBLE: Tensor) -> tuple[Tensor | None, ...]:
     gx_RBLE, of_each_RBXE = _convolve_back(*ctx.saved_tensors, gc_RBLE)
     taps_RXE = of_each_RBXE.sum(1)
-    return gx_RBLE, taps_RXE[:, :-1].mT, taps_RXE[:, -1]
+    return gx_RBLE, taps_RXE[:, :-1].mT, None if ctx.saved_tensors[2] is None else taps_RXE[:, -1]
 
 
 _convolve.register_autograd(_gradients, setup_context=_keep)
 
 
 @_convolve.register_vmap
-def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-    return _convolve(*fold_replicas(inputs, in_dims, info.batch_size)).unflatten(0, (info.batch_size, -1)), 0
+def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[Tensor, int]:
+    *others, bias_RE = inputs
+    there = others if bias_RE is None else inputs
+    folded = fold_replicas(there, in_dims[: len(there)], info.batch_size)  # pyright: ignore[reportArgumentType]
+    return _convolve(*folded, *([None] if bias_RE is None else [])).unflatten(0, (info.batch_size, -1)), 0
 
 
 def _grid(x_RBLE: Tensor) -> tuple[int]:
@@ -121,10 +130,13 @@ def forward_kernel(
     bias: tl.tensor,
     c: tl.tensor,
     of_x: tl.tuple,
+    of_weight: tl.tuple,
+    of_bias: tl.tuple,
     batch: tl.tensor,
     length: tl.tensor,
     E: tl.constexpr,
     W: tl.constexpr,
+    BIAS: tl.constexpr,
     TILE: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> None:
@@ -133,8 +145,10 @@ def forward_kernel(
     e = tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
     x += row // batch * of_x[0] + row % batch * of_x[1] + e
     c += row * length * E + e
-    taps = _taps(weight + row // batch * E * W, e, E, W)
-    bias_E = read(bias + row // batch * E + e, e < E)
+    taps = _taps(weight + row // batch * of_weight[0], e, E, W)
+    bias_E = tl.zeros((TILE,), tl.float32)
+    if BIAS:
+        bias_E += read(bias + row // batch * of_bias[0] + e, e < E)
     start = 0
     while start < length:  # no range: under NumPy 2.4 Triton's interpreter has none of a number not known beforehand
         window = ()
@@ -156,11 +170,14 @@ def backward_kernel(
     gx: tl.tensor,
     gtaps: tl.tensor,
     of_x: tl.tuple,
+    of_weight: tl.tuple,
+    of_bias: tl.tuple,
     of_gc: tl.tuple,
     batch: tl.tensor,
     length: tl.tensor,
     E: tl.constexpr,
     W: tl.constexpr,
+    BIAS: tl.constexpr,
     TILE: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> None:
@@ -171,8 +188,10 @@ def backward_kernel(
     x += row // batch * of_x[0] + row % batch * of_x[1] + e
     gc += row // batch * of_gc[0] + row % batch * of_gc[1] + e
     gx += row * length * E + e
-    taps = _taps(weight + row // batch * E * W, e, E, W)
-    bias_E = read(bias + row // batch * E + e, e < E)
+    taps = _taps(weight + row // batch * of_weight[0], e, E, W)
+    bias_E = tl.zeros((TILE,), tl.float32)
+    if BIAS:
+        bias_E += read(bias + row // batch * of_bias[0] + e, e < E)
     later, of_taps, of_bias_E = (), (), tl.zeros((TILE,), tl.float32)
     for _ in tl.static_range(W - 1):
         later += (tl.zeros((TILE,), tl.float32),)

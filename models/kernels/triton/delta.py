@@ -24,7 +24,7 @@ import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.delta_programs import backward_kernel, forward_kernel
-from chomsky_ladder.models.kernels.triton.memory import together
+from chomsky_ladder.models.kernels.triton.memory import each_together, together
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 4  # steps at the most, unless a token has more: as many states as one warp holds going back
@@ -74,12 +74,13 @@ def _delta(
     With an axis R in front, of replicas: what vmap adds folds into it.
     """
     given = [together(x) for x in (r_RBHLK, f_RBHMK, g_RBHMK, k_RBHMK, v_RBHMV, decay_RBHLK)]
+    state_RBHKV = each_together(state_RBHKV)
     written = _written(*given, state_RBHKV, reads_before, keep)
     plan = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK)
     with torch.cuda.device_of(r_RBHLK):
         forward_kernel[plan.grid](
-            *given, state_RBHKV.contiguous(), *written, *map(_strides, given), *plan.sizes, f_RBHMK is not None,
-            reads_before, keep, num_warps=plan.warps,
+            *given, state_RBHKV, *written, *map(_strides, given), state_RBHKV.stride()[:1], *plan.sizes,
+            f_RBHMK is not None, reads_before, keep, num_warps=plan.warps,
         )  # fmt: skip
     return written
 

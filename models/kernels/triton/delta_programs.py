@@ -43,6 +43,7 @@ def forward_kernel(
     of_k: tl.tuple,
     of_v: tl.tuple,
     of_decay: tl.tuple,
+    of_first: tl.tuple,
     batch: tl.tensor,
     heads: tl.tensor,
     length: tl.tensor,
@@ -70,7 +71,8 @@ def forward_kernel(
     y += (row // heads * length * heads + row % heads) * V + j
     starts += row * tl.cdiv(length, TOKENS) * K * V + at_KV
 
-    S_KV = read(first + row * K * V + at_KV, in_KV)
+    first += row // heads // batch * of_first[0] + row % (heads * batch) * K * V
+    S_KV = read(first + at_KV, in_KV)
     start = 0
     while start < length:  # no range: under NumPy 2.4 Triton's interpreter has none of a number not known beforehand
         if KEEP:

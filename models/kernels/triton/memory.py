@@ -12,6 +12,11 @@ def together(x: Tensor | None) -> Any:
     return x if x is None or x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
+def each_together(x: Tensor | None) -> Any:
+    """With all axes but the first side by side: replicas of a weight lie among others, and need no copy."""
+    return x if x is None or x[0].is_contiguous() else x.contiguous()
+
+
 @triton.jit
 def read(at: tl.tensor, mask: tl.tensor) -> tl.tensor:
     return tl.load(at, mask=mask, other=0.0).to(tl.float32)

@@ -22,7 +22,7 @@ import torch
 import triton
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.memory import together
+from chomsky_ladder.models.kernels.triton.memory import each_together, together
 from chomsky_ladder.models.kernels.triton.mlstm_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -134,12 +134,11 @@ def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> 
 
 
 def _given(c: Tensor, u: Tensor, query: Tensor, key: Tensor, value: Tensor, i: Tensor, f: Tensor) -> list[Any]:
-    return [together(c), together(u), query.contiguous(), key.contiguous(), value.contiguous(), i, f]
+    return [together(c), together(u), *(each_together(x) for x in (query, key, value)), i, f]
 
 
-def _strides(c: Tensor, u: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> list[tuple[int, ...]]:
-    """Of all but the maps."""
-    return [x.stride() for x in (c, u, *others)]
+def _strides(*tensors: Tensor) -> list[tuple[int, ...]]:
+    return [x.stride() for x in tensors]
 
 
 def _grid(i_RBLH: Tensor) -> tuple[int]:

@@ -29,6 +29,13 @@ def _at(
 
 
 @triton.jit
+def _of_head(maps: tl.tensor, strides: tl.tuple, batch: tl.tensor, heads: tl.tensor, WIDTH: tl.constexpr) -> tl.tensor:
+    """Where the maps of this program's head begin."""
+    replica, head = (tl.program_id(0) // heads // batch).to(tl.int64), tl.program_id(0) % heads
+    return maps + replica * strides[0] + head * WIDTH * OF_MAP
+
+
+@triton.jit
 def _map(at: tl.tensor, start: tl.tensor, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> tl.tuple:
     """Where entries [channel read, channel written] lie, and which there are: of channels of one map."""
     x = start + tl.arange(0, BLOCK)
@@ -57,6 +64,9 @@ def forward_kernel(
     h: tl.tensor,
     of_c: tl.tuple,
     of_u: tl.tuple,
+    of_query: tl.tuple,
+    of_key: tl.tuple,
+    of_value: tl.tuple,
     of_i: tl.tuple,
     of_f: tl.tuple,
     of_h: tl.tuple,
@@ -70,7 +80,10 @@ def forward_kernel(
     t = tl.arange(0, TOKENS)
     in_T = t < length
     kind = c.dtype.element_ty
-    of_head = (tl.program_id(0) // heads // batch * heads + tl.program_id(0) % heads) * WIDTH * OF_MAP
+    query, key, value = (
+        _of_head(query, of_query, batch, heads, WIDTH), _of_head(key, of_key, batch, heads, WIDTH),
+        _of_head(value, of_value, batch, heads, WIDTH)
+    )  # fmt: skip
     c, u, h = (
         _at(c, of_c, batch, heads, t, WIDTH), _at(u, of_u, batch, heads, t, WIDTH), _at(h, of_h, batch, heads, t, WIDTH)
     )  # fmt: skip
@@ -78,10 +91,10 @@ def forward_kernel(
     for start in tl.range(0, WIDTH, BLOCK, num_stages=1):
         at, there = channels(c, in_T, start, WIDTH, BLOCK)
         c_TX = tl.load(at, mask=there, other=0.0)
-        of_query, of_map = _map(query + of_head, start, WIDTH, BLOCK)
-        of_key, of_map = _map(key + of_head, start, WIDTH, BLOCK)
-        q_TX = product(c_TX, read(of_query, of_map).to(kind)).to(kind)
-        k_TX = product(c_TX, read(of_key, of_map).to(kind)).to(kind)
+        at_query, of_map = _map(query, start, WIDTH, BLOCK)
+        at_key, of_map = _map(key, start, WIDTH, BLOCK)
+        q_TX = product(c_TX, read(at_query, of_map).to(kind)).to(kind)
+        k_TX = product(c_TX, read(at_key, of_map).to(kind)).to(kind)
         pairs += product(q_TX, tl.trans(k_TX))
     log_D, m_T, _ = _gates(
         _at(i, of_i, batch, heads, t, of_i[3]), _at(f, of_f, batch, heads, t, of_f[3]), t, in_T
@@ -91,8 +104,8 @@ def forward_kernel(
     weights = weights / (largest_T + EPS)[:, None]
     for start in tl.range(0, WIDTH, BLOCK, num_stages=1):
         at, there = channels(u, in_T, start, WIDTH, BLOCK)
-        of_value, of_map = _map(value + of_head, start, WIDTH, BLOCK)
-        v_TX = product(tl.load(at, mask=there, other=0.0), read(of_value, of_map).to(kind)).to(kind)
+        at_value, of_map = _map(value, start, WIDTH, BLOCK)
+        v_TX = product(tl.load(at, mask=there, other=0.0), read(at_value, of_map).to(kind)).to(kind)
         at, there = channels(h, in_T, start, WIDTH, BLOCK)
         write(at, in_parts(weights, v_TX), there)
 
@@ -114,6 +127,9 @@ def backward_kernel(
     gf: tl.tensor,
     of_c: tl.tuple,
     of_u: tl.tuple,
+    of_query: tl.tuple,
+    of_key: tl.tuple,
+    of_value: tl.tuple,
     of_i: tl.tuple,
     of_f: tl.tuple,
     of_gh: tl.tuple,
@@ -130,7 +146,10 @@ def backward_kernel(
     in_T = t < length
     kind = c.dtype.element_ty
     line, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
-    of_head = (line // batch * heads + head) * WIDTH * OF_MAP
+    query, key, value = (
+        _of_head(query, of_query, batch, heads, WIDTH), _of_head(key, of_key, batch, heads, WIDTH),
+        _of_head(value, of_value, batch, heads, WIDTH)
+    )  # fmt: skip
     c, u = _at(c, of_c, batch, heads, t, WIDTH), _at(u, of_u, batch, heads, t, WIDTH)
     gh = _at(gh, of_gh, batch, heads, t, WIDTH)
     gc, gu = _at(gc, of_gc, batch, heads, t, WIDTH), _at(gu, of_gc, batch, heads, t, WIDTH)
@@ -140,14 +159,14 @@ def backward_kernel(
     for start in tl.range(0, WIDTH, BLOCK, num_stages=1):
         at, there = channels(c, in_T, start, WIDTH, BLOCK)
         c_TX = tl.load(at, mask=there, other=0.0)
-        of_query, of_map = _map(query + of_head, start, WIDTH, BLOCK)
-        of_key, of_map = _map(key + of_head, start, WIDTH, BLOCK)
-        of_value, of_map = _map(value + of_head, start, WIDTH, BLOCK)
-        q_TX = product(c_TX, read(of_query, of_map).to(kind)).to(kind)
-        k_TX = product(c_TX, read(of_key, of_map).to(kind)).to(kind)
+        at_query, of_map = _map(query, start, WIDTH, BLOCK)
+        at_key, of_map = _map(key, start, WIDTH, BLOCK)
+        at_value, of_map = _map(value, start, WIDTH, BLOCK)
+        q_TX = product(c_TX, read(at_query, of_map).to(kind)).to(kind)
+        k_TX = product(c_TX, read(at_key, of_map).to(kind)).to(kind)
         pairs += product(q_TX, tl.trans(k_TX))
         at, there = channels(u, in_T, start, WIDTH, BLOCK)
-        v_TX = product(tl.load(at, mask=there, other=0.0), read(of_value, of_map).to(kind)).to(kind)
+        v_TX = product(tl.load(at, mask=there, other=0.0), read(at_value, of_map).to(kind)).to(kind)
         at, there = channels(gh, in_T, start, WIDTH, BLOCK)
         gy_v += product(tl.load(at, mask=there, other=0.0), tl.trans(v_TX))
 
@@ -172,18 +191,18 @@ def backward_kernel(
     weights *= over_T[:, None]
     gpairs = gweights * D * WIDTH**-0.5
     for start in tl.range(0, WIDTH, BLOCK, num_stages=1):
-        of_value, of_map = _map(value + of_head, start, WIDTH, BLOCK)
+        at_value, of_map = _map(value, start, WIDTH, BLOCK)
         at, there = channels(gh, in_T, start, WIDTH, BLOCK)
         gv_TX = in_parts(tl.trans(weights), tl.load(at, mask=there, other=0.0)).to(kind)
         at, there = channels(gu, in_T, start, WIDTH, BLOCK)
-        write(at, product(gv_TX, tl.trans(read(of_value, of_map).to(kind))), there)
+        write(at, product(gv_TX, tl.trans(read(at_value, of_map).to(kind))), there)
         at, there = channels(u, in_T, start, WIDTH, BLOCK)
         gvalue, of_map = _map(gmaps + 2 * heads * every, start, WIDTH, BLOCK)
         tl.store(gvalue, product(tl.trans(tl.load(at, mask=there, other=0.0)), gv_TX), mask=of_map)
 
-        of_query, of_map = _map(query + of_head, start, WIDTH, BLOCK)
-        of_key, of_map = _map(key + of_head, start, WIDTH, BLOCK)
-        query_XX, key_XX = read(of_query, of_map).to(kind), read(of_key, of_map).to(kind)
+        at_query, of_map = _map(query, start, WIDTH, BLOCK)
+        at_key, of_map = _map(key, start, WIDTH, BLOCK)
+        query_XX, key_XX = read(at_query, of_map).to(kind), read(at_key, of_map).to(kind)
         at, there = channels(c, in_T, start, WIDTH, BLOCK)
         c_TX = tl.load(at, mask=there, other=0.0)
         gq_TX = in_parts(gpairs, product(c_TX, key_XX).to(kind)).to(kind)

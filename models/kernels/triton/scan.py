@@ -24,7 +24,7 @@ import torch
 import triton
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.memory import together
+from chomsky_ladder.models.kernels.triton.memory import each_together, together
 from chomsky_ladder.models.kernels.triton.scan_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -76,10 +76,11 @@ def _scan(
     """
     tensors = (v_RBLE, dt_RBLE, bias_RE, A_RNE, B_RBLN, C_RBLN, D_RE, z_RBLE, h_RBNE)
     written, tiling = _written(*tensors, signed, keep), _Tiling.of(*A_RNE.shape[1:])
+    h_RBNE = each_together(h_RBNE)
     given, strides = _given(*tensors[:-1])
     with torch.cuda.device_of(v_RBLE):
         forward_kernel[(written[1].shape[0] * written[1].shape[1] * tiling.count,)](
-            *given, h_RBNE.contiguous(), *written, *strides, *_sizes(v_RBLE, tiling, A_RNE), signed, keep,
+            *given, h_RBNE, *written, *strides, h_RBNE.stride()[:1], *_sizes(v_RBLE, tiling, A_RNE), signed, keep,
             num_warps=tiling.warps,
         )  # fmt: skip
     return written
@@ -202,9 +203,10 @@ class _Tiling(NamedTuple):
 
 
 def _given(*tensors: Tensor) -> tuple[list[Tensor], list[tuple[int, ...]]]:
-    """Weights whole; of the others, which may be parts of a product, the strides over replicas, rows and positions."""
-    given = [together(x) if x.dim() == 4 else x.contiguous() for x in tensors]
-    return given, [x.stride()[:3] for x in given if x.dim() == 4]
+    """Strides over replicas, rows and positions of what may be parts of a product, and over replicas of weights."""
+    given = [together(x) if x.dim() == 4 else each_together(x) for x in tensors]
+    of_parts, of_weights = ([x.stride() for x in given if (x.dim() == 4) == parts] for parts in (True, False))
+    return given, [*(strides[:3] for strides in of_parts), *(strides[:1] for strides in of_weights)]
 
 
 def _sizes(v_RBLE: Tensor, tiling: _Tiling, A_RNE: Tensor) -> tuple[int, ...]:

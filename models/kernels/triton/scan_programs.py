@@ -63,6 +63,10 @@ def forward_kernel(
     of_B: tl.tuple,
     of_C: tl.tuple,
     of_z: tl.tuple,
+    of_bias: tl.tuple,
+    of_A: tl.tuple,
+    of_D: tl.tuple,
+    of_first: tl.tuple,
     batch: tl.tensor,
     length: tl.tensor,
     N: tl.constexpr,
@@ -82,9 +86,10 @@ def forward_kernel(
     B, C = _begin(B, of_B, row, batch) + n, _begin(C, of_C, row, batch) + n
     starts += row * tl.cdiv(length, CHUNK) * N * E + at_NE
 
-    bias_E, D_E = read(bias + row // batch * E + e, e < E), read(D + row // batch * E + e, e < E)
-    A_NE = read(A + row // batch * N * E + at_NE, in_NE) * LOG2_E
-    h_NE = read(first + row * N * E + at_NE, in_NE)
+    bias_E = read(bias + row // batch * of_bias[0] + e, e < E)
+    D_E = read(D + row // batch * of_D[0] + e, e < E)
+    A_NE = read(A + row // batch * of_A[0] + at_NE, in_NE) * LOG2_E
+    h_NE = read(first + row // batch * of_first[0] + row % batch * N * E + at_NE, in_NE)
     start = 0
     while start < length:  # no range: under NumPy 2.4 Triton's interpreter has none of a number not known beforehand
         if KEEP:
@@ -137,6 +142,9 @@ def backward_kernel(
     of_B: tl.tuple,
     of_C: tl.tuple,
     of_z: tl.tuple,
+    of_bias: tl.tuple,
+    of_A: tl.tuple,
+    of_D: tl.tuple,
     batch: tl.tensor,
     length: tl.tensor,
     N: tl.constexpr,
@@ -159,8 +167,9 @@ def backward_kernel(
     chunks = tl.cdiv(length, CHUNK)
     starts += row * chunks * N * E + at_NE
 
-    bias_E, D_E = read(bias + row // batch * E + e, e < E), read(D + row // batch * E + e, e < E)
-    A_NE = read(A + row // batch * N * E + at_NE, in_NE) * LOG2_E
+    bias_E = read(bias + row // batch * of_bias[0] + e, e < E)
+    D_E = read(D + row // batch * of_D[0] + e, e < E)
+    A_NE = read(A + row // batch * of_A[0] + at_NE, in_NE) * LOG2_E
     g_NE = read(glast + row * N * E + at_NE, in_NE)
     gA_NE, gbias_E, gD_E = tl.zeros_like(A_NE), tl.zeros_like(bias_E), tl.zeros_like(D_E)
     start = chunks * CHUNK

@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from chomsky_ladder.models.block import State
-from chomsky_ladder.models.kernels.triton.memory import read, together, write
+from chomsky_ladder.models.kernels.triton.memory import each_together, read, together, write
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 4  # tokens that are read before anything is written, behind which no read is brought forward
@@ -51,12 +51,12 @@ def _average(
     With an axis R in front, of replicas: what vmap adds folds into it.
     """
     k_RBLD, v_RBLD = together(k_RBLD), together(v_RBLD)
-    of_all = [x.contiguous() for x in (rate_RD, bonus_RD, sums_RB2D, top_RBD)]
+    of_all = [each_together(x) for x in (rate_RD, bonus_RD, sums_RB2D, top_RBD)]
     written = _written(k_RBLD, v_RBLD, *of_all, keep)
     with torch.cuda.device_of(k_RBLD):
         forward_kernel[_grid(k_RBLD)](
-            k_RBLD, v_RBLD, *of_all, *written, k_RBLD.stride()[:3], v_RBLD.stride()[:3], *k_RBLD.shape[1:],
-            keep, TILE, CHUNK, num_warps=1,
+            k_RBLD, v_RBLD, *of_all, *written, k_RBLD.stride()[:3], v_RBLD.stride()[:3],
+            *(x.stride()[:1] for x in of_all), *k_RBLD.shape[1:], keep, TILE, CHUNK, num_warps=1,
         )  # fmt: skip
     return written
 
@@ -79,12 +79,13 @@ def _average_back(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of k, v, every string's rates and bonus, and of n and d before the first token."""
     k_RBLD, v_RBLD, gy_RBLD = together(k_RBLD), together(v_RBLD), together(gy_RBLD)
-    rate_RD, bonus_RD, glast = rate_RD.contiguous(), bonus_RD.contiguous(), glast.contiguous()
+    rate_RD, bonus_RD, glast = each_together(rate_RD), each_together(bonus_RD), glast.contiguous()
     written = _written_back(k_RBLD, v_RBLD, rate_RD, bonus_RD, starts, gy_RBLD, glast)
     with torch.cuda.device_of(k_RBLD):
         backward_kernel[_grid(k_RBLD)](
             k_RBLD, v_RBLD, rate_RD, bonus_RD, starts, gy_RBLD, glast, *written,
-            *(x.stride()[:3] for x in (k_RBLD, v_RBLD, gy_RBLD)), *k_RBLD.shape[1:], TILE, CHUNK, num_warps=1,
+            *(x.stride()[:3] for x in (k_RBLD, v_RBLD, gy_RBLD)), rate_RD.stride()[:1], bonus_RD.stride()[:1],
+            *k_RBLD.shape[1:], TILE, CHUNK, num_warps=1,
         )  # fmt: skip
     return written
 
@@ -160,6 +161,10 @@ def forward_kernel(
     starts: tl.tensor,
     of_k: tl.tuple,
     of_v: tl.tuple,
+    of_rate: tl.tuple,
+    of_bonus: tl.tuple,
+    of_sums: tl.tuple,
+    of_top: tl.tuple,
     batch: tl.tensor,
     length: tl.tensor,
     D: tl.constexpr,
@@ -174,9 +179,11 @@ def forward_kernel(
     k, v = _begin(k, of_k, row, batch) + d, _begin(v, of_v, row, batch) + d
     y += row * length * D + d
     starts += row * tl.cdiv(length, CHUNK) * 3 * D + d
-    rate_D, bonus_D = read(rate + row // batch * D + d, in_D), read(bonus + row // batch * D + d, in_D)
-    n_D, d_D = read(sums + row * 2 * D + d, in_D), read(sums + (row * 2 + 1) * D + d, in_D)
-    top_D = read(top + row * D + d, in_D)
+    rate_D = read(rate + row // batch * of_rate[0] + d, in_D)
+    bonus_D = read(bonus + row // batch * of_bonus[0] + d, in_D)
+    sums += row // batch * of_sums[0] + row % batch * 2 * D + d
+    n_D, d_D = read(sums, in_D), read(sums + D, in_D)
+    top_D = read(top + row // batch * of_top[0] + row % batch * D + d, in_D)
     start = 0
     while start < length:  # no range: under NumPy 2.4 Triton's interpreter has none of a number not known beforehand
         if KEEP:
@@ -219,6 +226,8 @@ def backward_kernel(
     of_k: tl.tuple,
     of_v: tl.tuple,
     of_gy: tl.tuple,
+    of_rate: tl.tuple,
+    of_bonus: tl.tuple,
     batch: tl.tensor,
     length: tl.tensor,
     D: tl.constexpr,
@@ -234,7 +243,8 @@ def backward_kernel(
     gy = _begin(gy, of_gy, row, batch) + d
     gk, gv = gk + row * length * D + d, gv + row * length * D + d
     starts += row * tl.cdiv(length, CHUNK) * 3 * D + d
-    rate_D, bonus_D = read(rate + row // batch * D + d, in_D), read(bonus + row // batch * D + d, in_D)
+    rate_D = read(rate + row // batch * of_rate[0] + d, in_D)
+    bonus_D = read(bonus + row // batch * of_bonus[0] + d, in_D)
     gn_D, gd_D = read(glast + row * 2 * D + d, in_D), read(glast + (row * 2 + 1) * D + d, in_D)
     grate_D, gbonus_D = tl.zeros((TILE,), tl.float32), tl.zeros((TILE,), tl.float32)
     start = tl.cdiv(length, CHUNK) * CHUNK
