@@ -104,8 +104,16 @@ def forgets_all(device: str) -> None:
     assert all(x.isfinite().all() for x in torch.autograd.grad(y.sum(), (q, k, v)))
 
 
+def no_numbers(device: str) -> None:
+    """A decay that is none is not taken for one of 0."""
+    q, k, v, decay = (x.detach() for x in inputs_of(CASES[1], device))
+    decay[..., 3] = torch.nan
+    assert triton_decayed(q, k, v, decay)[:, :, 3:].isnan().all()
+
+
 CHECKS = {str(case): (compare, case) for case in CASES} | {
     "forgets all": (forgets_all,),
+    "no numbers": (no_numbers,),
     "retention x3": (in_a_model, "triton_decayed", "retention", 3),
     "retention x1": (in_a_model, "triton_decayed", "retention", 1),
 }

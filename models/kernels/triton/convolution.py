@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.memory import each_together, read, together, write
+from chomsky_ladder.models.kernels.triton.memory import begin, each_together, read, together, write
 from chomsky_ladder.models.kernels.triton.recurrence import sigmoid
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
@@ -143,7 +143,7 @@ def forward_kernel(
     TILES: tl.constexpr = (E + TILE - 1) // TILE
     row = (tl.program_id(0) // TILES).to(tl.int64)
     e = tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
-    x += row // batch * of_x[0] + row % batch * of_x[1] + e
+    x = begin(x, of_x, row, batch) + e
     c += row * length * E + e
     taps = _taps(weight + row // batch * of_weight[0], e, E, W)
     bias_E = tl.zeros((TILE,), tl.float32)
@@ -185,8 +185,8 @@ def backward_kernel(
     TILES: tl.constexpr = (E + TILE - 1) // TILE
     row = (tl.program_id(0) // TILES).to(tl.int64)
     e = tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
-    x += row // batch * of_x[0] + row % batch * of_x[1] + e
-    gc += row // batch * of_gc[0] + row % batch * of_gc[1] + e
+    x = begin(x, of_x, row, batch) + e
+    gc = begin(gc, of_gc, row, batch) + e
     gx += row * length * E + e
     taps = _taps(weight + row // batch * of_weight[0], e, E, W)
     bias_E = tl.zeros((TILE,), tl.float32)

@@ -20,8 +20,17 @@ import triton.language as tl
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.memory import read, together, write
-from chomsky_ladder.models.kernels.triton.mlstm import BLOCK, MOST, WARPS, tokens_of
-from chomsky_ladder.models.kernels.triton.pairs import channels, in_parts, product, sums_between, sums_between_back
+from chomsky_ladder.models.kernels.triton.pairs import (
+    BLOCK,
+    MOST,
+    WARPS,
+    channels,
+    in_parts,
+    product,
+    sums_between,
+    sums_between_back,
+    tokens_of,
+)
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
 

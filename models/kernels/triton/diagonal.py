@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.memory import read, together, write
+from chomsky_ladder.models.kernels.triton.memory import begin, read, together, write
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
 CHUNK = 8  # positions that are read before anything is written, behind which no read is brought forward
@@ -118,8 +118,8 @@ def forward_kernel(
     TILES: tl.constexpr = (D + TILE - 1) // TILE
     row = (tl.program_id(0) // TILES).to(tl.int64)
     d = tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
-    a += row // parts * of_a[0] + row % parts * of_a[1] + d
-    u += row // parts * of_u[0] + row % parts * of_u[1] + d
+    a = begin(a, of_a, row, parts) + d
+    u = begin(u, of_u, row, parts) + d
     h += row * length * D + d
     h_D = read(first + row * D + d, d < D)
     start = 0
@@ -157,8 +157,8 @@ def backward_kernel(
     TILES: tl.constexpr = (D + TILE - 1) // TILE
     row = (tl.program_id(0) // TILES).to(tl.int64)
     d = tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
-    a += row // parts * of_a[0] + row % parts * of_a[1] + d
-    gh += row // parts * of_gh[0] + row % parts * of_gh[1] + d
+    a = begin(a, of_a, row, parts) + d
+    gh = begin(gh, of_gh, row, parts) + d
     h, ga, gu = h + row * length * D + d, ga + row * length * D + d, gu + row * length * D + d
     first_D = read(first + row * D + d, d < D)
     carried_D = tl.zeros_like(first_D)  # a_{t+1} g_{t+1}

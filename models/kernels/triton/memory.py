@@ -18,6 +18,12 @@ def each_together(x: Tensor | None) -> Any:
 
 
 @triton.jit
+def begin(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor) -> tl.tensor:
+    """Where that string begins which is the `row`-th of all."""
+    return x + row // batch * strides[0] + row % batch * strides[1]
+
+
+@triton.jit
 def read(at: tl.tensor, mask: tl.tensor) -> tl.tensor:
     return tl.load(at, mask=mask, other=0.0).to(tl.float32)
 

@@ -19,16 +19,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.memory import each_together, together
 from chomsky_ladder.models.kernels.triton.mlstm_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.kernels.triton.pairs import BLOCK, MOST, WARPS, tokens_of
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
-
-LEAST, MOST = 16, 64  # tokens of a tile
-BLOCK = {torch.bfloat16: 32, torch.float32: 16}  # channels at a time
-WARPS = {torch.bfloat16: 4, torch.float32: 8}
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -159,11 +155,6 @@ def _tiles(given: Sequence[Tensor]) -> dict[str, int]:
 def tiles(width: int, length: int, dtype: torch.dtype) -> dict[str, int]:
     """The kernels' constants and warps, for a head's channels and a string's tokens."""
     return {"WIDTH": width, "BLOCK": BLOCK[dtype], "TOKENS": tokens_of(length), "num_warps": WARPS[dtype]}
-
-
-def tokens_of(length: int) -> int:
-    """Of a tile."""
-    return max(LEAST, triton.next_power_of_2(length))
 
 
 def _room(shape: Sequence[int], like: Tensor) -> Tensor:

@@ -3,10 +3,20 @@
 Sums are products with zeros and ones: of Triton's own scans some have been wrong, the reversed ones among them.
 """
 
+import torch
 import triton
 import triton.language as tl
 
+MOST = 64  # tokens
+BLOCK = {torch.bfloat16: 32, torch.float32: 16}  # channels at a time
+WARPS = {torch.bfloat16: 4, torch.float32: 8}
+
 LEAST = tl.constexpr(-1e30)  # of a logarithm: e^ it is 0, and times 0 it is 0, as that of 0 itself is not
+
+
+def tokens_of(length: int) -> int:
+    """Of a tile: 16 at least, as of any axis of a product."""
+    return max(16, triton.next_power_of_2(length))
 
 
 @triton.jit

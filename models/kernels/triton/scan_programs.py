@@ -9,15 +9,9 @@ what is written lies as it is named.
 import triton
 import triton.language as tl
 
-from chomsky_ladder.models.kernels.triton.memory import read, write
+from chomsky_ladder.models.kernels.triton.memory import begin, read, write
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-
-
-@triton.jit
-def _begin(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor) -> tl.tensor:
-    """Where that row begins which is the `row`-th of all."""
-    return x + row // batch * strides[0] + row % batch * strides[1]
 
 
 @triton.jit
@@ -81,9 +75,9 @@ def forward_kernel(
     row = (tl.program_id(0) // TILES).to(tl.int64)
     n, e = tl.arange(0, STATES), tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
     at_NE, in_NE = n[:, None] * E + e[None, :], (n < N)[:, None] & (e < E)[None, :]
-    v, dt = _begin(v, of_v, row, batch) + e, _begin(dt, of_dt, row, batch) + e
-    z, y = _begin(z, of_z, row, batch) + e, y + row * length * E + e
-    B, C = _begin(B, of_B, row, batch) + n, _begin(C, of_C, row, batch) + n
+    v, dt = begin(v, of_v, row, batch) + e, begin(dt, of_dt, row, batch) + e
+    z, y = begin(z, of_z, row, batch) + e, y + row * length * E + e
+    B, C = begin(B, of_B, row, batch) + n, begin(C, of_C, row, batch) + n
     starts += row * tl.cdiv(length, CHUNK) * N * E + at_NE
 
     bias_E = read(bias + row // batch * of_bias[0] + e, e < E)
@@ -159,9 +153,9 @@ def backward_kernel(
     row = program // TILES
     n, e = tl.arange(0, STATES), tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
     at_NE, in_NE = n[:, None] * E + e[None, :], (n < N)[:, None] & (e < E)[None, :]
-    v, dt = _begin(v, of_v, row, batch) + e, _begin(dt, of_dt, row, batch) + e
-    z, gy = _begin(z, of_z, row, batch) + e, gy + row * length * E + e
-    B, C = _begin(B, of_B, row, batch) + n, _begin(C, of_C, row, batch) + n
+    v, dt = begin(v, of_v, row, batch) + e, begin(dt, of_dt, row, batch) + e
+    z, gy = begin(z, of_z, row, batch) + e, gy + row * length * E + e
+    B, C = begin(B, of_B, row, batch) + n, begin(C, of_C, row, batch) + n
     gv, gdt, gz = gv + row * length * E + e, gdt + row * length * E + e, gz + row * length * E + e
     gB, gC = gB + program * length * N + n, gC + program * length * N + n
     chunks = tl.cdiv(length, CHUNK)

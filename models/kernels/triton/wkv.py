@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from chomsky_ladder.models.block import State
-from chomsky_ladder.models.kernels.triton.memory import each_together, read, together, write
+from chomsky_ladder.models.kernels.triton.memory import begin, each_together, read, together, write
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 4  # tokens that are read before anything is written, behind which no read is brought forward
@@ -133,12 +133,6 @@ def _room(shape: Sequence[int], like: Tensor) -> Tensor:
 
 
 @triton.jit
-def _begin(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor) -> tl.tensor:
-    """Where that string begins which is the `row`-th of all."""
-    return x + row // batch * strides[0] + row % batch * strides[1]
-
-
-@triton.jit
 def _shares(k_D: tl.tensor, top_D: tl.tensor, rate_D: tl.tensor, bonus_D: tl.tensor) -> tl.tuple:
     """a and b of y, c and e of what is kept, and the largest exponent after the token."""
     peak_D = tl.maximum(top_D, k_D + bonus_D)
@@ -176,7 +170,7 @@ def forward_kernel(
     row = (tl.program_id(0) // TILES).to(tl.int64)
     d = tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
     in_D = d < D
-    k, v = _begin(k, of_k, row, batch) + d, _begin(v, of_v, row, batch) + d
+    k, v = begin(k, of_k, row, batch) + d, begin(v, of_v, row, batch) + d
     y += row * length * D + d
     starts += row * tl.cdiv(length, CHUNK) * 3 * D + d
     rate_D = read(rate + row // batch * of_rate[0] + d, in_D)
@@ -239,8 +233,8 @@ def backward_kernel(
     row = (tl.program_id(0) // TILES).to(tl.int64)
     d = tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
     in_D = d < D
-    k, v = _begin(k, of_k, row, batch) + d, _begin(v, of_v, row, batch) + d
-    gy = _begin(gy, of_gy, row, batch) + d
+    k, v = begin(k, of_k, row, batch) + d, begin(v, of_v, row, batch) + d
+    gy = begin(gy, of_gy, row, batch) + d
     gk, gv = gk + row * length * D + d, gv + row * length * D + d
     starts += row * tl.cdiv(length, CHUNK) * 3 * D + d
     rate_D = read(rate + row // batch * of_rate[0] + d, in_D)
