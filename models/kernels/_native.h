@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef __AVX512DQ__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 #ifdef __SSE__
@@ -143,23 +143,48 @@ static inline unsigned flushing(void) {
 #define NEXT_TO_NOTHING_IS_NOTHING
 #endif
 
-// Rows of numbers as vectors of sixteen, padded with zeros.
-#define LANES 16
+// Rows of numbers as vectors, padded with zeros: as many numbers as a register of the processor holds, and four at least.
+// Of wider vectors compilers make pieces that lie in memory.
+#if defined(__AVX512DQ__)
+#define LANES_OF_float 16
+#define LANES_OF_double 8
+#elif defined(__AVX__)
+#define LANES_OF_float 8
+#define LANES_OF_double 4
+#else
+#define LANES_OF_float 4
+#define LANES_OF_double 4
+#endif
+#define LANES_OF_THE(number) LANES_OF_##number
+#define LANES_OF(number) LANES_OF_THE(number)
+#ifndef LANES
+#define LANES LANES_OF(REAL)
+#endif
 
 typedef real lanes __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
 
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+static const int32_t first_lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};  // from 8 - n on: n of them
+#endif
+
 static inline int64_t blocks(int64_t width) { return (width + LANES - 1) / LANES; }
 
-// The lanes of a block of a row that is `width` wide, zero behind its end. Of fewer than sixteen numbers the C library's
-// copy is a call, and what is stored in parts waits until it can be read as a vector: where vectors have masks, no copy.
-// Nor of sixteen: for Intel's processors compilers copy halves.
+// The lanes of a block of a row that is `width` wide, zero behind its end. Of fewer numbers than a vector's the C
+// library's copy is a call, and what is stored in parts waits until it can be read as a vector: where vectors have masks,
+// no copy. Nor of a whole one: for Intel's processors compilers copy halves.
 static inline lanes block_of(const real *restrict x, int64_t block, int64_t width) {
   lanes found = {0};
   const int64_t left = width - block * LANES;
   if (left >= LANES) return *(const lanes *)(x + block * LANES);
 #ifdef __AVX512DQ__
-  if (sizeof(lanes) == sizeof(__m512)) {
+  if (sizeof(real) == 4 && sizeof(lanes) == sizeof(__m512)) {
     const __m512 part = _mm512_maskz_loadu_ps((__mmask16)((1u << left) - 1), x + block * LANES);
+    return *(const lanes *)&part;
+  }
+#elif defined(__AVX2__)
+  if (sizeof(real) == 4 && sizeof(lanes) == sizeof(__m256)) {
+    const __m256i mask = _mm256_loadu_si256((const __m256i *)(first_lanes + 8 - left));
+    const __m256 part = _mm256_maskload_ps((const float *)(x + block * LANES), mask);
     return *(const lanes *)&part;
   }
 #endif
@@ -174,7 +199,7 @@ static inline void put_block(real *restrict x, int64_t block, int64_t width, lan
     return;
   }
 #ifdef __AVX512DQ__
-  if (sizeof(lanes) == sizeof(__m512)) {
+  if (sizeof(real) == 4 && sizeof(lanes) == sizeof(__m512)) {
     _mm512_mask_storeu_ps(x + block * LANES, (__mmask16)((1u << left) - 1), *(const __m512_u *)&found);
     return;
   }
@@ -228,7 +253,7 @@ static inline void product(const real *restrict a, int64_t down, int64_t right, 
 typedef __typeof__(__builtin_choose_expr(sizeof(real) == 4, (int32_t)0, (int64_t)0)) integer;
 typedef integer whole __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
 
-// Lanes of two vectors, the second's from 16 on.
+// Lanes of two vectors, the second's from LANES on.
 #ifdef __clang__
 #define PICKED(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
 #else
@@ -238,9 +263,14 @@ typedef integer whole __attribute__((vector_size(LANES * sizeof(real)), aligned(
 // Rows r_i and r_{i + D}: the lanes of the first with bit D for those of the second without.
 #define FROM_ONE(l, D) ((l) & (D) ? LANES + (l) - (D) : (l))
 #define FROM_OTHER(l, D) ((l) & (D) ? LANES + (l) : (l) + (D))
-#define OF_ALL(PICK, D)                                                                                          \
-  PICK(0, D), PICK(1, D), PICK(2, D), PICK(3, D), PICK(4, D), PICK(5, D), PICK(6, D), PICK(7, D), PICK(8, D),     \
-      PICK(9, D), PICK(10, D), PICK(11, D), PICK(12, D), PICK(13, D), PICK(14, D), PICK(15, D)
+#define OF_FOUR(PICK, from, D) PICK(from, D), PICK(from + 1, D), PICK(from + 2, D), PICK(from + 3, D)
+#if LANES == 16
+#define OF_ALL(PICK, D) OF_FOUR(PICK, 0, D), OF_FOUR(PICK, 4, D), OF_FOUR(PICK, 8, D), OF_FOUR(PICK, 12, D)
+#elif LANES == 8
+#define OF_ALL(PICK, D) OF_FOUR(PICK, 0, D), OF_FOUR(PICK, 4, D)
+#else
+#define OF_ALL(PICK, D) OF_FOUR(PICK, 0, D)
+#endif
 #define SWAPPED(r, D)                                              \
   _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i++) {   \
     if (i & (D)) continue;                                         \
@@ -256,30 +286,38 @@ static inline real sum_of(lanes x) {
   return sum;
 }
 
-// The sums within each of sixteen vectors, as one: r[0].
+// The sums within each of as many vectors as they have lanes, as one: r[0].
 static inline lanes sums_within(lanes *restrict r) {
 #define HALVED(D)                                                                                                   \
   _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i += 2 * (D)) r[i] =                                      \
       PICKED(r[i], r[i + (D)], OF_ALL(FROM_ONE, D)) + PICKED(r[i], r[i + (D)], OF_ALL(FROM_OTHER, D));
   HALVED(1)
   HALVED(2)
+#if LANES > 4
   HALVED(4)
+#endif
+#if LANES > 8
   HALVED(8)
+#endif
   return r[0];
 }
 
-// Up to sixteen rows, `apart` numbers from one another, across vectors: found[k] holds the k-th number of each, and 0.
+// Up to LANES rows, `apart` numbers from one another, across vectors: found[k] holds the k-th number of each, and 0.
 // Not inline, where it would take the compiler longer than all else.
 static __attribute__((noinline, unused)) void across(const real *restrict rows, int64_t apart, lanes *restrict found,
                                                      int64_t count, int64_t width) {
   int64_t k = 0;
-  for (; sizeof(real) == 4 && k + LANES <= width; k += LANES) {  // of double compilers take such vectors apart
+  for (; k + LANES <= width; k += LANES) {
     lanes r[LANES];
     for (int64_t i = 0; i < LANES; i++) r[i] = i < count ? block_of(rows + i * apart + k, 0, LANES) : (lanes){0};
     SWAPPED(r, 1)
     SWAPPED(r, 2)
+#if LANES > 4
     SWAPPED(r, 4)
+#endif
+#if LANES > 8
     SWAPPED(r, 8)
+#endif
     for (int64_t i = 0; i < LANES; i++) found[k + i] = r[i];
   }
   memset(found + k, 0, (width - k) * sizeof(lanes));

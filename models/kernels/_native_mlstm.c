@@ -30,8 +30,8 @@ static inline void add_times(real *restrict to, real factor, const real *restric
   SIMD for (int64_t e = 0; e < count; e++) to[e] += factor * from[e];
 }
 
-#define FOUR(i) i, i, i, i
-#define OF_BLOCKS(x, i) PICKED(x, x, FOUR(i), FOUR(4 + i), FOUR(8 + i), FOUR(12 + i))
+#define IN_BLOCK(lane, i) (lane) / BLOCK * BLOCK + (i)
+#define OF_BLOCKS(x, i) PICKED(x, x, OF_ALL(IN_BLOCK, i))
 
 // The i-th number of each block, in all four places of it.
 static inline void of_blocks(lanes x, lanes found[BLOCK]) {

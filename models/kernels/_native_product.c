@@ -3,8 +3,8 @@
 // Where a number stands is said by strides, so that nothing has to be turned or put together first: of a matrix `down`
 // its rows and `right` along them, C's rows in one piece; between matrices `outer` and `inner`, for batches and heads. c is
 // one row. Sums are of DEPTH numbers in their order, and of those sums, whatever rows and columns there are beside.
-// So many rows of B are laid out as strips of two vectors; beside a strip go twelve rows of A at a time, whose sums are
-// registers.
+// So many rows of B are laid out as strips of two vectors; beside a strip go as many rows of A at a time as there are
+// registers for their sums.
 
 #include "_native_tile.h"
 

@@ -1,8 +1,17 @@
-// Rows of numbers times a strip of up to two vectors of columns, twelve rows at a time, whose sums are registers.
+// Rows of numbers times a strip of up to two vectors of columns, TALL rows at a time, whose sums are registers.
 
 #include "_native.h"
 
+// Of 32 registers, or of 16: sums, the strip's vectors, and the number they are multiplied with.
+#if defined(__AVX512DQ__) || defined(__aarch64__)
 #define TALL 12
+#define MIDDLE 8
+#define LOW 4
+#else
+#define TALL 6
+#define MIDDLE 4
+#define LOW 2
+#endif
 #define WIDE 2
 
 // `tall` x `wide` vectors of sums of `depth` products each, into the first `width` numbers of rows of C.
@@ -37,12 +46,12 @@ static inline __attribute__((always_inline)) void tile(const int tall, const int
                                                     const real *restrict bias, real *restrict c, int64_t c_down,    \
                                                     int64_t width, int adds) {                                      \
     int64_t i = 0;                                                                                                 \
-    for (; i + 12 <= rows; i += 12)                                                                                \
-      tile(12, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);          \
-    for (; i + 8 <= rows; i += 8)                                                                                  \
-      tile(8, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);           \
-    for (; i + 4 <= rows; i += 4)                                                                                  \
-      tile(4, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);           \
+    for (; i + TALL <= rows; i += TALL)                                                                            \
+      tile(TALL, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);        \
+    for (; i + MIDDLE <= rows; i += MIDDLE)                                                                        \
+      tile(MIDDLE, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);      \
+    for (; i + LOW <= rows; i += LOW)                                                                              \
+      tile(LOW, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);         \
     for (; i < rows; i++)                                                                                          \
       tile(1, wide, a + i * down, down, right, depth, strip, bias, c + i * c_down, c_down, width, adds);           \
   }

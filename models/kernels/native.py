@@ -32,14 +32,15 @@ HERE = Path(__file__).parent
 SOURCES = sorted(HERE.glob("_native_*.c"))
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
-    *("-ffp-contract=fast", "-shared", "-fPIC"),
+    # For AMD's processors GCC would part products from sums where one sum waits for itself: a row of a product would
+    # not be the same beside any others.
+    *("-ffp-contract=fast", "--param=avoid-fma-max-bits=0", "-shared", "-fPIC"),
     # For Intel's processors GCC would make halves, which a whole vector then waits for.
     *(["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []),
 )
 REAL = {torch.float32: "float", torch.float64: "double"}
 PATIENCE_S = 120
 FEW = 2**11
-LANES = 16  # numbers of a vector
 
 
 @functools.lru_cache(maxsize=1)
@@ -76,9 +77,15 @@ def kernel(name: str, dtype: torch.dtype) -> Callable[..., None]:
     return call
 
 
-def whole_vectors(width: int) -> int:
+@functools.cache
+def lanes(dtype: torch.dtype) -> int:
+    """Numbers of a vector."""
+    return ctypes.c_int64.in_dll(_library(dtype), "vector_lanes").value
+
+
+def whole_vectors(width: int, dtype: torch.dtype) -> int:
     """Numbers of a row that ends with a vector."""
-    return -(-width // LANES) * LANES
+    return -(-width // lanes(dtype)) * lanes(dtype)
 
 
 def integers(*values: int) -> ctypes.Array:

@@ -37,7 +37,8 @@ class _MiniBatches(Function):
         q_BHLK, place_rate_RC = given[0], given[4]
         batch, heads, rows, width = M_BHXK.shape
         count = -(-q_BHLK.shape[2] // place_rate_RC.shape[1]) if keeps else 0
-        z_BHLK, starts = torch.empty_like(q_BHLK), q_BHLK.new_empty(batch, heads, count, rows, whole_vectors(width))
+        z_BHLK = torch.empty_like(q_BHLK)
+        starts = q_BHLK.new_empty(batch, heads, count, rows, whole_vectors(width, q_BHLK.dtype))
         written = (z_BHLK, starts if keeps else None)
         kernel("fast_weights_forward", M_BHXK.dtype)(*given, M_BHXK, *written, sizes=_sizes(q_BHLK, place_rate_RC))
         return z_BHLK, starts

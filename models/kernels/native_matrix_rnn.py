@@ -33,7 +33,9 @@ class _Scan(Function):
         q_BLHK, _, v_BLHV, _, W_HVV, h_BHKV = given = [x.contiguous() for x in given]
         y_BLHV, last_BHKV = torch.empty_like(v_BLHV), torch.empty_like(h_BHKV)
         batch, heads, keys, values = h_BHKV.shape
-        z_BHLKV = h_BHKV.new_empty(batch, heads, q_BLHK.shape[1] if keeps else 0, keys, whole_vectors(values))
+        z_BHLKV = h_BHKV.new_empty(
+            batch, heads, q_BLHK.shape[1] if keeps else 0, keys, whole_vectors(values, h_BHKV.dtype)
+        )
         written = (y_BLHV, last_BHKV, z_BHLKV if keeps else None)
         kernel("matrix_rnn_forward", W_HVV.dtype)(*given, *written, sizes=sizes_of(q_BLHK, v_BLHV))
         return y_BLHV, last_BHKV, z_BHLKV

@@ -1,4 +1,5 @@
-"""`mesa` (models/scans/mesa.py) on a CPU in C: Cholesky's method for sixteen rows at once, token by token.
+"""`mesa` (models/scans/mesa.py) on a CPU in C: Cholesky's method for as many rows at once as a vector has
+lanes, token by token.
 
 Measured for B = 64, H = 4, L = 40, K = V = 16, forward and backward on one thread: 6 ms, where factors of all tokens by
 a library take 49; K = V = 64 takes 150 for 830. Heads with more keys than that are left to the library.
@@ -12,12 +13,11 @@ from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced, whole_vectors
 from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.mesa import Held
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
-LANES = 16  # rows at once
 CHUNK = 8  # tokens between the states that are kept for the way back
 LARGEST = 64  # keys of a head
 
@@ -43,7 +43,7 @@ class _Mesa(Function):
         q_BLK, _, v_BLV, _, _, first_BKX = given
         y_BLV, x_BLK, last_BKX = torch.empty_like(v_BLV), torch.empty_like(q_BLK), torch.empty_like(first_BKX)
         (rows, length, _), state = q_BLK.shape, first_BKX.shape[1:]
-        starts_BNKX = q_BLK.new_empty(-(-rows // LANES) * LANES, -(-length // CHUNK), *state)
+        starts_BNKX = q_BLK.new_empty(whole_vectors(rows, q_BLK.dtype), -(-length // CHUNK), *state)
         kernel("mesa_forward", q_BLK.dtype)(*given, y_BLV, last_BKX, x_BLK, starts_BNKX, sizes=_sizes(q_BLK, v_BLV))
         return y_BLV, last_BKX, x_BLK, starts_BNKX
 

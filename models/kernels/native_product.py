@@ -1,4 +1,4 @@
-"""Products of matrices in fp32 on a CPU in C, for models/scans/products.py: of one thread, with vectors of 512 bits."""
+"""Products of matrices in fp32 on a CPU in C, for models/scans/products.py: of one thread."""
 
 import torch
 from torch import Tensor
@@ -38,6 +38,6 @@ LIBRARIES.insert(
         least=2**20,
         most=2**30,  # a thousand by a thousand by a thousand
         most_dimensions=MOST_DIMENSIONS,
-        ready=lambda threads: threads == 1 and has_wide_vectors() and not missing(),
+        ready=lambda threads, dimensions: threads == 1 and (has_wide_vectors() or dimensions > 2) and not missing(),
     ),
 )

@@ -52,7 +52,7 @@ class _Chunks(Function):
         chunks = -(-length // positions_of_a_chunk(length, rank))
         if not keeps or (chunks == 1 and not h_BXNK.numel()):
             chunks = 0  # or start from zeros
-        starts = u_BLHRK.new_empty(batch, chunks, heads, states, whole_vectors(values))
+        starts = u_BLHRK.new_empty(batch, chunks, heads, states, whole_vectors(values, u_BLHRK.dtype))
         written = (y_BLHRK, _or_null(last_BXNK), _or_null(starts))
         kernel("ssd_forward", u_BLHRK.dtype)(*_nulled(tensors), *written, sizes=sizes)
         return y_BLHRK, last_BXNK, starts

@@ -45,6 +45,7 @@ from chomsky_ladder.models.titans import TitansConfig
 from chomsky_ladder.models.transformer import TransformerConfig
 from chomsky_ladder.models.xlstm import XLSTMConfig
 from chomsky_ladder.models.xlstm_large import XLSTMLargeConfig
+from support.cases import full
 from support.layers import close
 
 torch.set_num_threads(1)
@@ -59,7 +60,7 @@ needs_a_compiler = pytest.mark.skipif(bool(_native.missing()), reason=_native.mi
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process that has not compiled anything yet, and in a hurry."""
     monkeypatch.setattr(_native, "FLAGS", HURRIED)
-    caches = (_native.missing, _native.kernel, _native._library)
+    caches = (_native.missing, _native.kernel, _native._library, _native.lanes)
     for cache in caches:
         cache.cache_clear()
     _choose._candidates.clear()
@@ -249,6 +250,23 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
 @needs_a_compiler
 @pytest.mark.parametrize("name", MODELS)
 def test_models_in_single_precision_are_as_good_as_torchs(name: str) -> None:
+    as_good_as_torchs(name)
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("lanes", [4, full(8), full(16)])
+def test_with_vectors_of_any_processor(
+    lanes: int, afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Wider ones than there are here compilers take apart."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(_native, "FLAGS", (*HURRIED, f"-DLANES={lanes}"))
+    assert _native.lanes(torch.float32) == _native.lanes(torch.float64) == lanes
+    for name in MODELS:
+        as_good_as_torchs(name)
+
+
+def as_good_as_torchs(name: str) -> None:
     """Outputs and the gradients of all weights; the widths fill no vector, and the scan has more than one chunk."""
     config, kernels = MODELS[name]
     torch.manual_seed(0)

@@ -50,10 +50,15 @@ class Asked:
 @pytest.fixture(params=[library.name for library in LIBRARIES])
 def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked(next(library for library in LIBRARIES if library.name == request.param))
-    if not asked.library.ready(1):
+    if not asked.library.ready(1, asked.library.most_dimensions):
         pytest.skip(f"{request.param} multiplies nothing on this machine")
-    only(monkeypatch, replace(asked.library, least=0, multiply=asked.multiply))
+    only(monkeypatch, replace(of_one_thread(asked.library), least=0, multiply=asked.multiply))
     return asked
+
+
+def of_one_thread(library: Library) -> Library:
+    """Taken for matrices too, where torch is as fast with them."""
+    return replace(library, ready=lambda threads, dimensions: threads == 1)
 
 
 def only(monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
@@ -153,7 +158,7 @@ def test_where_products_are_torchs_own(asked: Asked, monkeypatch: pytest.MonkeyP
     assert asked.calls == 0
     count = x.numel() * 7
     for least, calls in ((count + 1, 0), (count, 1)):
-        only(monkeypatch, replace(asked.library, least=least, multiply=asked.multiply))
+        only(monkeypatch, replace(of_one_thread(asked.library), least=least, multiply=asked.multiply))
         assert (library(1, count) is not None) == bool(calls)
         near(product(x, weight, bias), linear(x.double(), weight.double(), bias.double()))
         assert asked.calls == calls
@@ -234,11 +239,25 @@ def test_what_is_no_pair_of_stacks_is_torchs(asked: Asked) -> None:
 def test_of_two_libraries_the_first_that_is_ready_and_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "torch_is_as_fast", lambda: False)
     found = {work: library(1, 2**work) for work in (10, 24, 32)}
-    by_name = {each.name: each for each in LIBRARIES if each.ready(1)}
+    of_matrices = {each.name: each for each in LIBRARIES if each.ready(1, 2)}
+    of_stacks = {each.name: each for each in LIBRARIES if each.ready(1, 3)}
     assert found[10] is None
-    assert found[24] is by_name.get("C", by_name.get("oneDNN"))
-    assert found[32] is by_name.get("oneDNN")
-    assert library(1, 2**32, 3) is by_name.get("C")
+    assert found[24] is of_matrices.get("C", of_matrices.get("oneDNN"))
+    assert found[32] is of_matrices.get("oneDNN")
+    assert library(1, 2**32, 3) is of_stacks.get("C")
+
+
+@pytest.mark.skipif(bool(missing()), reason="no kernels in C here")
+@pytest.mark.parametrize("wide", [False, True])
+def test_where_vectors_are_as_wide_as_mkls_single_products_are_torchs(
+    wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "torch_is_as_fast", lambda: False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512" if wide else "AVX2")
+    of_matrices, of_stacks = library(1, 2**24, 2), library(1, 2**24, 3)
+    assert (of_matrices is not None) == wide
+    assert of_stacks is not None and of_stacks.name == "C"
+    assert library(2, 2**24, 3) is None
 
 
 @pytest.mark.parametrize("linux", [False, True])
@@ -257,7 +276,7 @@ def test_where_mkl_takes_whole_vectors_products_are_torchs(
     monkeypatch.setattr(Path, "read_text", read_text)
     monkeypatch.setattr(platform, "processor", lambda: f"Family 6 Model 167, {vendor}")
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
-    monkeypatch.setattr(products, "LIBRARIES", [Library("any", torch.mm, 0, 2, ready=lambda threads: True)])
+    monkeypatch.setattr(products, "LIBRARIES", [Library("any", torch.mm, 0, 2, ready=lambda threads, dimensions: True)])
     monkeypatch.setattr(products, "torch_is_as_fast", torch_is_as_fast.__wrapped__)
     assert (library(1, 2**24) is None) == theirs
 
