@@ -15,8 +15,7 @@ of many may grow, which the norm takes out of the stream. The state is kept in f
 The authors' code has no input but that of the first token, B(x_1), whose weights start from N(0, 0.5^2)
 (`input_at=first`), and adds .001 sqrt(|C|^2 + |c|^2) of each block to the loss (`norm_penalty`).
 
-On CUDA the recurrence runs in log2(L) levels, whose products of transitions are K times the work of L steps. A CPU
-takes the steps: forward and backward of 40 tokens, 32 rows, 16 blocks of 4 on one core, 10 ms to the levels' 24.
+models/scans/block_steps.py has the forms of the recurrence.
 """
 
 import math
@@ -28,9 +27,11 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.residual import OneForm
+from chomsky_ladder.models.scans.block_steps import block_steps, block_steps_by_halves
 
-TIME_STEP = 1 / 40
+STEPS = 40
 START_STD = 0.5
 
 
@@ -61,54 +62,28 @@ class BlockDiagonal(OneForm):
         return self.start_HK.to(device, held).expand(batch, -1, -1)
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        heads, block = self.heads, self.block
         h_BHK = state[0] if self.at_first else state
-        a_BLHKK = (TIME_STEP * self.transition(x_BLD)).unflatten(-1, (heads, block, block)).to(h_BHK.dtype)
-        b_BLHK = self.input(x_BLD).unflatten(-1, (heads, block)).to(h_BHK.dtype)
+        c_BLX, b_BLD = self.transition(x_BLD), self.input(x_BLD)
         if self.at_first:
-            later_BLHK = torch.zeros_like(b_BLHK[:, 1:])
-            b_BLHK = torch.cat([(b_BLHK[:, 0] * state[1])[:, None], later_BLHK], 1)
-        with torch.autocast(x_BLD.device.type, enabled=False):
-            one_KK = torch.eye(block, device=a_BLHKK.device, dtype=a_BLHKK.dtype)
-            parallel = ctx.backend != "reference" and x_BLD.device.type == "cuda"
-            h_BLHK = (by_halves if parallel else in_turn)(one_KK + a_BLHKK, b_BLHK, h_BHK)
-        last_BHK = h_BLHK[:, -1]
-        return h_BLHK.flatten(2).to(x_BLD.dtype), (last_BHK, torch.zeros_like(state[1])) if self.at_first else last_BHK
+            b_BLD = torch.cat([b_BLD[:, :1] * state[1].to(b_BLD.dtype), torch.zeros_like(b_BLD[:, 1:])], 1)
+        h_BLD, last_BHK = stepped(c_BLX, b_BLD, h_BHK, ctx)
+        return h_BLD.to(x_BLD.dtype), (last_BHK, torch.zeros_like(state[1])) if self.at_first else last_BHK
 
     def transition_norm(self) -> Tensor:
         """Of C and c together."""
         return sum(parameter.square().sum() for parameter in self.transition.parameters()) ** 0.5
 
 
-def in_turn(a_BLHKK: Tensor, b_BLHK: Tensor, h_BHK: Tensor) -> Tensor:
-    """h_t = a_t h_{t-1} + b_t, one after the other."""
-    outputs = []
-    for a_BHKK, b_BHK in zip(a_BLHKK.unbind(1), b_BLHK.unbind(1), strict=True):
-        h_BHK = applied(a_BHKK, h_BHK) + b_BHK
-        outputs.append(h_BHK)
-    return torch.stack(outputs, 1)
-
-
-def by_halves(a_BLHKK: Tensor, b_BLHK: Tensor, h_BHK: Tensor) -> Tensor:
-    """The same: two tokens are one of the recurrence of every other h; those between follow at once."""
-    length = a_BLHKK.shape[1]
-    if length <= 2:
-        return in_turn(a_BLHKK, b_BLHK, h_BHK)
-    pairs = length // 2
-    first_BLHKK, second_BLHKK = a_BLHKK[:, ::2], a_BLHKK[:, 1::2]
-    b_first_BLHK, b_second_BLHK = b_BLHK[:, ::2], b_BLHK[:, 1::2]
-    a_pair_BLHKK = second_BLHKK @ first_BLHKK[:, :pairs]
-    b_pair_BLHK = applied(second_BLHKK, b_first_BLHK[:, :pairs]) + b_second_BLHK
-    h_second_BLHK = by_halves(a_pair_BLHKK, b_pair_BLHK, h_BHK)
-    before_BLHK = torch.cat([h_BHK[:, None], h_second_BLHK], 1)[:, : length - pairs]
-    h_first_BLHK = applied(first_BLHKK, before_BLHK) + b_first_BLHK
-    h_BLHK = torch.stack([h_first_BLHK[:, :pairs], h_second_BLHK], 2).flatten(1, 2)
-    return h_BLHK if length % 2 == 0 else torch.cat([h_BLHK, h_first_BLHK[:, -1:]], 1)
-
-
-def applied(a_XKK: Tensor, h_XK: Tensor) -> Tensor:
-    """As a sum of products: matrices this small cost a CPU's batched product more than they hold."""
-    return (a_XKK * h_XK[..., None, :]).sum(-1)
+def stepped(c_BLX: Tensor, b_BLD: Tensor, h_BHK: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+    """All h and the last by the fastest form there is, from a token on in at least fp32."""
+    c_BLHKK = c_BLX.unflatten(-1, (*h_BHK.shape[1:], h_BHK.shape[-1]))
+    kernel = chosen("block_steps", c_BLHKK, ctx) if c_BLX.shape[1] > 1 else None
+    if kernel:
+        return kernel.call(c_BLX, b_BLD, h_BHK, steps=STEPS)
+    parallel = ctx.backend != "reference" and c_BLX.device.type == "cuda"
+    with torch.autocast(c_BLX.device.type, enabled=False):
+        form = block_steps_by_halves if parallel else block_steps
+        return form(c_BLX.to(h_BHK.dtype), b_BLD.to(h_BHK.dtype), h_BHK, steps=STEPS)
 
 
 class SLiCEBlock(Block):

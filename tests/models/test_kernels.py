@@ -56,6 +56,7 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
             "native_path",
             "native_momentum",
             "native_slots",
+            "native_block_steps",
             "native_matrix_rnn",
             "native_rnn",
             "native_gru",
@@ -79,7 +80,15 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
         *("native_one_hot", "native_ssd", "native_attention", "native_mesa"),
         *("mamba_ssm", "triton_lstm", "triton_slstm", "triton_delta", "xlstm_slstm", "triton_scan", "causal_conv1d"),
         *("mlstm_kernels", "triton_diagonal", "triton_one_hot", "triton_rnn", "triton_gru"),
-        *("triton_matrix_rnn", "triton_mlstm", "triton_silu_conv", "triton_wkv", "triton_mesa", "triton_decayed"),
+        *(
+            "triton_matrix_rnn",
+            "triton_mlstm",
+            "triton_silu_conv",
+            "triton_wkv",
+            "triton_mesa",
+            "triton_decayed",
+            "triton_block_steps",
+        ),
     ]
 
 

@@ -39,6 +39,7 @@ from chomsky_ladder.models.rwkv6 import RWKV6Config
 from chomsky_ladder.models.rwkv7 import RWKV7Config
 from chomsky_ladder.models.s4 import S4Config
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.slice import SLiCEConfig
 from chomsky_ladder.models.stack_rnn import StackRNNConfig
 from chomsky_ladder.models.tape_rnn import TapeRNNConfig
 from chomsky_ladder.models.titans import TitansConfig
@@ -239,6 +240,7 @@ MODELS: dict[str, tuple[ModelConfig, set[str]]] = {
     "ntm": (NTMConfig(d_model=13, num_heads=2, memory_rows=9, memory_width=5), {"native_turing"}),
     "dnc": (DNCConfig(d_model=13, num_reads=2, memory_rows=9, memory_width=5), {"native_linked"}),
     "titans": (TitansConfig(d_model=22, num_heads=2, num_blocks=2), {"native_momentum", "native_silu_conv"}),
+    "slice": (SLiCEConfig(d_model=12, num_blocks=2), {"native_block_steps"}),
     "transformer": (TransformerConfig(d_model=36, num_heads=2, num_blocks=2), {"native_attention"}),
     "fox": (FoXConfig(d_model=22, num_heads=2, num_blocks=2), {"native_attention"}),
     "path_attention": (PaTHConfig(d_model=22, num_heads=2, num_blocks=2), {"native_path", "native_silu_conv"}),

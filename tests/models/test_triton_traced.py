@@ -34,6 +34,7 @@ SHAPES = {
     "triton_wkv": [*[(B, L, D)] * 2, (D,), (D,), (B, 2, D)],
     "triton_mesa": [*[(B, H, 1, L, N)] * 2, (B, H, 1, L, L), (B, H, 1, L, 1), (B, H, 1, N, N)],
     "triton_decayed": [*[(B, H, L, N)] * 2, (B, H, L, D), (B, H, L)],
+    "triton_block_steps": [(B, L, H * N * N), (B, L, H * N), (B, H, N)],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -50,6 +51,7 @@ LAUNCHED = {
     "triton_wkv": ("wkv", "forward_kernel", "backward_kernel"),
     "triton_mesa": ("mesa", "solve_kernel"),
     "triton_decayed": ("decayed", "forward_kernel", "backward_kernel"),
+    "triton_block_steps": ("block_steps", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -83,7 +85,8 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
 
     own = {"triton_wkv": wkv, "triton_slstm": slstm, "triton_scan": scan, "triton_one_hot": one_hot}
     own |= dict.fromkeys(("triton_mlstm", "triton_silu_conv", "triton_mesa", "triton_decayed"), one_output)
-    return {**own, "triton_rnn": partial(call, activation="tanh")}.get(kernel, call)
+    own |= {"triton_rnn": partial(call, activation="tanh"), "triton_block_steps": partial(call, steps=40)}
+    return own.get(kernel, call)
 
 
 @pytest.mark.parametrize("kernel", some(SHAPES, always=("triton_lstm",)))
