@@ -163,6 +163,9 @@ static inline unsigned flushing(void) {
 
 typedef real lanes __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
 
+// Whether they are the floats of a type of the processor's own.
+#define ARE_FLOATS_OF(type) (sizeof(real) == 4 && sizeof(lanes) == sizeof(type))
+
 #if defined(__AVX2__) && !defined(__AVX512DQ__)
 static const int32_t first_lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};  // from 8 - n on: n of them
 #endif
@@ -177,12 +180,12 @@ static inline lanes block_of(const real *restrict x, int64_t block, int64_t widt
   const int64_t left = width - block * LANES;
   if (left >= LANES) return *(const lanes *)(x + block * LANES);
 #ifdef __AVX512DQ__
-  if (sizeof(real) == 4 && sizeof(lanes) == sizeof(__m512)) {
+  if (ARE_FLOATS_OF(__m512)) {
     const __m512 part = _mm512_maskz_loadu_ps((__mmask16)((1u << left) - 1), x + block * LANES);
     return *(const lanes *)&part;
   }
 #elif defined(__AVX2__)
-  if (sizeof(real) == 4 && sizeof(lanes) == sizeof(__m256)) {
+  if (ARE_FLOATS_OF(__m256)) {
     const __m256i mask = _mm256_loadu_si256((const __m256i *)(first_lanes + 8 - left));
     const __m256 part = _mm256_maskload_ps((const float *)(x + block * LANES), mask);
     return *(const lanes *)&part;
@@ -199,7 +202,7 @@ static inline void put_block(real *restrict x, int64_t block, int64_t width, lan
     return;
   }
 #ifdef __AVX512DQ__
-  if (sizeof(real) == 4 && sizeof(lanes) == sizeof(__m512)) {
+  if (ARE_FLOATS_OF(__m512)) {
     _mm512_mask_storeu_ps(x + block * LANES, (__mmask16)((1u << left) - 1), *(const __m512_u *)&found);
     return;
   }

@@ -21,7 +21,7 @@ enum { TILE = 4 };  // states at once
 // 2^x as exp2_of, where a vector's own instructions take the power out and put it back in: 2^-inf is 0 then.
 static inline lanes exp2_all(lanes x) {
 #ifdef __AVX512DQ__
-  if (sizeof(lanes) == sizeof(__m512)) {
+  if (ARE_FLOATS_OF(__m512)) {
     __m512 asked, y = _mm512_set1_ps(1.534581243e-4f);
     memcpy(&asked, &x, sizeof asked);
     const __m512 r = _mm512_reduce_ps(asked, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

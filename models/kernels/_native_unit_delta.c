@@ -22,7 +22,7 @@ static Raw raw_of(const real *q, const real *share, const real *beta, const real
 
 static inline real total(lanes x) {
 #ifdef __AVX512DQ__
-  if (sizeof(lanes) == sizeof(__m512)) {
+  if (ARE_FLOATS_OF(__m512)) {
     __m512 all;
     memcpy(&all, &x, sizeof all);
     return (real)_mm512_reduce_add_ps(all);
