@@ -268,6 +268,15 @@ def test_with_vectors_of_any_processor(
         as_good_as_torchs(name)
 
 
+@needs_a_compiler
+def test_vectors_are_as_wide_as_the_processors() -> None:
+    """Of wider ones a step takes up to nine times as long; of narrower ones twice."""
+    bits = {"AVX512": 512, "AVX2": 256}.get(torch.backends.cpu.get_cpu_capability())
+    if bits is None:
+        pytest.skip("a processor whose vectors torch has no name for")
+    assert [_native.lanes(dtype) for dtype in (torch.float32, torch.float64)] == [bits // 32, bits // 64]
+
+
 def as_good_as_torchs(name: str) -> None:
     """Outputs and the gradients of all weights; the widths fill no vector, and the scan has more than one chunk."""
     config, kernels = MODELS[name]
