@@ -18,7 +18,7 @@ of size 1 at most while r <= (1 + a) (1 + h). Gradients at an older M, which mak
 needed for a memory that is linear.
 
 Chunks are those of gated_delta.py. On a CPU it goes token by token in C (models/kernels/native_momentum.py), in a
-seventh of the time where K = V = 16, two thirds where they are 64.
+seventh of the time where K = V = 16, two thirds where they are 64, and on CUDA in Triton (triton_momentum.py there).
 """
 
 import torch

@@ -35,6 +35,7 @@ SHAPES = {
     "triton_mesa": [*[(B, H, 1, L, N)] * 2, (B, H, 1, L, L), (B, H, 1, L, 1), (B, H, 1, N, N)],
     "triton_decayed": [*[(B, H, L, N)] * 2, (B, H, L, D), (B, H, L)],
     "triton_block_steps": [(B, L, H * N * N), (B, L, H * N), (B, H, N)],
+    "triton_momentum": [*[(B, H, L, N)] * 2, (B, H, L, D), *[(B, H, L)] * 3, *[(B, H, N, D)] * 2],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -52,6 +53,7 @@ LAUNCHED = {
     "triton_mesa": ("mesa", "solve_kernel"),
     "triton_decayed": ("decayed", "forward_kernel", "backward_kernel"),
     "triton_block_steps": ("block_steps", "forward_kernel", "backward_kernel"),
+    "triton_momentum": ("momentum", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -83,9 +85,20 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
         y, (sums, _) = call(*inputs[:4], (inputs[4], torch.zeros_like(inputs[4][:, 0])))
         return y, sums
 
-    own = {"triton_wkv": wkv, "triton_slstm": slstm, "triton_scan": scan, "triton_one_hot": one_hot}
+    def momentum(*inputs: Tensor) -> tuple[Tensor, ...]:
+        y, state = call(*inputs[:6], inputs[6:])
+        return y, *state
+
+    own = {
+        "triton_momentum": momentum,
+        "triton_wkv": wkv,
+        "triton_slstm": slstm,
+        "triton_scan": scan,
+        "triton_one_hot": one_hot,
+    }
     own |= dict.fromkeys(("triton_mlstm", "triton_silu_conv", "triton_mesa", "triton_decayed"), one_output)
     own |= {"triton_rnn": partial(call, activation="tanh"), "triton_block_steps": partial(call, steps=40)}
+    own["triton_momentum"] = momentum
     return own.get(kernel, call)
 
 

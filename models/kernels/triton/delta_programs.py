@@ -9,14 +9,7 @@ and tokens; what is written lies token by token, every token's heads side by sid
 import triton
 import triton.language as tl
 
-from chomsky_ladder.models.kernels.triton.memory import read, write
-
-
-@triton.jit
-def _begin(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor, heads: tl.tensor) -> tl.tensor:
-    """Where that head begins which is the `row`-th of all."""
-    replica, line, head = row // heads // batch, row // heads % batch, row % heads
-    return x + replica * strides[0] + line * strides[1] + head * strides[2]
+from chomsky_ladder.models.kernels.triton.memory import begin_head, read, write
 
 
 @triton.jit
@@ -62,12 +55,12 @@ def forward_kernel(
     row = (tl.program_id(0) // TILES).to(tl.int64)
     i, j = tl.arange(0, KEYS), tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
     at_KV, in_KV = i[:, None] * V + j[None, :], (i < K)[:, None] & (j < V)[None, :]
-    r, k = _begin(r, of_r, row, batch, heads) + i, _begin(k, of_k, row, batch, heads) + i
-    v = _begin(v, of_v, row, batch, heads) + j
+    r, k = begin_head(r, of_r, row, batch, heads) + i, begin_head(k, of_k, row, batch, heads) + i
+    v = begin_head(v, of_v, row, batch, heads) + j
     if ERASES:
-        f, g = _begin(f, of_f, row, batch, heads) + i, _begin(g, of_g, row, batch, heads) + i
+        f, g = begin_head(f, of_f, row, batch, heads) + i, begin_head(g, of_g, row, batch, heads) + i
     if DECAYS:
-        decay = _begin(decay, of_decay, row, batch, heads)
+        decay = begin_head(decay, of_decay, row, batch, heads)
     y += (row // heads * length * heads + row % heads) * V + j
     starts += row * tl.cdiv(length, TOKENS) * K * V + at_KV
 
@@ -154,18 +147,18 @@ def backward_kernel(
     row, tile = (tl.program_id(0) // TILES).to(tl.int64), (tl.program_id(0) % TILES).to(tl.int64)
     i, j = tl.arange(0, KEYS), tl.program_id(0) % TILES * TILE + tl.arange(0, TILE)
     at_KV, in_KV = i[:, None] * V + j[None, :], (i < K)[:, None] & (j < V)[None, :]
-    r, k = _begin(r, of_r, row, batch, heads) + i, _begin(k, of_k, row, batch, heads) + i
-    v, d_y = _begin(v, of_v, row, batch, heads) + j, _begin(d_y, of_d_y, row, batch, heads) + j
+    r, k = begin_head(r, of_r, row, batch, heads) + i, begin_head(k, of_k, row, batch, heads) + i
+    v, d_y = begin_head(v, of_v, row, batch, heads) + j, begin_head(d_y, of_d_y, row, batch, heads) + j
     chunks, lines = tl.cdiv(length, TOKENS), tl.num_programs(0) // TILES // heads
     line = tile * lines + row // heads  # of all that is written tile after tile
     by_token, by_step = line * length * heads + row % heads, line * length * STEPS * heads + row % heads
     d_r, d_k = d_r + by_token * K + i, d_k + by_step * K + i
     d_v += (row // heads * length * STEPS * heads + row % heads) * V + j
     if ERASES:
-        f, g = _begin(f, of_f, row, batch, heads) + i, _begin(g, of_g, row, batch, heads) + i
+        f, g = begin_head(f, of_f, row, batch, heads) + i, begin_head(g, of_g, row, batch, heads) + i
         d_f, d_g = d_f + by_step * K + i, d_g + by_step * K + i
     if DECAYS:
-        decay, d_decay = _begin(decay, of_decay, row, batch, heads), d_decay + by_token * DECAYS
+        decay, d_decay = begin_head(decay, of_decay, row, batch, heads), d_decay + by_token * DECAYS
     starts += row * chunks * K * V + at_KV
 
     G_KV = read(d_last + row * K * V + at_KV, in_KV)

@@ -24,6 +24,13 @@ def begin(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor) -> 
 
 
 @triton.jit
+def begin_head(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor, heads: tl.tensor) -> tl.tensor:
+    """Where that head begins which is the `row`-th of all."""
+    replica, line, head = row // heads // batch, row // heads % batch, row % heads
+    return x + replica * strides[0] + line * strides[1] + head * strides[2]
+
+
+@triton.jit
 def read(at: tl.tensor, mask: tl.tensor) -> tl.tensor:
     return tl.load(at, mask=mask, other=0.0).to(tl.float32)
 
