@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.gla import in_heads
+from chomsky_ladder.models.gla import by_heads, in_heads
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
@@ -53,12 +53,12 @@ class SlotAttention(OneForm):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         q_BHLK, k_BHLK, v_BHLV = (
-            in_heads(nn.functional.silu(project(x_BLD)), self.num_heads)
+            by_heads(nn.functional.silu(project(x_BLD)), self.num_heads)
             for project in (self.query, self.key, self.value)
         )
         decay_BHLM, write_BHLM = kept_and_written(in_heads(self.forget(x_BLD), self.num_heads), self.temperature)
         keys_BHKM, values_BHMV = state
-        kernel = chosen("decayed_slots", keys_BHKM, ctx)
+        kernel = chosen("decayed_slots", q_BHLK.to(keys_BHKM.dtype), ctx)
         read = kernel.call if kernel else decayed_slots
         scores_BHLM, keys_BHKM = read(q_BHLK, k_BHLK, write_BHLM, decay_BHLM, keys_BHKM)
         share_BHLM = torch.softmax(scores_BHLM, -1)

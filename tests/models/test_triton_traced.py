@@ -35,6 +35,7 @@ SHAPES = {
     "triton_mesa": [*[(B, H, 1, L, N)] * 2, (B, H, 1, L, L), (B, H, 1, L, 1), (B, H, 1, N, N)],
     "triton_decayed": [*[(B, H, L, N)] * 2, (B, H, L, D), (B, H, L)],
     "triton_block_steps": [(B, L, H * N * N), (B, L, H * N), (B, H, N)],
+    "triton_slots": [*[(B, H, L, N)] * 2, *[(B, H, L, D)] * 2, (B, H, N, D)],
     "triton_momentum": [*[(B, H, L, N)] * 2, (B, H, L, D), *[(B, H, L)] * 3, *[(B, H, N, D)] * 2],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
@@ -53,6 +54,7 @@ LAUNCHED = {
     "triton_mesa": ("mesa", "solve_kernel"),
     "triton_decayed": ("decayed", "forward_kernel", "backward_kernel"),
     "triton_block_steps": ("block_steps", "forward_kernel", "backward_kernel"),
+    "triton_slots": ("slots", "forward_kernel", "backward_kernel"),
     "triton_momentum": ("momentum", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }

@@ -26,8 +26,7 @@ def begin(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor) -> 
 @triton.jit
 def begin_head(x: tl.tensor, strides: tl.tuple, row: tl.tensor, batch: tl.tensor, heads: tl.tensor) -> tl.tensor:
     """Where that head begins which is the `row`-th of all."""
-    replica, line, head = row // heads // batch, row // heads % batch, row % heads
-    return x + replica * strides[0] + line * strides[1] + head * strides[2]
+    return begin(x, strides, row // heads, batch) + row % heads * strides[2]
 
 
 @triton.jit
