@@ -7,7 +7,7 @@ A program walks through time for one row and some of its heads, forwards or from
 blocks, which lie side by side, and nothing else of their size is made on the way there. Blocks whose rows are no power
 of two are filled up with zeros.
 """
-# pyright: reportIndexIssue=false, reportAssignmentType=false
+# pyright: reportIndexIssue=false, reportAssignmentType=false, reportCallIssue=false, reportArgumentType=false
 # (a kernel[grid] has no type where triton.jit has none, nor what a tuple holds that grows in a loop)
 
 from typing import Any

@@ -92,8 +92,8 @@ def _written(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     chunks = triton.cdiv(q_RBHLK.shape[3], CHUNK) if keep else 0
     starts = (*M_RBHKV.shape[:3], chunks, 2, *M_RBHKV.shape[3:])
-    last = (_room(M_RBHKV.shape, x) for x in (M_RBHKV, S_RBHKV))
-    return _room_by_token(v_RBHLV.shape, M_RBHKV), *last, _room(starts, M_RBHKV)
+    last_M, last_S = _room(M_RBHKV.shape, M_RBHKV), _room(M_RBHKV.shape, M_RBHKV)
+    return _room_by_token(v_RBHLV.shape, M_RBHKV), last_M, last_S, _room(starts, M_RBHKV)
 
 
 @torch.library.custom_op("chomsky_ladder::momentum_back", mutates_args=())
@@ -138,8 +138,8 @@ def _written_back(
     tiles = _Plan.of(q_RBHLK, v_RBHLV).tiles
     d_q, d_k = (_room_by_token((tiles, *x.shape), d_M_RBHKV if tiles > 1 else x) for x in (q_RBHLK, k_RBHLK))
     d_r, d_a, d_h = (_room_by_token((tiles, *r_RBHL.shape, 1), d_M_RBHKV)[..., 0] for _ in "rah")
-    d_first = (_room(d_M_RBHKV.shape, d_M_RBHKV) for _ in "MS")
-    return d_q, d_k, _room_by_token(v_RBHLV.shape, v_RBHLV), d_r, d_a, d_h, *d_first
+    d_M, d_S = (_room(d_M_RBHKV.shape, d_M_RBHKV) for _ in "MS")
+    return d_q, d_k, _room_by_token(v_RBHLV.shape, v_RBHLV), d_r, d_a, d_h, d_M, d_S
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
