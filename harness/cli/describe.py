@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from chomsky_ladder.harness.cli.options import field_docs
-from chomsky_ladder.harness.config.parts import plain
+from chomsky_ladder.harness.config.parts import MOST_DRAWN, plain
 from chomsky_ladder.harness.config.protocols import PROTOCOLS
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, problems
 from chomsky_ladder.harness.config.theory import DEMANDS, JOIN, NO_RESULT, TRANSITIONS, Verdict, verdict
@@ -30,7 +30,6 @@ CAPABILITIES = ("sees", "stepwise", "stackable", "state_growth", "cost")
 FLOOR_LENGTHS = (40, 256)  # those of the published evaluation
 EXAMPLE_WIDTH = 30  # tokens of an example that still read well in a line
 MOST_STATES, MOST_SYMBOLS = 12, 8  # of an automaton that still reads well
-MOST_DRAWN = 2**22  # positions of strings that are shown
 EXAMPLE_VOCAB = 12  # a model is weighed with the vocabulary of the largest of the common tasks
 
 

@@ -11,11 +11,18 @@ from chomsky_ladder.harness.config.rooms import did_you_mean
 
 Part = TypeVar("Part")
 
+MOST_DRAWN = 2**22  # positions that strings may have where their lengths are chosen
+
 
 def require(condition: bool, message: str) -> None:
     """Refuse a user's setting in one line."""
     if not condition:
         raise ValueError(message)
+
+
+def refuse_endless(longest: int, *, what: str) -> None:
+    """Refuse a length of which one string alone would fill the memory, before anything counts up to it."""
+    require(longest <= MOST_DRAWN, f"{what} must be at most {MOST_DRAWN}, not {longest}")
 
 
 @lru_cache

@@ -17,7 +17,15 @@ from typing import Any, Literal
 
 from chomsky_ladder.harness.config.frozen import open_frozen
 from chomsky_ladder.harness.config.origin import load_words
-from chomsky_ladder.harness.config.parts import check_types, checked, default_settings, from_plain, plain, require
+from chomsky_ladder.harness.config.parts import (
+    check_types,
+    checked,
+    default_settings,
+    from_plain,
+    plain,
+    refuse_endless,
+    require,
+)
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.registry import bring_back, did_you_mean, find_model, find_task
 from chomsky_ladder.models.base import ModelConfig
@@ -97,6 +105,8 @@ class Train:
         own_length = not self.examples or self.lengths_per == "sequence"
         require(own_length, "train.examples fixes every string's length: train.lengths_per must be sequence")
         require(1 <= self.lengths[0] <= self.lengths[1], f"train.lengths must rise from 1, not {self.lengths}")
+        refuse_endless(self.lengths[1], what="train.lengths")
+        refuse_endless(max(self.curriculum, default=0), what="train.curriculum")
         require(all(high >= self.lengths[0] for high in self.curriculum), "train.curriculum goes below train.lengths")
         require(len(self.curriculum) <= self.steps, "train.curriculum has more stages than train.steps")
         require(0 < self.lr < math.inf, f"train.lr must be positive, not {self.lr}")
@@ -175,12 +185,14 @@ class Eval:
     def __post_init__(self) -> None:
         check_types(self, "eval")
         require(1 <= self.lengths[0] <= self.lengths[1], f"eval.lengths must rise from 1, not {self.lengths}")
+        refuse_endless(self.lengths[1], what="eval.lengths")
         for name in ("test", "validation", "extrapolation", "batch"):
             require(getattr(self, name) >= 1, f"eval.{name} must be at least 1, not {getattr(self, name)}")
         require(0 <= self.seed < 2**63, f"eval.seed must be in 0..2**63-1, not {self.seed}")
         require(self.every >= 0, f"eval.every must not be negative: {self.every}")
         require(list(self.bins) == sorted(set(self.bins)), f"eval.bins must rise, not {self.bins}")
         require(all(length >= 1 for length in self.extrapolate), "eval.extrapolate lengths must be positive")
+        refuse_endless(max(self.extrapolate, default=0), what="eval.extrapolate")
         require(
             bool(self.file) or not self.file_sha256, "eval.file_sha256 is the hash of eval.file, which is not given"
         )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from chomsky_ladder.harness.config.frozen import FORMAT, digest, line
-from chomsky_ladder.harness.config.parts import plain
+from chomsky_ladder.harness.config.parts import plain, refuse_endless
 from chomsky_ladder.harness.config.run import without_training_targets
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.train.data import evaluation_lengths
@@ -22,9 +22,10 @@ def export(task: Task, path: Path, *, lengths: tuple[int, int], count: int, seed
     """Write `count` strings of a task; returns the file's first line."""
     task = blank_answers(without_training_targets(task))
     low, high = lengths
-    legal = task.legal_lengths(low, high)
     if not 1 <= low <= high:
         raise ValueError(f"--lengths must rise from 1, not {low} {high}")
+    refuse_endless(high, what="--lengths")
+    legal = task.legal_lengths(low, high)
     if not 0 <= seed < 2**63:
         raise ValueError(f"--seed must lie in 0..2**63-1, not {seed}")
     if not split:
