@@ -45,10 +45,11 @@ def parse_adaptation(words: list[str]) -> tuple[Run, Exec]:
     names = [word for word in rest[:2] if not word.startswith("-")]
     if len(names) < 2:
         raise ValueError("adapt what? give a RUN_ID and a TASK, e.g. `ladder adapt parity-lstm-s0 even_pairs`")
+    rank = _rank(ranks)
     base = Run.from_plain(base_folder(names[0], Path(results[-1])).config())
     other = preset_run(names[1], base.model.name, protocol=base.protocol)
     fields: list[tuple[str, type, Any]] = [("task", type(other.task), other.task)]
-    chosen = adapting(base, other, rank=_rank(ranks), layers=(layers or ["*"])[-1])
+    chosen = adapting(base, other, rank=rank, layers=(layers or ["*"])[-1])
     fields += [("train", Train, chosen.train), ("eval", Eval, chosen.eval), ("exec", Exec, Exec())]
     fields += [("seed", int, chosen.seed)]
     tree = dataclasses.make_dataclass("Options", fields, frozen=True)
@@ -68,8 +69,8 @@ def parse_adaptation(words: list[str]) -> tuple[Run, Exec]:
 
 
 def _rank(words: list[str]) -> int:
-    if words and not words[-1].isdecimal():
-        raise ValueError(f"--rank needs a number, not {words[-1]!r}")
+    if words and (not words[-1].isdecimal() or int(words[-1]) < 1):
+        raise ValueError(f"--rank must be a whole number of at least 1, not {words[-1]!r}")
     return int(words[-1]) if words else 8
 
 

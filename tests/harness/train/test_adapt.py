@@ -207,8 +207,8 @@ def test_the_command(done: tuple[Path, Run], capsys: pytest.CaptureFixture[str])
     for wrong, why in (
         (["adapt", base.run_id, *words[3:]], "give a RUN_ID and a TASK"),
         ([*words, "--layers", "nothing*"], "fits no matrix of lstm; there are blocks.0.cell.weight_ih"),
-        ([*words, "--rank", "0"], "train.base and train.lora_rank need each other"),
-        ([*words, "--rank", "two"], "--rank needs a number, not 'two'"),
+        ([*words, "--rank", "0"], "--rank must be a whole number of at least 1, not '0'"),
+        ([*words, "--rank", "two"], "--rank must be a whole number of at least 1, not 'two'"),
         (["adapt", "gone", *words[2:]], "no run 'gone'"),
         ([*words[:2], "cycle_nav", *words[3:], "--train.lora-ends", "keep"], "have other tokens"),
         ([*words, "--train.qat", "4"], "train.qat rounds no adapted weights"),
