@@ -206,7 +206,7 @@ class _Merging:
                 self.merged.same.append(theirs.run_id)
                 return
         elif place.exists():
-            raise ValueError("it is here without a result; once nothing trains it, `ladder clean` makes room")
+            raise ValueError(_in_the_way(place))
         if self.staging is None:
             theirs = verify(source)
         else:
@@ -231,7 +231,7 @@ class _Merging:
             if self._agrees(folder, record):
                 self.merged.same.append(run_id)
         elif self._place(run_id).exists():
-            raise ValueError("it is here without a result; once nothing trains it, `ladder clean` makes room")
+            raise ValueError(_in_the_way(self._place(run_id)))
         else:
             self.here[run_id] = self.found[run_id] = record
             self.merged.lines.append(run_id)
@@ -258,6 +258,12 @@ class _Merging:
             made = ({name: getattr(record, name) for name in _MADE_WITH} for record in (ours, theirs))
             self.merged.conflicts.append(Conflict(run_id, folder, fields, *made))
         return not fields
+
+
+def _in_the_way(place: Path) -> str:
+    """What to do about a folder here that has no result; of one without a config, `ladder clean` knows nothing."""
+    cure = f"`ladder clean {place.name}` makes room" if place in run_folders(place.parents[1]) else f"remove {place}"
+    return f"it is here without a result; once nothing trains it, {cure}"
 
 
 def _equal(one: Any, other: Any) -> bool:

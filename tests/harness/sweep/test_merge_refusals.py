@@ -191,7 +191,8 @@ def test_a_run_without_a_result_here_is_not_overwritten(state: str, there: Path,
         before = content(here)
         said = refused(merge([there], here))
         after = content(here)
-    assert "is here without a result" in said
+    cure = f"remove {folder.path}" if state == "only a lock" else f"`ladder clean {RUN.run_id}` makes room"
+    assert f"it is here without a result; once nothing trains it, {cure}" in said
     assert after == before
 
 
