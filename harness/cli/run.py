@@ -11,6 +11,7 @@ from chomsky_ladder.harness.store.places import refuse_unwritable
 from chomsky_ladder.harness.train.distributed import PeerLost, launched_rank
 from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.harness.train.machine import find_device
+from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.workable import refuse_mistaken, refuse_unworkable
 
 
@@ -21,6 +22,7 @@ def run(words: list[str]) -> int:
     refuse_mistaken(cell.task)
     if launched_rank() == 0 and not quiet:
         refuse_unwritable(settings.results)  # before anything is said
+        refuse_other_code([cell], settings.results)
         for line in advice(words, cell, settings):
             print(line, file=sys.stderr)
     try:

@@ -72,6 +72,16 @@ def test_a_result_of_other_code_is_not_used_again(plugin: Path, capsys: pytest.C
     assert run(plugin) == 0, "another version is another run"
 
 
+def test_a_refusal_is_all_that_is_said(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for word in WORDS if word not in ("--protocol", "quick", "--quiet")]
+    words += ["--plugin", str(plugin), "--exec.results", str(plugin.parent / "results"), "--exec.device", "cpu"]
+    assert main(words) == 0 and "which a CPU carries" in capsys.readouterr().err
+    plugin.write_text(MODEL + "# edited\n")
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{only_folder(plugin).name} was made with half.py" in line
+
+
 def test_another_plugin_of_the_same_name_is_told_so(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(plugin) == 0
     folder, other = only_folder(plugin), plugin.with_name("other.py")
