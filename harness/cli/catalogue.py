@@ -57,7 +57,7 @@ def _asked_for(tree: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
     for word in names:
         if not any(_is_of(part, kind, word) for kind in kinds for part in tree[kind]):
             there = {_written(part[by]) for kind in kinds for part in tree[kind] for by in ("name", GROUPED_BY[kind])}
-            hint = did_you_mean(word, sorted(there)) or "; `ladder list` has all names"
+            hint = did_you_mean(word, sorted(there - {"none"})) or "; `ladder list` has all names"
             raise ValueError(f"no {' or '.join(kinds)} of the name, class or family {word!r}{hint}")
     kept = {kind: [part for part in tree[kind] if kind in kinds and _is_wanted(part, kind, names)] for kind in KINDS}
     return tree | kept

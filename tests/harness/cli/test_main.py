@@ -84,6 +84,7 @@ def test_some_of_the_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> N
     assert names("counter") == ["counter_language", "majority", "majority_count"]
     assert names("tasks") == sorted(all_tasks()) and set(names("tasks", "regular")) < set(all_tasks())
     assert "did you mean lstm" in mistake(capsys, "list", "lstn")
+    assert "did you mean moe?" in mistake(capsys, "list", "nope")
     assert "no models of the name, class or family 'parity'" in mistake(capsys, "list", "models", "parity")
 
 
