@@ -222,13 +222,18 @@ def drawable(task: Task) -> dict[str, Any] | None:
 
 def _doc(cls: type) -> str:
     """All that the module of a class says of it."""
-    return inspect.cleandoc(inspect.getmodule(cls).__doc__ or cls.__doc__ or "")
+    return inspect.cleandoc(_written(cls))
 
 
 def about(cls: type) -> str:
     """The first sentence of the module a class stands in."""
-    doc = inspect.getmodule(cls).__doc__ or cls.__doc__ or ""
-    return " ".join(doc.strip().split("\n\n")[0].split())
+    return " ".join(_written(cls).strip().split("\n\n")[0].split())
+
+
+def _written(cls: type) -> str:
+    """What somebody wrote of it; the signature that `dataclass` puts in a missing docstring's place is nobody's."""
+    own = cls.__doc__ or ""
+    return inspect.getmodule(cls).__doc__ or ("" if own.startswith(f"{cls.__name__}(") else own) or "no documentation"
 
 
 def shown(value: Any) -> str:

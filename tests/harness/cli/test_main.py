@@ -322,6 +322,17 @@ def test_a_broken_plugin_is_named(tmp_path: Path, capsys: Capture) -> None:
     assert "broken.py does not import: ModuleNotFoundError" in mistake(capsys, "list", "--plugin", str(plugin))
 
 
+def test_a_plugin_without_a_docstring_is_said_to_have_none(tmp_path: Path, capsys: Capture) -> None:
+    plugin = tmp_path / "silent.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\n"
+        "from chomsky_ladder.models.base import register\n"
+        "from chomsky_ladder.models.lstm import LSTMConfig\n"
+        "@register\n@dataclass(frozen=True, kw_only=True)\nclass SilentConfig(LSTMConfig):\n    name = 'silent_lstm'\n"
+    )
+    assert ladder(capsys, "describe", "silent_lstm", "--plugin", str(plugin)).startswith("no documentation\n\n")
+
+
 def test_an_interrupt_is_one_line(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(loop: Loop, progress: Progress) -> None:
         raise KeyboardInterrupt
