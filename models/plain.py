@@ -100,7 +100,8 @@ class PlainConfig(ModelConfig):
             made = self.make()
         except Exception as error:  # of somebody's own, in any way
             raise ValueError(f"{self.name} cannot be made at d_model={self.d_model}: {said(error)}") from error
-        require(isinstance(made, nn.Module), f"{self.name} is made of an nn.Module, not of a {type(made).__name__}")
+        neither = f"{self.name} is no nn.Module and no function that makes one"
+        require(isinstance(made, nn.Module), f"{neither}: at d_model={self.d_model} it made {type(made).__name__}")
         return made
 
     def unworkable(self) -> str:

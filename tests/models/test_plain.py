@@ -101,7 +101,7 @@ def test_what_it_may_return() -> None:
         "returns does not take a stream [2, 8, d_model]: AttributeError: 'Tensor' object has no attribute 'nothing'"
     )
     odd = wrap("odd", lambda config: 3)  # pyright: ignore[reportArgumentType]
-    assert odd().unworkable() == "odd is made of an nn.Module, not of a int"
+    assert odd().unworkable() == "odd is no nn.Module and no function that makes one: at d_model=128 it made int"
 
 
 def test_one_that_sees_all_and_adds_a_loss_conforms() -> None:

@@ -59,6 +59,10 @@ class Odd(nn.Module):
 
 class NoModule:
     pass
+
+
+def same(x):
+    return x
 '''
 SMALL = "--protocol quick --train.steps 4 --train.batch 4 --eval.test 8 --eval.validation 8 --model.d-model 8 --quiet"
 WORD = "grove.layers:Heads"
@@ -159,6 +163,7 @@ def test_an_edited_class_is_not_the_one_a_result_was_made_with(project: Path) ->
         (["grove.leaves:Heads"], "plugin grove.leaves:Heads does not import: ModuleNotFoundError: No module named"),
         (["layers.py:Heads"], "plugin layers.py:Heads does not import: FileNotFoundError: there is no such file"),
         (["grove.layers:NoModule"], "grove.layers:NoModule is no nn.Module, which a model is made of"),
+        (["grove.layers:same"], "grove_layers_same is no nn.Module and no function that makes one: at d_model=8 it"),
         (["grove.layers:Odd"], "grove_layers_odd: sees is one of past, prompt, all, not 'tomorrow'"),
         (["chomsky_ladder.models.lstm:LSTMConfig"], "is a model's config: put @register on it, and name the model by"),
         ([WORD, "--model.args", "[2]"], "args must be a JSON object such as '{\"heads\": 2}'"),
