@@ -5,7 +5,7 @@ from pathlib import Path
 
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import say_edited
-from chomsky_ladder.harness.store.places import default_results, refuse_published
+from chomsky_ladder.harness.store.places import default_results, refuse_no_folder, refuse_published
 
 
 @dataclass
@@ -34,6 +34,7 @@ def figures(words: list[str]) -> int:
     options = parse(FiguresOptions, words, prog="ladder figures")
     folder = options.out or options.results / "figures"
     refuse_published(folder, otherwise="say where to draw with --out FOLDER")
+    refuse_no_folder(folder)
     from chomsky_ladder.harness.figures import write as drawing  # with matplotlib
     from chomsky_ladder.harness.figures.style import NARROWEST
     from chomsky_ladder.harness.store import curves

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chomsky_ladder.harness.cli.options import parse
-from chomsky_ladder.harness.store.places import default_results, hint, refuse_published
+from chomsky_ladder.harness.store.places import default_results, hint, refuse_no_folder, refuse_published
 
 
 @dataclass
@@ -44,6 +44,7 @@ def page(words: list[str]) -> int:
         raise ValueError(f"--out names a file in a folder that is there, not {out}")
     if not _is_file(out) and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file and no folder; a page's name ends in .html")
+    refuse_no_folder(out.parent)
     return _written(options, out)
 
 

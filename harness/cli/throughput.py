@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chomsky_ladder.harness.cli.options import parse, take
-from chomsky_ladder.harness.store.places import default_results, refuse_published
+from chomsky_ladder.harness.store.places import default_results, refuse_no_folder, refuse_published
 from chomsky_ladder.harness.throughput.grid import Grid
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def throughput(words: list[str], peers: "Peers | None" = None) -> int:
     options: Any = _parsed(words, device.type)  # with the grid of this kind of device
     out = options.out or options.results / "throughput" / device.type
     refuse_published(out, otherwise="say where to write with --out FOLDER")
+    refuse_no_folder(out)
     other = reports.read_report(options.against) if options.against else None
     if options.report:
         report = joined([reports.read_report(path) for path in options.report])

@@ -37,7 +37,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         part.rename(path)
     except OSError as error:  # a full disk: what was written of it is in the way
         part.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)
+        error.filename = str(path)  # the part is nobody's word
         raise
     sync_folder(path.parent)
     _remove_abandoned(path)

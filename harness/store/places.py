@@ -111,6 +111,13 @@ def refuse_unwritable_file(path: Path, option: str) -> None:
         raise ValueError(f"{option}: cannot write to {path.parent}: {error.strerror}") from None
 
 
+def refuse_no_folder(path: Path) -> None:
+    """Refuse a folder that is a file, or would lie in one, before any work."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise ValueError(f"cannot write to {path}: {there} is a file and no folder")
+
+
 @contextmanager
 def publishing() -> Iterator[None]:
     """For the maintainers' scripts: the published folder may be written."""

@@ -252,6 +252,8 @@ def test_help(capsys: Capture) -> None:
         (("list", "--plugin", "gone.py"), "no such plugin file: gone.py"),
         (("list", "--plugin", ""), "--plugin needs a folder, a file or a module, not an empty name"),
         (("run", "parity", "lstm", "--exec.results", ""), "exec.results needs a path, not an empty one"),
+        (("figures", "--out", "/dev/null/x"), "cannot write to /dev/null/x: /dev/null is a file and no folder"),
+        (("throughput", "--out", "/dev/null"), "cannot write to /dev/null: /dev/null is a file and no folder"),
         (("figures", "--out="), "out needs a path, not an empty one"),
         (("merge", ""), "folders needs a path, not an empty one"),
         (("climb", "lstm", "--seeds", "-1"), "--seeds is how many, 0 for the protocol's, not -1"),

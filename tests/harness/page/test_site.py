@@ -79,6 +79,7 @@ def test_it_is_served_on_this_machine_until_it_is_stopped(results: Path, tmp_pat
         (["--results", "{}/none"], "no such folder of results"),
         (["--results", "{}"], "no finished runs"),
         (["--results", "{}", "--out", "{}/no/page.html"], "--out names a file in a folder that is there"),
+        (["--results", "{}", "--out", "{}/taken/x"], "taken is a file and no folder"),
         (["--results", "{}", "--out", "{}/taken"], "is a file and no folder; a page's name ends in .html"),
         (["--results", "{}", "--out", "{}/site", "--url", "mine.test"], "--url is the https://"),
         (["--results", "{}", "--out", "{}/page.html", "--url", "https://mine.test"], "--url is the https://"),

@@ -156,3 +156,10 @@ def test_what_killed_writers_left_goes_in_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(files, "_ABANDONED", -1.0)
     write_atomically(tmp_path / "x", b"2")
     assert not left.exists() and other.exists()
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "x"
+    with pytest.raises(FileNotFoundError) as refused:
+        write_atomically(path, b"1")
+    assert refused.value.filename == str(path), "not its part"
