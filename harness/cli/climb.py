@@ -21,8 +21,8 @@ class ClimbOptions:
     """Train and score a model on every rung of a climb, at every rate with every seed, and write its report card.
 
     What is done is not done again, here or in the published records, and what was stopped goes on. The card is printed
-    and written to RESULTS/climb/MODEL/ as Markdown, HTML, PNG and JSON. --all climbs with every model of the reference
-    table in turn.
+    and written to RESULTS/climb/MODEL/ as Markdown, HTML and JSON, its picture as PNG and SVG with the numbers as
+    CSV. --all climbs with every model of the reference table in turn.
     """
 
     exec: Exec = field(default_factory=Exec)
@@ -230,5 +230,5 @@ def _show(label: str, model: Any, records: Any, reference: list[Any], options: A
         print(content, end="")
         return 0
     print(text.terminal(made, colour=in_colour(sys.stdout)))
-    print(f"written: {folder}/card.html, .md, .png, .json")
+    print(f"written: {folder}/card.html, .md, .json, .png, .svg, .csv")
     return 0

@@ -102,6 +102,8 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     assert {path.name for path in folder.iterdir()} == {
         f"card.{kind}" for kind in ("md", "html", "json", "png", "svg", "csv")
     }
+    assert main([*words, "--card"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"written: {folder}/card.html, .md, .json, .png, .svg, .csv"
     page = (folder / "card.html").read_text()
     assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
     assert any("declares no `transition`" in line and "gated units" in line for line in card["next"])
