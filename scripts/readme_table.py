@@ -23,7 +23,8 @@ from chomsky_ladder.harness.tables.sheets import Sheet
 
 ROOT = Path(__file__).parents[1]
 CLIMB = "climb-v1"
-MOST = 10  # models of the climb; all of them are on the page
+MOST = 10  # models of the climb
+ALL = "results/tables/climb.md"
 PROTOCOLS = ("quick", "xlstm_cpu")
 
 
@@ -39,7 +40,8 @@ def with_table(readme: str) -> str:
     climbed = records[records["protocol"] == CLIMB]
     rungs, _ = tables.table(climbed, "climb").sheets
     highest = replace(rungs, lines=rungs.lines[:MOST])
-    return _between(readme, CLIMB, _with_papers(formats.markdown([highest]), highest, climbed))
+    more = f"The highest {len(highest.lines)} of {len(rungs.lines)} rows; all of them: [{ALL}]({ALL})."
+    return _between(readme, CLIMB, f"{_with_papers(formats.markdown([highest]), highest, climbed)}\n{more}\n")
 
 
 def _with_papers(table: str, sheet: Sheet, records: pd.DataFrame) -> str:

@@ -22,6 +22,14 @@ def test_the_readme_shows_the_records() -> None:
     assert readme_table.with_table(README) == README, "run scripts/readme_table.py"
 
 
+def test_the_climb_says_how_many_rows_there_are() -> None:
+    shown = README.split("<!-- climb-v1 -->")[1].split("<!-- /climb-v1 -->")[0]
+    of_them, every = map(int, re.findall(r"The highest (\d+) of (\d+) rows", shown)[0])
+    whole = (ROOT / readme_table.ALL).read_text()
+    rows = [re.findall(r"^\| .* \| \d+/12 \|", text, flags=re.MULTILINE) for text in (shown, whole)]
+    assert (of_them, every) == tuple(map(len, rows))
+
+
 def test_the_committed_tables_come_from_the_records(tmp_path: Path) -> None:
     shutil.copy(ROOT / "results" / "records.csv", tmp_path)
     text = tables.write(tmp_path)
