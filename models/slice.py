@@ -75,7 +75,7 @@ class BlockDiagonal(OneForm):
 
 
 def stepped(c_BLX: Tensor, b_BLD: Tensor, h_BHK: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-    """All h and the last by the fastest form there is, from a token on in at least fp32."""
+    """All h and the last by the fastest form there is, in at least fp32 inside."""
     c_BLHKK = c_BLX.unflatten(-1, (*h_BHK.shape[1:], h_BHK.shape[-1]))
     kernel = chosen("block_steps", c_BLHKK, ctx) if c_BLX.shape[1] > 1 else None
     if kernel:

@@ -114,8 +114,8 @@ def compare_part(parts: slice, device: str) -> None:
 CHECKS = {str(case): (compare, case) for case in CASES} | {
     "through all h alone": (compare_part, slice(0, 1)),
     "through the last state alone": (compare_part, slice(1, 2)),
-    "slice x3": (in_a_model, "triton_block_steps", "slice", 3),
     "slice x1": (in_a_model, "triton_block_steps", "slice", 1),
+    "slice x3": (in_a_model, "triton_block_steps", "slice", 3),
 }
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
 

@@ -150,8 +150,8 @@ CHECKS = {str(case): (compare, case) for case in CASES} | {
     "through the last state alone": (compare_part, slice(1, 2)),
     "forgets exactly": (forgets_exactly,),
     "without gradients": (without_gradients,),
-    "gated_slot_attention x3": (in_a_model, "triton_slots", "gated_slot_attention", 3),
     "gated_slot_attention x1": (in_a_model, "triton_slots", "gated_slot_attention", 1),
+    "gated_slot_attention x3": (in_a_model, "triton_slots", "gated_slot_attention", 3),
 }
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
 
