@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.memory import read, together, write
+from chomsky_ladder.models.kernels.triton.memory import by_token, read, together, write
 from chomsky_ladder.models.kernels.triton.pairs import (
     BLOCK,
     MOST,
@@ -57,7 +57,7 @@ def _attend(q_RBHLK: Tensor, k_RBHLK: Tensor, v_RBHLV: Tensor, decay_RBHL: Tenso
 
 @_attend.register_fake
 def _written(q_RBHLK: Tensor, k_RBHLK: Tensor, v_RBHLV: Tensor, decay_RBHL: Tensor) -> Tensor:
-    return _by_token(v_RBHLV)
+    return by_token(_room, v_RBHLV.shape, v_RBHLV)
 
 
 @torch.library.custom_op("chomsky_ladder::decayed_pairs_back", mutates_args=())
@@ -80,7 +80,8 @@ def _attend_back(
 def _written_back(
     q_RBHLK: Tensor, k_RBHLK: Tensor, v_RBHLV: Tensor, decay_RBHL: Tensor, gy_RBHLV: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _by_token(q_RBHLK), _by_token(k_RBHLK), _by_token(v_RBHLV), _room(decay_RBHL.shape, decay_RBHL)
+    d_q, d_k, d_v = (by_token(_room, x.shape, x) for x in (q_RBHLK, k_RBHLK, v_RBHLV))
+    return d_q, d_k, d_v, _room(decay_RBHL.shape, decay_RBHL)
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -116,12 +117,6 @@ def tiles(keys: int, values: int, length: int, dtype: torch.dtype) -> dict[str, 
     """The kernels' constants and warps."""
     constants = {"K": keys, "V": values, "BLOCK": BLOCK[dtype], "TOKENS": tokens_of(length)}
     return constants | {"num_warps": WARPS[dtype]}
-
-
-def _by_token(x_RBHLX: Tensor) -> Tensor:
-    """Room for as much, which lies in memory as blocks put heads together again: token by token."""
-    replicas, batch, heads, length, width = x_RBHLX.shape
-    return _room((replicas, batch, length, heads, width), x_RBHLX).transpose(2, 3)
 
 
 def _room(shape: Sequence[int], like: Tensor) -> Tensor:

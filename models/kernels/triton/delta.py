@@ -24,7 +24,7 @@ import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.delta_programs import backward_kernel, forward_kernel
-from chomsky_ladder.models.kernels.triton.memory import each_together, together
+from chomsky_ladder.models.kernels.triton.memory import by_token, each_together, together
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 4  # steps at the most, unless a token has more: as many states as one warp holds going back
@@ -99,7 +99,7 @@ def _written(
 ) -> tuple[Tensor, Tensor, Tensor]:
     chunks = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK).chunks if keep else 0
     starts = (*state_RBHKV.shape[:3], chunks, *state_RBHKV.shape[3:])
-    y_RBHLV = _room_by_token((*r_RBHLK.shape[:4], v_RBHMV.shape[4]), state_RBHKV)
+    y_RBHLV = by_token(_room, (*r_RBHLK.shape[:4], v_RBHMV.shape[4]), state_RBHKV)
     return y_RBHLV, _room(state_RBHKV.shape, state_RBHKV), _room(starts, state_RBHKV)
 
 
@@ -148,11 +148,11 @@ def _written_back(
 ) -> list[Tensor]:
     tiles = _Plan.of(r_RBHLK, k_RBHMK, v_RBHMV, decay_RBHLK).tiles
     d_r, d_k, *d_others = (
-        _room_by_token((tiles, *x.shape), d_last_RBHKV if tiles > 1 else x)
+        by_token(_room, (tiles, *x.shape), d_last_RBHKV if tiles > 1 else x)
         for x in (r_RBHLK, k_RBHMK, f_RBHMK, g_RBHMK, decay_RBHLK)
         if x is not None
     )
-    return [d_r, d_k, _room_by_token(v_RBHMV.shape, v_RBHMV), _room(d_last_RBHKV.shape, d_last_RBHKV), *d_others]
+    return [d_r, d_k, by_token(_room, v_RBHMV.shape, v_RBHMV), _room(d_last_RBHKV.shape, d_last_RBHKV), *d_others]
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -221,9 +221,3 @@ def _strides(x: Some) -> tuple[int, ...] | None:
 
 def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return like.new_empty(shape)
-
-
-def _room_by_token(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Heads [.., H, L, X] that lie in memory as blocks put them together again: token by token."""
-    *rows, heads, length, width = shape
-    return _room((*rows, length, heads, width), like).transpose(-3, -2)

@@ -1,5 +1,6 @@
 """How our Triton kernels for scans read and write: side by side, in fp32 inside, and nothing behind an end."""
 
+from collections.abc import Callable
 from typing import Any
 
 import triton
@@ -15,6 +16,12 @@ def together(x: Tensor | None) -> Any:
 def each_together(x: Tensor | None) -> Any:
     """With all axes but the first side by side: replicas of a weight lie among others, and need no copy."""
     return x if x is None or x[0].is_contiguous() else x.contiguous()
+
+
+def by_token(room: Callable[[tuple[int, ...], Tensor], Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Heads [.., H, L, X] that lie in memory as blocks put them together again: token by token."""
+    *rows, heads, length, width = shape
+    return room((*rows, length, heads, width), like).transpose(-3, -2)
 
 
 @triton.jit

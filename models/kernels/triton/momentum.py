@@ -23,7 +23,7 @@ import torch
 import triton
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.memory import each_together, together
+from chomsky_ladder.models.kernels.triton.memory import by_token, each_together, together
 from chomsky_ladder.models.kernels.triton.momentum_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.momentum_delta import Held
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
@@ -93,7 +93,7 @@ def _written(
     chunks = triton.cdiv(q_RBHLK.shape[3], CHUNK) if keep else 0
     starts = (*M_RBHKV.shape[:3], chunks, 2, *M_RBHKV.shape[3:])
     last_M, last_S = _room(M_RBHKV.shape, M_RBHKV), _room(M_RBHKV.shape, M_RBHKV)
-    return _room_by_token(v_RBHLV.shape, M_RBHKV), last_M, last_S, _room(starts, M_RBHKV)
+    return by_token(_room, v_RBHLV.shape, M_RBHKV), last_M, last_S, _room(starts, M_RBHKV)
 
 
 @torch.library.custom_op("chomsky_ladder::momentum_back", mutates_args=())
@@ -136,10 +136,10 @@ def _written_back(
     d_S_RBHKV: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     tiles = _Plan.of(q_RBHLK, v_RBHLV).tiles
-    d_q, d_k = (_room_by_token((tiles, *x.shape), d_M_RBHKV if tiles > 1 else x) for x in (q_RBHLK, k_RBHLK))
-    d_r, d_a, d_h = (_room_by_token((tiles, *r_RBHL.shape, 1), d_M_RBHKV)[..., 0] for _ in "rah")
+    d_q, d_k = (by_token(_room, (tiles, *x.shape), d_M_RBHKV if tiles > 1 else x) for x in (q_RBHLK, k_RBHLK))
+    d_r, d_a, d_h = (by_token(_room, (tiles, *r_RBHL.shape, 1), d_M_RBHKV)[..., 0] for _ in "rah")
     d_M, d_S = (_room(d_M_RBHKV.shape, d_M_RBHKV) for _ in "MS")
-    return d_q, d_k, _room_by_token(v_RBHLV.shape, v_RBHLV), d_r, d_a, d_h, d_M, d_S
+    return d_q, d_k, by_token(_room, v_RBHLV.shape, v_RBHLV), d_r, d_a, d_h, d_M, d_S
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
@@ -188,9 +188,3 @@ class _Plan(NamedTuple):
 
 def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return like.new_empty(shape)
-
-
-def _room_by_token(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Heads [.., H, L, X] that lie in memory as blocks put them together again: token by token."""
-    *rows, heads, length, width = shape
-    return _room((*rows, length, heads, width), like).transpose(-3, -2)

@@ -24,7 +24,7 @@ import torch
 import triton
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.memory import each_together, together
+from chomsky_ladder.models.kernels.triton.memory import by_token, each_together, together
 from chomsky_ladder.models.kernels.triton.slots_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -76,7 +76,7 @@ def _written(
 ) -> tuple[Tensor, Tensor, Tensor]:
     chunks = triton.cdiv(q_RBHLK.shape[3], CHUNK) if keep else 0
     starts = (*state_RBHKM.shape[:3], chunks, *state_RBHKM.shape[3:])
-    y_RBHLM = _room_by_token(s_RBHLM.shape, state_RBHKM)
+    y_RBHLM = by_token(_room, s_RBHLM.shape, state_RBHKM)
     return y_RBHLM, _room(state_RBHKM.shape, state_RBHKM), _room(starts, state_RBHKM)
 
 
@@ -114,8 +114,8 @@ def _written_back(
     d_last_RBHKM: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     tiles = _Plan.of(q_RBHLK, s_RBHLM).tiles
-    d_q, d_k = (_room_by_token((tiles, *x.shape), d_last_RBHKM if tiles > 1 else x) for x in (q_RBHLK, k_RBHLK))
-    d_s, d_decay = (_room_by_token(x.shape, x) for x in (s_RBHLM, decay_RBHLM))
+    d_q, d_k = (by_token(_room, (tiles, *x.shape), d_last_RBHKM if tiles > 1 else x) for x in (q_RBHLK, k_RBHLK))
+    d_s, d_decay = (by_token(_room, x.shape, x) for x in (s_RBHLM, decay_RBHLM))
     return d_q, d_k, d_s, d_decay, _room(d_last_RBHKM.shape, d_last_RBHKM)
 
 
@@ -168,9 +168,3 @@ def _strides(x: Tensor) -> tuple[int, ...]:
 
 def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return like.new_empty(shape)
-
-
-def _room_by_token(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Heads [.., H, L, X] that lie in memory as blocks put them together again: token by token."""
-    *rows, heads, length, width = shape
-    return _room((*rows, length, heads, width), like).transpose(-3, -2)
