@@ -2,6 +2,7 @@
 The page also shows what scripts/othello.py and `ladder throughput` left.
 
     python scripts/publish.py --take results/mine ..        takes finished runs as `ladder merge` does, writes it all
+    python scripts/publish.py --begun results/mine ..       keeps finished runs of rows that are not whole: underway/
     python scripts/publish.py                               the same from what is there
     python scripts/publish.py --check                       writes nothing; 1 if a committed file is not what comes out
     python scripts/publish.py --budget smoke|cpu|gpu|full   carries out the studies of that budget first, and takes them
@@ -30,13 +31,15 @@ from chomsky_ladder.harness.page import site
 from chomsky_ladder.harness.store import curves
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results, publishing
-from chomsky_ladder.harness.store.record import collect
-from chomsky_ladder.harness.sweep.merge import merge
+from chomsky_ladder.harness.store.record import collect, recorded
+from chomsky_ladder.harness.store.status import run_folders
+from chomsky_ladder.harness.sweep.merge import Merged, merge
 from chomsky_ladder.harness.sweep.study import Budget
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.published import papers
 
 ROOT = Path(__file__).resolve().parents[1]
+UNDERWAY = "underway"  # no table counts what is there; `ladder merge results/underway` goes on from it
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
 DRAWN = {".png", ".svg"}
 
@@ -86,10 +89,30 @@ def _taken(folders: Sequence[Path], results: Path) -> bool:
         return False
     merged = merge(folders, results)
     print(f"took {len(merged.taken)} runs and {len(merged.lines)} lines of records.csv")
+    for run_id in set(merged.taken + merged.same) & {path.name for path in run_folders(results / UNDERWAY)}:
+        shutil.rmtree(results / UNDERWAY / "runs" / run_id)  # its row is whole
+    return _says_left(merged)
+
+
+def _says_left(merged: Merged) -> bool:
     left = {conflict.run_id: f"other numbers in {conflict.folder}" for conflict in merged.conflicts} | merged.refused
     for run_id, why in left.items():
         print(f"publish.py: {run_id} was not taken: {why}", file=sys.stderr)
     return bool(left)
+
+
+def keep_begun(folders: Sequence[Path], results: Path) -> int:
+    """Verify the finished runs of folders and put them where those lie whose rows are not whole yet."""
+    underway = results / UNDERWAY / "runs"
+    underway.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        merged = merge([underway.parent, *folders], Path(scratch))
+        there = {path.name for path in run_folders(underway.parent)}
+        fresh = sorted(set(merged.taken) - there - set(recorded(results / "records.csv")))
+        for run_id in fresh:
+            shutil.copytree(Path(scratch) / "runs" / run_id, underway / run_id)
+    print(f"{len(fresh)} more runs, {len(there) + len(fresh)} in all, under {underway.parent}")
+    return int(_says_left(merged))
 
 
 def main(words: list[str] | None = None) -> int:
@@ -100,16 +123,26 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--take", type=Path, nargs="+", default=[], help="results folders whose finished runs are taken"
     )
+    parser.add_argument(
+        "--begun", type=Path, nargs="+", default=[], help="results folders whose finished runs are kept for later"
+    )
     parser.add_argument("--budget", choices=get_args(Budget), help="carry out the studies first")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     options = parser.parse_args(words)
-    if options.check and (options.budget or options.take):
+    if options.check and (options.budget or options.take or options.begun):
         parser.error("--check writes nothing, so it carries out no study and takes nothing")
+    if options.begun and (options.budget or options.take):
+        parser.error("--begun keeps runs and publishes nothing: --take and --budget are for another time")
     with publishing():
         return _published(options, parser)
 
 
 def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    if options.begun:
+        try:
+            return keep_begun(options.begun, options.results)
+        except ValueError as mistake:
+            parser.error(str(mistake))
     own = default_results() / "smoke" if options.budget == "smoke" else default_results()
     results = own if options.budget == "smoke" else options.results
     for study in STUDIES if options.budget else ():

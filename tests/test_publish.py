@@ -9,6 +9,8 @@ from typing import get_args
 
 import pytest
 
+from support.folders_to_merge import OTHER, RUN, finished
+
 ROOT = Path(__file__).parents[1]
 _spec = importlib.util.spec_from_file_location("publish", ROOT / "scripts" / "publish.py")
 publish = importlib.util.module_from_spec(_spec)
@@ -49,6 +51,28 @@ def test_a_study_of_every_budget_can_be_published(monkeypatch: pytest.MonkeyPatc
             publish.main(["--budget", budget, "--results", str(tmp_path / "none")])
         assert len(started) == len(publish.STUDIES) and all(words[3] == budget for words in started)
         started.clear()
+
+
+def test_runs_of_a_row_that_is_not_whole_lie_apart_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(publish, "made", lambda results: None)
+    results, first, second = (tmp_path / name for name in ("results", "first", "second"))
+    results.mkdir()
+    finished(first, RUN)
+    for _ in range(2):
+        assert publish.main(["--begun", str(first), "--results", str(results)]) == 0
+    kept = results / "underway" / "runs"
+    assert [path.name for path in kept.iterdir()] == [RUN.run_id] and not (results / "records.csv").exists()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("0 more runs, 1 in all")
+
+    finished(second, OTHER)
+    assert publish.main(["--take", str(kept.parent), str(second), "--results", str(results)]) == 0
+    assert list(kept.iterdir()) == [] and len(list((results / "runs").iterdir())) == 2
+    publish.main(["--begun", str(first), "--results", str(results)])  # published by now
+    assert list(kept.iterdir()) == []
+    with pytest.raises(SystemExit):
+        publish.main(["--begun", str(tmp_path / "none"), "--results", str(results)])
 
 
 def test_the_page_is_small_enough_to_send() -> None:
