@@ -129,9 +129,9 @@ def run_of(label: str, protocol: str) -> Run:
     return overridden(run, {"model.ratio": ratio}) if ratio else run
 
 
-def trained(model: str, replicas: int, compiling: str, *, protocol: str, found: dict[int, int]) -> Row:
+def trained(model: str, replicas: int, compiling: str, *, asked: argparse.Namespace, found: dict[int, int]) -> Row:
     """A pack's row."""
-    run = run_of(model, protocol)
+    run = run_of(model, asked.protocol)
     run = replace(
         run,
         train=replace(run.train, steps=STEPS, stop_after=0),
@@ -152,9 +152,10 @@ def trained(model: str, replicas: int, compiling: str, *, protocol: str, found: 
     parts = [name.removeprefix("compiled.") for name in result["backends"] if name.startswith("compiled.")]
     refused = [f"{name.removeprefix('compiled.')}: {why}" for name, why in result.get("refused", {}).items()]
     refused += [f"reads beyond {what}" for what in too_far]
-    prepared = result["seconds"]["prepare"] * replicas
+    if not asked.untimed:
+        row["prepared_s"] = round(result["seconds"]["prepare"] * replicas, 1)
     row["gb"] = round(metrics.num_bytes_accessed / 1e9, 1) or None
-    return row | {"compiled": " ".join(parts), "refused": "; ".join(refused), "prepared_s": round(prepared, 1)}
+    return row | {"compiled": " ".join(parts), "refused": "; ".join(refused)}
 
 
 def rows_of_one(asked: argparse.Namespace) -> Iterator[Row]:
@@ -163,14 +164,14 @@ def rows_of_one(asked: argparse.Namespace) -> Iterator[Row]:
     replicas = asked.replicas if run_of(asked.one, asked.protocol).model.stackable else [1]
     for compiling in asked.compile:
         for count in replicas:
-            yield trained(asked.one, count, compiling, protocol=asked.protocol, found=found)
+            yield trained(asked.one, count, compiling, asked=asked, found=found)
 
 
 def rows_in_a_row(asked: argparse.Namespace) -> Iterator[Row]:
     """Packs one after the other in this process: what is held after each."""
     found = counted()
     for model in asked.in_a_row:
-        yield trained(model, max(asked.replicas), "off", protocol=asked.protocol, found=found)
+        yield trained(model, max(asked.replicas), "off", asked=asked, found=found)
 
 
 def rows_in_processes(models: Sequence[str], words: Sequence[str], *, minutes: float) -> Iterator[Row]:
@@ -267,6 +268,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--compile", nargs="+", choices=["off", "on"], default=["off", "on"])
     parser.add_argument("--in-a-row", nargs="*", default=list(IN_A_ROW), help="packs that one process trains")
     parser.add_argument("--protocol", default="xlstm_20k")
+    parser.add_argument("--untimed", action="store_true", help="leave the seconds out: other work runs beside this")
     parser.add_argument("--minutes", type=float, default=3.0, help="of a model's process at most")
     parser.add_argument("--out", type=Path, default=default_results() / "tables", help="folder of captured_steps.*")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
