@@ -90,6 +90,7 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
             "triton_block_steps",
             "triton_slots",
             "triton_momentum",
+            "triton_path",
         ),
     ]
 

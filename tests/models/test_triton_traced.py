@@ -37,6 +37,7 @@ SHAPES = {
     "triton_block_steps": [(B, L, H * N * N), (B, L, H * N), (B, H, N)],
     "triton_slots": [*[(B, H, L, N)] * 2, *[(B, H, L, D)] * 2, (B, H, N, D)],
     "triton_momentum": [*[(B, H, L, N)] * 2, (B, H, L, D), *[(B, H, L)] * 3, *[(B, H, N, D)] * 2],
+    "triton_path": [*[(B, H, L, N)] * 4, (B, H, L)],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -56,6 +57,7 @@ LAUNCHED = {
     "triton_block_steps": ("block_steps", "forward_kernel", "backward_kernel"),
     "triton_slots": ("slots", "forward_kernel", "backward_kernel"),
     "triton_momentum": ("momentum", "forward_kernel", "backward_kernel"),
+    "triton_path": ("path", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -83,6 +85,9 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
     def one_output(*inputs: Tensor) -> tuple[Tensor, ...]:
         return (call(*inputs),)
 
+    def path(*inputs: Tensor) -> tuple[Tensor, ...]:
+        return (call(*inputs, None),)
+
     def wkv(*inputs: Tensor) -> tuple[Tensor, ...]:
         y, (sums, _) = call(*inputs[:4], (inputs[4], torch.zeros_like(inputs[4][:, 0])))
         return y, sums
@@ -93,6 +98,7 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
 
     own = {
         "triton_momentum": momentum,
+        "triton_path": path,
         "triton_wkv": wkv,
         "triton_slstm": slstm,
         "triton_scan": scan,
@@ -100,7 +106,6 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
     }
     own |= dict.fromkeys(("triton_mlstm", "triton_silu_conv", "triton_mesa", "triton_decayed"), one_output)
     own |= {"triton_rnn": partial(call, activation="tanh"), "triton_block_steps": partial(call, steps=40)}
-    own["triton_momentum"] = momentum
     return own.get(kernel, call)
 
 
