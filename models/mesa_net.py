@@ -82,9 +82,12 @@ class MesaLayer(OneForm):
             log_decay_BHL,
             held,
         )
-        kernel = None if self.steps else chosen("mesa", q_BHLK, ctx, inside=("mesa_solution",))
-        solve = chosen("mesa_solution", q_BHLK, ctx) if kernel is None else None
-        y_BHLV, held = kernel.call(*given) if kernel else mesa(*given, steps=self.steps, solve=solve and solve.call)
+        kernel = None if self.steps else chosen("mesa", q_BHLK, ctx, inside=("mesa_by_steps",))
+        if kernel:
+            y_BHLV, held = kernel.call(*given)
+        else:
+            by_steps = chosen("mesa_by_steps", q_BHLK, ctx)
+            y_BHLV, held = (by_steps.call if by_steps else mesa)(*given, steps=self.steps)
         y_BHLV = normed(ctx.wanted(y_BHLV, along=2).to(self.norm.weight.dtype), self.norm, ctx)
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), held
 

@@ -1,6 +1,6 @@
-"""The mesa layer's systems through our own Triton kernel (models/kernels/triton/mesa.py), for heads of up to 64 keys.
+"""The mesa layer through our own Triton kernels (models/kernels/triton/mesa.py), for heads of up to 64 keys and values.
 
-What it stands in for are K + 4 steps of some eight passes each, there and back: 4,033 kernels a step of MesaNet at 40
+What they stand in for are K + 4 steps of some eight passes each, there and back: 4,033 kernels a step of MesaNet at 40
 positions, more than are compiled.
 """
 
@@ -9,18 +9,26 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.kernel import Kernel, cuda_module, member, register
+from chomsky_ladder.models.scans.mesa import Held
 
 LARGEST = 64  # keys of a head
 
 _MODULE = f"{__package__}.triton.mesa"
 
 
-def triton_solved(
-    q_BHNCK: Tensor, k_BHNCK: Tensor, share_BHNCC: Tensor, from_start_BHNC1: Tensor, H_BHNKK: Tensor, *, steps: int = 0
-) -> Tensor:
-    """`solved` by conjugate gradients in fp32 through our own Triton kernel, which stacks."""
-    given = (q_BHNCK, k_BHNCK, share_BHNCC, from_start_BHNC1, H_BHNKK)
-    return member(_MODULE, "triton_solved")(*given, steps=steps)
+def triton_mesa(
+    q_BHLK: Tensor,
+    k_BHLK: Tensor,
+    v_BHLV: Tensor,
+    beta_BHL: Tensor,
+    log_decay_BHL: Tensor,
+    state: Held,
+    *,
+    steps: int = 0,
+) -> tuple[Tensor, Held]:
+    """`mesa` by conjugate gradients in fp32 through our own Triton kernels, which stack."""
+    given = (q_BHLK, k_BHLK, v_BHLV, beta_BHL, log_decay_BHL, state)
+    return member(_MODULE, "triton_mesa")(*given, steps=steps)
 
 
 def _takes(q_BHLK: Tensor, ctx: Context) -> bool:
@@ -30,9 +38,9 @@ def _takes(q_BHLK: Tensor, ctx: Context) -> bool:
 register(
     Kernel(
         name="triton_mesa",
-        computes="mesa_solution",
-        reference="chomsky_ladder.models.scans.mesa.solved",
-        call=triton_solved,
+        computes="mesa_by_steps",
+        reference="chomsky_ladder.models.scans.mesa.mesa",
+        call=triton_mesa,
         serves=("mesa_net",),
         dtypes=(torch.float32,),
         stacks=True,

@@ -22,7 +22,6 @@ and 61, and by autograd through all H_t and torch.linalg.solve 25 and 80. In C (
 follows the other, sixteen rows at once.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,15 +46,12 @@ def mesa(
     state: Held,
     *,
     steps: int = 0,
-    solve: Callable[..., Tensor] | None = None,
 ) -> tuple[Tensor, Held]:
-    """y [B, H, L, V] and the last state, in at least fp32. With 0 steps it is the solution, however that is found, or
-    as `solve` finds it, which stands in for `solved`.
-    """
+    """y [B, H, L, V] and the last state, in at least fp32. With 0 steps it is the solution, however that is found."""
     dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
     inputs = (x.to(dtype) for x in (q_BHLK, k_BHLK, v_BHLV, beta_BHL, log_decay_BHL, *state))
     with torch.autocast(q_BHLK.device.type, enabled=False):
-        return _chunked(*inputs, steps=steps, solve=solve or solved)
+        return _chunked(*inputs, steps=steps)
 
 
 def _chunked(
@@ -68,7 +64,6 @@ def _chunked(
     G_BHKV: Tensor,
     *,
     steps: int,
-    solve: Callable[..., Tensor],
 ) -> tuple[Tensor, Held]:
     length, width = q_BHLK.shape[2:]
     chunk = CHUNK if length > 2 * CHUNK else length
@@ -88,7 +83,7 @@ def _chunked(
         state_BHKX = torch.addcmul(new_BHKX, decay_BH11, state_BHKX)
     H_BHNKK, G_BHNKV = torch.stack(states, 2).split([width, v_BHLV.shape[-1]], -1)
 
-    x_BHNCK = solve(q_BHNCK, k_BHNCK, share_BHNCC, from_start_BHNC1, H_BHNKK, steps=steps)
+    x_BHNCK = solved(q_BHNCK, k_BHNCK, share_BHNCC, from_start_BHNC1, H_BHNKK, steps=steps)
     y_BHNCV = (x_BHNCK @ k_BHNCK.mT * share_BHNCC) @ v_BHNCV + from_start_BHNC1 * (x_BHNCK @ G_BHNKV)
     last_BHKK, last_BHKV = state_BHKX.split([width, v_BHLV.shape[-1]], -1)
     return y_BHNCV.flatten(2, 3)[:, :, :length], (last_BHKK, last_BHKV)
