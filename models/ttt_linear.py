@@ -54,7 +54,8 @@ class FastWeights(Layer):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         M_BHXK, place_L = self._begin(x_BLD), torch.arange(x_BLD.shape[1], device=x_BLD.device)
         given = q_BHLK, *_, norm = self._asked(x_BLD, place_L)
-        kernel = chosen("fast_weights_from", M_BHXK, ctx)
+        M_BHCXK = M_BHXK[:, :, None].expand(-1, -1, len(self.place_rate), -1, -1)  # as a mini-batch's tokens see it
+        kernel = chosen("fast_weights_from", M_BHCXK, ctx)
         z_BHLK = (kernel.call if kernel else fast_weights_from)(*given, M_BHXK)
         return self._told(q_BHLK, norm(z_BHLK))
 

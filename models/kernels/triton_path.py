@@ -40,6 +40,6 @@ register(
         stacks=True,
         takes=_takes,
         missing=cuda_module(_MODULE),
-        rank=52,
+        rank=54,
     )
 )

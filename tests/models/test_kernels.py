@@ -91,6 +91,7 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
             "triton_slots",
             "triton_momentum",
             "triton_path",
+            "triton_fast_weights",
         ),
     ]
 

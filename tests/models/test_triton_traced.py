@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from chomsky_ladder.models.kernels.kernel import KERNELS, member
+from chomsky_ladder.models.scans.fast_weights import Norm
 from support.cases import full, some
 from support.triton_kernels import needs_triton
 
@@ -38,6 +39,7 @@ SHAPES = {
     "triton_slots": [*[(B, H, L, N)] * 2, *[(B, H, L, D)] * 2, (B, H, N, D)],
     "triton_momentum": [*[(B, H, L, N)] * 2, (B, H, L, D), *[(B, H, L)] * 3, *[(B, H, N, D)] * 2],
     "triton_path": [*[(B, H, L, N)] * 4, (B, H, L)],
+    "triton_fast_weights": [*[(B, H, L, N)] * 3, (B, H, L), (3,), *[(H, 1, N)] * 2, (B, H, N + 1, N)],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -61,6 +63,7 @@ LAUNCHED = {
     "triton_slots": ("slots", "forward_kernel", "backward_kernel"),
     "triton_momentum": ("momentum", "forward_kernel", "backward_kernel"),
     "triton_path": ("path", "forward_kernel", "backward_kernel"),
+    "triton_fast_weights": ("fast_weights", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -103,8 +106,12 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
         y, state = call(*inputs[:5], inputs[5:])
         return y, *state
 
+    def fast_weights(*inputs: Tensor) -> tuple[Tensor, ...]:
+        return (call(*inputs[:5], Norm(*inputs[5:7]), inputs[7]),)
+
     own = {
         "triton_mesa": mesa,
+        "triton_fast_weights": fast_weights,
         "triton_momentum": momentum,
         "triton_path": path,
         "triton_wkv": wkv,
