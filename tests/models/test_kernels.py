@@ -92,6 +92,8 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
             "triton_momentum",
             "triton_path",
             "triton_fast_weights",
+            "triton_turing",
+            "triton_linked",
         ),
     ]
 

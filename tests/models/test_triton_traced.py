@@ -40,6 +40,8 @@ SHAPES = {
     "triton_momentum": [*[(B, H, L, N)] * 2, (B, H, L, D), *[(B, H, L)] * 3, *[(B, H, N, D)] * 2],
     "triton_path": [*[(B, H, L, N)] * 4, (B, H, L)],
     "triton_fast_weights": [*[(B, H, L, N)] * 3, (B, H, L), (3,), *[(H, 1, N)] * 2, (B, H, N + 1, N)],
+    "triton_turing": [(B, 2 * H * (2 * D + 3 + 3)), (B, 2 * H, N), (B, D, N)],
+    "triton_linked": [(B, H * (D + 5) + 3 * D + 3), (B, D, N), *[(B, N)] * 3, (B, N, N), (B, H, N)],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -64,6 +66,8 @@ LAUNCHED = {
     "triton_momentum": ("momentum", "forward_kernel", "backward_kernel"),
     "triton_path": ("path", "forward_kernel", "backward_kernel"),
     "triton_fast_weights": ("fast_weights", "forward_kernel", "backward_kernel"),
+    "triton_turing": ("turing", "forward_kernel", "backward_kernel"),
+    "triton_linked": ("linked", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -121,6 +125,7 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
     }
     own |= dict.fromkeys(("triton_mlstm", "triton_silu_conv", "triton_decayed"), one_output)
     own |= {"triton_rnn": partial(call, activation="tanh"), "triton_block_steps": partial(call, steps=40)}
+    own["triton_turing"] = partial(call, shifts=3)
     return own.get(kernel, call)
 
 
