@@ -43,6 +43,15 @@ class DNCMachine(Machine):
         zeros = (torch.zeros(batch, *shape, device=device, dtype=dtype) for shape in shapes)
         return self.controller.init_state(batch, device=device, dtype=dtype), *zeros
 
+    def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        core, *memory = state
+        kernel = chosen("linked_machine", memory[0], ctx, inside=["linked_turn"])
+        if kernel is None:
+            return super().turns(gates_BLG, state, ctx)
+        weights = (self.controller.weight_hh, self.controller.weight_rh, self.ask.weight, self.ask.bias)
+        y_BLX, (h_BD, c_BD, *memory) = kernel.call(gates_BLG, weights, (*core, *memory))
+        return y_BLX, ((h_BD, c_BD), *memory)
+
     def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, *memory, read_BHW = state
         h_BD, core = self.controller.turn(gates_BG, read_BHW.flatten(1), core)

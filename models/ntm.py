@@ -46,6 +46,18 @@ class NTMMachine(Machine):
         read_BHW = torch.zeros(batch, self.heads, self.row_width, device=device, dtype=dtype)
         return core, memory_BWN, at_row_0_N.expand(batch, 2 * self.heads, -1).clone(), read_BHW
 
+    def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        core, memory_BWN, *others = state
+        lstm = self.controller.core == "lstm"
+        kernel = chosen("turing_machine", memory_BWN, ctx, inside=["turing_turn"]) if lstm else None
+        if kernel is None:
+            return super().turns(gates_BLG, state, ctx)
+        weights = (self.controller.weight_hh, self.controller.weight_rh, self.ask.weight, self.ask.bias)
+        y_BLX, (*core, memory_BWN, weight_BHN, read_BHW) = kernel.call(
+            gates_BLG, weights, (*core, memory_BWN, *others), shifts=self.shifts
+        )
+        return y_BLX, (tuple(core), memory_BWN, weight_BHN, read_BHW)
+
     def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, memory_BWN, weight_BHN, read_BHW = state
         h_BD, core = self.controller.turn(gates_BG, read_BHW.flatten(1), core)

@@ -19,7 +19,7 @@ def triton_linked(asked_BX: Tensor, memory_BWN: Tensor, *others: Tensor) -> tupl
     return member(_MODULE, "triton_linked")(asked_BX, memory_BWN, *others)
 
 
-def _takes(memory_BWN: Tensor, ctx: Context) -> bool:
+def takes(memory_BWN: Tensor, ctx: Context) -> bool:
     return memory_BWN.shape[-1] <= ROWS and memory_BWN.shape[-2] <= WIDTH
 
 
@@ -32,7 +32,7 @@ register(
         serves=("dnc",),
         dtypes=(float32,),
         stacks=True,
-        takes=_takes,
+        takes=takes,
         missing=cuda_module(_MODULE),
         rank=51,
     )

@@ -20,7 +20,7 @@ def triton_turing(
     return member(_MODULE, "triton_turing")(asked_BX, weight_BHN, memory_BWN, shifts=shifts)
 
 
-def _takes(memory_BWN: Tensor, ctx: Context) -> bool:
+def takes(memory_BWN: Tensor, ctx: Context) -> bool:
     width, rows = (1 << (size - 1).bit_length() for size in memory_BWN.shape[-2:])
     return width * rows <= LARGEST
 
@@ -34,7 +34,7 @@ register(
         serves=("ntm",),
         dtypes=(float32,),
         stacks=True,
-        takes=_takes,
+        takes=takes,
         missing=cuda_module(_MODULE),
         rank=50,
     )

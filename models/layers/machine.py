@@ -4,6 +4,7 @@
 
 The loop over time that `stack_rnn`, `tape_rnn`, `ntm` and `dnc` share. As every action depends on what was found before
 it, no form is parallel in time: all are this loop, and only the product with x_t and the projection out are outside it.
+On CUDA one kernel is all of `ntm`'s or `dnc`'s.
 
 The controller is `rnn`'s or `lstm`'s recurrence with V r_{t-1} added to its gates, or, `feed_forward`, has no h_{t-1}.
 Weights and bias start uniform in +-1/sqrt(width), as theirs do. Inside the loop nothing is rounded to bf16: a memory
@@ -88,12 +89,18 @@ class Machine(Block):
         return y_BLD[:, 0], state
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        outputs, gates_BLG = [], self.controller.gates(x_BLD)
+        gates_BLG = self.controller.gates(x_BLD)
         with torch.autocast(x_BLD.device.type, enabled=False):
-            for gates_BG in gates_BLG.unbind(1):
-                y_BX, state = self.turn(gates_BG, state, ctx)
-                outputs.append(y_BX)
-        return self.out(torch.stack(outputs, 1)), state
+            y_BLX, state = self.turns(gates_BLG, state, ctx)
+        return self.out(y_BLX), state
+
+    def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        """All tokens, where no kernel takes them as one."""
+        outputs = []
+        for gates_BG in gates_BLG.unbind(1):
+            y_BX, state = self.turn(gates_BG, state, ctx)
+            outputs.append(y_BX)
+        return torch.stack(outputs, 1), state
 
     @abstractmethod
     def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:

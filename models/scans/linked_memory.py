@@ -13,8 +13,10 @@ softplus, g and g_a before their sigmoids. Of H heads that read, N rows of W num
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from chomsky_ladder.models.scans.addressing import by_content
+from chomsky_ladder.models.scans.recurrences import lstm_step
 
 OF_READ, OF_WRITE = 5, 3  # what is asked for beside vectors
 
@@ -81,3 +83,20 @@ def linked(link_BNN: Tensor, write_BN: Tensor, precedence_BN: Tensor) -> Tensor:
     link_BNN = torch.baddbmm(link_BNN, write_BN[:, :, None], precedence_BN[:, None])
     rows = link_BNN.shape[-1]
     return link_BNN * (1 - torch.eye(rows, device=link_BNN.device, dtype=link_BNN.dtype))
+
+
+def linked_machine(
+    gates_BLG: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], state: tuple[Tensor, ...]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """All tokens of a machine whose controller is an LSTM: its h and what is read [B, L, D + H W], and the last state.
+
+    The weights are those of h and of what was read in the gates, and that and the bias of what is asked for; the state
+    is h, c, what a turn is given and what was read.
+    """
+    (weight_hh, weight_rh, ask, bias), (h_BD, c_BD, *memory, read_BHW) = weights, state
+    outputs = []
+    for gates_BG in gates_BLG.unbind(1):
+        h_BD, c_BD = lstm_step(torch.addmm(gates_BG, read_BHW.flatten(1), weight_rh.T), h_BD, c_BD, weight_hh)
+        *memory, read_BHW = linked_turn(linear(h_BD, ask, bias), *memory)
+        outputs.append(torch.cat([h_BD, read_BHW.flatten(1)], -1))
+    return torch.stack(outputs, 1), (h_BD, c_BD, *memory, read_BHW)

@@ -11,8 +11,10 @@ before its sigmoid; then for each a. Of H heads that read and H that write, N ro
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from chomsky_ladder.models.scans.addressing import by_content
+from chomsky_ladder.models.scans.recurrences import lstm_step
 
 SCALARS = 3  # of a head: strength, sharpness, gate
 
@@ -59,3 +61,21 @@ def _shifted(weight_BHN: Tensor, shift_BHS: Tensor) -> Tensor:
         for place, shift_BH1 in enumerate(shift_BHS.split(1, -1))
     ]
     return torch.stack(terms).sum(0)
+
+
+def turing_machine(
+    gates_BLG: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], state: tuple[Tensor, ...], *, shifts: int
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """All tokens of a machine whose controller is an LSTM: its h and what is read [B, L, D + H W], and the last state.
+
+    The weights are those of h and of what was read in the gates, and that and the bias of what is asked for; the state
+    is h, c, memory, weightings and what was read.
+    """
+    (weight_hh, weight_rh, ask, bias), (h_BD, c_BD, memory_BWN, weight_BHN, read_BHW) = weights, state
+    outputs = []
+    for gates_BG in gates_BLG.unbind(1):
+        h_BD, c_BD = lstm_step(torch.addmm(gates_BG, read_BHW.flatten(1), weight_rh.T), h_BD, c_BD, weight_hh)
+        asked_BX = linear(h_BD, ask, bias)
+        weight_BHN, memory_BWN, read_BHW = turing_turn(asked_BX, weight_BHN, memory_BWN, shifts=shifts)
+        outputs.append(torch.cat([h_BD, read_BHW.flatten(1)], -1))
+    return torch.stack(outputs, 1), (h_BD, c_BD, memory_BWN, weight_BHN, read_BHW)

@@ -90,10 +90,12 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
             "triton_block_steps",
             "triton_slots",
             "triton_momentum",
-            "triton_path",
             "triton_fast_weights",
             "triton_turing",
             "triton_linked",
+            "triton_turing_machine",
+            "triton_linked_machine",
+            "triton_path",
         ),
     ]
 

@@ -42,6 +42,14 @@ SHAPES = {
     "triton_fast_weights": [*[(B, H, L, N)] * 3, (B, H, L), (3,), *[(H, 1, N)] * 2, (B, H, N + 1, N)],
     "triton_turing": [(B, 2 * H * (2 * D + 3 + 3)), (B, 2 * H, N), (B, D, N)],
     "triton_linked": [(B, H * (D + 5) + 3 * D + 3), (B, D, N), *[(B, N)] * 3, (B, N, N), (B, H, N)],
+    "triton_turing_machine": [
+        *((B, L, 4 * D), (4 * D, D), (4 * D, H * N), (4 * H * (N + 3), D), (4 * H * (N + 3),)),
+        *((B, D), (B, D), (B, N, L), (B, 2 * H, L), (B, H, N)),
+    ],
+    "triton_linked_machine": [
+        *((B, L, 4 * D), (4 * D, D), (4 * D, H * N), (H * (N + 5) + 3 * N + 3, D), (H * (N + 5) + 3 * N + 3,)),
+        *((B, D), (B, D), (B, N, L), (B, L), (B, L), (B, L), (B, L, L), (B, H, L), (B, H, N)),
+    ],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -68,6 +76,8 @@ LAUNCHED = {
     "triton_fast_weights": ("fast_weights", "forward_kernel", "backward_kernel"),
     "triton_turing": ("turing", "forward_kernel", "backward_kernel"),
     "triton_linked": ("linked", "forward_kernel", "backward_kernel"),
+    "triton_turing_machine": ("turing_machine", "forward_kernel", "backward_kernel"),
+    "triton_linked_machine": ("linked_machine", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -113,9 +123,15 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
     def fast_weights(*inputs: Tensor) -> tuple[Tensor, ...]:
         return (call(*inputs[:5], Norm(*inputs[5:7]), inputs[7]),)
 
+    def machine(*inputs: Tensor, **shifts: int) -> tuple[Tensor, ...]:
+        y, state = call(inputs[0], inputs[1:5], inputs[5:], **shifts)
+        return y, *state
+
     own = {
         "triton_mesa": mesa,
         "triton_fast_weights": fast_weights,
+        "triton_turing_machine": partial(machine, shifts=3),
+        "triton_linked_machine": machine,
         "triton_momentum": momentum,
         "triton_path": path,
         "triton_wkv": wkv,
