@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.gla import in_heads
+from chomsky_ladder.models.gla import by_heads, in_heads
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.positions import rotate
@@ -80,9 +80,8 @@ class FastWeights(Layer):
 
     def _asked(self, x_BLD: Tensor, place_L: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Norm]:
         """q, k and v [B, H, L, K], the rates of tokens and of places, and the norm."""
-        q_BHLK, k_BHLK, v_BHLK = (
-            in_heads(project(x_BLD), self.num_heads) for project in (self.query, self.key, self.value)
-        )
+        q_BHLK, k_BHLK = (in_heads(project(x_BLD), self.num_heads) for project in (self.query, self.key))
+        v_BHLK = by_heads(self.value(x_BLD), self.num_heads)  # in its own precision: it is only added to
         size, dtype = len(self.place_rate), q_BHLK.dtype
         q_BHLK, k_BHLK = rotate(q_BHLK, place_L % size), rotate(k_BHLK, place_L % size)
         rate_BHL = self.factor * torch.sigmoid(in_heads(self.rate(x_BLD), self.num_heads)[..., 0])

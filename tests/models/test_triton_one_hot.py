@@ -12,7 +12,7 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.scans.one_hot import one_hot_loop
-from support.cases import some
+from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
     compiled_for_an_h100,
@@ -165,7 +165,7 @@ def test_kernels_compile_for_an_h100(tmp_path: Path, kernel: str, gathers: bool)
     assert registers <= 255 and spilled == 0
 
 
-@pytest.mark.parametrize(("maps", "places"), [(1, 64), (2, 64), (8, 32), (16, 256), (32, 64)])
+@pytest.mark.parametrize(("maps", "places"), [(1, 64), full(2, 64), full(8, 32), (16, 256), full(32, 64)])
 def test_a_row_of_maps_stays_in_registers(tmp_path: Path, maps: int, places: int) -> None:
     tiles = _triton_one_hot._tiles(torch.empty(1, maps, places, places))
     for gathers in (True, False):

@@ -276,8 +276,8 @@ CHECKS = {
     **{f"{cell} under autocast": (autocast, cell) for cell in ("lstm", "slstm", "gru", "tanh")},
     "slstm saturated": (saturated,),
 }
-CHECKED = [*[case.name for case in CASES][::3], *list(CHECKS)[len(CASES) :]]
-"""What is interpreted each time: every third case, and all that compares more than numbers."""
+CHECKED = [*[case.name for case in CASES][::5], "slstm without gradients", "gru under autocast", "slstm saturated"]
+"""What is interpreted each time: every fifth case, and one of each that compares more than numbers."""
 
 
 def interpret(names: Sequence[str], results: Path) -> None:

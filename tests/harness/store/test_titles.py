@@ -35,6 +35,7 @@ def test_the_file_is_of_the_models_there_are() -> None:
     assert all(cls.title for cls in own.values()) and len({cls.title for cls in own.values()}) == len(own)
 
 
+@pytest.mark.full
 def test_every_row_of_the_reference_table_has_a_title_of_its_own() -> None:
     runs = [climb_runs(climber(find_model(name), changes))[0] for name, changes in ROWS]
     titles = [title_of(identity_of(run)) for run in runs]
