@@ -386,7 +386,9 @@ GRID: list[tuple[type[TransformerConfig], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("cls", "settings"), some(GRID), ids=lambda value: getattr(value, "name", str(value)))
+@pytest.mark.parametrize(
+    ("cls", "settings"), some(GRID, always=6), ids=lambda value: getattr(value, "name", str(value))
+)
 def test_every_setting_conforms(cls: type[TransformerConfig], settings: dict[str, Any]) -> None:
     failed = [outcome for outcome in check(replace(cls.tiny(), **settings)) if outcome.verdict == "FAIL"]
     assert failed == []
