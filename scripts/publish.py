@@ -104,9 +104,9 @@ def _says_left(merged: Merged) -> bool:
 def keep_begun(folders: Sequence[Path], results: Path) -> int:
     """Verify the finished runs of folders and put them where those lie whose rows are not whole yet."""
     underway = results / UNDERWAY / "runs"
-    underway.mkdir(parents=True, exist_ok=True)
+    begun_before = [underway.parent] if underway.is_dir() else []
     with tempfile.TemporaryDirectory() as scratch:
-        merged = merge([underway.parent, *folders], Path(scratch))
+        merged = merge([*begun_before, *folders], Path(scratch))
         there = {path.name for path in run_folders(underway.parent)}
         fresh = sorted(set(merged.taken) - there - set(recorded(results / "records.csv")))
         for run_id in fresh:
