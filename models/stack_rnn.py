@@ -21,6 +21,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.kernels.kernel import Kernel
 from chomsky_ladder.models.layers.machine import Machine, after_moves
 from chomsky_ladder.models.scans.moves import of_stack
 
@@ -38,6 +40,9 @@ class StackMachine(Machine):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         (core, stack_BHNW), length, outputs = self.start(x_BLD, ctx), x_BLD.shape[1], []
+        whole_BHNW = stack_BHNW[:, :, : length // 2 + 1]  # half of the tokens fill them, half ask for them
+        if self.kernel(whole_BHNW, ctx):
+            return ctx.dropout(self.extend(x_BLD, (core, whole_BHNW), ctx)[0], self.dropout)
         for first, part_BLD in zip(range(0, length, SPAN), x_BLD.split(SPAN, 1), strict=True):
             # A token fills one more and asks for one: of what lies deeper than there are tokens left none is read.
             cells = min(self.depth, first + part_BLD.shape[1], length - first)
@@ -47,9 +52,23 @@ class StackMachine(Machine):
             outputs.append(y_BLD)
         return ctx.dropout(torch.cat(outputs, 1), self.dropout)
 
+    def kernel(self, stack_BHNW: Tensor, ctx: Context) -> Kernel | None:
+        """That for all tokens at once, which needs no spans."""
+        return chosen("stack_machine", stack_BHNW, ctx, inside=["moves"])
+
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         core = self.controller.init_state(batch, device=device, dtype=dtype)
         return core, torch.zeros(batch, self.num_stacks, self.depth, self.cell, device=device, dtype=dtype)
+
+    def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        core, stack_BHNW = state
+        kernel = self.kernel(stack_BHNW, ctx)
+        if kernel is None:
+            return super().turns(gates_BLG, state, ctx)
+        asks = self.action_value.weight, self.action_value.bias
+        weights = (self.controller.weight_hh, self.controller.weight_rh, *asks)
+        y_BLD, (*core, stack_BHNW) = kernel.call(gates_BLG, weights, (*core, stack_BHNW), core=self.controller.core)
+        return y_BLD, (tuple(core), stack_BHNW)
 
     def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, stack_BHNW = state

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.machine import Machine, after_moves
-from chomsky_ladder.models.scans.moves import mixed, of_ring
+from chomsky_ladder.models.scans.moves import mixed, of_ring, rolled
 
 
 class TapeMachine(Machine):
@@ -51,6 +52,18 @@ class TapeMachine(Machine):
         tape_BHNW = torch.zeros(batch, self.num_tapes, self.cells, self.cell, device=device, dtype=dtype)
         return core, tape_BHNW, torch.zeros(batch, device=device, dtype=torch.int64)
 
+    def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        core, tape_BHNW, jump = state
+        kernel = chosen("tape_machine", tape_BHNW, ctx, inside=["moves"])
+        if kernel is None:
+            return super().turns(gates_BLG, state, ctx)
+        asks = (part for layer in (self.action, *self.write) for part in (layer.weight, layer.bias))
+        weights, grows = (self.controller.weight_hh, self.controller.weight_rh, *asks), not self.knows_input
+        y_BLD, (*core, tape_BHNW) = kernel.call(
+            gates_BLG, weights, (*core, tape_BHNW), core=self.controller.core, jump=jump, grows=grows
+        )
+        return y_BLD, (tuple(core), tape_BHNW, jump + gates_BLG.shape[1] if grows else jump)
+
     def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, tape_BHNW, jump = state
         h_BD, core = self.controller.turn(gates_BG, tape_BHNW[:, :, 0].flatten(1), core)
@@ -64,17 +77,8 @@ class TapeMachine(Machine):
             tape_BHNW = after_moves(written_BHW, tape_BHNW, share_BH5, moves, replaces=True, ctx=ctx)
         else:
             tape_BHNW = torch.cat([written_BHW[:, :, None], tape_BHNW[:, :, 1:]], 2)
-            tape_BHNW = mixed(share_BH5, [_rolled(tape_BHNW, shift) for shift in (0, -1, 1, -jump, jump)])
+            tape_BHNW = mixed(share_BH5, [rolled(tape_BHNW, shift) for shift in (0, -1, 1, -jump, jump)])
         return h_BD, (core, tape_BHNW, jump if self.knows_input else jump + 1)
-
-
-def _rolled(tape_BHNW: Tensor, shift: int | Tensor) -> Tensor:
-    """The tape moved to the right, each row by its own shift or all by one."""
-    if isinstance(shift, int):
-        return tape_BHNW.roll(shift, 2)
-    cells = tape_BHNW.shape[2]
-    from_BN = (torch.arange(cells, device=shift.device) - shift[:, None]) % cells
-    return tape_BHNW.gather(2, from_BN[:, None, :, None].expand_as(tape_BHNW))
 
 
 @register

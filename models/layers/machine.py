@@ -4,7 +4,7 @@
 
 The loop over time that `stack_rnn`, `tape_rnn`, `ntm` and `dnc` share. As every action depends on what was found before
 it, no form is parallel in time: all are this loop, and only the product with x_t and the projection out are outside it.
-On CUDA one kernel is all of `ntm`'s or `dnc`'s.
+On CUDA one kernel is all of it, but where the controller is `feed_forward`.
 
 The controller is `rnn`'s or `lstm`'s recurrence with V r_{t-1} added to its gates, or, `feed_forward`, has no h_{t-1}.
 Weights and bias start uniform in +-1/sqrt(width), as theirs do. Inside the loop nothing is rounded to bf16: a memory

@@ -61,3 +61,12 @@ def mixed(share_BHA: Tensor, rows_BHNW: list[Tensor]) -> Tensor:
     """
     memory_BHAX = torch.cat(rows_BHNW, 2).unflatten(2, (share_BHA.shape[-1], -1)).flatten(3)
     return (share_BHA[:, :, None] @ memory_BHAX).unflatten(-1, (-1, rows_BHNW[0].shape[-1]))[:, :, 0]
+
+
+def rolled(memory_BHNW: Tensor, shift: int | Tensor) -> Tensor:
+    """A ring moved to the right, each row by its own shift or all by one."""
+    if isinstance(shift, int):
+        return memory_BHNW.roll(shift, 2)
+    cells = memory_BHNW.shape[2]
+    from_BN = (torch.arange(cells, device=shift.device) - shift[:, None]) % cells
+    return memory_BHNW.gather(2, from_BN[:, None, :, None].expand_as(memory_BHNW))

@@ -96,6 +96,8 @@ def test_their_order_is_that_of_the_fingerprints_of_records() -> None:
             "triton_turing_machine",
             "triton_linked_machine",
             "triton_path",
+            "triton_stack_machine",
+            "triton_tape_machine",
         ),
     ]
 

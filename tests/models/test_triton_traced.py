@@ -50,6 +50,13 @@ SHAPES = {
         *((B, L, 4 * D), (4 * D, D), (4 * D, H * N), (H * (N + 5) + 3 * N + 3, D), (H * (N + 5) + 3 * N + 3,)),
         *((B, D), (B, D), (B, N, L), (B, L), (B, L), (B, L), (B, L, L), (B, H, L), (B, H, N)),
     ],
+    "triton_stack_machine": [
+        *((B, L, D), (D, D), (D, H * N), (H * (3 + N), D), (H * (3 + N),), (B, D), (B, H, L, N)),
+    ],
+    "triton_tape_machine": [
+        *((B, L, 4 * D), (4 * D, D), (4 * D, H * N), (H * 5, D), (H * 5,), (N, D), (N,), (N, N), (N,), (H * N, N)),
+        *((H * N,), (B, D), (B, D), (B, H, L, N)),
+    ],
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
@@ -78,6 +85,8 @@ LAUNCHED = {
     "triton_linked": ("linked", "forward_kernel", "backward_kernel"),
     "triton_turing_machine": ("turing_machine", "forward_kernel", "backward_kernel"),
     "triton_linked_machine": ("linked_machine", "forward_kernel", "backward_kernel"),
+    "triton_stack_machine": ("moving_machine", "forward_kernel", "backward_kernel"),
+    "triton_tape_machine": ("moving_machine", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
@@ -127,7 +136,17 @@ def called(kernel: str) -> Callable[..., tuple[Tensor, ...]]:
         y, state = call(inputs[0], inputs[1:5], inputs[5:], **shifts)
         return y, *state
 
+    def stack_machine(*inputs: Tensor) -> tuple[Tensor, ...]:
+        y, state = call(inputs[0], inputs[1:5], inputs[5:], core="relu")
+        return y, *state
+
+    def tape_machine(*inputs: Tensor) -> tuple[Tensor, ...]:
+        y, state = call(inputs[0], inputs[1:11], inputs[11:], core="lstm", jump=0, grows=True)
+        return y, *state
+
     own = {
+        "triton_stack_machine": stack_machine,
+        "triton_tape_machine": tape_machine,
         "triton_mesa": mesa,
         "triton_fast_weights": fast_weights,
         "triton_turing_machine": partial(machine, shifts=3),

@@ -145,7 +145,7 @@ def compiled_for_an_h100(
         elif name.startswith("of_"):
             signature[name] = ("i32",) * axes
         else:
-            number = name in ("batch", "heads", "parts", "length", "tokens", "span")
+            number = name in ("batch", "heads", "parts", "length", "tokens", "span", "jump")
             kind = "fp32" if name in fp32 else "i32" if name in i32 else of
             signature[name] = "i32" if number else f"*{kind}"
     constants = {name: value for name, value in constants.items() if name in signature}

@@ -80,10 +80,17 @@ def cell_back(
 def gradients_of_weights(
     d_gates_RBLG: Tensor, d_asked_RBLX: Tensor, first_RBK: Tensor, y_RBLK: Tensor, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of W_y, A and d, of all tokens in one product each."""
-    with torch.autocast(y_RBLK.device.type, enabled=False):
-        past_RBLK = torch.cat([first_RBK[:, :, None], y_RBLK[:, :, :-1]], 2)
-        d_asked_RSX = d_asked_RBLX.flatten(1, 2)
-        d_W_RGK = d_gates_RBLG.flatten(1, 2).mT @ past_RBLK.flatten(1, 2)
-        d_A_RXD = d_asked_RSX.mT @ y_RBLK.flatten(1, 2)[..., :width]
-        return d_W_RGK, d_A_RXD, d_asked_RSX.sum(1)
+    """Of W_y, A and d."""
+    past_RBLK = torch.cat([first_RBK[:, :, None], y_RBLK[:, :, :-1]], 2)
+    return gradient_of_weight(d_gates_RBLG, past_RBLK), *gradients_of_layer(d_asked_RBLX, y_RBLK[..., :width])
+
+
+def gradients_of_layer(d_RBLG: Tensor, x_RBLK: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the weight and the bias that make of x what has the gradient d."""
+    return gradient_of_weight(d_RBLG, x_RBLK), d_RBLG.sum((1, 2))
+
+
+def gradient_of_weight(d_RBLG: Tensor, x_RBLK: Tensor) -> Tensor:
+    """Of all tokens in one product."""
+    with torch.autocast(x_RBLK.device.type, enabled=False):
+        return d_RBLG.flatten(1, 2).mT @ x_RBLK.flatten(1, 2)
