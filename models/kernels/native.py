@@ -11,6 +11,7 @@ in models/ before, since a comment is no reason for a resumed run to be called m
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -19,6 +20,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -112,13 +114,38 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
     name = f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
     with _folder() as folder:
         if not (folder / name).exists():
-            with tempfile.TemporaryDirectory(dir=folder) as room:
-                made = Path(room) / name
-                with ThreadPoolExecutor(os.cpu_count()) as pool:
-                    objects = list(pool.map(lambda source: _compiled(command, source, Path(room)), SOURCES))
-                _run([*command, *objects, "-lm", "-o", str(made)])
-                made.replace(folder / name)  # whole at once, whoever else is compiling it
+            with _alone(folder):
+                if not (folder / name).exists():
+                    _compile(command, folder / name)
         return ctypes.CDLL(str(folder / name))
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While no other process compiles there, unless one takes too long or the folder knows no locks."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        for _ in range(10 * PATIENCE_S):
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.1)
+            except OSError:
+                break
+            else:
+                break
+        yield
+    finally:
+        os.close(held)
+
+
+def _compile(command: list[str], library: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=library.parent) as room:
+        made = Path(room) / library.name
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(lambda source: _compiled(command, source, Path(room)), SOURCES))
+        _run([*command, *objects, "-lm", "-o", str(made)])
+        made.replace(library)  # whole at once, whoever else is compiling it
 
 
 def _compiled(command: list[str], source: Path, room: Path) -> str:

@@ -146,12 +146,18 @@ def test_a_home_that_keeps_nothing(home: str, afresh: None, monkeypatch: pytest.
 @pytest.mark.full
 @needs_a_compiler
 def test_processes_that_compile_at_once(tmp_path: Path) -> None:
+    """Each source is compiled once for either precision: who comes second waits."""
+    compiler, made = tmp_path / "cc", tmp_path / "made"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *" -c "*) echo "$*" >> {made};; esac\nexec cc "$@"\n')
+    compiler.chmod(0o755)
     code = "import torch; from chomsky_ladder.models.kernels import native; "
     code += f"native.FLAGS = {HURRIED}; assert not native.missing(); native.kernel('slstm_forward', torch.float64)"
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(Path(_native.__file__).parents[3])}
+    environment = os.environ | {"CC": str(compiler), "XDG_CACHE_HOME": str(tmp_path)}
+    environment |= {"PYTHONPATH": str(Path(_native.__file__).parents[3])}
     started = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)]
     assert [process.wait(timeout=120) for process in started] == [0, 0]
     assert len(list((tmp_path / "chomsky-ladder").iterdir())) == 2, "one library for float and one for double"
+    assert len(made.read_text().splitlines()) == 2 * len(_native.SOURCES)
 
 
 @needs_a_compiler
