@@ -1,12 +1,13 @@
 """What tests of a Triton kernel share: rooms with walls, a process that interprets, registers of what was compiled.
 
-Triton decides on import whether it interprets, so a file with such tests is also the program of a process of its own,
-which makes all comparisons and prints what is wrong with each:
+Triton decides on import whether it interprets, so a file with such tests is also the program of a process of its own
+(tests/support/interpreter.py), which makes all comparisons and prints what is wrong with each:
 
     if __name__ == "__main__":
         print_failures(CHECKS)
 """
 
+import functools
 import importlib.util
 import json
 import os
@@ -87,11 +88,21 @@ def in_a_model(kernel: str, model: str, replicas: int, device: str) -> None:
 
 def interpreted(file: str, names: Sequence[str]) -> dict[str, str]:
     """What is wrong with each of the named checks of a file, under Triton's interpreter; nothing: not in there."""
+    interpreter = _interpreter()
+    assert interpreter.stdin and interpreter.stdout
+    interpreter.stdin.write(json.dumps([file, *names]) + "\n")
+    interpreter.stdin.flush()
+    status, said, wrong = json.loads(interpreter.stdout.readline())
+    assert status == 0, wrong
+    return json.loads(said)
+
+
+@functools.cache
+def _interpreter() -> subprocess.Popen[str]:
+    """One for all files of a session: it ends with it."""
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [sys.executable, file, *names]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    command = [sys.executable, str(Path(__file__).with_name("interpreter.py"))]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def multiply_bf16() -> None:
