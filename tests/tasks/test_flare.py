@@ -239,7 +239,7 @@ def walked(language: str, size: int) -> Law:
 
 @pytest.mark.parametrize(
     ("language", "size"),
-    [("parity", 7), ("even-pairs", 7), ("dyck-2-3", 6), ("first", 6), ("cycle-navigation", 4)],
+    [("parity", 7), ("dyck-2-3", 6), full("even-pairs", 7), full("first", 6), full("cycle-navigation", 4)],
 )
 def test_walks_are_as_likely_as_their_choices(language: str, size: int) -> None:
     """prepare_sampler.py of the published code: a state's transitions and its end share a weight of 1."""

@@ -16,7 +16,7 @@ from chomsky_ladder.tasks._grammar import ambiguous_size, derivations, normal
 from chomsky_ladder.tasks._trees import derives, num_derivations
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
-from support.cases import some
+from support.cases import full, some
 from support.run_and_refusal import refusal
 
 GRAMMARS = {
@@ -124,7 +124,7 @@ def drawn(task: Task, size: int, rows: int) -> list[tuple[str, bool]]:
     ]
 
 
-@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("size", [full(4), 8])
 @pytest.mark.parametrize("name", ["anbn", "dyck-2", "palindromes", "ambiguous brackets"])
 def test_members_are_uniform_over_the_strings(name: str, size: int) -> None:
     rows = 12_000

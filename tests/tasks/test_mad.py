@@ -153,7 +153,7 @@ def gaps(task: Task, length: int, rows: int) -> np.ndarray:
     return np.array(made)
 
 
-@pytest.mark.parametrize("slot", [0, 2, 3])
+@pytest.mark.parametrize("slot", [0, full(2), full(3)])
 def test_each_blank_is_before_any_of_the_data(slot: int) -> None:
     """As mad-lab's generate_copying_instance inserts them: so many before one symbol is a binomial law."""
     rows, data, blanks = 4000, 4, 20

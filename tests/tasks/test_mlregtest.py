@@ -162,7 +162,7 @@ NARROW = [n for n in _mlregtest.names() if n[:2] == "04" and n.split(".")[3] == 
 WIDER = [n for n in _mlregtest.names() if n[:2] == "04" and n.split(".")[3] == "4" and "PLT" not in n]
 
 
-@pytest.mark.parametrize("name", some(NARROW, always=7))
+@pytest.mark.parametrize("name", some(NARROW, always=14))
 def test_languages_are_of_their_class(name: str) -> None:
     assert of_its_class(name)
 

@@ -5,6 +5,7 @@ import torch
 
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.state_recall import StateRecall
+from support.cases import full
 from support.oracles_recall import recall_parts
 from support.run_and_refusal import refusal
 
@@ -20,7 +21,7 @@ def strings(task: StateRecall, swaps: int) -> list[tuple[list[str], str]]:
     return [([task.vocab[x] for x in row], task.vocab[y]) for row, y in zip(rows, answers, strict=True)]
 
 
-@pytest.mark.parametrize("swaps", [0, 1, 3, 30])
+@pytest.mark.parametrize("swaps", [0, full(1), 3, full(30)])
 def test_where_a_variable_began_says_what_is_left_of_it(swaps: int) -> None:
     """A swap moves a's address with 2 of 5; where it is by then, it comes from each other variable alike."""
     task = StateRecall(bits=16)

@@ -70,7 +70,7 @@ def stopped_at(folder: RunFolder, number: int) -> int:
     return note["step"]
 
 
-@pytest.mark.parametrize("number", some(SIGNALS))
+@pytest.mark.parametrize("number", some(SIGNALS, always=len(SIGNALS)))
 def test_a_command_asked_to_stop(number: int, tmp_path: Path) -> None:
     """`ladder run` as a shell starts it; its results end where those of a run that never stopped do."""
     plugin, results = tmp_path / "slowly.py", tmp_path / "results"
