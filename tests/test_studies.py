@@ -45,7 +45,7 @@ def listed(name: str, budget: str) -> list[Run]:
     return study(name).runs(budget)
 
 
-@pytest.mark.parametrize("name", some(STUDIES))
+@pytest.mark.parametrize("name", some(STUDIES, always=len(STUDIES)))
 def test_a_study_lists_a_cell_once_at_every_budget(name: str) -> None:
     counts = []
     for budget in ("smoke", "cpu", "gpu", "full"):

@@ -131,7 +131,7 @@ def test_what_is_compiled_is_kept(afresh: None, monkeypatch: pytest.MonkeyPatch,
 
 
 @needs_a_compiler
-@pytest.mark.parametrize("home", ["a file", "none"])
+@pytest.mark.parametrize("home", ["a file", full("none")])
 def test_a_home_that_keeps_nothing(home: str, afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     if home == "none":

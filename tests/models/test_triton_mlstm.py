@@ -153,7 +153,7 @@ def test_on_a_gpu(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float32)], ids=str)
-@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("width", [full(64), 128])
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, width: int, dtype: torch.dtype) -> None:
     kernel, constants = getattr(_triton_mlstm, f"{way}_kernel"), tiles(width, 40, dtype)

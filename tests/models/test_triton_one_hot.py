@@ -152,7 +152,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
-@pytest.mark.parametrize("gathers", [True, False])
+@pytest.mark.parametrize("gathers", [True, full(False)])
 @pytest.mark.parametrize("kernel", ["places", "states", "back", "maps"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, kernel: str, gathers: bool) -> None:
     if kernel == "places" and not gathers:
