@@ -19,6 +19,7 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -140,6 +141,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _compile(command: list[str], library: Path) -> None:
+    if sys.stderr and sys.stderr.isatty():  # someone waits
+        print("compiling the kernels in C for this processor, once: a minute of one core", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as room:
         made = Path(room) / library.name
         with ThreadPoolExecutor(os.cpu_count()) as pool:

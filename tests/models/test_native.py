@@ -114,8 +114,11 @@ def test_where_there_is_a_compiler_there_are_kernels() -> None:
 
 
 @needs_a_compiler
-def test_what_is_compiled_is_kept(afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_compiled_is_kept(
+    afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not" / "there"))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert not _native.missing()
     assert _native.identity()
     (kept,) = (tmp_path / "not" / "there" / "chomsky-ladder").iterdir()
@@ -123,6 +126,7 @@ def test_what_is_compiled_is_kept(afresh: None, monkeypatch: pytest.MonkeyPatch,
     _native._library.cache_clear()
     _native.missing.cache_clear()
     assert not _native.missing() and kept.stat() == before
+    assert capsys.readouterr().err.count("compiling the kernels in C") == 1
     monkeypatch.setattr(_native, "FLAGS", (*_native.FLAGS, "-DANOTHER"))
     _native._library.cache_clear()
     _native._library(torch.float32)
