@@ -7,6 +7,7 @@ Triton decides on import whether it interprets, so a file with such tests is als
         print_failures(CHECKS)
 """
 
+import atexit
 import functools
 import importlib.util
 import json
@@ -99,10 +100,12 @@ def interpreted(file: str, names: Sequence[str]) -> dict[str, str]:
 
 @functools.cache
 def _interpreter() -> subprocess.Popen[str]:
-    """One for all files of a session: it ends with it."""
+    """One for all files of a session."""
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, str(Path(__file__).with_name("interpreter.py"))]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    started = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(started.communicate)  # without another line it ends
+    return started
 
 
 def multiply_bf16() -> None:
