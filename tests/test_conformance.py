@@ -26,6 +26,7 @@ LONG = {
     "its_cost_grows_as_declared": KINDS,
     "stays_on_its_device": KINDS,
     "floors_are_what_samples_show": ("parity", "dyck"),
+    "sampling_stays_on_its_device": sorted(all_tasks())[::3],
 }
 """Checks of half a second and more, and whose they are each time."""
 
