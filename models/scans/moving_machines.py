@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from chomsky_ladder.models.scans.moves import mixed, moved, of_ring, of_stack, rolled
 from chomsky_ladder.models.scans.recurrences import lstm_step, rnn_step
 
-ACTIONS = {"stack": 3, "tape": 5}
+ACTIONS = 3  # of a stack
 
 
 def stack_machine(
@@ -26,7 +26,7 @@ def stack_machine(
     for gates_BG in gates_BLG.unbind(1):
         controller = _controlled(gates_BG, controller, stack_BHNW, of_core, core)
         asked_BHX = linear(controller[0], ask, bias).unflatten(-1, (stack_BHNW.shape[1], -1))
-        share_BH3, value_BHW = torch.softmax(asked_BHX[..., : ACTIONS["stack"]], -1), asked_BHX[..., ACTIONS["stack"] :]
+        share_BH3, value_BHW = torch.softmax(asked_BHX[..., :ACTIONS], -1), asked_BHX[..., ACTIONS:]
         stack_BHNW = moved(value_BHW, stack_BHNW, share_BH3, moves, replaces=False)
         outputs.append(controller[0])
     return torch.stack(outputs, 1), (*controller, stack_BHNW)

@@ -93,7 +93,9 @@ def interpreted(file: str, names: Sequence[str]) -> dict[str, str]:
     assert interpreter.stdin and interpreter.stdout
     interpreter.stdin.write(json.dumps([file, *names]) + "\n")
     interpreter.stdin.flush()
-    status, said, wrong = json.loads(interpreter.stdout.readline())
+    line = interpreter.stdout.readline()
+    assert line, "the process that interprets has ended"
+    status, said, wrong = json.loads(line)
     assert status == 0, wrong
     return json.loads(said)
 
