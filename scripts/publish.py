@@ -2,7 +2,7 @@
 The page also shows what scripts/othello.py and `ladder throughput` left.
 
     python scripts/publish.py --take results/mine ..        takes finished runs as `ladder merge` does, writes it all
-    python scripts/publish.py --begun results/mine ..       keeps finished runs of rows that are not whole: underway/
+    python scripts/publish.py --begun results/mine ..       keeps lines and curves of rows that are not whole: underway/
     python scripts/publish.py                               the same from what is there
     python scripts/publish.py --check                       writes nothing; 1 if a committed file is not what comes out
     python scripts/publish.py --budget smoke|cpu|gpu|full   carries out the studies of that budget first, and takes them
@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -31,8 +31,7 @@ from chomsky_ladder.harness.page import site
 from chomsky_ladder.harness.store import curves
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results, publishing
-from chomsky_ladder.harness.store.record import collect, recorded
-from chomsky_ladder.harness.store.status import run_folders
+from chomsky_ladder.harness.store.record import collect, keep, recorded
 from chomsky_ladder.harness.sweep.merge import Merged, merge
 from chomsky_ladder.harness.sweep.study import Budget
 from chomsky_ladder.harness.tables import write as tables
@@ -41,6 +40,7 @@ from chomsky_ladder.harness.tables.published import papers
 ROOT = Path(__file__).resolve().parents[1]
 UNDERWAY = "underway"  # no table counts what is there; `ladder merge results/underway` goes on from it
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
+KEPT = ("records.csv", "records.csv.sha256", "curves.csv")
 DRAWN = {".png", ".svg"}
 
 
@@ -58,7 +58,7 @@ def made(results: Path) -> None:
 
 def again(results: Path, scratch: Path) -> Path:
     """All of it made anew from the records alone, elsewhere."""
-    for name in ("records.csv", "records.csv.sha256", "curves.csv"):
+    for name in KEPT:
         if (results / name).exists():
             shutil.copy(results / name, scratch)
     for name in ("othello/tables", "othello/figures", "throughput"):  # what the page shows besides
@@ -89,8 +89,7 @@ def _taken(folders: Sequence[Path], results: Path) -> bool:
         return False
     merged = merge(folders, results)
     print(f"took {len(merged.taken)} runs and {len(merged.lines)} lines of records.csv")
-    for run_id in set(merged.taken + merged.same) & {path.name for path in run_folders(results / UNDERWAY)}:
-        shutil.rmtree(results / UNDERWAY / "runs" / run_id)  # its row is whole
+    _put_under(results / UNDERWAY, results / UNDERWAY, published=recorded(results / "records.csv"))
     return _says_left(merged)
 
 
@@ -102,17 +101,34 @@ def _says_left(merged: Merged) -> bool:
 
 
 def keep_begun(folders: Sequence[Path], results: Path) -> int:
-    """Verify the finished runs of folders and put them where those lie whose rows are not whole yet."""
-    underway = results / UNDERWAY / "runs"
-    begun_before = [underway.parent] if underway.is_dir() else []
+    """Verify the finished runs of folders, and keep the lines and curves of those that are not published.
+
+    No folders of runs: they name where they were made, and hold checkpoints.
+    """
+    underway = results / UNDERWAY
+    before = recorded(underway / "records.csv")
     with tempfile.TemporaryDirectory() as scratch:
-        merged = merge([*begun_before, *folders], Path(scratch))
-        there = {path.name for path in run_folders(underway.parent)}
-        fresh = sorted(set(merged.taken) - there - set(recorded(results / "records.csv")))
-        for run_id in fresh:
-            shutil.copytree(Path(scratch) / "runs" / run_id, underway / run_id)
-    print(f"{len(fresh)} more runs, {len(there) + len(fresh)} in all, under {underway.parent}")
+        merged = merge([*([underway] if before else []), *folders], Path(scratch))
+        if merged.taken or merged.lines:
+            curves.collect(Path(scratch))
+        left = _put_under(underway, Path(scratch), published=recorded(results / "records.csv"))
+    print(f"{len(left - set(before))} more runs, {len(left)} in all, under {underway}")
     return int(_says_left(merged))
+
+
+def _put_under(underway: Path, source: Path, *, published: Collection[str]) -> set[str]:
+    """In place of what is there: what a results folder holds and is not published; which runs those are."""
+    left = {run_id: line for run_id, line in recorded(source / "records.csv").items() if run_id not in published}
+    with tempfile.TemporaryDirectory() as scratch:
+        if left:
+            keep(Path(scratch), left)
+            curves.take(source, Path(scratch), left)
+        for name in KEPT:
+            (underway / name).unlink(missing_ok=True)
+            if (Path(scratch) / name).exists():
+                underway.mkdir(exist_ok=True)
+                shutil.copy(Path(scratch) / name, underway / name)
+    return set(left)
 
 
 def main(words: list[str] | None = None) -> int:

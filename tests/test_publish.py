@@ -9,6 +9,8 @@ from typing import get_args
 
 import pytest
 
+from chomsky_ladder.harness.store.curves import collect as collect_curves
+from chomsky_ladder.harness.store.record import recorded
 from support.folders_to_merge import OTHER, RUN, finished
 
 ROOT = Path(__file__).parents[1]
@@ -62,13 +64,18 @@ def test_runs_of_a_row_that_is_not_whole_lie_apart_until_it_is(
     finished(first, RUN)
     for _ in range(2):
         assert publish.main(["--begun", str(first), "--results", str(results)]) == 0
-    kept = results / "underway" / "runs"
-    assert [path.name for path in kept.iterdir()] == [RUN.run_id] and not (results / "records.csv").exists()
+    kept = results / "underway"
+    assert {path.name for path in kept.iterdir()} == set(publish.KEPT) and not (results / "records.csv").exists()
+    assert str(tmp_path) not in (kept / "records.csv").read_text()
     assert capsys.readouterr().out.splitlines()[-1].startswith("0 more runs, 1 in all")
+    curve = collect_curves(first)
+    assert len(curve) and (kept / "curves.csv").read_bytes() == (first / "curves.csv").read_bytes()
 
     finished(second, OTHER)
-    assert publish.main(["--take", str(kept.parent), str(second), "--results", str(results)]) == 0
-    assert list(kept.iterdir()) == [] and len(list((results / "runs").iterdir())) == 2
+    assert publish.main(["--take", str(kept), str(second), "--results", str(results)]) == 0
+    assert list(kept.iterdir()) == [] and set(recorded(results / "records.csv")) == {RUN.run_id, OTHER.run_id}
+    both = collect_curves(results)
+    assert set(both["run_id"]) == {RUN.run_id, OTHER.run_id} and len(both) == len(curve) + len(collect_curves(second))
     publish.main(["--begun", str(first), "--results", str(results)])  # published by now
     assert list(kept.iterdir()) == []
     with pytest.raises(SystemExit):

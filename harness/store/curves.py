@@ -7,6 +7,7 @@ row of a run that was never validated. What other machines' runs left here stays
 """
 
 import csv
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,16 @@ def collect(results: Path) -> pd.DataFrame:
     if len(curves) and not is_read_only(file):
         write_where_allowed(file, csv_of(curves).encode())
     return curves
+
+
+def take(folder: Path, results: Path, run_ids: Collection[str]) -> None:
+    """Add what another folder's curves.csv has of runs of which nothing is in this one's."""
+    theirs, ours = (_stored(where / "curves.csv") for where in (folder, results))
+    rows = theirs[theirs["run_id"].isin(set(run_ids) - set(ours["run_id"]))]
+    if len(rows):
+        curves = pd.concat([frame for frame in (ours, rows) if len(frame)])
+        content = csv_of(curves.sort_values(["run_id", "step"], ignore_index=True))
+        write_where_allowed(results / "curves.csv", content.encode())
 
 
 def validations(results: Path, run_id: str) -> dict[int, float]:

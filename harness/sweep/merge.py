@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chomsky_ladder.harness.store import lock
+from chomsky_ladder.harness.store import curves, lock
 from chomsky_ladder.harness.store.files import NoPlainFile, read_json, read_plain
 from chomsky_ladder.harness.store.folder import RunFolder, flat
 from chomsky_ladder.harness.store.labels import Identity
@@ -93,6 +93,8 @@ def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> M
                 merging.take(folder, lines)
             if merging.merged.taken or merging.merged.lines:
                 keep(results, merging.found)
+            for folder, _ in found if merging.merged.lines else ():
+                curves.take(folder, results, merging.merged.lines)
             shutil.rmtree(staging)
     except lock.Busy:
         raise ValueError(f"another process merges into {results}") from None
