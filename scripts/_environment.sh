@@ -18,10 +18,14 @@ if [ ! -x "$PYTHON" ] || [ "$(wanted)" != "$(cat "$STAMP" 2>/dev/null)" ]; then
     exit 2
   fi
   echo "Making the environment in $ROOT/.venv (once; some minutes, mostly torch)" >&2
+  # A core is idle while packages come; what asks for the kernels in C before they are compiled waits for these.
+  nice "$BASE" "$ROOT/models/kernels/native_library.py" < /dev/null > /dev/null 2>&1 &
   "$BASE" -m venv --clear "$ROOT/.venv"  # afresh: what an interrupted installation left may lack anything
   "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$ROOT[test,oracles,ray,reports]"
+  UNUSED='/tests?/|/transformers/models/|/ray/(rllib|data|serve|train|tune|llm|dashboard|autoscaler)/'
+  UNUSED+='|/site-packages/(pip|fontTools|torch/testing|sympy/physics)/|/pygments/lexers/'
   # Compiled by all cores, where pip takes one, and without what nothing here imports: in a third of the time.
-  "$PYTHON" -W ignore -m compileall -q -j 0 -x '/tests?/|/transformers/models/|/ray/rllib/' \
+  "$PYTHON" -W ignore -m compileall -q -j 0 -x "$UNUSED" \
     "$ROOT"/.venv/lib/python*/site-packages > /dev/null 2>&1 || true  # some files are for other Pythons
   wanted > "$STAMP"
 fi

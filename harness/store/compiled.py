@@ -1,6 +1,6 @@
 """Kernels that are kept compiled: one that is not as it was compiled is removed before anybody loads it.
 
-    ~/.cache/chomsky-ladder/8d1f0c...so           what models/kernels/native.py has compiled
+    ~/.cache/chomsky-ladder/8d1f0c...so           what models/kernels/native_library.py has compiled
     ~/.cache/chomsky-ladder/8d1f0c...so.sha256    its digest, from the first time that it was found whole
 
 A library that was cut kills the process that loads it, and one that a power cut has emptied is passed over for ever for

@@ -24,6 +24,7 @@ from chomsky_ladder.models.hyena import HyenaConfig
 from chomsky_ladder.models.kda import KDAConfig
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import native as _native
+from chomsky_ladder.models.kernels import native_library as _library
 from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.m2rnn import M2RNNConfig
@@ -60,7 +61,7 @@ needs_a_compiler = pytest.mark.skipif(bool(_native.missing()), reason=_native.mi
 @pytest.fixture
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process that has not compiled anything yet, and in a hurry."""
-    monkeypatch.setattr(_native, "FLAGS", HURRIED)
+    monkeypatch.setattr(_library, "FLAGS", HURRIED)
     caches = (_native.missing, _native.kernel, _native._library, _native.lanes)
     for cache in caches:
         cache.cache_clear()
@@ -91,7 +92,7 @@ def test_without_a_compiler_that_works(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CC", compiler)
-    monkeypatch.setattr(_native.shutil, "which", lambda name: None)
+    monkeypatch.setattr(_library.shutil, "which", lambda name: None)
     assert said in _native.missing() and "\n" not in _native.missing()
     assert taken("1:1") == {"fused_mlstm", "fused_slstm"} and not _native.identity()
     for name in NAMES:
@@ -127,7 +128,7 @@ def test_what_is_compiled_is_kept(
     _native.missing.cache_clear()
     assert not _native.missing() and kept.stat() == before
     assert capsys.readouterr().err.count("compiling the kernels in C") == 1
-    monkeypatch.setattr(_native, "FLAGS", (*_native.FLAGS, "-DANOTHER"))
+    monkeypatch.setattr(_library, "FLAGS", (*_library.FLAGS, "-DANOTHER"))
     _native._library.cache_clear()
     _native._library(torch.float32)
     assert len(list(kept.parent.iterdir())) == 2, "other flags make another library"
@@ -154,14 +155,16 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
     compiler, made = tmp_path / "cc", tmp_path / "made"
     compiler.write_text(f'#!/bin/sh\ncase "$*" in *" -c "*) echo "$*" >> {made};; esac\nexec cc "$@"\n')
     compiler.chmod(0o755)
-    code = "import torch; from chomsky_ladder.models.kernels import native; "
-    code += f"native.FLAGS = {HURRIED}; assert not native.missing(); native.kernel('slstm_forward', torch.float64)"
+    code = "import torch; from chomsky_ladder.models.kernels import native, native_library; "
+    code += (
+        f"native_library.FLAGS = {HURRIED}; assert not native.missing(); native.kernel('slstm_forward', torch.float64)"
+    )
     environment = os.environ | {"CC": str(compiler), "XDG_CACHE_HOME": str(tmp_path)}
     environment |= {"PYTHONPATH": str(Path(_native.__file__).parents[3])}
     started = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)]
     assert [process.wait(timeout=120) for process in started] == [0, 0]
     assert len(list((tmp_path / "chomsky-ladder").iterdir())) == 2, "one library for float and one for double"
-    assert len(made.read_text().splitlines()) == 2 * len(_native.SOURCES)
+    assert len(made.read_text().splitlines()) == 2 * len(_library.SOURCES)
 
 
 @needs_a_compiler
@@ -272,7 +275,7 @@ def test_with_vectors_of_any_processor(
 ) -> None:
     """Wider ones than there are here compilers take apart."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_native, "FLAGS", (*HURRIED, f"-DLANES={lanes}"))
+    monkeypatch.setattr(_library, "FLAGS", (*HURRIED, f"-DLANES={lanes}"))
     assert _native.lanes(torch.float32) == _native.lanes(torch.float64) == lanes
     for name in MODELS:
         as_good_as_torchs(name)
