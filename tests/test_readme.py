@@ -30,6 +30,12 @@ def test_the_climb_says_how_many_rows_there_are() -> None:
     assert (of_them, every) == tuple(map(len, rows))
 
 
+def test_the_findings_say_how_many_cells_are_close() -> None:
+    findings = (ROOT / "results" / "README.md").read_text()
+    cells = re.findall(r"(?<= )\**\d/\d [✓✗·]( ≈)?", (ROOT / readme_table.ALL).read_text())
+    assert f"in {cells.count(' ≈')} of {len(cells)} cells" in findings
+
+
 def test_the_committed_tables_come_from_the_records(tmp_path: Path) -> None:
     shutil.copy(ROOT / "results" / "records.csv", tmp_path)
     text = tables.write(tmp_path)

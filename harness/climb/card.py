@@ -14,7 +14,7 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Step, longest, nearest
+from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Step, longest, nearest, strings_there
 from chomsky_ladder.harness.store.labels import reproduce
 
 NEIGHBOURS, BEST = 2, 3
@@ -31,6 +31,10 @@ class Row:
     task: str
     held: int
     n: int
+    held_between: tuple[int, int]
+    """At least and at most, by what the test's strings leave open."""
+    is_close: bool
+    """Whether it hangs on those strings that most seeds hold it, or do not."""
     learnt_at: int | None
     in_training: float | None
     at_longest: float | None
@@ -57,6 +61,8 @@ class Card:
     model: str
     protocol: str
     longest: str
+    strings: int
+    """Of those lengths in a test, nearly."""
     transition: str
     parameters: int | None
     state_bytes: int | None
@@ -107,6 +113,7 @@ def card(
         model=climb.model,
         protocol=protocol,
         longest=longest(PROTOCOLS[protocol]),
+        strings=strings_there(PROTOCOLS[protocol]),
         transition=climb.transition,
         parameters=min((int(run["parameters"]) for run in runs), default=None),
         state_bytes=next((int(run["state_bytes"]) for run in runs if not pd.isna(run["state_bytes"])), None),
@@ -143,6 +150,8 @@ def _row(step: Step, place: int, beside: Sequence[Climb], others: Sequence[Climb
         task=step.rung.task,
         held=step.held,
         n=step.n,
+        held_between=step.held_between,
+        is_close=step.is_close,
         learnt_at=step.learnt_at,
         in_training=step.in_training,
         at_longest=step.at(longest(PROTOCOLS[protocol])),

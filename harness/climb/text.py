@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from chomsky_ladder.harness.climb.card import FURTHER, Card, Row
 from chomsky_ladder.harness.config.theory import TRANSITIONS
+from chomsky_ladder.harness.stats.climb import CLOSE
 from chomsky_ladder.harness.store.colours import Look, painted
 
 LOOKS: dict[str, Look] = {
@@ -64,13 +65,23 @@ def notes(card: Card) -> list[str]:
         "median over seeds at the",
         "lengths of training, there and at that length; learnt: the step at which most seeds were at 99 %; "
         "theory: can, cannot, or open.",
+        *close(card),
+    ]
+
+
+def close(card: Card) -> list[str]:
+    """What the mark says, where a rung has it."""
+    if not any(row.is_close for row in card.rows):
+        return []
+    return [
+        f"{CLOSE}: the {card.strings} strings or so there do not say whether most seeds do (Wilson's intervals, 95 %)."
     ]
 
 
 def cells(row: Row) -> Sequence[str]:
     learnt = "" if row.learnt_at is None else f"{row.learnt_at:,}"
     scores = [_score(value) for value in (row.in_training, row.at_longest, row.further)]
-    holds = f"{row.held}/{row.n}" if row.n else "-"
+    holds = f"{CLOSE if row.is_close else ''}{row.held}/{row.n}" if row.n else "-"
     return (row.rung, row.asks, holds, *scores, learnt, f"{row.sign} {row.theory}", *row.beside, ", ".join(row.best))
 
 

@@ -13,7 +13,7 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.page.cells import Sheet
 from chomsky_ladder.harness.page.columns import value_of
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import Climb, Step, climbs, longest
+from chomsky_ladder.harness.stats.climb import Climb, Step, climbs, longest, strings_there
 
 
 def ladders(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
@@ -24,7 +24,8 @@ def ladders(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
         if rows:
             protocol = PROTOCOLS[sheet.label]
             rungs = [{"name": rung.name, "asks": rung.asks, "task": rung.task} for rung in protocol.rungs]
-            about = {"protocol": number, "where": longest(protocol), "holds": SOLVED, "seeds": protocol.seeds}
+            about = {"protocol": number, "where": longest(protocol), "strings": strings_there(protocol)}
+            about |= {"holds": SOLVED, "seeds": protocol.seeds}
             whys: dict[str, int] = {}
             lines = [_row(row, sheet, start, whys) for row in rows]
             found.append({**about, "to_come": _to_come(rows), "rungs": rungs, "rows": lines, "whys": list(whys)})
@@ -45,6 +46,8 @@ def _step(step: Step, climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
         "cell": None if at is None else start + at,
         "held": step.held,
         "n": step.n,
+        "between": step.held_between,
+        "close": step.is_close,
         "scores": value_of(step.scores),
         "theory": step.theory.word,
         "meeting": step.meeting if step.n else "open",

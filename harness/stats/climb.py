@@ -1,8 +1,9 @@
 """A climb, from its records: how many seeds of a model hold each rung, and what theory said of that.
 
 A seed holds a rung where its scaled accuracy on the longest strings of the test is at least 0.9, at the rate that
-validation chose. A cell is k of n, never a mean: seeds stand at 0 or at 1. Beside it stands the verdict on the model's
-way to move its state (harness/config/theory.py), and how the two agree:
+validation chose. A cell is k of n, never a mean: seeds stand at 0 or at 1. A test has so many strings and no more: a
+cell is close where other strings might have it that most seeds hold it, or that most do not. Beside it stands the
+verdict on the model's way to move its state (harness/config/theory.py), and how the two agree:
 
     can, and learnt        can, and not learnt (training did not find it)
     cannot, and not learnt        cannot, and yet held (look: a shortcut, or a solution for these lengths)
@@ -19,13 +20,15 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol, Rung
 from chomsky_ladder.harness.config.theory import Verdict, verdict
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.view import Cell, cells_of
+from chomsky_ladder.harness.stats.sampling import wilson
+from chomsky_ladder.harness.stats.view import Cell, cells_of, ends
 from chomsky_ladder.harness.store.labels import Identity
 
 Meeting = Literal["can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open"]
 MEETINGS: tuple[Meeting, ...] = ("can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open")
 
 SIGNS = {"can": "✓", "cannot": "✗", "open": "·"}
+CLOSE = "≈"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Step:
     """None: not run."""
     scores: tuple[float, ...] = ()
     """Scaled accuracy on the longest test strings, a run each; 0 for one that did not finish."""
+    strings: int = 0
+    """How many those are, nearly: lengths are drawn."""
 
     @property
     def n(self) -> int:
@@ -50,6 +55,23 @@ class Step:
     def holds(self) -> bool:
         """Whether most seeds do."""
         return 2 * self.held > self.n
+
+    @property
+    def held_between(self) -> tuple[int, int]:
+        """Of the seeds, how many hold it at least and at most, each by the interval that its strings leave open."""
+        if self.cell is None or not self.cell.runs:
+            return self.held, self.held
+        chance = 0.0 if self.cell.stats.measure == "test" else self.cell.runs[0]["s_rand"]
+        goal = chance + SOLVED * (1 - chance)
+        shares = [min(1.0, max(0.0, chance + score * (1 - chance))) for score in self.scores]
+        intervals = [wilson(share, self.strings) for share in shares]
+        return sum(low >= goal for low, _ in intervals), sum(high >= goal for _, high in intervals)
+
+    @property
+    def is_close(self) -> bool:
+        """Whether it hangs on the strings of this test that most seeds hold it, or that they do not."""
+        least, most = self.held_between
+        return (2 * least > self.n) != (2 * most > self.n)
 
     @property
     def theory(self) -> Verdict:
@@ -145,6 +167,12 @@ def longest(protocol: Protocol) -> str:
     return f"{bins[-2] + 1}..{bins[-1]}"
 
 
+def strings_there(protocol: Protocol) -> int:
+    """How many of the test's strings have a length of that bin, as all lengths are as likely."""
+    (low, high), (shortest, most) = ends(longest(protocol)), protocol.eval["lengths"]
+    return round(protocol.eval["test"] * (high - low + 1) / (most - shortest + 1))
+
+
 def climbs(cells: Sequence[Cell]) -> list[Climb]:
     """Every model with a cell of the protocol of these cells, by how many rungs it holds; none if that has no rungs.
 
@@ -160,7 +188,7 @@ def climbs(cells: Sequence[Cell]) -> list[Climb]:
             by_model.setdefault(cell.stats.model, {})[rung.name] = cell
     found = []
     for model, on in by_model.items():
-        steps = tuple(_step(rung, on.get(rung.name), longest(protocol)) for rung in protocol.rungs)
+        steps = tuple(_step(rung, on.get(rung.name), protocol) for rung in protocol.rungs)
         found.append(Climb(model, next(iter(on.values())).stats.identity.model_name, steps))
     return sorted(found, key=lambda climb: (-climb.held, -_share(climb), climb.model))
 
@@ -181,12 +209,13 @@ def rung_of(task: str, settings: Mapping[str, Any], protocol: Protocol) -> Rung 
     return None
 
 
-def _step(rung: Rung, cell: Cell | None, where: str) -> Step:
+def _step(rung: Rung, cell: Cell | None, protocol: Protocol) -> Step:
     if cell is None:
         return Step(rung, None)
-    found = [cell.scaled(_measured(run).get(where)) for run in cell.runs]
+    found = [cell.scaled(_measured(run).get(longest(protocol))) for run in cell.runs]
     lost = cell.stats.diverged + cell.stats.failed
-    return Step(rung, cell, (*(0.0 if value is None else value for value in found), *([0.0] * lost)))
+    scores = (*(0.0 if value is None else value for value in found), *([0.0] * lost))
+    return Step(rung, cell, scores, strings_there(protocol))
 
 
 def _measured(run: dict[str, Any]) -> dict[str, float]:

@@ -46,7 +46,7 @@ def _markdown(sheet: Sheet) -> str:
 
 
 def _md_column(column: Column) -> str:
-    below = ", ".join(_md(part) for part in (column.group, column.remark) if part)
+    below = ", ".join(_md(part) for part in (column.group, column.remark, column.about) if part)
     return f"{_md(column.name)}<br>{below}" if below else _md(column.name)
 
 
@@ -76,7 +76,7 @@ def _html(sheet: Sheet) -> str:
     if any(group for group, _ in groups):
         spans = [f'<th class="group" colspan="{width}">{_text(group)}</th>' for group, width in groups]
         head = f"<tr><td></td>{''.join(spans)}</tr>\n"
-    names = [f"{column.name} ({column.remark})" if column.remark else column.name for column in sheet.columns]
+    names = [f"{column.title} ({column.about})" if column.about else column.title for column in sheet.columns]
     titles = [f'<th scope="col">{_text(name)}</th>' for name in [sheet.corner, *names]]
     head += f"<tr>{''.join(titles)}</tr>\n"
     bodies = [f"<tbody>\n{''.join(map(_html_line, lines))}</tbody>\n" for lines in models_and_floors(sheet.lines)]

@@ -14,13 +14,15 @@ from itertools import groupby
 
 from chomsky_ladder.harness.tables.formats import COLOURS, models_and_floors, one_line, signed
 from chomsky_ladder.harness.tables.plain_text import parts, texts
-from chomsky_ladder.harness.tables.sheets import Entry, Line, Sheet
+from chomsky_ladder.harness.tables.sheets import Column, Entry, Line, Sheet
 
 _ACROSS = 88  # signs of the small size in a line of text
 _DOWN = 44  # lines of that size on a page
 _SET_APART = 3  # lines that a tabular's rules and the room around it take
 
-_PACKAGES = "% needs \\usepackage{booktabs} and \\usepackage{xcolor}\n"
+_NEEDS = "% needs \\usepackage{booktabs} and \\usepackage{xcolor}\n"
+_CHECK = "$\\checkmark$"
+_NEEDS_CHECKS = "% needs \\usepackage{booktabs}, \\usepackage{xcolor} and \\usepackage{amssymb}\n"
 
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "#$%&_{}"},
@@ -35,6 +37,8 @@ _LATEX = {
     "±": "$\\pm$",
     "≈": "$\\approx$",
     "·": "$\\cdot$",
+    "✓": _CHECK,
+    "✗": "$\\times$",
     "≠": "$\\neq$",
     "≤": "$\\leq$",
     "\0": "{}",
@@ -47,33 +51,37 @@ def latex(sheets: Sequence[Sheet], kind: str = "") -> str:
     After every tenth the pages are cleared: LaTeX gives up over a hundred that wait for their place.
     """
     tenths = [sheets[first : first + 10] for first in range(0, len(sheets), 10)]
-    return "\n".join(
-        [_PACKAGES, "\n\\clearpage\n".join("\n".join(_latex(sheet, kind) for sheet in tenth) for tenth in tenths)]
-    )
+    made = "\n\\clearpage\n".join("\n".join(_latex(sheet, kind) for sheet in tenth) for tenth in tenths)
+    return "\n".join([_NEEDS_CHECKS if _CHECK in made else _NEEDS, made])
 
 
 def _latex(sheet: Sheet, kind: str) -> str:
-    names = [f"{column.name} ({column.remark})" if column.remark else column.name for column in sheet.columns]
+    heads = [_head(column) for column in sheet.columns]
     entries = [
-        [name, *(text for line in sheet.lines for text in texts(line.entries[place]))]
-        for place, name in enumerate(names)
+        [*head, *(text for line in sheet.lines for text in texts(line.entries[place]))]
+        for place, head in enumerate(heads)
     ]
     first = max(len(sheet.corner), *(len(line.name) for line in sheet.lines), 0)
     beside = parts(sheet.columns, [max(map(len, column)) for column in entries], _ACROSS - first)
     caption = [f"\\textbf{{{_tex(sheet.title)}}}.", *map(_tex, sheet.lead[:1])]
     note = [*map(_tex, sheet.lead[1:]), *([f"\\textbf{{{_tex(sheet.warning)}}}"] if sheet.warning else [])]
-    note += map(_tex, sheet.notes)
+    note += map(_tex, (*sheet.stands_for, *sheet.notes))
     below = f"\\par\\smallskip\n\\parbox{{\\linewidth}}{{\\footnotesize {' '.join(note)}}}\n" if note else ""
-    small = (len(" ".join(caption)) + len(" ".join(note))) // _ACROSS + 2
+    small = (len(" ".join(caption)) + len(" ".join(note))) // _ACROSS + max(map(len, heads), default=1) + 1
     pieces = [_Piece(tuple(part), lines) for part in beside for lines in _fitting(sheet, part, _DOWN - small)]
     pages = _paged(pieces, _DOWN - small)
-    shown = ["\\par\\medskip\n".join(_tabular(sheet, names, piece) for piece in page) for page in pages]
+    shown = ["\\par\\medskip\n".join(_tabular(sheet, heads, piece) for piece in page) for page in pages]
     made = [f"\\caption{{{' '.join(caption)}}}\n\\label{{{label(sheet, kind)}}}\n{shown[0]}"]
     goes_on = f"\\addtocounter{{table}}{{-1}}\n\\caption{{{caption[0]} Continued.}}\n"
     made += [f"{goes_on}{tabulars}" for tabulars in shown[1:]]
     made[-1] += below
     head = "\\begin{table}[!htbp]\n\\centering\\small\\setlength{\\tabcolsep}{4pt}\n"
     return "\n".join(f"{head}{each}\\end{{table}}\n" for each in made)
+
+
+def _head(column: Column) -> list[str]:
+    """The lines of a column's name; one of which a note says what it stands for is word below word."""
+    return (column.about and column.name.split()) or [column.title]
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ def label(sheet: Sheet, kind: str) -> str:
     return "tab:" + re.sub(r"[^a-z0-9]+", "-", f"{kind} {sheet.title}".lower()).strip("-")
 
 
-def _tabular(sheet: Sheet, names: Sequence[str], piece: _Piece) -> str:
+def _tabular(sheet: Sheet, heads: Sequence[Sequence[str]], piece: _Piece) -> str:
     part = piece.part
     groups = [(group, len(list(own))) for group, own in groupby(sheet.columns[place].group for place in part)]
     rows = []
@@ -124,7 +132,7 @@ def _tabular(sheet: Sheet, names: Sequence[str], piece: _Piece) -> str:
         spans = [f"\\multicolumn{{{width}}}{{c}}{{{_tex(group)}}}" for group, width in groups]
         rows.append(" & ".join(["", *spans]) + " \\\\")
         rows.append(" ".join(f"\\cmidrule(lr){{{a}-{b}}}" for a, b in _ruled(groups)))
-    rows.append(" & ".join(map(_tex, [sheet.corner, *(names[place] for place in part)])) + " \\\\")
+    rows.append(" & ".join([_tex(sheet.corner), *(_stacked([*map(_tex, heads[place])]) for place in part)]) + " \\\\")
     blocks = [rows, *([_tex_line(line, part) for line in lines] for lines in models_and_floors(piece.lines))]
     body = "\n\\midrule\n".join("\n".join(block) for block in blocks)
     return f"\\begin{{tabular}}{{l{'r' * len(part)}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
@@ -151,8 +159,12 @@ def _tex_entry(entry: Entry) -> str:
         shown[0] = f"\\textbf{{{shown[0]}}}"
     if entry.mark in COLOURS:
         shown[-1] = f"\\textcolor[RGB]{{{','.join(map(str, COLOURS[entry.mark]))}}}{{{shown[-1]}}}"
-    stacked = " \\\\ ".join(shown)
-    return shown[0] if len(shown) == 1 else f"\\shortstack[r]{{{stacked}}}"
+    return _stacked(shown)
+
+
+def _stacked(lines: Sequence[str]) -> str:
+    both = " \\\\ ".join(lines)
+    return lines[0] if len(lines) == 1 else f"\\shortstack[r]{{{both}}}"
 
 
 def _tex_number(text: str) -> str:

@@ -56,7 +56,7 @@ def _wide(places: Sequence[int], widths: Sequence[int]) -> int:
 
 def _sheet(sheet: Sheet, across: int, colour: bool) -> str:
     first = max(len(sheet.corner), *(len(line.name) for line in sheet.lines), 0)
-    names = [f"{column.name} ({column.remark})" if column.remark else column.name for column in sheet.columns]
+    names = [column.title for column in sheet.columns]
     widths = [_column(names[place], [line.entries[place] for line in sheet.lines]) for place in range(len(names))]
     said = [
         painted(sheet.title, "strong", on=colour),
@@ -67,7 +67,7 @@ def _sheet(sheet: Sheet, across: int, colour: bool) -> str:
         said += _block(sheet, part, names, widths, first, colour)
     if any(entry.bold for line in sheet.lines for entry in line.entries):
         said += ["A star stands for bold."]
-    for note in sheet.notes:
+    for note in (*sheet.stands_for, *sheet.notes):
         said += _wrapped(note, across)
     return "\n".join(line.rstrip() for line in said) + "\n"
 

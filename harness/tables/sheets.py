@@ -26,6 +26,11 @@ class Column:
     name: str
     group: str = ""  # equal ones stand beside each other
     remark: str = ""
+    about: str = ""  # what the name stands for; in a note, where there is no room beside it
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.remark})" if self.remark else self.name
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,12 @@ class Sheet:
     lines: tuple[Line, ...]
     notes: tuple[str, ...] = ()
     warning: str = ""  # what nobody may overlook
+
+    @property
+    def stands_for(self) -> tuple[str, ...]:
+        """A note of what the columns' names do."""
+        said = [f"{column.name}: {column.about}" for column in self.columns if column.about]
+        return (f"{'; '.join(said)}.",) if said else ()
 
 
 DASH = Entry(("-",))

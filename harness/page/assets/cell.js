@@ -64,8 +64,10 @@ function theoryOf(cell) {
   if (at < 0) return [];
   const step = row.steps[at];
   const holds = `Holds the rung “${ladder.rungs[at].name}” (${ladder.rungs[at].asks}) in ${step.held} of ${step.n} seeds: scaled accuracy of ${ladder.holds} or more at lengths ${ladder.where}.`;
+  const [least, most] = step.between;
+  const open = least === most ? "" : ` By what some ${ladder.strings} strings leave open (Wilson's interval of each seed, 95 %): ${least} to ${most}.`;
   const learnt = isNumber(step.learnt) ? ` Most seeds were at 99 % of validation by step ${spaced(step.learnt)}.` : "";
-  return [small("The rung"), note(holds + learnt), note(`Theory: ${signs[step.theory]} ${step.theory}. ${step.why}.`)];
+  return [small("The rung"), note(holds + open + learnt), note(`Theory: ${signs[step.theory]} ${step.theory}. ${step.why}.`)];
 }
 
 function seedsOf(cell) {

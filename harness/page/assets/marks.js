@@ -51,6 +51,7 @@ const boxHeight = 34;
 const disagreements = { "can, not learnt": "gap", "cannot, yet held": "odd" };
 
 // A box of the ladder: filled as far as seeds hold the rung, theory in the corner, framed where the two disagree.
+// ≈ where the test's strings do not say whether most do.
 function box(step) {
   const svg = draw("svg", { class: `box ${disagreements[step.meeting] ?? ""}`, viewBox: `0 0 ${boxWidth} ${boxHeight}`, width: boxWidth, height: boxHeight, "aria-hidden": "true" });
   const share = step.n ? step.held / step.n : 0;
@@ -59,7 +60,7 @@ function box(step) {
   if (step.n) svg.append(draw("rect", { class: "frame", x: 1, y: 1, width: boxWidth - 2, height: boxHeight - 2, rx: 2 }));
   svg.append(corner(step.theory, boxWidth - 1, 1));
   const ink = !step.n ? "none" : share > 0.5 ? "on" : "off";
-  svg.append(draw("text", { class: `count ${ink}`, x: boxWidth / 2, y: boxHeight / 2 + 4.5, "text-anchor": "middle" }, step.n ? `${step.held}/${step.n}` : ""));
+  svg.append(draw("text", { class: `count ${ink}`, x: boxWidth / 2, y: boxHeight / 2 + 4.5, "text-anchor": "middle" }, step.n ? `${step.close ? "≈" : ""}${step.held}/${step.n}` : ""));
   return svg;
 }
 

@@ -1,6 +1,6 @@
 """The table of a climb: how many seeds of each model hold each rung, beside what theory says of it.
 
-lstm    3/3 ✓    2/3 ✓    0/3 ✗        of three seeds so many hold it; ✓ can, ✗ cannot, · open
+lstm    3/3 ✓    2/3 ✓ ≈    0/3 ✗        of three seeds so many hold it; ✓ can, ✗ cannot, · open; ≈ close
 """
 
 from collections import Counter
@@ -9,14 +9,14 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import MEETINGS, SIGNS, Climb, Step, climbs, longest
+from chomsky_ladder.harness.stats.climb import CLOSE, MEETINGS, SIGNS, Climb, Step, climbs, longest, strings_there
 from chomsky_ladder.harness.stats.view import cells_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
 COLUMNS = (
-    *("protocol", "model", "rung", "asks", "task", "held", "n", "median", "median_further", "in_training", "learnt_at"),
-    *("theory", "why", "meeting"),
+    *("protocol", "model", "rung", "asks", "task", "held", "n", "held_least", "held_most", "median", "median_further"),
+    *("in_training", "learnt_at", "theory", "why", "meeting"),
 )
 
 
@@ -33,7 +33,7 @@ def climb(records: pd.DataFrame) -> Made:
 
 
 def step_text(step: Step) -> str:
-    return f"{step.held}/{step.n} {SIGNS[step.theory.word]}"
+    return f"{step.held}/{step.n} {SIGNS[step.theory.word]}{f' {CLOSE}' if step.is_close else ''}"
 
 
 def _rungs(found: list[Climb], label: str) -> Sheet:
@@ -45,9 +45,11 @@ def _rungs(found: list[Climb], label: str) -> Sheet:
         lines.append(Line(one.title, (Entry((f"{one.held}/{one.run}",)), *entries)))
     lead = (
         f"Seeds that hold a rung, of those run: scaled accuracy at lengths {where} of {SOLVED:g} or more, at the "
-        "learning rate chosen on validation. Bold: most do. Theory: ✓ can, ✗ cannot, · open.",
+        "learning rate chosen on validation. Bold: most do. Theory: ✓ can, ✗ cannot, · open. "
+        f"{CLOSE}: some {strings_there(PROTOCOLS[label])} strings there do not say whether most do (Wilson's interval "
+        "of each seed, 95 %).",
     )
-    columns = (Column("rungs"), *(Column(rung.name, remark=rung.asks) for rung in rungs))
+    columns = (Column("rungs"), *(Column(rung.name, about=rung.asks) for rung in rungs))
     return Sheet(label, lead, "model", columns, tuple(lines), ())
 
 
@@ -67,7 +69,7 @@ def _data(found: list[Climb], label: str) -> pd.DataFrame:
     where = longest(PROTOCOLS[label])
     rows = [
         (
-            *(label, one.model, step.rung.name, step.rung.asks, step.rung.task, step.held, step.n),
+            *(label, one.model, step.rung.name, step.rung.asks, step.rung.task, step.held, step.n, *step.held_between),
             *(step.at(where), step.further, step.in_training, step.learnt_at, *step.theory, step.meeting),
         )
         for one in found

@@ -16,7 +16,7 @@ from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.formats import html_fragment, markdown
 from chomsky_ladder.harness.tables.latex import latex
 from chomsky_ladder.harness.tables.plain_text import plain
-from chomsky_ladder.harness.tables.sheets import Column, Entry, Line, Sheet, accuracy_sheet
+from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, accuracy_sheet
 from chomsky_ladder.harness.tables.write import table, text
 from support.records_by_hand import frame, record
 
@@ -41,12 +41,12 @@ HOSTILE = (
 BROKEN = ("two\nlines", "tab\tand\rreturn", "bell\x07 null\x00 bidi\u202e zero\u200bwidth")
 
 CURVE = {"test_bins": '{"40..64":0.9}', "content_free_bins": '{"40..64":0.5}'}
-PACKAGES = "\\usepackage{booktabs}\n\\usepackage{xcolor}\n"
+PACKAGES = "\\usepackage{booktabs}\n\\usepackage{xcolor}\n\\usepackage{amssymb}\n"
 
 
 def sheet_of(*names: str) -> Sheet:
     """Every name in every place that one can reach."""
-    columns = tuple(Column(name, group=name, remark=name) for name in names)
+    columns = tuple(Column(name, group=name, remark=name, about=name) for name in names)
     lines = [Line(name, tuple(Entry((other, name)) for other in names)) for name in names]
     floors = [Line(name, tuple(Entry((other,)) for other in names), is_floor=True) for name in names]
     return Sheet(names[0], names, names[-1], columns, (*lines, *floors), names, warning=names[0])
@@ -107,7 +107,7 @@ def test_html_shows_a_hostile_name_as_text(name: str) -> None:
         "p",
     } | {"strong"}
     assert page.attributes <= {"class", "scope", "colspan"}
-    assert page.cells == [["", name], [name, f"{name} ({name})"], [name, f"{name}|{name}"], [name, name]]
+    assert page.cells == [["", name], [name, f"{name} ({name}) ({name})"], [name, f"{name}|{name}"], [name, name]]
 
 
 def test_html_is_one_fragment_that_loads_nothing() -> None:
@@ -126,7 +126,7 @@ def test_markdown_shows_a_hostile_name_as_text(name: str) -> None:
     kinds = {child.type for token in tokens for child in token.children}
     assert kinds <= {"text", "text_special", "html_inline", "em_open", "em_close", "strong_open", "strong_close"}
     assert {t.content for token in tokens for t in token.children if t.type == "html_inline"} == {"<br>"}
-    header = ["plain", f"{name}<br>{name}, {name}", "plain<br>plain, plain"]
+    header = ["plain", f"{name}<br>{name}, {name}, {name}", "plain<br>plain, plain, plain"]
     rows = [[name, f"{name}<br>{name}", f"plain<br>{name}"], ["plain", f"{name}<br>plain", "plain<br>plain"]]
     floors = [[name, name, "plain"], ["plain", name, "plain"]]
     assert seen[:2] == [name, f"{name} plain {name}"]
@@ -186,7 +186,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
     rows = [record(task=task, model=model) for task in ("parity", "set_", "a&b") for model in ("lstm", "[x]", "*y")]
     marked = Entry(("0.9 ± 0.1 (3)", "paper 0.8", "-0.10"), bold=True, mark="differs")
     sheets = [accuracy_sheet(cells(frame(*rows))), *(sheet_of(name, "plain") for name in HOSTILE + BROKEN)]
-    sheets += [Sheet("p", ("≤ ≈ ≠ ±",), "model", (Column("t"),), (Line("m", (marked,)),), warning="Quick.")] * 60
+    sheets += [Sheet("p", ("≤ ≈ ≠ ± ✓ ✗",), "model", (Column("t"),), (Line("m", (marked,)),), warning="Quick.")] * 60
     compiled(latex(sheets), tmp_path)
     assert (tmp_path / "table.pdf").stat().st_size > 1000
 
@@ -220,6 +220,21 @@ def test_marks_are_signs_and_colours() -> None:
     assert "\\textcolor[RGB]{0,114,178}{$-$0.01 $\\approx$}" in text
     assert "\\textcolor[RGB]{213,94,0}{$-$0.01 $\\neq$}" in text
     assert text.count("\\textcolor") == 3
+
+
+def test_what_a_column_stands_for_is_below_where_there_is_no_room_beside() -> None:
+    entry = Entry(("3/3 ✓ ≈",), bold=True)
+    sheet = Sheet(
+        "p", ("✓ can, ✗ cannot.",), "model", (Column("a b", about="c & d"), Column("e f")), (Line("m", (entry,) * 2),)
+    )
+    text = latex([sheet])
+    assert text.startswith("% needs \\usepackage{booktabs}, \\usepackage{xcolor} and \\usepackage{amssymb}\n")
+    assert "\nmodel & \\shortstack[r]{a \\\\ b} & e f \\\\\n" in text
+    assert "{\\footnotesize a b: c \\& d.}" in text
+    assert "Continued" not in text and "$\\checkmark$ can, $\\times$ cannot." in text
+    assert "\nm & \\textbf{3/3 $\\checkmark$ $\\approx$} & " in text
+    assert "amssymb" not in latex([Sheet("p", (), "model", (Column("t"),), (Line("m", (DASH,)),))])
+    assert plain([sheet], across=80).endswith("A star stands for bold.\na b: c & d.\n")
 
 
 def test_bold_is_of_the_first_line_and_a_dash_is_a_dash() -> None:

@@ -1,0 +1,21 @@
+"""What a finite test leaves open: Wilson's interval, at 95 %, of an accuracy on so many strings.
+
+    wilson(.95, 150)        (.903, .975)
+
+It is strings that count, as the answers of one may be right or wrong together: where a string asks for several, the
+interval is rather too wide. Wilson 1927.
+"""
+
+import math
+from statistics import NormalDist
+
+_Z = NormalDist().inv_cdf(0.975)
+
+
+def wilson(share: float, strings: float) -> tuple[float, float]:
+    """Of the accuracy on all strings of the kind, by what was measured on some."""
+    if strings <= 0:
+        raise ValueError("an interval needs a string or more")
+    centre = (share + _Z**2 / (2 * strings)) / (1 + _Z**2 / strings)
+    reach = _Z * math.sqrt(share * (1 - share) / strings + (_Z / (2 * strings)) ** 2) / (1 + _Z**2 / strings)
+    return max(0.0, centre - reach), min(1.0, centre + reach)
