@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import full
+
 ROOT = Path(__file__).parents[1]
 SMALL = ["--length", "4", "--batch", "2", "--parameters", "3000", "--repeats", "2"]
 PARTS = ("forward", "backward", "update")
@@ -44,8 +46,8 @@ def test_steps_stand_beside_their_least_and_another_checkouts(tmp_path: Path) ->
     ("words", "wrong"),
     [
         (["--models", "lstn"], "did you mean lstm"),
-        (["--repeats", "0"], "are at least 1"),
-        (["--before", "/nowhere"], "names a checkout of this project, not /nowhere"),
+        full(["--repeats", "0"], "are at least 1"),
+        full(["--before", "/nowhere"], "names a checkout of this project, not /nowhere"),
     ],
 )
 def test_mistakes_are_a_line(words: list[str], wrong: str) -> None:
@@ -53,6 +55,7 @@ def test_mistakes_are_a_line(words: list[str], wrong: str) -> None:
     assert done.returncode == 2 and wrong in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 def test_what_a_checkout_lacks_has_no_before(tmp_path: Path) -> None:
     """A folder that only looks like a checkout: its workers end, which is said and not hung upon."""
     (tmp_path / "chomsky_ladder").mkdir()

@@ -43,13 +43,6 @@ def test_without_options_it_is_what_it_was(tmp_path: Path, capsys: pytest.Captur
     assert write(tmp_path) == said and files(tmp_path) == written
 
 
-@pytest.mark.parametrize("name", ["accuracy.md", "accuracy.csv"])
-def test_the_committed_tables_come_from_the_committed_records(name: str, tmp_path: Path) -> None:
-    (tmp_path / "records.csv").write_bytes((ROOT / "results" / "records.csv").read_bytes())
-    write(tmp_path)
-    assert files(tmp_path)[name] == (ROOT / "results" / "tables" / name).read_bytes()
-
-
 @pytest.mark.parametrize("form", ENDINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_and_a_format_are_printed_and_not_written(
