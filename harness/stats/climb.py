@@ -61,7 +61,7 @@ class Step:
         """Of the seeds, how many hold it at least and at most, each by the interval that its strings leave open."""
         if self.cell is None or not self.cell.runs:
             return self.held, self.held
-        chance = 0.0 if self.cell.stats.measure == "test" else self.cell.runs[0]["s_rand"]
+        chance = self.cell.chance
         goal = chance + SOLVED * (1 - chance)
         shares = [min(1.0, max(0.0, chance + score * (1 - chance))) for score in self.scores]
         intervals = [wilson(share, self.strings) for share in shares]

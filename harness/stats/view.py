@@ -34,12 +34,18 @@ class Cell:
         names = {name: getattr(self.stats, name) for name in ("protocol", "level", "task", "model")}
         return {**names, "scaled": self.stats.measure != "test"}
 
+    @property
+    def chance(self) -> float:
+        """The raw accuracy that this cell shows as 0."""
+        return 0.0 if self.stats.measure == "test" else self.runs[0]["s_rand"]
+
     def scaled(self, value: float | None) -> float | None:
         """An accuracy as this cell shows it."""
         if value is None or math.isnan(value):
             return None
-        chance = 0.0 if self.stats.measure == "test" else self.runs[0]["s_rand"]
-        return round((value - chance) / (1 - chance), 12) + 0.0  # a floor at chance is 0, not a rounding error
+        return (
+            round((value - self.chance) / (1 - self.chance), 12) + 0.0
+        )  # a floor at chance is 0, not a rounding error
 
 
 def cells_of(records: pd.DataFrame) -> list[Cell]:

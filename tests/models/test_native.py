@@ -148,6 +148,26 @@ def test_a_home_that_keeps_nothing(home: str, afresh: None, monkeypatch: pytest.
     assert "native_slstm" in taken("0:1")
 
 
+def test_the_library_needs_nothing_but_python(tmp_path: Path) -> None:
+    """What an environment begins before its packages are there: both precisions, under the names that are asked for."""
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n')
+    compiler.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "CC": str(compiler), "XDG_CACHE_HOME": str(tmp_path)}
+    words = [sys.executable, "-I", "-S", _library.__file__]
+    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    made = {path.name for path in (tmp_path / "chomsky-ladder").iterdir()}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CC", "XDG_CACHE_HOME"):
+            patch.setenv(name, environment[name])
+        patch.setattr(_library, "_compile", None)  # all there is to find
+        for real in _library.REALS:
+            with _library.library(real) as path:
+                assert path.name in made
+    assert len(made) == 2
+
+
 @pytest.mark.full
 @needs_a_compiler
 def test_processes_that_compile_at_once(tmp_path: Path) -> None:
