@@ -14,6 +14,8 @@ compiled, inputs and outputs of operations, and `of_copy_%` is what they make of
 alone, not compiled, and `off_plain_%` how far the pack's are that is not compiled either, in the run's own precision:
 what compiling may not add to. `apart_%` is how far these two are apart in the weights where they are furthest.
 
+What the step consists of, kernel by kernel, is a table of its own (scripts/step_kernels.py).
+
 What breaks costs its own row, which says why; the tables are written after each row, beside those of before.
 """
 
@@ -22,20 +24,19 @@ import json
 import os
 import selectors
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import step_kernels
 import torch
 from captured_steps import Row, counted, markdown, rows_of_before, run_of
+from gpu_processes import GO, READY, Idle, Process, alone
 from torch._inductor import metrics
 
 from chomsky_ladder.harness.config.exec import Exec
@@ -54,9 +55,7 @@ TIMES = ["model", "replicas", "ms", "ms_least", "ms_most", "steps_per_s", "gain"
 MADE = ["nodes", "gb", "gb_per_s", "of_copy_%", "compiled", "refused", "peak_mib", "off_%", "off_plain_%", "apart_%"]
 BY = ["protocol", "device", "commit", "torch", "driver", "copy_gb_per_s", "product_gflop_per_s"]
 COLUMNS = [*TIMES, *MADE, *BY, "error"]
-READY, GO = "ready", "go"
 ROUNDS, SECONDS = 5, 0.15
-SETTLED = 0.3  # seconds until what a stopped process has launched is done
 UNKNOWN_MIB, ALWAYS_MIB = 8_000, 1_000  # of a pack that no table has; of a process
 
 
@@ -97,6 +96,7 @@ def measured(model: str, replicas: int, protocol: str) -> Row:
     row |= {"gb": round(gb, 2), "gb_per_s": round(1e3 * gb / ms), "peak_mib": torch.cuda.max_memory_reserved() >> 20}
     parts = [name.removeprefix("compiled.") for name in sorted(pack.backends) if name.startswith("compiled.")]
     row |= {"off_%": round(100 * off[0], 2), "off_plain_%": round(100 * off[1], 2), "apart_%": round(100 * worst, 2)}
+    row["kernels"] = step_kernels.kernels_of(UNROLLED, lambda: steps.advance(done, done + UNROLLED, lambda _: None))
     return row | {"compiled": " ".join(parts), "refused": "; ".join(f"{k}: {v}" for k, v in steps.refused.items())}
 
 
@@ -117,78 +117,16 @@ def gradient(pack: Pack) -> torch.Tensor:
     return pack.gradients(pack.step_number, pack.draw(pack.step_number, pack.run.train.longest(0)))[0]
 
 
-class Process:
-    """One that gets a row ready, says so, and waits."""
-
-    def __init__(self, model: str, replicas: int, words: Sequence[str], memory_mib: int) -> None:
-        self.model, self.replicas, self.memory_mib = model, replicas, memory_mib
-        self.said: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, *words, "--one", model, "--replicas", str(replicas)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.said,
-            text=True,
-            start_new_session=True,
-            env=os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "1"},
-        )
-
-    def send(self, what: signal.Signals) -> None:
-        """To it and all that it began."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, what)
-
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def timed(self) -> Row:
-        """What it finds now that it may."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{GO}\n")
-        self.process.stdin.flush()
-        return json.loads(self.line() or "{}") or self.ended()
-
-    def ended(self) -> Row:
-        """The row of one that has none."""
-        self.send(signal.SIGKILL)
-        code = self.process.wait()
-        self.said.seek(0)
-        lines = self.said.read().strip().splitlines() or [""]
-        said = next((line for line in lines if "Error: " in line or "Assertion" in line), lines[-1])
-        return {"model": self.model, "replicas": self.replicas, "error": f"exit {code}: {said[:300]}"}
-
-    def close(self) -> None:
-        self.send(signal.SIGKILL)
-        self.process.wait()
-        for file in (self.process.stdin, self.process.stdout, self.said):
-            with suppress(BrokenPipeError):
-                file.close()  # pyright: ignore[reportOptionalMemberAccess]
-
-
-@contextmanager
-def alone(others: Sequence[Process], groups: Sequence[int]) -> Iterator[None]:
-    """The GPU is nobody else's for so long."""
-    send_all(others, groups, signal.SIGSTOP)
-    try:
-        time.sleep(SETTLED)
-        yield
-    finally:
-        send_all(others, groups, signal.SIGCONT)
-
-
-def send_all(processes: Sequence[Process], groups: Sequence[int], what: signal.Signals) -> None:
-    for process in processes:
-        process.send(what)
-    for group in groups:
-        with suppress(ProcessLookupError):
-            os.killpg(group, what)
-
-
 def rows_of(
-    jobs: Sequence[tuple[str, int]], words: Sequence[str], *, at_once: int, mib: dict[Any, int], still: Sequence[int]
+    jobs: Sequence[tuple[str, int]],
+    words: Sequence[str],
+    *,
+    at_once: int,
+    mib: dict[Any, int],
+    still: Sequence[int],
+    settle: Callable[[], None],
 ) -> Iterator[Row]:
-    """A row of each, in the order in which they are ready."""
+    """A row of each, in the order in which they are ready, timed when all others have settled."""
     total = torch.cuda.get_device_properties(0).total_memory >> 20
     waiting, running = list(jobs), selectors.DefaultSelector()
     processes: list[Process] = []
@@ -198,14 +136,14 @@ def rows_of(
             fitting = [job for job in waiting if not processes or mib.get(job, UNKNOWN_MIB) + ALWAYS_MIB <= free]
             if fitting and len(processes) < at_once:
                 waiting.remove(fitting[0])
-                process = Process(*fitting[0], words, mib.get(fitting[0], UNKNOWN_MIB))
+                process = Process(__file__, *fitting[0], words, mib.get(fitting[0], UNKNOWN_MIB))
                 processes.append(process)
                 running.register(process.process.stdout, selectors.EVENT_READ, process)  # pyright: ignore[reportArgumentType]
                 continue
             for key, _ in running.select():
                 process: Process = key.data
                 if process.line() == READY:
-                    with alone([other for other in processes if other is not process], still):
+                    with alone([other for other in processes if other is not process], still, settle):
                         row = process.timed()
                         row.setdefault("error", None)
                 else:
@@ -298,12 +236,17 @@ def main(words: Sequence[str] | None = None) -> int:
     by = {"protocol": asked.protocol, "device": torch.cuda.get_device_name(), "driver": driver(), **tops}
     by |= {"commit": provenance()["commit"][:7], "torch": torch.__version__}
     rows: list[Row] = []
-    for row in rows_of(jobs, ["--protocol", asked.protocol], at_once=asked.jobs, mib=mib, still=asked.still):
+    of_kernels: list[Row] = []
+    how = {"at_once": asked.jobs, "mib": mib, "still": asked.still, "settle": Idle().wait}
+    for row in rows_of(jobs, ["--protocol", asked.protocol], **how):
         if row.get("gb_per_s"):
             row["of_copy_%"] = round(100 * row["gb_per_s"] / tops["copy_gb_per_s"], 1)
+        kernels = row.pop("kernels", [])
         print(json.dumps(row), flush=True)
         rows.append(row | by)
+        of_kernels += step_kernels.rows_of(row, kernels, by)
         write(rows, asked.out)
+        step_kernels.write(of_kernels, asked.out)
     return 0
 
 

@@ -1,6 +1,7 @@
 """Steps timed on a GPU, as far as it goes without one."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -61,14 +62,18 @@ def programs(gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch, of: dict[st
     def program(words: list[str], **how: Any) -> Any:
         return real([sys.executable, "-c", of[words[words.index("--one") + 1]]], **how)
 
-    monkeypatch.setattr(gpu_steps.subprocess, "Popen", program)
+    monkeypatch.setattr(subprocess, "Popen", program)
     properties = type("Properties", (), {"total_memory": 80 << 30})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
 
 
+def settle() -> None:
+    time.sleep(0.1)
+
+
 def rows(gpu_steps: ModuleType, models: list[str], **asked: Any) -> list[dict[str, Any]]:
     jobs = [(model, 9) for model in models]
-    return list(gpu_steps.rows_of(jobs, [], **{"at_once": 2, "mib": {}, "still": []} | asked))
+    return list(gpu_steps.rows_of(jobs, [], **{"at_once": 2, "mib": {}, "still": [], "settle": settle} | asked))
 
 
 def test_what_breaks_costs_its_own_row(gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +105,9 @@ def test_all_others_stand_still_while_one_is_timed(
     beside = subprocess.Popen([sys.executable, "-c", counting.format(str(outside))], start_new_session=True)
     programs(gpu_steps, monkeypatch, {"timed": timed, "counts": counting.format(str(inside))})
     try:
-        found = gpu_steps.rows_of([("counts", 9), ("timed", 9)], [], at_once=2, mib={}, still=[beside.pid])
+        found = gpu_steps.rows_of(
+            [("counts", 9), ("timed", 9)], [], at_once=2, mib={}, still=[beside.pid], settle=settle
+        )
         assert next(found) == {"model": "timed", "same": True, "error": None}
         there = outside.read_text()
         for _ in range(200):
@@ -118,9 +125,9 @@ def test_no_more_begin_than_the_memory_has_room_for(gpu_steps: ModuleType, monke
     begun: list[tuple[str, int]] = []
     real = gpu_steps.Process
 
-    def process(model: str, replicas: int, words: Any, mib: int) -> Any:
+    def process(script: str, model: str, *others: Any) -> Any:
         begun.append((model, len(begun)))
-        return real(model, replicas, words, mib)
+        return real(script, model, *others)
 
     programs(gpu_steps, monkeypatch, dict.fromkeys("abc", READIES.replace("{}", '{\\"model\\": 1}')))
     monkeypatch.setattr(gpu_steps, "Process", process)
@@ -138,10 +145,30 @@ def test_a_pack_gains_over_single_runs(gpu_steps: ModuleType) -> None:
 
 def test_others_go_on_also_where_timing_breaks(gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[int, signal.Signals]] = []
-    monkeypatch.setattr(gpu_steps.os, "killpg", lambda group, what: sent.append((group, what)))
-    with pytest.raises(SystemExit), gpu_steps.alone([], [7]):
+    monkeypatch.setattr(os, "killpg", lambda group, what: sent.append((group, what)))
+    with pytest.raises(SystemExit), gpu_steps.alone([], [7], lambda: sent.append((0, signal.SIGUSR1))):
         raise SystemExit(1)
-    assert sent == [(7, signal.SIGSTOP), (7, signal.SIGCONT)]
+    assert sent == [(7, signal.SIGSTOP), (0, signal.SIGUSR1), (7, signal.SIGCONT)]
+
+
+def test_what_others_have_launched_is_waited_for(gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = object.__new__(gpu_steps.Idle)
+    took = iter([9.0, 1.0, 1.0, 1.0, 1.05, 5.0, 1.0, 1.05, 1.0])
+    idle.least = 1.0
+    monkeypatch.setattr(gpu_steps.Idle, "took", lambda _: next(took))
+    idle.wait()
+    assert next(took, None) is None  # three quiet copies in a row
+
+
+def test_kernels_stand_in_a_table_of_their_own(gpu_steps: ModuleType, tmp_path: Path) -> None:
+    kernels, by = gpu_steps.step_kernels, {"device": "H", "commit": "abc", "torch": "2"}
+    many = [(f"k{place}", 1.0, 10.0 - place / 2) for place in range(14)]
+    for step, found in (("lstm", [("old", 1.0, 1.0)]), ("gru", [("one", 2.0, 30.0)]), ("lstm", many)):
+        kernels.write(kernels.rows_of({"model": step, "replicas": 9}, found, by), tmp_path)
+    lines = (tmp_path / "gpu_kernels.csv").read_text().splitlines()
+    assert lines[1] == "gru,9,1,one,2,30.0,100.0,H,abc" and lines[2].startswith("lstm,9,1,k0,1,10.0,")
+    assert len(lines) == 1 + 1 + 13 and lines[-1].startswith("lstm,9,13,rest,2,7.5,")
+    assert "| lstm | 9 | 13 | rest |" in (tmp_path / "gpu_kernels.md").read_text()
 
 
 def test_rows_stand_in_both_tables_beside_those_of_before(gpu_steps: ModuleType, tmp_path: Path) -> None:

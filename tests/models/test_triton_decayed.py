@@ -57,7 +57,7 @@ CASES = [
     Case(1, 5, 1, 8, 4, axes=(None, 2, 0, None)),
     Case(2, 17, 2, 16, 20, bf16=True),
 ]
-LARGE = [Case(256, 39, 4, 32, 64, axes=(0,) * 4), Case(8, 64, 2, 100, 128)]
+LARGE = [Case(256, 39, 4, 32, 64, axes=(0,) * 4), Case(8, 64, 2, 100, 128), Case(8, 39, 4, 32, 64, bf16=True)]
 NAMES = ("y", "q", "k", "v", "decay")
 
 

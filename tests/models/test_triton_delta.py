@@ -224,7 +224,7 @@ def test_on_a_gpu(name: str) -> None:
 
 ALWAYS_IN_FP32 = ("decay", "first", "y", "last", "starts", "d_y", "d_last", "d_decay", "d_first")
 SPILLED = {  # bytes a thread, at the most
-    Case(40, 32, 32): 128,
+    Case(40, 32, 32): 136,
     Case(40, 32, 32, erases=False, bf16="rkv"): 128,  # as RWKV's and GLA's
     Case(40, 16, 16, decays=1): 0,
     Case(40, 64, 64, steps=2): 0,

@@ -186,7 +186,7 @@ def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, keys: int, size: 
     fp32 = [name for name in kernel.arg_names if name not in ("q", "k", "v", "d_q", "d_k", "d_v")]
     compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=plan.warps, of=of, fp32=fp32)
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
-    assert registers <= 255 and spilled <= 16  # some of what a loop needs once, for one more program at a time
+    assert registers <= 255 and spilled <= 24  # some of what a loop needs once, for one more program at a time
 
 
 def test_more_tokens_of_more_keys_are_left_to_the_plain_form() -> None:

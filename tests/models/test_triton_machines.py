@@ -139,7 +139,8 @@ def compare(case: Case, device: str, parts: slice = slice(None)) -> None:
     for name, one, other in zip(["y", *names[5:], *names], *results, strict=True):
         assert one.shape == other.shape and one.dtype == torch.float32, name
         error, scale = (one - other).abs().max().item(), max(1.0, other.abs().max().item())
-        assert error <= 1e-5 * scale, f"{name}: {error:.1e} of {scale:.1e}"  # not so for NaN either
+        most = 1e-5 if device == "cpu" else 2e-5  # a GPU's exponentials and quotients are off by two units each
+        assert error <= most * scale, f"{name}: {error:.1e} of {scale:.1e}"  # not so for NaN either
 
 
 def compare_part(kind: str, parts: slice, device: str) -> None:
@@ -194,20 +195,22 @@ SIZES = [*SIZES, full(Case("turing", 1, 16, 2, 7, 5)), full(Case("linked", 1, 64
 @pytest.mark.parametrize("case", SIZES)
 @pytest.mark.parametrize("way", [full("there"), "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, case: Case) -> None:
-    """Those of links hold more on the way back than there are registers; small ones have a stack of 8 bytes."""
+    """Most spill: of a program with fewer warps more are at work at once, and an H200 was faster so, by a third."""
     _, _, width, heads, rows, row_width, _ = case
     ask, memory = torch.empty(1, asked_of(case), width), torch.empty(1, 1, row_width, rows)
     names = ["D", "W", "N", "HEADS", "SHIFTS", "WIDTH", "ROWS", "DS", "KS", "BLOCK_D", "BLOCK_K"]
     if case.kind == "turing":
         plan = _turing._Plan.of(ask, memory, torch.empty(1, 1, 2 * heads, rows), SHIFTS)
+        warps = {"there": plan.warps_there, "back": plan.warps_back}[way]
     else:
         plan = _linked._Plan.of(ask, memory, torch.empty(1, 1, heads, rows))
         names.remove("SHIFTS")
+        warps = plan.warps
     kernel = {"there": ROOMS[case.kind].forward_kernel, "back": ROOMS[case.kind].backward_kernel}[way]
     constants = dict(zip(names, plan.sizes, strict=True)) | {"KEEP": True}
-    compiled = compiled_for_an_h100(kernel, constants, axes=3, warps=plan.warps)
+    compiled = compiled_for_an_h100(kernel, constants, axes=3, warps=warps)
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
-    assert registers <= 255 and spilled <= (400 if case.kind == "linked" and way == "back" else 8)
+    assert registers <= 255 and spilled <= (1000 if case.kind == "linked" and way == "back" else 512)
 
 
 def test_double_precision_is_refused() -> None:

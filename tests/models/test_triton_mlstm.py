@@ -79,7 +79,8 @@ def compare(case: Case, device: str) -> None:
     for name, one, other in zip(NAMES, found, _results(mlstm_heads, exact, case), strict=True):
         assert one.shape == other.shape, name
         error, scale = (one - other).abs().max().item(), max(1.0, other.abs().max().item())
-        assert error <= 1e-5 * scale, f"{name}: {error:.1e} of {scale:.1e}"  # not so for NaN either
+        most = 1e-5 if device == "cpu" else 2e-5  # a GPU's exponentials and quotients are off by two units each
+        assert error <= most * scale, f"{name}: {error:.1e} of {scale:.1e}"  # not so for NaN either
 
 
 def _results(scan: Callable[..., Tensor], given: list[Tensor], case: Case) -> list[Tensor]:

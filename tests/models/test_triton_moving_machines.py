@@ -201,7 +201,7 @@ def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, case: Case) -> No
     kernel = {"there": _triton_machine.forward_kernel, "back": _triton_machine.backward_kernel}[way]
     compiled = compiled_for_an_h100(kernel, constants, axes=3, warps=plan.warps)
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
-    assert registers <= 255 and spilled <= 8
+    assert registers <= 255 and spilled <= 32
 
 
 def test_double_precision_is_refused() -> None:

@@ -15,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,7 @@ from torch import Tensor
 from chomsky_ladder.harness.cli.selftest import CPU, _gradient, _runs
 from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.kernels.kernel import KERNELS
+from support.machine_code import disassembled, lost_zeros
 
 MISSING = importlib.util.find_spec("triton") is None
 if MISSING and os.environ.get("LADDER_ORACLES") == "required":
@@ -174,6 +176,8 @@ def compiled_for_an_h100(
     # Triton makes some sums of products such ones by itself, and they are those of 10 bits.
     in_tf32 = re.search(r"inputPrecision = tf32\b", compiled.asm["ttir"])  # and not in three of them, tf32x3
     assert not in_tf32, "a product in TF32 that nobody asked for"
+    with tempfile.TemporaryDirectory() as folder:
+        assert not lost_zeros(disassembled(compiled.asm["cubin"], Path(folder))), "it reads elsewhere than it was told"
     return compiled
 
 

@@ -1,0 +1,3 @@
+from chomsky_ladder.models.kernels.triton.assembler import choose_assembler
+
+choose_assembler()

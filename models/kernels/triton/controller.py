@@ -16,7 +16,7 @@ from torch import Tensor
 from chomsky_ladder.models.kernels.triton.memory import read
 from chomsky_ladder.models.kernels.triton.recurrence import load_four, sigmoid, store_four, tanh
 
-PER_BLOCK = 4096  # elements of a matrix, that are read at a time
+PER_BLOCK = 2048  # elements of a matrix that are read at a time
 
 
 def block_of(columns: int) -> tuple[int, int]:

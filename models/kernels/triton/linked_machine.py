@@ -144,7 +144,7 @@ class _Plan(NamedTuple):
         width, (row_width, _, heads, *_) = A_RXD.shape[2], turned.sizes
         of_h, of_y = block_of(width), block_of(width + heads * row_width)
         sizes = (width, *turned.sizes, of_h[1], of_y[1], of_h[0], of_y[0])
-        return cls(turned.grid, sizes, max(4, turned.warps))
+        return cls(turned.grid, sizes, max(2, turned.warps // 2))
 
 
 def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:

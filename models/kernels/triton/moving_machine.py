@@ -195,7 +195,7 @@ class _Plan(NamedTuple):
         (replicas, batch, heads, cells, cell), width, hidden = memory_RBHNW.shape, A_RXD.shape[2], W_RHH.shape[1]
         tile = triton.next_power_of_2(cells), triton.next_power_of_2(cell)
         blocks, columns = zip(*(block_of(size) for size in (width, width + heads * cell, max(1, hidden))), strict=True)
-        warps = max(4, min(16, tile[0] * tile[1] // PER_WARP))
+        warps = max(1, min(16, tile[0] * tile[1] // PER_WARP))
         return cls((replicas * batch,), (width, hidden, cells, cell, heads, *tile, *columns, *blocks), warps)
 
 

@@ -26,7 +26,7 @@ from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 ELEMENTS = 1 << 11  # tokens times maps times places that a warp has at a time: sums within one wait for no other
 PROGRAMS = 1 << 13  # at least, or a row's tokens are split among several
-WARPS = 8  # of the states' programs
+PAIRS = 1 << 13  # of places that a warp of the states' programs compares
 
 
 def triton_one_hot(
@@ -52,8 +52,9 @@ def _scan(
             *given[:2], place_RBLN, batch * length, span, **tiles, num_warps=_warps(tiles)
         )  # fmt: skip
         states_kernel[(replicas * batch,)](
-            place_RBLN, *given[2:], h_RBLN2, length, N=places, NP=tiles["NP"], GATHERS=gathers, num_warps=WARPS
-        )
+            place_RBLN, *given[2:], h_RBLN2, length, N=places, NP=tiles["NP"], GATHERS=gathers,
+            num_warps=_warps_of_states(tiles),
+        )  # fmt: skip
     return written
 
 
@@ -88,7 +89,7 @@ def _scan_back(
     with torch.cuda.device_of(d_RBLN2):
         back_kernel[(replicas * batch,)](
             place_RBLN, *states, gh_RBLN2, g_RBLN2, gd_RBLN2, gfirst_RBN2, length,
-            N=places, NP=tiles["NP"], GATHERS=gathers, num_warps=WARPS,
+            N=places, NP=tiles["NP"], GATHERS=gathers, num_warps=_warps_of_states(tiles),
         )  # fmt: skip
         maps_kernel[replicas * places, splits](
             share_RBLK, maps_RKNN, *states, g_RBLN2, of_share_RNXK, of_maps_SRKNN, batch, length, span,
@@ -134,7 +135,11 @@ def _tiles(maps_RKNN: Tensor) -> dict[str, int]:
 
 def _warps(tiles: dict[str, int]) -> int:
     """Of a program that has a row of the maps, by powers of two."""
-    return min(WARPS, max(1, tiles["T"] * tiles["KP"] * tiles["NP"] // ELEMENTS))
+    return min(8, max(1, tiles["T"] * tiles["KP"] * tiles["NP"] // ELEMENTS))
+
+
+def _warps_of_states(tiles: dict[str, int]) -> int:
+    return min(8, max(1, tiles["NP"] ** 2 // PAIRS))
 
 
 def _split(share_RBLK: Tensor, maps_RKNN: Tensor) -> tuple[int, int]:

@@ -64,7 +64,7 @@ def _machine(
     with torch.cuda.device_of(gates_RBLG):
         forward_kernel[plan.grid](
             gates_RBLG, *others, *written, gates_RBLG.stride()[:3], *gates_RBLG.shape[1:3], *plan.sizes, keep,
-            num_warps=plan.warps,
+            num_warps=plan.warps_there,
         )  # fmt: skip
     return written
 
@@ -114,7 +114,7 @@ def _machine_back(
     plan = _Plan.of(A_RXD, memory_RBLWN[:, :, 0], weight_RBLHN[:, :, 0], shifts)
     with torch.cuda.device_of(gates_RBLG):
         backward_kernel[plan.grid](
-            *d_given, *given, *written, *gates_RBLG.shape[1:3], *plan.sizes, num_warps=plan.warps
+            *d_given, *given, *written, *gates_RBLG.shape[1:3], *plan.sizes, num_warps=plan.warps_back
         )
     return written
 
@@ -169,15 +169,17 @@ def _replicated(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tup
 class _Plan(NamedTuple):
     grid: tuple[int]
     sizes: tuple[int, ...]  # of both kernels, in their order
-    warps: int
+    warps_there: int
+    warps_back: int
 
     @classmethod
     def of(cls, A_RXD: Tensor, memory_RBWN: Tensor, weight_RBHN: Tensor, shifts: int) -> "_Plan":
+        """Fewer warps than of a turn alone, and spilled registers: of more programs at once fewer wait."""
         turned = turing.Plan.of(weight_RBHN.flatten(0, 1), memory_RBWN.flatten(0, 1), shifts)
         width, (row_width, _, heads, *_) = A_RXD.shape[2], turned.sizes
         of_h, of_y = block_of(width), block_of(width + heads * row_width)
         sizes = (width, *turned.sizes, of_h[1], of_y[1], of_h[0], of_y[0])
-        return cls(turned.grid, sizes, max(4, turned.warps))
+        return cls(turned.grid, sizes, max(1, turned.warps // 4), max(1, turned.warps // 2))
 
 
 def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
