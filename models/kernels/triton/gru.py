@@ -30,6 +30,7 @@ from chomsky_ladder.models.kernels.triton.recurrence import (
     store_four,
     stream,
     tanh,
+    to_multiply_by,
 )
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -56,10 +57,12 @@ def _scan(
     replicas, batch, length, _ = gates_RBLG.shape
     constants, tiles = settings(U_RGD.shape[-1], U_RGD.dtype, precision), triton.cdiv(batch, ROWS.value)
     written, gates_RBLG = _written(gates_RBLG, h_RBD, U_RGD, bias_RD, kept, precision), rows_together(gates_RBLG)
+    U, turn = to_multiply_by(U_RGD)
     with torch.cuda.device_of(gates_RBLG):
         _forward[tiles, replicas](
-            *(gates_RBLG, h_RBD.contiguous(), U_RGD.contiguous(), bias_RD.contiguous(), *written),
+            *(gates_RBLG, h_RBD.contiguous(), U, bias_RD.contiguous(), *written),
             *(batch, length, *gates_RBLG.stride()[:3]),
+            TURN=turn,
             KEPT=kept,
             **constants,
         )
@@ -136,6 +139,7 @@ def _forward(
     WIDTH: tl.constexpr,
     PADDED: tl.constexpr,
     RESIDENT: tl.constexpr,
+    TURN: tl.constexpr,
     KEPT: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
@@ -159,9 +163,9 @@ def _forward(
     h = tl.load(h_first + row * WIDTH + col, mask, 0.0).to(tl.float32)
     of_m = tl.load(bias + replica * WIDTH + col, col < WIDTH, 0.0).to(tl.float32)
     if RESIDENT:
-        U_r = load_matrix(U, True, WIDTH, PADDED)
-        U_z = load_matrix(U + SQUARE, True, WIDTH, PADDED)
-        U_n = load_matrix(U + 2 * SQUARE, True, WIDTH, PADDED)
+        U_r = load_matrix(U, TURN, WIDTH, PADDED)
+        U_z = load_matrix(U + SQUARE, TURN, WIDTH, PADDED)
+        U_n = load_matrix(U + 2 * SQUARE, TURN, WIDTH, PADDED)
     past, by_past = h_first, tl.zeros((), tl.int32) + WIDTH
     for t in range(length):
         now = gates + t * step + gates_at
@@ -174,9 +178,9 @@ def _forward(
             z = tl.dot(h.to(to), U_z, z, input_precision=PRECISION)
             m = tl.dot(h.to(to), U_n, m, input_precision=PRECISION)
         else:
-            r = stream(r, past, by_past, rows, U, True, WIDTH, PADDED, PRECISION)
-            z = stream(z, past, by_past, rows, U + SQUARE, True, WIDTH, PADDED, PRECISION)
-            m = stream(m, past, by_past, rows, U + 2 * SQUARE, True, WIDTH, PADDED, PRECISION)
+            r = stream(r, past, by_past, rows, U, TURN, WIDTH, PADDED, PRECISION)
+            z = stream(z, past, by_past, rows, U + SQUARE, TURN, WIDTH, PADDED, PRECISION)
+            m = stream(m, past, by_past, rows, U + 2 * SQUARE, TURN, WIDTH, PADDED, PRECISION)
         r, z = sigmoid(r), sigmoid(z)
         n = tanh(n + r * m)
         h = n + z * (h - n)

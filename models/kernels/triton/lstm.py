@@ -34,6 +34,7 @@ from chomsky_ladder.models.kernels.triton.recurrence import (
     stream_back,
     stream_there,
     tanh,
+    to_multiply_by,
 )
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -70,12 +71,13 @@ def _scan(
     written = _written(gates_RBLG, h_RBD, c_RBD, U_RGD, kept, precision)
     h_RBLD, last_RBD, act_RBLG, c_RBLD = written
     past = None if constants["RESIDENT"] else empty(gates_RBLG, replicas, tiles, 2, ROWS.value, width)
-    gates_RBLG = rows_together(gates_RBLG)
+    gates_RBLG, (U, turn) = rows_together(gates_RBLG), to_multiply_by(U_RGD)
     with torch.cuda.device_of(gates_RBLG):
         _forward[tiles, replicas](
-            *(gates_RBLG, h_RBD.contiguous(), c_RBD.contiguous(), U_RGD.contiguous()),
+            *(gates_RBLG, h_RBD.contiguous(), c_RBD.contiguous(), U),
             *(h_RBLD, last_RBD, past, act_RBLG, c_RBLD),
             *(batch, length, *gates_RBLG.stride()[:3]),
+            TURN=turn,
             KEPT=kept,
             **constants,
         )
@@ -173,6 +175,7 @@ def _forward(
     WIDTH: tl.constexpr,
     PADDED: tl.constexpr,
     RESIDENT: tl.constexpr,
+    TURN: tl.constexpr,
     KEPT: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
@@ -197,7 +200,7 @@ def _forward(
     if KEPT:
         tl.store(c_all + c_at, c, mask)
     if RESIDENT:
-        across = load_matrices(U, True, WIDTH, PADDED)
+        across = load_matrices(U, TURN, WIDTH, PADDED)
     else:
         past += (replica * tl.num_programs(0) + tl.program_id(0)) * (2 * ROWS * WIDTH)
         tl.store(past + row * WIDTH + col, h, col < WIDTH)
@@ -209,7 +212,7 @@ def _forward(
         if RESIDENT:
             i, f, g, o = dot_four(h, across, sums, PRECISION)
         else:
-            i, f, g, o = stream_there(sums, past + t % 2 * (ROWS * WIDTH), U, WIDTH, PADDED, PRECISION)
+            i, f, g, o = stream_there(sums, past + t % 2 * (ROWS * WIDTH), U, TURN, WIDTH, PADDED, PRECISION)
         i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
         c = f * c + i * g
         h = (o * tanh(c)).to(h_all.dtype.element_ty)

@@ -26,6 +26,7 @@ from chomsky_ladder.models.kernels.triton.recurrence import (
     settings,
     stream,
     tanh,
+    to_multiply_by,
 )
 from chomsky_ladder.models.scans.recurrences import Activation
 from chomsky_ladder.models.scans.replicas import fold_replicas
@@ -47,10 +48,12 @@ def _scan(gates_RBLD: Tensor, h_RBD: Tensor, U_RDD: Tensor, relu: bool, precisio
     replicas, batch, length, width = gates_RBLD.shape
     constants, tiles = settings(width, U_RDD.dtype, precision), triton.cdiv(batch, ROWS.value)
     h_RBLD, gates_RBLD = _written(gates_RBLD, h_RBD, U_RDD, relu, precision), rows_together(gates_RBLD)
+    U, turn = to_multiply_by(U_RDD)
     with torch.cuda.device_of(gates_RBLD):
         _forward[tiles, replicas](
-            *(gates_RBLD, h_RBD.contiguous(), U_RDD.contiguous(), h_RBLD),
+            *(gates_RBLD, h_RBD.contiguous(), U, h_RBLD),
             *(batch, length, *gates_RBLD.stride()[:3]),
+            TURN=turn,
             RELU=relu,
             **constants,
         )
@@ -116,6 +119,7 @@ def _forward(
     WIDTH: tl.constexpr,
     PADDED: tl.constexpr,
     RESIDENT: tl.constexpr,
+    TURN: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
     first, replica = tl.program_id(0).to(tl.int64) * ROWS, tl.program_id(1).to(tl.int64)
@@ -132,7 +136,7 @@ def _forward(
 
     h = tl.load(h_first + row * WIDTH + col, mask, 0.0)
     if RESIDENT:
-        across = load_matrix(U, True, WIDTH, PADDED)
+        across = load_matrix(U, TURN, WIDTH, PADDED)
     now = tl.load(gates + gates_at, mask, 0.0)
     for t in range(length):
         later = tl.load(gates + (t + 1) * step + gates_at, mask & (t + 1 < length), 0.0)
@@ -140,10 +144,10 @@ def _forward(
         if RESIDENT:
             sums = tl.dot(h, across, sums, input_precision=PRECISION)
         elif t == 0:
-            sums = stream(sums, h_first, WIDTH, batch - first, U, True, WIDTH, PADDED, PRECISION)
+            sums = stream(sums, h_first, WIDTH, batch - first, U, TURN, WIDTH, PADDED, PRECISION)
         else:
             past = h_all + (t - 1) * WIDTH
-            sums = stream(sums, past, length * WIDTH, batch - first, U, True, WIDTH, PADDED, PRECISION)
+            sums = stream(sums, past, length * WIDTH, batch - first, U, TURN, WIDTH, PADDED, PRECISION)
         if RELU:
             h = tl.maximum(sums, 0.0, propagate_nan=tl.PropagateNan.ALL).to(h_all.dtype.element_ty)
         else:

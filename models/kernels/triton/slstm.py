@@ -34,6 +34,7 @@ from chomsky_ladder.models.kernels.triton.recurrence import (
     stream_back,
     stream_there,
     tanh,
+    to_multiply_by,
 )
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 from chomsky_ladder.models.scans.slstm import Carried, Read, Weights, from_input
@@ -78,16 +79,17 @@ def _scan(
     width = R_RHGK.shape[-1]
     tiles = triton.cdiv(batch, ROWS.value)
     constants = settings(width, R_RHGK.dtype, precision)
-    gates_RBLHG = rows_together(gates_RBLHG)
+    gates_RBLHG, (U, turn) = rows_together(gates_RBLHG), to_multiply_by(R_RHGK)
     written = _written(gates_RBLHG, h_RBHK, y_RBHK, a_RBHK, R_RHGK, b_RHG, kept, precision)
     h_RBLHK, last_y_RBHK, last_a_RBHK, act_RBLHG, y_RBLHK = written
     past = None if constants["RESIDENT"] else empty(gates_RBLHG, replicas * heads, tiles, 2, ROWS.value, width)
     with torch.cuda.device_of(gates_RBLHG):
         _forward[tiles, replicas * heads](
             gates_RBLHG,
-            *(x.contiguous() for x in (h_RBHK, y_RBHK, a_RBHK, R_RHGK, b_RHG)),
+            *(x.contiguous() for x in (h_RBHK, y_RBHK, a_RBHK, U, b_RHG)),
             *(h_RBLHK, last_y_RBHK, last_a_RBHK, past, act_RBLHG, y_RBLHK),
             *(batch, length, heads, *gates_RBLHG.stride()[:4]),
+            TURN=turn,
             KEPT=kept,
             **constants,
         )
@@ -215,6 +217,7 @@ def _forward(
     WIDTH: tl.constexpr,
     PADDED: tl.constexpr,
     RESIDENT: tl.constexpr,
+    TURN: tl.constexpr,
     KEPT: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
@@ -240,7 +243,7 @@ def _forward(
     y = tl.load(y_first + state_at, mask, 0.0).to(tl.float32)
     a = tl.load(a_first + state_at, mask, 0.0).to(tl.float32)
     if RESIDENT:
-        across = load_matrices(U, True, WIDTH, PADDED)
+        across = load_matrices(U, TURN, WIDTH, PADDED)
     else:
         past += (matrix.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * (2 * ROWS * WIDTH)
         tl.store(past + row * WIDTH + col, h, col < WIDTH)
@@ -252,7 +255,7 @@ def _forward(
         if RESIDENT:
             i, f, z, o = dot_four(h, across, sums, PRECISION)
         else:
-            i, f, z, o = stream_there(sums, past + t % 2 * (ROWS * WIDTH), U, WIDTH, PADDED, PRECISION)
+            i, f, z, o = stream_there(sums, past + t % 2 * (ROWS * WIDTH), U, TURN, WIDTH, PADDED, PRECISION)
         u = i - log_sigmoid(f) - a
         f, z, o, w = sigmoid(f), tanh(z), sigmoid(o), sigmoid(u)
         y += w * (z - y)
