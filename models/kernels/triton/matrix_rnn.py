@@ -75,8 +75,8 @@ def _scan_back(
     last_BHKV = gh_BHMKV[:, :, -1].contiguous()
     with torch.cuda.device_of(h_BHMKV):
         backward_kernel[h_BHMKV.shape[0], h_BHMKV.shape[1]](
-            *given, h_BHMKV, gy_BHLV.contiguous(), last_BHKV, gq, gk, gv, gf, of_each_BHVV, first, q_BHLK.shape[2],
-            **_tiles(last_BHKV),
+            *given, W_HVV.mT.contiguous(), h_BHMKV, gy_BHLV.contiguous(), last_BHKV,
+            *(gq, gk, gv, gf, of_each_BHVV, first, q_BHLK.shape[2]), **_tiles(last_BHKV),
         )  # fmt: skip
     return gq, gk, gv, gf, of_each_BHVV.sum(0), first
 
@@ -180,6 +180,7 @@ def backward_kernel(
     v: tl.tensor,
     f: tl.tensor,
     W: tl.tensor,
+    turned: tl.tensor,
     h: tl.tensor,
     gy: tl.tensor,
     glast: tl.tensor,
@@ -202,7 +203,7 @@ def backward_kernel(
     there = (i < K)[:, None] & (j < V)[None, :]
     of_W = j[:, None] * V + j[None, :]
     square = (j < V)[:, None] & (j < V)[None, :]
-    W_VV = read(W + head * V * V + of_W, square)
+    W_VV, turned_VV = read(W + head * V * V + of_W, square), read(turned + head * V * V + of_W, square)
     gW_VV = tl.zeros((VP, VP), tl.float32)
     of_keys, of_values = row * length * K + i, row * length * V + j
     f, gf = f + row * length, gf + row * length
@@ -225,7 +226,7 @@ def backward_kernel(
         tl.store(gv + of_values + t * V, tl.sum(d_KV * k_K[:, None], 0), mask=j < V)
         tl.store(gf + t, tl.sum(tl.sum((before_KV - z_KV) * g_KV, 1), 0))
         gW_VV = tl.dot(tl.trans(before_KV), d_KV, gW_VV, input_precision="ieee")
-        g_KV = tl.dot(d_KV, tl.trans(W_VV), keeps * g_KV, input_precision="ieee")
+        g_KV = tl.dot(d_KV, turned_VV, keeps * g_KV, input_precision="ieee")
         h_KV = before_KV
     tl.store(gW + row * V * V + of_W, gW_VV, mask=square)
     tl.store(gfirst + row * K * V + at, g_KV, mask=there)
