@@ -51,12 +51,12 @@ def test_products_of_ours_are_where_they_were_put(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv(assembler.PATH)
     if assembler.release(triton.knobs.nvidia.ptxas.version) >= assembler.RIGHT:
         pytest.skip("Triton's own assembler is right")
-    triton.backends.nvidia.compiler.get_ptxas_version.cache_clear()  # or it would find what the other one made
+    assembler.compiler.get_ptxas_version.cache_clear()  # or it would find what the other one made
     try:
         with pytest.raises(AssertionError, match="reads elsewhere"):
             compile_it()
     finally:
-        triton.backends.nvidia.compiler.get_ptxas_version.cache_clear()
+        assembler.compiler.get_ptxas_version.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,17 @@ def test_the_newer_assembler_is_taken_where_the_own_one_is_wrong(
     monkeypatch.setattr(assembler.os, "environ", environment)
     assembler.choose_assembler()
     assert environment.get(assembler.PATH) == chosen
+
+
+def test_a_build_without_the_newer_one_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tools:
+        ptxas = SimpleNamespace(version="12.8", path="/own")
+
+        @property
+        def ptxas_blackwell(self) -> None:
+            raise RuntimeError("Cannot find ptxas-blackwell")
+
+    monkeypatch.setattr(assembler.triton, "knobs", SimpleNamespace(nvidia=Tools()))
+    monkeypatch.setattr(assembler.os, "environ", {})
+    assembler.choose_assembler()
+    assert assembler.PATH not in assembler.os.environ

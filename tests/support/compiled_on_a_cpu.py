@@ -1,6 +1,6 @@
 """Triton with a CPU for a GPU: kernels are compiled for an H100, and a launch runs what was compiled.
 
-compiled_on_a_cpu()        from here on; kernels take tensors of a CPU
+compiled_on_a_cpu()        from here on kernels take tensors of a CPU
 """
 
 import ctypes

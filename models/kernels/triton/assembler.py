@@ -14,16 +14,22 @@ Release 12.9, which Triton has for Blackwell, adds as it should. Tests look for 
 import os
 
 import triton
+from triton.backends.nvidia import compiler
 
 PATH = "TRITON_PTXAS_PATH"  # an environment's, so that processes which compile for this one have it, too
 RIGHT = (12, 9)
 
 
 def choose_assembler() -> None:
-    """The newer one, unless somebody chose already."""
+    """The newer one, unless somebody chose already or a build has it not."""
     tools = triton.knobs.nvidia
-    if PATH not in os.environ and release(tools.ptxas.version) < RIGHT <= release(tools.ptxas_blackwell.version):
-        os.environ[PATH] = tools.ptxas_blackwell.path
+    try:
+        own, newer = tools.ptxas, tools.ptxas_blackwell
+    except RuntimeError:
+        return
+    if PATH not in os.environ and release(own.version) < RIGHT <= release(newer.version):
+        os.environ[PATH] = newer.path
+        compiler.get_ptxas_version.cache_clear()  # or what the other one made would be taken from the cache
 
 
 def release(version: str) -> tuple[int, ...]:
