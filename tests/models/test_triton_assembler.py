@@ -59,38 +59,44 @@ def test_products_of_ours_are_where_they_were_put(monkeypatch: pytest.MonkeyPatc
         assembler.compiler.get_ptxas_version.cache_clear()
 
 
+class Tools:
+    """Of a Triton whose own assembler is of one release, and that for Blackwell of another."""
+
+    def __init__(self, environment: dict[str, str], own: str, other: str) -> None:
+        self.environment, self.own = environment, own
+        self.ptxas_blackwell = SimpleNamespace(version=other, path=f"/{other}")
+
+    @property
+    def ptxas(self) -> Any:
+        path = self.environment.get(assembler.PATH, f"/{self.own}")
+        return SimpleNamespace(version=path[1:], path=path)
+
+
 @pytest.mark.parametrize(
     ("own", "other", "before", "chosen"),
     [
-        ("12.8", "12.9", None, "/newer"),
-        ("12.8", "12.9", "/mine", "/mine"),
+        ("12.8", "12.9", None, "/12.9"),
+        ("12.8", "12.9", "/13.0", "/13.0"),
         ("12.9", "13.0", None, None),
         ("13.1", "12.9", None, None),
-        ("12.4", "12.8", None, None),
     ],
 )
 def test_the_newer_assembler_is_taken_where_the_own_one_is_wrong(
     own: str, other: str, before: str | None, chosen: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools = SimpleNamespace(
-        ptxas=SimpleNamespace(version=own, path="/own"), ptxas_blackwell=SimpleNamespace(version=other, path="/newer")
-    )
-    monkeypatch.setattr(assembler.triton, "knobs", SimpleNamespace(nvidia=tools))
     environment = {} if before is None else {assembler.PATH: before}
+    monkeypatch.setattr(assembler.triton, "knobs", SimpleNamespace(nvidia=Tools(environment, own, other)))
     monkeypatch.setattr(assembler.os, "environ", environment)
     assembler.choose_assembler()
     assert environment.get(assembler.PATH) == chosen
 
 
-def test_a_build_without_the_newer_one_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Tools:
-        ptxas = SimpleNamespace(version="12.8", path="/own")
-
-        @property
-        def ptxas_blackwell(self) -> None:
-            raise RuntimeError("Cannot find ptxas-blackwell")
-
-    monkeypatch.setattr(assembler.triton, "knobs", SimpleNamespace(nvidia=Tools()))
-    monkeypatch.setattr(assembler.os, "environ", {})
-    assembler.choose_assembler()
-    assert assembler.PATH not in assembler.os.environ
+@pytest.mark.parametrize(("other", "before"), [("12.8", None), ("12.9", "/12.4")])
+def test_without_a_right_one_there_are_no_such_kernels(
+    other: str, before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {} if before is None else {assembler.PATH: before}
+    monkeypatch.setattr(assembler.triton, "knobs", SimpleNamespace(nvidia=Tools(environment, "12.8", other)))
+    monkeypatch.setattr(assembler.os, "environ", environment)
+    with pytest.raises(ImportError, match=r"elsewhere than it is told: TRITON_PTXAS_PATH may name 12\.9 or later"):
+        assembler.choose_assembler()

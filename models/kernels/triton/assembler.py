@@ -21,15 +21,16 @@ RIGHT = (12, 9)
 
 
 def choose_assembler() -> None:
-    """The newer one, unless somebody chose already or a build has it not."""
+    """The newer one, unless somebody chose already; with one that is wrong these kernels are none."""
     tools = triton.knobs.nvidia
-    try:
-        own, newer = tools.ptxas, tools.ptxas_blackwell
-    except RuntimeError:
-        return
-    if PATH not in os.environ and release(own.version) < RIGHT <= release(newer.version):
-        os.environ[PATH] = newer.path
+    if PATH not in os.environ and release(tools.ptxas.version) < RIGHT:
+        os.environ[PATH] = tools.ptxas_blackwell.path
         compiler.get_ptxas_version.cache_clear()  # or what the other one made would be taken from the cache
+    if release(tools.ptxas.version) < RIGHT:
+        wanted = ".".join(map(str, RIGHT))
+        raise ImportError(
+            f"ptxas {tools.ptxas.version} reads elsewhere than it is told: {PATH} may name {wanted} or later"
+        )
 
 
 def release(version: str) -> tuple[int, ...]:
