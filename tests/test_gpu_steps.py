@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,3 +180,14 @@ def test_rows_stand_in_both_tables_beside_those_of_before(gpu_steps: ModuleType,
     assert "| lstm | 1 | 0.5 |" in text and " | 2.0 | " in text and "| gru | 9 | 9" not in text
     assert "| lstm | 9 | 2.25 |" in text and "a \\| b" in text
     assert (tmp_path / "gpu_steps.csv").read_text().splitlines()[3].startswith("lstm,9,2.25,")
+
+
+def test_a_kernels_time_is_that_of_all_its_launches_a_step(
+    gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = [("add", 30.0), ("mul", 5.0), ("add", 50.0), ("graph", 0.0)]
+    events = [SimpleNamespace(name=name, device_time_total=us) for name, us in launches]
+    seen = nullcontext(SimpleNamespace(events=lambda: events))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(gpu_steps.step_kernels, "profile", lambda **_: seen)
+    assert gpu_steps.step_kernels.kernels_of(2, lambda: None) == [("add", 1.0, 40.0), ("mul", 0.5, 2.5)]
