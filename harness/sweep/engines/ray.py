@@ -5,25 +5,17 @@ submitted. A worker gets the runs as plain trees, loads what defines them, and w
 every machine must share; only what became of the runs comes back.
 """
 
-import io
 import math
-import sys
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.config.protocols import columns_of
-from chomsky_ladder.harness.config.registry import load_plugin
-from chomsky_ladder.harness.config.run import Run
-from chomsky_ladder.harness.store.folder import Busy, RunFolder
 from chomsky_ladder.harness.sweep.engines import ray_cluster
 from chomsky_ladder.harness.sweep.engines.base import (
     Ended,
@@ -34,16 +26,19 @@ from chomsky_ladder.harness.sweep.engines.base import (
     PackSize,
     Said,
     Started,
-    fate_of,
     register,
-    train,
 )
-from chomsky_ladder.harness.sweep.sources import sources
-from chomsky_ladder.harness.train.machine import find_device, provenance
+from chomsky_ladder.harness.sweep.engines.worker import (
+    PATIENCE,
+    RETRIES,
+    Command,
+    lost,
+    plain_of,
+    refuse_in_a_worker,
+    work,
+)
+from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.signals import Preempted, listening
-
-RETRIES = 3  # of a pack whose worker was killed
-_PATIENCE = 120.0  # seconds that workers asked to stop are given for their checkpoints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +87,7 @@ class RayCrew:
     def _events(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         ray, waiting, running = self._ray, deque(jobs), {}
         tries: Counter[int] = Counter()
-        command = _Command(sources(run for job in jobs for run in job.runs), tuple(sys.argv), tuple(sys.path))
+        command = Command.of(run for job in jobs for run in job.runs)
         with listening() as asked:
             try:
                 while waiting or running:
@@ -114,26 +109,26 @@ class RayCrew:
                             continue
                         tries[job.number] += 1
                         if tries[job.number] > RETRIES:
-                            yield Ended(job, _lost(job, self._settings, said[-1]))
+                            yield Ended(job, lost(job, self._settings, said[-1]))
                         else:
                             yield Said(f"{job.name} goes on from its last checkpoint on another worker")
                             waiting.appendleft(job)
             finally:
                 self._stop(running)
 
-    def _submit(self, job: Job, command: "_Command") -> Any:
+    def _submit(self, job: Job, command: Command) -> Any:
         variables = {
             "OMP_NUM_THREADS": str(self._settings.threads),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a task without a GPU sees what this process sees
         }
-        work = self._ray.remote(_work).options(
+        task = self._ray.remote(work).options(
             num_cpus=self._settings.threads,
             num_gpus=self._gpus,
             max_retries=0,
             name=job.title,
             runtime_env={"env_vars": variables},
         )
-        return work.remote(job.number, [_plain(run) for run in job.runs], self._settings, command)
+        return task.remote(job.number, [plain_of(run) for run in job.runs], self._settings, command)
 
     def _outcome(self, reference: Any, job: Job) -> tuple[list[Fate] | None, list[str]]:
         """What became of a pack's runs, or None if its worker was taken from it; and what is to be said."""
@@ -162,72 +157,12 @@ class RayCrew:
             for reference in running:
                 self._ray.cancel(reference)  # to the worker, a Ctrl-C
             if running:
-                self._ray.wait(list(running), num_returns=len(running), timeout=_PATIENCE)
-
-
-def _plain(run: Run) -> dict[str, Any]:
-    """A run for another process, wherever that is at work."""
-    tree = run.plain()
-    for part in (tree["eval"], tree["task"]):
-        if part.get("file"):
-            part["file"] = str(Path(part["file"]).absolute())
-    return tree
-
-
-class _Command(NamedTuple):
-    """What a worker must know of the process that submits."""
-
-    sources: tuple[str, ...]  # of tasks and models that are not this package's
-    words: tuple[str, ...]
-    path: tuple[str, ...]
-
-
-def _work(
-    number: int, trees: list[dict[str, Any]], settings: Exec, command: _Command
-) -> tuple[list[Fate] | None, list[str]]:
-    """A task of Ray: what became of the runs, None if the worker was told to stop, and what was written to stderr."""
-    global _working
-    _working = True
-    sys.argv = list(command.words)  # provenance names the command that a person gave
-    sys.path += [folder for folder in command.path if folder not in sys.path]
-    for source in command.sources:
-        _load(source)
-    job = Job(number, tuple(map(Run.from_plain, trees)))
-    said = io.StringIO()
-    with redirect_stderr(said):
-        try:
-            fates = train(job, settings)
-        except Preempted:
-            fates = None
-    return fates, said.getvalue().splitlines()
-
-
-_working = False  # this process is one of Ray's workers
-_load = lru_cache(maxsize=None)(load_plugin)  # once in a worker, which takes many packs
-
-
-def _lost(job: Job, settings: Exec, said: str) -> list[Fate]:
-    """Record that a pack lost its workers, for the runs that have no result."""
-    fates = []
-    for run in job.runs:
-        folder = RunFolder(settings.results, run.run_id)
-        done = folder.result()
-        if done is not None:
-            fates.append(fate_of(run.run_id, done))
-            continue
-        error = f"{said.removeprefix(f'{job.name}: ')}, {RETRIES + 1} times"
-        record = {"error": error, "kind": "worker lost", "traceback": "", "provenance": provenance(run.task, run.model)}
-        with suppress(OSError, ValueError, Busy), folder.locked():  # a full disk, or another's: what is said must do
-            folder.open(run)
-            folder.fail({**columns_of(run), **record})
-        fates.append(Fate(run.run_id, "failed", f"failed: {error}"))
-    return fates
+                self._ray.wait(list(running), num_returns=len(running), timeout=PATIENCE)
 
 
 def fitting(ray: ModuleType, settings: Exec, *, gpus_per_pack: float) -> RayCrew:
     """The engine of the cluster, if one of its machines has what a pack needs."""
-    if _working:
-        raise ValueError("a script that defines tasks or models must sweep under `if __name__ == '__main__':`")
+    refuse_in_a_worker()
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     device = _device(settings.device, machines)
     gpus = gpus_per_pack if device == "cuda:0" else 0.0

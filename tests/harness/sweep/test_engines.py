@@ -12,6 +12,7 @@ import pytest
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.sweep.engines import ray as ray_engine
+from chomsky_ladder.harness.sweep.engines import worker
 from chomsky_ladder.harness.sweep.engines.base import Ended, Fate, Job, Started, engine_of
 from chomsky_ladder.harness.sweep.engines.ray import room
 from chomsky_ladder.harness.sweep.engines.serial import SerialCrew
@@ -168,6 +169,6 @@ def test_as_many_packs_are_submitted_as_there_is_room_for(tmp_path: Path, monkey
 
 
 def test_a_worker_starts_no_sweep_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_engine, "_working", True)
+    monkeypatch.setattr(worker, "_working", True)
     with pytest.raises(ValueError, match="must sweep under `if __name__ == '__main__':`"):
         ray_engine.fitting(FakeRay(), Exec(), gpus_per_pack=1.0)

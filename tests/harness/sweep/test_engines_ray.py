@@ -11,10 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
-from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.lock import holder
@@ -24,58 +22,14 @@ from chomsky_ladder.harness.sweep.sweep import carry_out, sweep
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.harness.train.signals import Preempted
 from chomsky_ladder.models.lstm import LSTMConfig
-from support.engine_jobs import cell, settings_at
+from support.engine_jobs import acting, acting_plugin, assert_equal_bits, cell, settings_at
 
 Capture = pytest.CaptureFixture[str]
-
-PLUGIN = """
-import os, signal
-from dataclasses import dataclass
-from chomsky_ladder.models.base import register
-from chomsky_ladder.models.lstm import LSTMBlock, LSTMConfig
-
-class Block(LSTMBlock):
-    def forward(self, x_BLD, ctx):
-        if self.config.act == "die" and self.training:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.config.act == "break" and self.training:
-            raise RuntimeError("broken on purpose")
-        return super().forward(x_BLD, ctx)
-
-@register
-@dataclass(frozen=True, kw_only=True)
-class MineConfig(LSTMConfig):
-    name = "mine"
-    act: str = "train"
-
-    def block(self, layer):
-        block = Block(self)
-        block.config = self
-        return block
-"""
 
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.py"
-    path.write_text(PLUGIN)
-    load_plugin(str(path))
-    return path
-
-
-def acting(act: str, *, seed: int = 0) -> Run:
-    run = cell("mine", seed=seed)
-    return replace(run, model=replace(run.model, act=act))
-
-
-def assert_equal_bits(run: Run, one: Path, other: Path) -> None:
-    ours, theirs = (RunFolder(folder, run.run_id) for folder in (one, other))
-    assert ours.metrics.read_bytes() == theirs.metrics.read_bytes() != b""
-    mine, yours = (checkpoint.newest(folder.path) for folder in (ours, theirs))
-    assert mine["counters"] == yours["counters"]
-    assert all(torch.equal(value, yours["model"][name]) for name, value in mine["model"].items())
-    assert ours.result()["test"] == theirs.result()["test"]
-    assert ours.result()["numerics"] == theirs.result()["numerics"]
+    return acting_plugin(tmp_path)
 
 
 def test_sources_are_what_no_other_process_would_find(plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
