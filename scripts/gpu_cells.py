@@ -40,7 +40,6 @@ TASKS = (
 RATES = (1e-2, 1e-3)  # of the protocol's three; 1e-4 is chosen least often at 20,000 steps
 SELF_TEST_S = 45.0
 SCORING_S = 10.0  # at the end, for checkpoints and records
-STAGES = ("strings", "kernels")
 
 
 def runs() -> list[Run]:
@@ -55,11 +54,12 @@ def _recorded(name: str) -> set[str]:
     return set(recorded(file)) if file.exists() else set()
 
 
-def self_test(jobs: int) -> str:
+def self_test() -> str:
     """Compare strings and gradients on the GPU with a CPU's. Return what is wrong, or "" if nothing is."""
     ladder = [sys.executable, "-m", "chomsky_ladder", "doctor", "--device", "cuda"]
+    models = sorted({model if isinstance(model, str) else model[0] for model in ALL})
     commands = [[*ladder, "--stage", "strings"]]
-    commands += [[*ladder, "--stage", "kernels", "--part", f"{part}/{jobs}"] for part in range(1, jobs + 1)]
+    commands += [[*ladder, "--stage", "kernels", "--models", model] for model in models]
     end = time.monotonic() + SELF_TEST_S
 
     def problem(command: list[str]) -> str:
@@ -90,7 +90,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for run in todo:
             print(run.run_id, run.train.lr)
         return 0
-    if not options.rehearse and (problem := self_test(options.processes)):
+    if not options.rehearse and (problem := self_test()):
         print(f"gpu_cells.py: the self-test failed, so nothing was trained: {problem}", file=sys.stderr)
         return 1
     options.out.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import columns, print_json
+from chomsky_ladder.harness.config.registry import find_model
 
 
 @dataclass
@@ -29,12 +30,16 @@ class DoctorOptions:
     """One stage alone, in this process."""
     part: str = "1/1"
     """Of that stage's models those of one process of several: 2/8."""
+    models: tuple[str, ...] = ()
+    """The models of that stage; all unless named."""
 
 
 def doctor(words: list[str]) -> int:
     options = parse(DoctorOptions, words, prog="ladder doctor")
-    if options.part != "1/1" and not options.stage:
-        raise ValueError("--part is of one stage: name it by --stage")
+    if (options.part != "1/1" or options.models) and not options.stage:
+        raise ValueError("--part and --models are of one stage: name it by --stage")
+    for name in options.models:
+        find_model(name)
     if options.selftest or options.stage:
         return _tested(options)
     from chomsky_ladder.harness.cli import describe  # with torch
@@ -57,7 +62,7 @@ def _tested(options: DoctorOptions) -> int:
     if options.stage not in ("", *selftest.STAGES):
         raise ValueError(f"no stage is called {options.stage!r}; there are {', '.join(selftest.STAGES)}")
     if options.stage:
-        found = selftest.one_stage(options.stage, options.device, _part(options.part))
+        found = selftest.one_stage(options.stage, options.device, _part(options.part), options.models)
         print(jsons.dumps(found))
         return 0 if found["ok"] else 1
     passed = True

@@ -222,13 +222,13 @@ BY_MODEL = (kernels, golden, capture, compiled)
 IN_A_ROOM = (scoring, learning)
 
 
-def one_stage(name: str, device: str, part: Part = WHOLE) -> Facts:
-    """A stage, or a part of its models, in this process: what it found, or what is wrong. Its runs are nobody's."""
+def one_stage(name: str, device: str, part: Part = WHOLE, models: Sequence[str] = ()) -> Facts:
+    """Carry out a stage in this process, for all models or for a part of them. Nobody keeps its runs."""
     there, stage, (which, of) = find_device(device), STAGES[name], part
     with pinned(1), tempfile.TemporaryDirectory() as room:
         try:
             if stage in BY_MODEL:
-                facts = stage(there, sorted(all_models())[which - 1 :: of])
+                facts = stage(there, sorted(models or all_models())[which - 1 :: of])
             else:
                 facts = stage(there, Path(room)) if stage in IN_A_ROOM else stage(there)
         except Wrong as wrong:

@@ -122,7 +122,9 @@ def test_parts_are_all_of_a_stages_models(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (["--stage", "golden", "--part", "3/2"], "--part is one of several, as 2/8, not '3/2'"),
         (["--stage", "golden", "--part", "all"], "--part is one of several, as 2/8, not 'all'"),
-        (["--part", "2/3"], "--part is of one stage: name it by --stage"),
+        (["--part", "2/3"], "--part and --models are of one stage: name it by --stage"),
+        (["--models", "lstm"], "--part and --models are of one stage: name it by --stage"),
+        (["--stage", "kernels", "--models", "lsmt"], "unknown model 'lsmt'; did you mean lstm"),
         (["--selftest", "--jobs", "-1"], "--jobs must not be negative, not -1"),
         (["--stage", "luck"], "no stage is called 'luck'; there are environment, "),
         (["--selftest", "--minutes", "0"], "--minutes must be positive, not 0"),
