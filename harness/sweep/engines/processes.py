@@ -83,9 +83,9 @@ def _serve(connection: Connection, settings: Exec, command: Command) -> None:
         while True:
             try:
                 number, trees = connection.recv()
-            except EOFError:
+                connection.send(work(number, trees, settings, command))
+            except (EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there any more
                 return
-            connection.send(work(number, trees, settings, command))
 
 
 @dataclass
