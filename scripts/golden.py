@@ -1,5 +1,5 @@
 """Write the golden values that guard tasks and models: a hash of each task's first batch, five losses of each model,
-the titles of the models, and the listing of them all that `ladder list` shows.
+and the titles of the models.
 
     python scripts/golden.py             all anew
     python scripts/golden.py --missing   those of new tasks and models, and nothing that is on record
@@ -15,8 +15,6 @@ from typing import Any
 
 import torch
 
-from chomsky_ladder.harness.cli import describe
-from chomsky_ladder.harness.cli.listing import SHIPPED, content_of, key_of_sources
 from chomsky_ladder.harness.config.parts import default_settings
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, find_model
 from chomsky_ladder.harness.config.run import SCHEMA, Eval, Run, Train
@@ -66,8 +64,8 @@ def main(words: list[str]) -> int:
     if words not in ([], ["--missing"]):
         print("golden.py: takes --missing or nothing", file=sys.stderr)
         return 2
-    if not SHIPPED.resolve().is_relative_to(ROOT):
-        print(f"golden.py: {SHIPPED} is no file of {ROOT}: set PYTHONPATH to that clone", file=sys.stderr)
+    if not titles.FILE.resolve().is_relative_to(ROOT):
+        print(f"golden.py: {titles.FILE} is no file of {ROOT}: set PYTHONPATH to that clone", file=sys.stderr)
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     makers = {
@@ -81,7 +79,6 @@ def main(words: list[str]) -> int:
         path.write_text(json.dumps(dict(sorted((kept | fresh).items())), indent=1) + "\n", "utf-8")
     kept = json.loads((FOLDER / "defaults.json").read_text("utf-8")) if words else {}
     titles.FILE.write_bytes(titles.content_of({name: found[0] for name, found in all_models().items()}))
-    SHIPPED.write_bytes(content_of(key_of_sources(), describe.listing()))
     (FOLDER / "defaults.json").write_text(json.dumps(defaults() | kept, indent=1) + "\n", "utf-8")
     return 0
 

@@ -49,7 +49,7 @@ def test_the_records_name_nothing_else() -> None:
 def test_values_of_another_clone_are_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(golden, "SHIPPED", tmp_path / "listing.json")
+    monkeypatch.setattr(golden.titles, "FILE", tmp_path / "titles.json")
     monkeypatch.setattr(golden, "FOLDER", tmp_path / "golden")
     assert golden.main(["--missing"]) == 2 and "set PYTHONPATH to that clone" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -1,23 +1,23 @@
-"""Every task and model, with what is slow to find out kept for as long as the code stays as it is.
+"""The listing of every task and model, kept in the user's cache until the code changes.
 
-Floors and sizes of all of them take ten seconds and torch. Those of this code are in listing.json beside this file,
-which scripts/golden.py writes; of code that was changed, or with other plugins, they are kept with the user's caches.
-Both are found by a hash of the sources they were made of, and are never taken for those of another.
+Floors and sizes of all of them take ten seconds and torch. The cache has one file for each place that the package is
+used from. It holds a hash of the sources that the listing was made of, so a listing of other code is never shown.
 """
 
 import hashlib
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.models.kernels.native_library import cache_folder
 
-SHIPPED = Path(__file__).with_name("listing.json")
+ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("ladder.tasks", "ladder.models")
 _ROOMS = ("tasks", "models", "harness/config")
 _OTHERS = ("harness/cli/describe.py", "harness/train/build.py")
@@ -29,21 +29,17 @@ def listed() -> dict[str, Any]:
 
 
 def of_these_sources() -> dict[str, Any]:
-    """The listing without what a plugin named on the line brought."""
-    key = key_of_sources()
-    for path in (SHIPPED, _kept_at(key)):
-        tree = _opened(path)
-        if tree is not None and tree["key"] == key:
-            return tree["listing"]
+    """Return the listing without what a plugin named on the line brought."""
+    key, path = key_of_sources(), _cache_file()
+    cached = _opened(path)
+    if cached is not None and cached.get("key") == key and "listing" in cached:
+        return cached["listing"]
     print("weighing every task and model once for this code ..", file=sys.stderr)
     tree = _made()
-    path = _kept_at(key)
     if path is not None and not tree["problems"]:
-        try:
+        with suppress(OSError):  # a folder that is not ours, or a full disk: it is made again the next time
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content_of(key, tree))
-        except OSError:  # no home, or one that is not ours
-            pass
+            write_atomically(path, (json.dumps({"key": key, "listing": tree}, indent=1) + "\n").encode())
     return tree
 
 
@@ -51,10 +47,6 @@ def _made() -> dict[str, Any]:
     from chomsky_ladder.harness.cli import describe  # with torch
 
     return describe.listing()
-
-
-def content_of(key: str, tree: dict[str, Any]) -> bytes:
-    return (json.dumps({"key": key, "listing": tree}, indent=1) + "\n").encode()
 
 
 def key_of_sources() -> str:
@@ -66,13 +58,12 @@ def key_of_sources() -> str:
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
-    root = Path(__file__).resolve().parents[2]
     for room in _ROOMS:
-        files = (path for path in (root / room).rglob("*") if path.suffix in (".py", ".json"))
+        files = (path for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".json"))
         for path in sorted(files):
-            yield str(path.relative_to(root)), path.read_bytes()
+            yield str(path.relative_to(ROOT)), path.read_bytes()
     for name in _OTHERS:
-        yield name, (root / name).read_bytes()
+        yield name, (ROOT / name).read_bytes()
     for group in GROUPS:
         for entry in sorted(entry_points(group=group)):
             yield f"{group} {entry.name}", entry.value.encode()
@@ -84,16 +75,16 @@ def _sources() -> Iterator[tuple[str, bytes]]:
                     yield str(path.relative_to(origin.parent)), path.read_bytes()
 
 
-def _kept_at(key: str) -> Path | None:
-    try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # no home
-        return None
-    return home / "chomsky-ladder" / f"listing-{key[:16]}.json"
+def _cache_file() -> Path | None:
+    """Return the file for this place of the package, so that two clones do not overwrite each other's."""
+    folder = cache_folder()
+    place = hashlib.sha256(str(ROOT).encode()).hexdigest()[:16]
+    return None if folder is None else folder / f"listing-{place}.json"
 
 
 def _opened(path: Path | None) -> dict[str, Any] | None:
     try:
-        return json.loads(path.read_bytes()) if path is not None else None
+        tree = json.loads(path.read_bytes()) if path is not None else None
     except (OSError, ValueError):
         return None
+    return tree if isinstance(tree, dict) else None

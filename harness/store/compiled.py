@@ -9,29 +9,21 @@ What is removed is compiled again when it is next asked for. Nothing here needs 
 """
 
 import hashlib
-import os
 import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.models.kernels.native_library import cache_folder
 
 _ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lowest byte first
 _HEADER = 64  # bytes
 
 
-def kept_kernels() -> Path | None:
-    """Where compiled kernels are kept for later processes; None where there is no such place."""
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chomsky-ladder"
-    except RuntimeError:  # no home
-        return None
-
-
 def remove_damaged_kernels() -> list[Path]:
     """Remove what may not be loaded, and say so; keep the digest of what is whole. What was removed."""
-    folder = kept_kernels()
+    folder = cache_folder()
     removed = []
     with suppress(OSError):  # a cache that is not ours to look into is not loaded from either
         for library in sorted(folder.glob("*.so")) if folder else []:

@@ -102,16 +102,23 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
+def cache_folder() -> Path | None:
+    """Return the user's folder for what this project keeps between runs. None if the user has no home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chomsky-ladder"
+    except RuntimeError:
+        return None
+
+
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Where compiled kernels are kept: with the user's caches, or nowhere for longer than it takes to load them."""
-    try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chomsky-ladder"
-        folder.mkdir(parents=True, exist_ok=True)
-        keeps = os.access(folder, os.W_OK | os.X_OK)
-    except (OSError, RuntimeError):  # no home, or one that is not ours
-        keeps = False
-    if keeps:
+    """Yield the folder that keeps compiled kernels: the user's cache, or a temporary one if that is not writable."""
+    folder, keeps = cache_folder(), False
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            keeps = os.access(folder, os.W_OK | os.X_OK)
+    if folder is not None and keeps:
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="chomsky-ladder-") as room:

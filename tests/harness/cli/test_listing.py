@@ -1,4 +1,4 @@
-"""What `ladder list` shows is of this very code, kept or made, and made only once."""
+"""`ladder list` shows the listing of this very code, from a cache where there is one."""
 
 import json
 import os
@@ -6,31 +6,59 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chomsky_ladder.harness.cli import listing
-from chomsky_ladder.harness.cli.listing import SHIPPED, key_of_sources, listed
+from chomsky_ladder.harness.cli.listing import of_these_sources
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_shipped_listing_is_of_these_sources() -> None:
-    """Where this fails, `python scripts/golden.py --missing` writes it."""
-    if any(listing.entry_points(group=group) for group in listing.GROUPS):
-        pytest.skip("a plugin is installed here")
-    assert json.loads(SHIPPED.read_text())["key"] == key_of_sources()
+@pytest.fixture
+def weighed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each time that tasks and models are weighed; the cache is the test's own."""
+    made: list[str] = []
+
+    def made_now() -> dict[str, Any]:
+        made.append(listing.key_of_sources())
+        return {"tasks": [], "models": [], "problems": []}
+
+    monkeypatch.setattr(listing, "_made", made_now)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return made
 
 
-@pytest.mark.full
-def test_the_shipped_listing_is_what_would_be_made() -> None:
-    made = json.loads(json.dumps(listed()))  # by tests, the registry has been asked already
-    kept = json.loads(SHIPPED.read_text())["listing"]
-    assert {task["name"] for task in kept["tasks"]} == {task["name"] for task in made["tasks"]}
-    for one, other in zip(kept["tasks"], made["tasks"], strict=True):
-        floors, others = one.pop("floors"), other.pop("floors")
-        assert one == other and floors == pytest.approx(others, abs=1e-9)
-    assert kept["models"] == made["models"] and kept["protocols"] == made["protocols"]
+def test_it_is_made_once_and_again_after_an_edit(
+    weighed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = of_these_sources()
+    assert of_these_sources() == first and len(weighed) == 1
+    monkeypatch.setattr(listing, "_OTHERS", (*listing._OTHERS, "harness/cli/say.py"))  # as if a source had come
+    of_these_sources()
+    assert len(weighed) == 2 and weighed[0] != weighed[1]
+    of_these_sources()
+    assert len(weighed) == 2 and len(list((tmp_path / "cache" / "chomsky-ladder").iterdir())) == 1
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"key": 1}', '{"key": '])
+def test_a_damaged_cache_is_made_again(weighed: list[str], content: str) -> None:
+    of_these_sources()
+    file = listing._cache_file()
+    assert file is not None
+    file.write_text(content)
+    assert of_these_sources() == {"tasks": [], "models": [], "problems": []} and len(weighed) == 2
+    assert json.loads(file.read_text())["key"] == weighed[0]
+
+
+def test_a_folder_that_cannot_be_written_costs_time_alone(
+    weighed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert of_these_sources() == of_these_sources()
+    assert len(weighed) == 2
+    assert set(capsys.readouterr().err.splitlines()) == {"weighing every task and model once for this code .."}
 
 
 def copied(tmp_path: Path) -> Path:
@@ -57,8 +85,9 @@ def test_it_is_read_without_torch_and_not_for_changed_code(tmp_path: Path) -> No
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600)
         return done.stdout, done.stderr
 
-    first, torch_was_there = said()
-    assert torch_was_there == "False\n" and "  parity: " in first
+    first, asked = said()
+    assert asked == "weighing every task and model once for this code ..\nTrue\n" and "  parity: " in first
+    assert said() == (first, "False\n")
     task = checkout / "tasks" / "parity.py"
     task.write_text(task.read_text().replace('"""', '"""Something else. ', 1))
     changed, asked = said()

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from chomsky_ladder.harness.config.registry import all_models, all_tasks
 from chomsky_ladder.harness.store import checkout
 from chomsky_ladder.harness.train.loop import Loop
 from chomsky_ladder.harness.train.progress import Progress
+from chomsky_ladder.tasks.base import LEVELS
 from support.cases import some
 
 SMALL = (
@@ -71,7 +73,9 @@ def test_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_some_of_the_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = json.loads(listing.SHIPPED.read_text())["listing"]
+    tree: dict[str, Any] = {"levels": LEVELS, "problems": []}
+    tree["tasks"] = [{"name": name, "level": found[0].level} for name, found in all_tasks().items()]
+    tree["models"] = [{"name": name, "family": found[0].family} for name, found in all_models().items()]
     monkeypatch.setattr(listing, "listed", lambda: tree)
 
     def names(*words: str) -> list[str]:

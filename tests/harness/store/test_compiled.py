@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from chomsky_ladder.harness.store.compiled import kept_kernels, remove_damaged_kernels
+from chomsky_ladder.harness.store.compiled import remove_damaged_kernels
 from chomsky_ladder.models.kernels import native
+from chomsky_ladder.models.kernels.native_library import cache_folder
 
 Capture = pytest.CaptureFixture[str]
 needs_compiler = pytest.mark.skipif(bool(native.missing()), reason=f"no C kernels here: {native.missing()}")
@@ -20,7 +21,7 @@ needs_compiler = pytest.mark.skipif(bool(native.missing()), reason=f"no C kernel
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One that this machine has compiled, in a cache of its own."""
-    made = kept_kernels()
+    made = cache_folder()
     found = Path(native._library(torch.float32)._name)
     if made is None or not found.exists():
         pytest.skip("nothing is kept here")
