@@ -1,21 +1,22 @@
-"""Everything that is published, from results/records.csv and curves.csv alone: tables, figures, the page, the README's.
-The page also shows what scripts/othello.py and `ladder throughput` left.
+"""Publish results: tables, the README's numbers, the site and its pictures, all from records.csv and curves.csv.
 
-    python scripts/publish.py --take results/mine ..        takes finished runs as `ladder merge` does, writes it all
-    python scripts/publish.py --begun results/mine ..       keeps lines and curves of rows that are not whole: underway/
-    python scripts/publish.py                               the same from what is there
-    python scripts/publish.py --check                       writes nothing; 1 if a committed file is not what comes out
-    python scripts/publish.py --budget smoke|cpu|gpu|full   carries out the studies of that budget first, and takes them
+    python scripts/publish.py --take results/mine ..    take finished runs as `ladder merge` does, then write the tables
+    python scripts/publish.py --begun results/mine ..   keep lines and curves of rows that are not whole: underway/
+    python scripts/publish.py                           write the tables again, and the README's
+    python scripts/publish.py --check                   write nothing; 1 if a committed table is not what comes out
+    python scripts/publish.py --site FOLDER             write the page, all figures and tables in every format there
+    python scripts/publish.py --release                 also redraw the few pictures that README and docs show
+    python scripts/publish.py --budget smoke|cpu|gpu|full   carry out the studies of that budget first, and take them
 
-`results/` is what is published (harness/store/places.py), and this script is what writes there; --results FOLDER for
-another folder. A smoke run is never published: with `--budget smoke` all of it lands under smoke/ of one's own folder.
-The same records give the same bytes. Pictures are drawn by the matplotlib named in figures/made_with.json, and compared
-under that version only.
+Tables as Markdown and CSV are committed with the records. Figures, the page and other formats are not: --site makes
+them, and the public CI deploys them. The pictures under docs/pictures change with a release alone, so that the history
+does not grow with every run. The same records give the same tables, byte for byte.
+
+`results/` is what is published (harness/store/places.py); --results names another folder. A smoke run is never
+published: with `--budget smoke` everything lands under smoke/ of one's own folder.
 """
 
 import argparse
-import importlib.metadata
-import json
 import shutil
 import subprocess
 import sys
@@ -24,12 +25,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import get_args
 
+import release_pictures
+
 from chomsky_ladder.harness.cli.listing import of_these_sources
 from chomsky_ladder.harness.figures import write as figures
-from chomsky_ladder.harness.figures.style import dark
 from chomsky_ladder.harness.page import site
 from chomsky_ladder.harness.store import curves
-from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.store.record import collect, keep, recorded
 from chomsky_ladder.harness.sweep.merge import Merged, merge
@@ -41,46 +42,52 @@ ROOT = Path(__file__).resolve().parents[1]
 UNDERWAY = "underway"  # no table counts what is there; `ladder merge results/underway` goes on from it
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
 KEPT = ("records.csv", "records.csv.sha256", "curves.csv")
-DRAWN = {".png", ".svg"}
+MEASURED = ("othello/tables", "othello/figures", "throughput", "horizon")  # what the page shows besides
+COMMITTED: tuple[tables.Format, ...] = ("markdown", "csv")
 
 
 def made(results: Path) -> None:
-    """Write all of it under a results folder."""
-    records = collect(results)
-    tables.write_all(results, against=papers())
-    figures.write(records, results / "figures", curves=curves.collect(results), tell=lambda line: None)
-    for picture in sorted((results / "figures").glob("climb-*/climb.svg")):  # the README's, which has a dark side
-        write_atomically(picture.with_suffix(".dark.svg"), dark(picture.read_bytes()))
-    version = {"matplotlib": importlib.metadata.version("matplotlib")}
-    write_atomically(results / "figures" / "made_with.json", (json.dumps(version) + "\n").encode())
-    site.write(results, results / "page.html", listing=of_these_sources())
+    """Write what is committed: records.csv brought up to date, and tables as Markdown and CSV."""
+    tables.write_all(results, against=papers(), forms=COMMITTED)
+
+
+def site_of(results: Path, folder: Path) -> None:
+    """Write everything that the site serves into a folder, from copies of the records and measurements."""
+    records, learning = collect(results), curves.collect(results)
+    folder.mkdir(parents=True, exist_ok=True)
+    _copy_sources(results, folder)
+    tables.write_all(folder, against=papers())
+    figures.write(records, folder / "figures", curves=learning, tell=lambda line: None)
+    site.write_site(folder, folder, listing=of_these_sources())
 
 
 def again(results: Path, scratch: Path) -> Path:
-    """All of it made anew from the records alone, elsewhere."""
-    for name in KEPT:
-        if (results / name).exists():
-            shutil.copy(results / name, scratch)
-    for name in ("othello/tables", "othello/figures", "throughput"):  # what the page shows besides
-        if (results / name).is_dir():
-            shutil.copytree(results / name, scratch / name)
+    """Make what is committed anew, elsewhere, from the records alone."""
+    _copy_sources(results, scratch)
     made(scratch)
     return scratch
 
 
+def _copy_sources(results: Path, folder: Path) -> None:
+    for name in KEPT:
+        if (results / name).exists() and folder.resolve() != results.resolve():
+            shutil.copy(results / name, folder)
+    for name in MEASURED:
+        if (results / name).is_dir():
+            shutil.copytree(results / name, folder / name, dirs_exist_ok=True)
+
+
 def differences(results: Path, fresh: Path) -> list[str]:
-    """The files that do not come out as they are, and the figures that nothing makes."""
-    version = Path("figures") / "made_with.json"
-    is_drawn_alike = (results / version).read_bytes() == (fresh / version).read_bytes()
-    differ = []
-    for path in sorted(file for file in fresh.rglob("*") if file.is_file()):
-        name = path.relative_to(fresh)
-        if not is_drawn_alike and (name.suffix in DRAWN or name == version):
-            continue
-        if not (results / name).is_file() or (results / name).read_bytes() != path.read_bytes():
-            differ.append(str(name))
-    figures_there = sorted(file.relative_to(results) for file in (results / "figures").rglob("*") if file.is_file())
-    return differ + [str(name) for name in figures_there if not (fresh / name).is_file()]
+    """List the committed tables that do not come out as they are, and those that nothing makes."""
+    made_now = {path.relative_to(fresh) for path in (fresh / "tables").iterdir()}
+    differ = [
+        str(name)
+        for name in sorted(made_now)
+        if not (results / name).is_file() or (results / name).read_bytes() != (fresh / name).read_bytes()
+    ]
+    stray = [path.relative_to(results) for path in (results / "tables").glob("*.html")]
+    stray += [path.relative_to(results) for path in (results / "tables").glob("*.tex")]
+    return differ + sorted(map(str, stray))
 
 
 def _taken(folders: Sequence[Path], results: Path) -> bool:
@@ -144,11 +151,15 @@ def main(words: list[str] | None = None) -> int:
     )
     parser.add_argument("--budget", choices=get_args(Budget), help="carry out the studies first")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    parser.add_argument("--site", type=Path, metavar="FOLDER", help="write the whole site there, and nothing else")
+    parser.add_argument("--release", action="store_true", help="redraw the pictures of README and docs, too")
     options = parser.parse_args(words)
     if options.check and (options.budget or options.take or options.begun):
         parser.error("--check writes nothing, so it carries out no study and takes nothing")
     if options.begun and (options.budget or options.take):
         parser.error("--begun keeps runs and publishes nothing: --take and --budget are for another time")
+    if (options.site or options.release) and (options.check or options.begun):
+        parser.error("--site and --release write pictures: --check and --begun do not go with them")
     with publishing():
         return _published(options, parser)
 
@@ -178,11 +189,18 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         for name in differ:
             print(f"{name} is not what the records make: run scripts/publish.py", file=sys.stderr)
         return 1 if differ else 0
+    if options.site:
+        site_of(results, options.site)
+        print(f"the site is in {options.site}: open {options.site / 'index.html'}")
+        return int(left)
     made(results)
-    print(f"tables, figures and page.html under {results}")
+    print(f"tables under {results}")
     code = 0
     if results.resolve() == (ROOT / "results").resolve():
         code = subprocess.run([sys.executable, str(ROOT / "scripts" / "readme_table.py")]).returncode
+        if options.release:
+            for picture in release_pictures.write(results, ROOT / "docs" / "pictures"):
+                print(f"{picture.relative_to(ROOT)}: {picture.stat().st_size / 1000:.0f} KB")
     return max(code, int(left))
 
 

@@ -76,7 +76,6 @@ _NO_METADATA: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 _AROUND = "around"
-_IN_THE_DARK = {INK: "#e6edf3", MUTED: "#9198a1", FAINT: "#3d444d", "#ffffff": "#0d1117"}
 _FONT = b"font-family: 'DejaVu Sans'"  # of an SVG, and those as wide for who has not got it
 _FONTS = b"font-family: 'DejaVu Sans', 'Bitstream Vera Sans', Verdana, sans-serif"
 
@@ -215,13 +214,6 @@ def log_axis(ax: Axes, values: Iterable[float], *, which: str) -> None:
     axis.set_major_locator(FixedLocator(kept))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(short))
-
-
-def dark(svg: bytes) -> bytes:
-    """The picture for a dark page: its ground and greys turned over, its colours kept."""
-    for light, other in _IN_THE_DARK.items():
-        svg = svg.replace(light.lower().encode(), other.encode())
-    return svg
 
 
 def save(

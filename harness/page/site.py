@@ -38,7 +38,7 @@ def write_site(results: Path, folder: Path, *, listing: Mapping[str, Any] | None
         shutil.copyfile(pictures[0], folder / PICTURE)
     shown = PICTURE if pictures else ""
     size = write(results, folder / "index.html", listing=listing, url=url, picture=shown)
-    for name in BESIDE:
+    for name in BESIDE if folder.resolve() != results.resolve() else ():
         if (results / name).exists():
             shutil.copyfile(results / name, folder / name)
     return size

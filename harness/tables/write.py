@@ -103,9 +103,13 @@ def _written(results: Path, records: pd.DataFrame) -> str:
 
 
 def write_all(
-    results: Path, records: pd.DataFrame | None = None, *, against: Sequence[str] = ()
+    results: Path,
+    records: pd.DataFrame | None = None,
+    *,
+    against: Sequence[str] = (),
+    forms: Sequence[Format] = tuple(ENDINGS),
 ) -> tuple[list[Path], list[str]]:
-    """Every kind in every format under results/tables/: the files, and why there is none of some kind."""
+    """Write every kind of table under results/tables/ in these formats. Return the files, and why kinds are missing."""
     folder = results / "tables"
     records = collect(results) if records is None else records
     _written(results, records)
@@ -119,8 +123,8 @@ def write_all(
             except ValueError as nothing:
                 why_not.append(str(nothing))
                 continue
-            for form, ending in ENDINGS.items():
-                path = folder / f"{kind.name}{f'_against_{Path(paper).stem}' if paper else ''}.{ending}"
+            for form in forms:
+                path = folder / f"{kind.name}{f'_against_{Path(paper).stem}' if paper else ''}.{ENDINGS[form]}"
                 if path not in paths:
                     write_atomically(path, text(made, form).encode())
                     paths.append(path)

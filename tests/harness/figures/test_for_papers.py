@@ -10,7 +10,6 @@ from chomsky_ladder.harness.cli.figures import figures as figures_command
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.figures.panels import panels
 from chomsky_ladder.harness.figures.plot import Scene, all_plots
-from chomsky_ladder.harness.figures.style import dark
 from chomsky_ladder.harness.figures.write import write
 from chomsky_ladder.harness.stats.cells import solved_text
 from support.records_by_hand import frame, record
@@ -64,16 +63,6 @@ def test_a_width_decides_how_many_panels_stand_side_by_side(
     tasks = pd.DataFrame({"task": [f"task {i}" for i in range(6)], "level": "regular", "scaled": True})
     fig, _ = panels(tasks, lambda ax, rows: None, Scene((), None, {}, "xlstm", width), x="step")
     assert len({round(ax.get_position().x0, 3) for ax in fig.axes}) == across and fig.get_size_inches()[0] == width
-
-
-def test_a_dark_page_has_its_own_ground_and_the_same_colours_and_words(records: pd.DataFrame, tmp_path: Path) -> None:
-    write(records, tmp_path)
-    light = (tmp_path / "xlstm" / "heat_map.svg").read_bytes()
-    turned = dark(light)
-    assert not set(re.findall(rb"#ffffff|#1a1a1a|#5c5c5c", turned)) and b"#0d1117" in turned
-    colours = set(re.findall(rb"#[0-9a-f]{6}", light)) - {b"#ffffff", b"#1a1a1a", b"#5c5c5c", b"#c9c9c9"}
-    assert colours and colours <= set(re.findall(rb"#[0-9a-f]{6}", turned))
-    assert re.findall(rb">([^<]+)</text>", turned) == re.findall(rb">([^<]+)</text>", light)
 
 
 @pytest.mark.parametrize("width", ["4.4", "41", "nan"])

@@ -1,0 +1,61 @@
+"""The few pictures that README and docs show, small enough to be kept in the repository.
+
+`scripts/publish.py --release` calls this. A picture is drawn from the records, or taken from where a measurement left
+it under results/ (`ladder horizon`, scripts/othello.py), then cut to a width of 1,200 pixels and 32 colours.
+"""
+
+import io
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image
+
+from chomsky_ladder.harness.figures import write as figures
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.record import stored
+from chomsky_ladder.harness.tables import write as tables
+from chomsky_ladder.harness.tables.published import published
+
+CLIMB = "climb-v1"
+HIGHEST = 8  # rows of the climb that are drawn beside the models of the xLSTM paper
+WIDTH, COLOURS, MOST_KB = 1200, 32, 150
+TAKEN = {  # from where a measurement left it, if it is there
+    "compare_ends.png": "horizon/compare_ends.png",
+    "error_by_layer.png": "othello/figures/cpu/error_by_layer.png",
+}
+
+
+def write(results: Path, folder: Path) -> Iterator[Path]:
+    """Write the pictures. Yield the file of each."""
+    yield _written(_climb(results), folder / "climb.png")
+    for name, source in TAKEN.items():
+        if (results / source).exists():
+            yield _written(Image.open(results / source).convert("RGB"), folder / name)
+
+
+def _climb(results: Path) -> Image.Image:
+    """Draw the highest rows of the climb and those of the xLSTM paper's models."""
+    records = stored(results / "records.csv")
+    records = records[records["protocol"] == CLIMB]
+    rows = tables.table(records, "climb").data["model"].drop_duplicates()  # the highest first
+    shown = [*rows[:HIGHEST], *published("xlstm").models]
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = figures.write(
+            records, Path(scratch), protocol=CLIMB, models=shown, kinds=("png",), tell=lambda line: None
+        )
+        (path,) = [path for path in paths if path.name == "climb.png"]
+        return Image.open(io.BytesIO(path.read_bytes())).convert("RGB")
+
+
+def _written(picture: Image.Image, path: Path) -> Path:
+    if picture.width > WIDTH:
+        picture = picture.resize((WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS)
+    content = io.BytesIO()
+    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(content, "png", optimize=True)
+    size = len(content.getvalue()) / 1000
+    if size > MOST_KB:
+        raise ValueError(f"{path.name} would have {size:.0f} KB, more than the {MOST_KB} a picture may have here")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content.getvalue())
+    return path
