@@ -173,8 +173,8 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     own = default_results() / "smoke" if options.budget == "smoke" else default_results()
     results = own if options.budget == "smoke" else options.results
     for study in STUDIES if options.budget else ():
-        script = [sys.executable, str(ROOT / "scripts" / f"{study}.py"), "--budget", options.budget]
-        if subprocess.run([*script, "--exec.results", str(own)]).returncode:
+        command = [sys.executable, "-m", "chomsky_ladder", "study", study, "--budget", options.budget]
+        if subprocess.run([*command, "--exec.results", str(own)]).returncode:
             print(f"publish.py: {study} is not complete; what there is, is published", file=sys.stderr)
     sources = [*options.take, *([own] if options.budget and own.resolve() != results.resolve() else [])]
     try:

@@ -54,7 +54,7 @@ def test_a_study_of_every_budget_can_be_published(monkeypatch: pytest.MonkeyPatc
     for budget in get_args(publish.Budget):
         with pytest.raises(SystemExit):  # there is nothing to take then
             publish.main(["--budget", budget, "--results", str(tmp_path / "none")])
-        assert len(started) == len(publish.STUDIES) and all(words[3] == budget for words in started)
+        assert len(started) == len(publish.STUDIES) and all(words[-3] == budget for words in started)
         started.clear()
 
 

@@ -1,14 +1,12 @@
 """The sweeps of the literature: what they list at every budget, and one of them carried out twice."""
 
 import html
-import importlib.util
 import json
 from collections import Counter
 from dataclasses import replace
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from types import ModuleType
 
 import pandas as pd
 import pytest
@@ -30,19 +28,13 @@ from support.cases import some
 from support.records_by_hand import record
 
 ROOT = Path(__file__).parents[1]
-STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
-
-
-def study(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+STUDIES = ("xlstm_table", "fifteen", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
+BY_TASK = ("depth", "fifteen")  # in whose lists a cell is whole before the next task begins
 
 
 @cache
 def listed(name: str, budget: str) -> list[Run]:
-    return study(name).runs(budget)
+    return find_study(name).runs(budget)
 
 
 @pytest.mark.parametrize("name", some(STUDIES, always=len(STUDIES)))
@@ -53,9 +45,17 @@ def test_a_study_lists_a_cell_once_at_every_budget(name: str) -> None:
         cells = Counter(itemgetter("protocol", "task", "model", "lr", "seed")(columns_of(run)) for run in runs)
         assert set(cells.values()) == {1}
         assert all((r.train.steps <= 20) == (budget == "smoke") for r in runs)
-        assert [r.seed for r in runs if name != "depth"] == sorted(r.seed for r in runs if name != "depth")
+        assert [r.seed for r in runs if name not in BY_TASK] == sorted(r.seed for r in runs if name not in BY_TASK)
         counts.append(len(runs))
     assert counts[1] < counts[2]
+
+
+def test_the_fifteen_are_210_cells_at_three_rates_and_the_telling_tasks_come_first() -> None:
+    runs = listed("fifteen", "cpu")
+    cells = Counter((columns_of(run)["task"], columns_of(run)["model"]) for run in runs)
+    assert len(cells) == 15 * 14 and set(cells.values()) == {3}
+    assert list(dict.fromkeys(run.task.name for run in runs))[:2] == ["mod_arithmetic", "stack_manipulation"]
+    assert {run.protocol for run in runs} == {"fifteen-v1"} and {run.seed for run in runs} == {0}
 
 
 def test_the_table_of_the_paper_is_whole_at_the_full_budget() -> None:
@@ -131,13 +131,11 @@ def test_the_least_depth_by_hand() -> None:
     assert text.startswith("### xlstm_cpu: depth for parity")
 
 
-def test_every_study_is_a_script_that_tells_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_tells_its_options_and_is_short(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main("study.py", smallest, published_tables("accuracy"), ["--help"])
     assert ended.value.code == 0 and "--budget {smoke,cpu,gpu,full}" in capsys.readouterr().out
     for name in STUDIES:
-        lines = (ROOT / "scripts" / f"{name}.py").read_text().splitlines()
-        assert len(lines) <= 20 and 'if __name__ == "__main__":' in lines
         assert 20 <= (ROOT / "harness" / "sweep" / "studies" / f"{name}.py").read_text().count("\n") <= 60
 
 
@@ -150,8 +148,3 @@ def test_a_study_needs_no_clone(capsys: pytest.CaptureFixture[str]) -> None:
     assert ladder(["study", "depth", "--budget", "huge"]) == 2
     assert capsys.readouterr().err.startswith("ladder study depth: ")
     assert [run.run_id for run in runs_of("depth")] == [run.run_id for run in find_study("depth").runs("cpu")]
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_script_is_its_study(name: str) -> None:
-    assert (study(name).runs, study(name).table) == (find_study(name).runs, find_study(name).table)

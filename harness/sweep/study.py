@@ -33,15 +33,16 @@ def study_runs(
     tasks: Iterable[tuple[str, Mapping[str, Any]] | str],
     models: Iterable[Model | str],
     full: str = "xlstm",
+    cpu: str = "xlstm_cpu",
     train: Mapping[str, Any] | None = None,
     score: Mapping[str, Any] | None = None,
 ) -> list[Run]:
     """Every rate and seed of every cell, the first seed of all cells first.
 
-    `full` is the published protocol; `train` and `score` change settings of training and evaluation in all cells.
+    `full` is the published protocol, `cpu` that of two cores; `train` and `score` change settings in all cells.
     """
     shortened = "xlstm_20k" if full == "xlstm" else full
-    protocol = {"smoke": "quick", "cpu": "xlstm_cpu", "gpu": shortened, "full": full}[budget]
+    protocol = {"smoke": "quick", "cpu": cpu, "gpu": shortened, "full": full}[budget]
     train, score = dict(train or {}), dict(score or {})
     if budget == "gpu" and shortened == full:
         train = {"steps": min(GPU_STEPS, PROTOCOLS[full].train["steps"])} | train

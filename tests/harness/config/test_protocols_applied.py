@@ -167,7 +167,9 @@ def test_a_label_says_the_version_from_the_second_on(
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^unknown protocol 'xlstm_20'; did you mean xlstm_20k"):
         find_protocol("xlstm_20")
-    with pytest.raises(ValueError, match=r"^unknown protocol 'zzz'; there are xlstm, .*quick, climb-v1, ladder-v1$"):
+    with pytest.raises(
+        ValueError, match=r"^unknown protocol 'zzz'; there are xlstm, .*quick, climb-v1, fifteen-v1, ladder-v1$"
+    ):
         preset_run("parity", "lstm", protocol="zzz")
 
 
