@@ -5,12 +5,10 @@ an LSTM trained on strings up to length 40 holds parity at 40..256 on every seed
 
     scripts/quick [--results FOLDER] [--processes N]
 
-Runs that are done are not run again; several processes share the list through the runs' locks.
+Runs that are done are not run again. A process a core trains them.
 """
 
 import argparse
-import os
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -20,6 +18,7 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import PROTOCOLS, preset_run
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.places import default_results
+from chomsky_ladder.harness.sweep.engines.processes import ProcessesOptions
 from chomsky_ladder.harness.sweep.sweep import sweep
 from chomsky_ladder.harness.tables import write as tables
 
@@ -38,21 +37,11 @@ def runs() -> list[Run]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--results", type=Path, default=default_results() / "quick", help="where everything goes")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one a core")
-    parser.add_argument("--helper", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--processes", type=int, default=0, help="default: one a core")
     options = parser.parse_args()
     start = time.monotonic()
     settings = Exec(results=options.results, log_every=20)
-    if options.helper:
-        sweep(runs()[::-1], settings, quiet=True)
-        return 0
-    command = [sys.executable, __file__, "--helper", "--results", str(options.results)]
-    helpers = [subprocess.Popen(command) for _ in range(1, options.processes)]
-    try:
-        results = sweep(runs(), settings, partners=lambda: [helper.wait() for helper in helpers])
-    finally:
-        for helper in helpers:
-            helper.kill()
+    results = sweep(runs(), settings, engine=ProcessesOptions(processes=options.processes))
     print(tables.write(options.results))
     for model in ("lstm", "transformer"):
         mine = [

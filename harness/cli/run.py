@@ -10,19 +10,15 @@ from chomsky_ladder.harness.store.folder import Busy
 from chomsky_ladder.harness.store.places import refuse_unwritable
 from chomsky_ladder.harness.train.distributed import PeerLost, launched_rank
 from chomsky_ladder.harness.train.loop import RunFailed, execute
-from chomsky_ladder.harness.train.machine import find_device
-from chomsky_ladder.harness.train.same_code import refuse_other_code
-from chomsky_ladder.harness.train.workable import refuse_mistaken, refuse_unworkable
+from chomsky_ladder.harness.train.workable import preflight
 
 
 def run(words: list[str]) -> int:
     as_json, quiet = take_flag(words, "--json"), take_flag(words, "--quiet")
     cell, settings = parse_run(words)
-    refuse_unworkable(cell.model, backend=settings.backend, device=find_device(settings.device))
-    refuse_mistaken(cell.task)
     if launched_rank() == 0 and not quiet:
         refuse_unwritable(settings.results)  # before anything is said
-        refuse_other_code([cell], settings.results)
+        preflight([cell], settings)
         for line in advice(words, cell, settings):
             print(line, file=sys.stderr)
     try:

@@ -23,6 +23,7 @@ from typing import Self, TextIO
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.shown import behind, shown
 from chomsky_ladder.harness.sweep.engines.base import Fate, Job
+from chomsky_ladder.harness.sweep.pace import Pace
 from chomsky_ladder.harness.train.progress import LONG
 
 _TERMINAL_EVERY, _LOG_EVERY = 0.5, 30.0
@@ -58,7 +59,8 @@ class Live:
         self._thread = threading.Thread(target=self._keep_showing, daemon=True)
         self._start = time.monotonic()
         is_planned = all(run.run_id in expected for job in jobs for run in job.runs)  # then that was told before
-        self._stopping, self._told = stopping, is_planned or not stopping
+        self._is_planned, self._stopping, self._told = is_planned, stopping, is_planned or not stopping
+        self._pace, self._jobs = Pace(), {job.number: job for job in jobs}  # those that have not ended
 
     def __enter__(self) -> Self:
         if not self._quiet:
@@ -85,6 +87,9 @@ class Live:
         """Count what became of a pack's runs; what broke or diverged is said."""
         with self._lock:
             row = self._rows.pop(job.number)
+            self._jobs.pop(job.number, None)
+            for run, fate in zip(job.runs, fates, strict=False):
+                self._pace.add(run, fate.seconds)
             finished = [fate for fate in fates if fate.status in ("done", "diverged")]
             self._done += len(finished)
             self._failed += sum(fate.status == "failed" for fate in fates)
@@ -129,20 +134,42 @@ class Live:
                 self.say("\n".join(frame))
 
     def _seconds_left(self, now: float) -> float | None:
-        """At the pace so far."""
+        """Return the seconds left of the whole sweep, or None as long as they are a guess."""
+        return self._by_plan(now) if self._is_planned else self._by_pace()
+
+    def _by_plan(self, now: float) -> float | None:
+        """At the pace so far, of packs that weigh what they were measured to take."""
         under_way = [(self._weights[number] / row.total, row) for number, row in self._rows.items()]
         left = self._left - sum(weight * row.step for weight, row in under_way)
         passed = self._passed + sum(weight * (row.step - (row.start or 0)) for weight, row in under_way)
         return (now - self._start) * left / passed if passed > 0 else None
 
+    def _by_pace(self) -> float | None:
+        """By what runs like those that are left have taken, shared by the workers there are."""
+        total = 0.0
+        for number, job in self._jobs.items():
+            row = self._rows.get(number)
+            share = 1.0 if row is None else max(0.0, 1 - row.step / row.total)
+            for run in job.runs:
+                seconds = self._pace.seconds(run)
+                if seconds is None:
+                    return None
+                total += share * seconds
+        return total / max(1, len(self._rows))
+
     def _tell(self, now: float) -> None:
-        """Once, in a line that stays: what to expect, if it is long, and how to stop it."""
-        left = self._seconds_left(now)
-        if self._told or left is None or now - self._start < _TOLD_AFTER:
+        """Say once, in a line that stays, what to expect if it is long, and how to stop it."""
+        if self._told or now - self._start < _TOLD_AFTER:
             return
-        self._told = True
-        if left >= LONG:
-            self.say(f"expected: about {duration(left)} more, at the pace of the first steps; {self._stopping}")
+        whole = self._seconds_left(now)
+        longest = max((left for row in self._rows.values() if (left := row.left(now)) is not None), default=0.0)
+        if whole is not None:
+            self._told = True
+            if whole >= LONG:
+                self.say(f"expected: about {duration(whole)} more; {self._stopping}")
+        elif longest >= LONG:
+            self._told = True
+            self.say(f"expected: about {duration(longest)} for the packs under way alone; {self._stopping}")
 
     def _overall(self, now: float, columns: int) -> str:
         left = self._seconds_left(now)

@@ -9,7 +9,7 @@ done.
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +27,7 @@ from chomsky_ladder.harness.train.distributed import launched
 from chomsky_ladder.harness.train.machine import emulates, find_device
 from chomsky_ladder.harness.train.progress import EMULATED, LONG
 from chomsky_ladder.harness.train.same_code import refuse_other_code
-from chomsky_ladder.harness.train.steps import capturable
-from chomsky_ladder.harness.train.workable import refuse_mistaken, refuse_unreadable, refuse_unworkable
+from chomsky_ladder.harness.train.workable import preflight
 
 
 @dataclass
@@ -62,15 +61,13 @@ def sweep(
     *,
     engine: Any = "serial",
     quiet: bool = False,
-    partners: Callable[[], object] | None = None,
 ) -> "Results":
     """Every run's result in the order given; None for one that failed (its folder says why) or is held elsewhere.
 
-    `engine` is the name of one, or its options: `RayOptions(address="auto")`. `partners` waits for processes that
-    share the list, before what they held is looked at again.
+    `engine` is the name of one, or its options: `ProcessesOptions(processes=2)`.
     """
     settings = settings or Exec()
-    carry_out(runs, settings, engine=engine, quiet=quiet, partners=partners)
+    carry_out(runs, settings, engine=engine, quiet=quiet)
     folders = [RunFolder(settings.results, run.run_id) for run in runs]
     return Results(folder.result() if folder.is_done() else None for folder in folders)
 
@@ -90,19 +87,20 @@ def carry_out(
     engine: Any = "serial",
     quiet: bool = False,
     again: str = "start the same sweep again",
-    partners: Callable[[], object] | None = None,
 ) -> Report:
-    """Train what is left of the runs; `again` is how a person is told to retry what failed; `sweep` has `partners`."""
+    """Train what is left of the runs; `again` is how a person is told to retry what failed."""
     start = time.monotonic()
     refuse_published(settings.results)
     todo = left_of(runs, settings.results)
-    refuse_other_code(runs, settings.results)
+    refuse_other_code(runs, settings.results)  # of what is done, too
     report = Report(len(runs), len(runs) - len(todo))
     if launched() > 1:
         raise ValueError("torchrun is for one run over several processes: start a sweep without it")
     chosen, options = engine_of(engine)
     if todo:
-        _refuse_unworkable(todo, settings, here=chosen.is_here(options))
+        refuse_unwritable(settings.results)
+    if todo and chosen.is_here(options):  # the machines of a cluster may be others
+        preflight(todo, settings)
     size = chosen.pack_size(settings, options, pack_size(settings))
     jobs = _jobs(todo, size)
     if not quiet:
@@ -116,8 +114,6 @@ def carry_out(
             _train(jobs, crew, settings.results, report, quiet=quiet, again=again)
             held = [run for run in todo if run.run_id in report.of("held")]
             if held:  # its holder may be done by now, or dead
-                if partners:
-                    partners()
                 _train(_jobs(held, size), crew, settings.results, report, quiet=quiet, again=again)
     report.done = len(runs) - len(_without_result(todo, settings.results))
     report.seconds = time.monotonic() - start
@@ -137,20 +133,6 @@ def left_of(runs: Sequence[Run], results: Path) -> list[Run]:
 
 def _without_result(runs: Sequence[Run], results: Path) -> list[Run]:
     return [run for run in runs if not RunFolder(results, run.run_id).is_done()]
-
-
-def _refuse_unworkable(todo: Sequence[Run], settings: Exec, *, here: bool) -> None:
-    """Say what every run would stumble over before any work starts."""
-    refuse_unwritable(settings.results)
-    if here:  # the machines of a cluster may be others
-        device = find_device(settings.device)
-        capturable(settings, device)
-        for model in dict.fromkeys(run.model for run in todo):
-            refuse_unworkable(model, backend=settings.backend, device=device)
-        for task in dict.fromkeys(run.task for run in todo):
-            refuse_mistaken(task)
-        for run in {(run.model, run.task, run.train.lengths, run.eval): run for run in todo}.values():
-            refuse_unreadable(run)
 
 
 def shard(runs: Sequence[Run], which: str, settings: Exec) -> list[Run]:
@@ -217,7 +199,7 @@ def _expectation(todo: Sequence[Run], results: Path, workers: int, again: str) -
     if len(seconds) == len(todo):
         stopping = f"; {_stopping(again)}" if sum(seconds) / workers >= LONG else ""
         return f"expected: about {duration(sum(seconds) / workers)}{at_once}{stopping}"
-    return f"the time it will take{at_once} is not known: the first steps will tell, `ladder plan SCRIPT` measures it"
+    return f"the time it will take{at_once} is not known until three runs have ended; `ladder plan SCRIPT` measures it"
 
 
 def _summary(report: Report, again: str) -> Iterator[str]:

@@ -34,15 +34,14 @@ from chomsky_ladder.harness.train.distributed import (
     processes,
 )
 from chomsky_ladder.harness.train.evaluate_pack import PackEvaluator, Together
-from chomsky_ladder.harness.train.machine import find_device, let_go, numerics, pinned, provenance
+from chomsky_ladder.harness.train.machine import let_go, numerics, pinned, provenance
 from chomsky_ladder.harness.train.member import Member
 from chomsky_ladder.harness.train.outcome import kind_of, last_word
 from chomsky_ladder.harness.train.progress import GOES_ON, Progress
 from chomsky_ladder.harness.train.replays import Room
-from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
-from chomsky_ladder.harness.train.steps import capturable, stepper
-from chomsky_ladder.harness.train.workable import refuse_mistaken, refuse_unreadable, refuse_unworkable
+from chomsky_ladder.harness.train.steps import stepper
+from chomsky_ladder.harness.train.workable import preflight, refuse_unworkable
 
 
 class RunFailed(Exception):
@@ -73,12 +72,9 @@ def execute_together(
 
     A pack that breaks is tried again in halves, so that what is wrong with one run is that run's alone.
     """
-    device = find_device(settings.device)
-    capturable(settings, device)
-    refuse_unworkable(runs[0].model, backend=settings.backend, device=device, stacked=len(runs) > 1)
-    refuse_mistaken(runs[0].task)
-    refuse_unreadable(runs[0])
-    refuse_other_code(runs, settings.results)
+    device = preflight(runs, settings)
+    if len(runs) > 1:
+        refuse_unworkable(runs[0].model, backend=settings.backend, device=device, stacked=True)
     outcomes: dict[str, Outcome] = {}
     with ExitStack() as locks:
         members = []

@@ -1,23 +1,28 @@
-"""What can be seen to fail before a run begins: a kernel, a device or a module that cannot be had here, a mistake in
-somebody's own model or task.
+"""The preflight: what can be seen to fail before a run begins, such as a kernel, a device or a module that cannot be
+had here, or a mistake in somebody's own model or task.
 
 refuse_unworkable(FLAConfig(), backend="auto", device=torch.device("cpu"))
 ->  ValueError: fla runs on a CUDA device alone, not on cpu
 """
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
+from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.origin import is_ours
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.mistakes import own_dropout, unregistered
+from chomsky_ladder.harness.train.same_code import refuse_other_code
+from chomsky_ladder.harness.train.steps import capturable
 from chomsky_ladder.models.backbone import Model
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context, require
+from chomsky_ladder.models.kernels import native
 from chomsky_ladder.models.kernels.choose import demand
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
@@ -26,6 +31,25 @@ _VOCAB = 16  # to look at its modules, whatever the task
 _TRIED, _STRINGS = 40, 8  # the longest and the number of strings that are looked at
 _TORCH = Path(torch.__file__).parent
 _READ = 1024  # the longest that a model is tried with: more takes those whose cost is quadratic long
+
+
+def preflight(runs: Sequence[Run], settings: Exec) -> torch.device:
+    """Refuse, in one line and before any work, what cannot be trained here. Return the device.
+
+    On a CPU it also compiles the kernels in C if that has not been done, so that no run and no estimate pays for it.
+    """
+    device = find_device(settings.device)
+    capturable(settings, device)
+    for model in dict.fromkeys(run.model for run in runs):
+        refuse_unworkable(model, backend=settings.backend, device=device)
+    for task in dict.fromkeys(run.task for run in runs):
+        refuse_mistaken(task)
+    for run in {(run.model, run.task, run.train.lengths, run.eval): run for run in runs}.values():
+        refuse_unreadable(run)
+    refuse_other_code(runs, settings.results)
+    if device.type == "cpu":
+        native.missing()
+    return device
 
 
 def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.device, stacked: bool = False) -> None:

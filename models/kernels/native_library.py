@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,6 +33,8 @@ FLAGS = (
 )
 REALS = ("float", "double")
 PATIENCE_S = 120
+SAYS = "compiling the kernels in C for this processor, once"
+_shown = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -69,14 +72,44 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _compile(command: list[str], library: Path) -> None:
-    if sys.stderr and sys.stderr.isatty():  # someone waits
-        print("compiling the kernels in C for this processor, once: a minute of one core", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as room:
+    with tempfile.TemporaryDirectory(dir=library.parent) as room, _progress() as done_one:
         made = Path(room) / library.name
+
+        def compiled(source: Path) -> str:
+            file = _compiled(command, source, Path(room))
+            done_one()
+            return file
+
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(lambda source: _compiled(command, source, Path(room)), SOURCES))
+            objects = list(pool.map(compiled, SOURCES))
         _run([*command, *objects, "-lm", "-o", str(made)])
         made.replace(library)  # whole at once, whoever else is compiling it
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[], None]]:
+    """Say on stderr that kernels are compiled, with a bar on a terminal. Yield what to call after each source."""
+    stream, count, width = sys.stderr, len(SOURCES), 20
+    is_terminal = bool(stream) and stream.isatty()
+    done = 0
+
+    def show() -> None:
+        full = width * done // count
+        stream.write(f"\r{SAYS}: [{'#' * full}{'-' * (width - full)}] {done}/{count}" if is_terminal else f"{SAYS}\n")
+        stream.flush()
+
+    def done_one() -> None:
+        nonlocal done
+        with _shown:
+            done += 1
+            if is_terminal:
+                show()
+
+    if stream:
+        show()
+    yield done_one
+    if is_terminal:
+        stream.write("\n")
 
 
 def _compiled(command: list[str], source: Path, room: Path) -> str:

@@ -109,7 +109,7 @@ def test_a_terminal_shows_a_bar_and_a_line_for_each_pack(tmp_path: Path, clock: 
     clock.now += 10
     shown.show()
     assert stream.screen == [
-        "[----------------------------------------]  0/11 runs  18m10s left",  # 100 of 11000 steps in 10 s
+        "[----------------------------------------]  0/11 runs",  # none has ended, so that nothing is known
         "parity lstm s100                  100/1000  loss 0.7000  val 0.500   1m30s left",
         "cycle_nav lstm x9                   0/1000",
         "",
@@ -192,7 +192,6 @@ def test_a_resumed_run_does_not_count_what_it_did_not_do(tmp_path: Path, clock: 
     log(tmp_path, jobs[0], {"step": 910, "loss": 0.7})
     shown.show()
     assert "1m30s left" in stream.screen[1]  # 10 steps in 10 s, 90 to go
-    assert "2m15s left" in stream.screen[0]  # of a session of 15 s
     clock.now += 40
     shown.show()
     assert "50s left" in stream.screen[1]  # between two looks it counts down
@@ -233,24 +232,56 @@ def test_expected_seconds_weigh_the_time_left(tmp_path: Path, clock: Clock) -> N
     assert "3m00s left" in stream.screen[0]  # 10 s took 20, so 90 will take 180
 
 
-def test_what_takes_long_says_so_once(tmp_path: Path, clock: Clock) -> None:
-    jobs = [job(1), job(2)]
-    for passed, says in ((20, ["expected: about 33m00s more, at the pace of the first steps; stop so"]), (200, [])):
-        stream, results = io.StringIO(), tmp_path / str(passed)
-        shown = Live(jobs, results, runs=2, expected={}, stream=stream, stopping="stop so")
-        shown.started(jobs[0])
-        shown.show()  # nothing is known yet
-        clock.now += 10
-        shown.show()  # nor is it by then
-        log(results, jobs[0], {"step": passed, "loss": 0.7})
-        clock.now += 9
-        shown.show()  # too early to say
-        for _ in range(2):
-            clock.now += 1
-            shown.show()
-        assert [line for line in stream.getvalue().splitlines() if "expected" in line] == says
+def test_the_time_left_is_that_of_runs_like_those_that_are_left(tmp_path: Path, clock: Clock) -> None:
+    """The first runs may have compiled kernels, and what a learnt task took says little of another."""
+    jobs, stream = [job(1), job(2), job(3, task="cycle_nav"), job(4), job(5, task="even_pairs")], Terminal()
+    shown = display(jobs, tmp_path, stream)
+    for each, seconds in zip(jobs[:3], (100.0, 20.0, 30.0), strict=True):
+        shown.started(each)
+        shown.show()
+        assert "left" not in stream.screen[0]
+        shown.ended(each, [Fate(each.runs[0].run_id, "done", "", 0.5, seconds)])
+    shown.started(jobs[3])
+    shown.show()
+    assert "3/5 runs  1m50s left" in stream.screen[0]  # 60 s as parity's two, 50 as all three
+    log(tmp_path, jobs[3], {"step": 500, "loss": 0.7})
+    shown.show()
+    assert "1m20s left" in stream.screen[0]
+    shown.started(jobs[4])
+    shown.show()
+    assert "40s left" in stream.screen[0]  # by two workers
+
+
+@pytest.mark.parametrize(
+    ("passed", "says"), [(20, ["expected: about 15m30s for the packs under way alone; stop so"]), (200, [])]
+)
+def test_a_long_pack_says_so_once(passed: int, says: list[str], tmp_path: Path, clock: Clock) -> None:
+    jobs, stream = [job(1), job(2)], io.StringIO()
+    shown = Live(jobs, tmp_path, runs=2, expected={}, stream=stream, stopping="stop so")
+    shown.started(jobs[0])
+    shown.show()  # nothing is known yet
+    clock.now += 19
+    log(tmp_path, jobs[0], {"step": passed, "loss": 0.7})
+    shown.show()  # too early to say
+    for _ in range(3):
+        clock.now += 1
+        shown.show()
+    assert [line for line in stream.getvalue().splitlines() if "expected" in line] == says
+
+
+def test_a_long_sweep_says_so_once_and_a_planned_one_has_said_it(tmp_path: Path, clock: Clock) -> None:
+    jobs, stream = [job(number) for number in range(1, 9)], io.StringIO()
+    shown = Live(jobs, tmp_path, runs=8, expected={}, stream=stream, stopping="stop so")
+    for each in jobs[:3]:
+        shown.started(each)
+        shown.ended(each, [Fate(each.runs[0].run_id, "done", "", 0.5, 300.0)])
+    clock.now += 30
+    for _ in range(2):
+        shown.show()
+    said = [line for line in stream.getvalue().splitlines() if "expected" in line]
+    assert said == ["expected: about 25m00s more; stop so"]
     stream, known = io.StringIO(), {each.runs[0].run_id: 9000.0 for each in jobs}
-    shown = Live(jobs, tmp_path / "20", runs=2, expected=known, stream=stream, stopping="stop so")
+    shown = Live(jobs, tmp_path / "20", runs=8, expected=known, stream=stream, stopping="stop so")
     clock.now += 60
     shown.show()
     assert "expected" not in stream.getvalue(), "the plan has said it"

@@ -64,7 +64,7 @@ def test_the_plan_comes_first(tmp_path: Path, monkeypatch: Patch, capsys: Captur
     sweep(runs, settings)
     said = lines(capsys)
     assert said[0] == "4 runs: 1 done, 3 to do: 1 to resume, 2 to start"
-    unknown = "the time it will take is not known: the first steps will tell, `ladder plan SCRIPT` measures it"
+    unknown = "the time it will take is not known until three runs have ended; `ladder plan SCRIPT` measures it"
     assert said[1] == unknown
     assert [line.split("  ")[0] for line in said[2:5]] == [f"[{i}/3] {runs[i].run_id}" for i in (1, 2, 3)]
     assert said[5].startswith("4 runs: 4 done; this took ") and len(said) == 6
@@ -156,13 +156,6 @@ def test_a_run_held_elsewhere_is_looked_at_again(tmp_path: Path, monkeypatch: Pa
     assert report.complete and not report.of("held")
     assert order == [3, 4, 5, 3]
 
-    waited = [cell(seed=seed) for seed in range(6, 8)]
-    partner = RunFolder(tmp_path, waited[0].run_id).locked()
-    partner.__enter__()
-    capsys.readouterr()
-    report = carry_out(waited, settings, partners=lambda: partner.__exit__(None, None, None))
-    assert report.complete and lines(capsys)[-1].startswith("2 runs: 2 done; this took")
-
 
 def test_an_interrupt_goes_through_and_the_display_ends(tmp_path: Path, monkeypatch: Patch) -> None:
     runs = [cell(seed=seed) for seed in range(2)]
@@ -205,7 +198,7 @@ def test_a_changed_version_is_another_run(tmp_path: Path, monkeypatch: Patch, ca
     ("options", "complaint"),
     [
         ({"engine": "rai"}, "unknown engine 'rai'; did you mean ray?"),
-        ({"engine": 3}, "3 is neither an engine's name nor its options; there are ray, serial"),
+        ({"engine": 3}, "3 is neither an engine's name nor its options; there are processes, ray, serial"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], complaint: str, tmp_path: Path) -> None:
