@@ -89,7 +89,8 @@ def _compile(command: list[str], library: Path) -> None:
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[], None]]:
     """Say on stderr that kernels are compiled, with a bar on a terminal. Yield what to call after each source."""
-    stream, count, width = sys.stderr, len(SOURCES), 20
+    stream = getattr(sys.stderr, "behind", sys.stderr)  # the terminal itself, where a command escapes what it prints
+    count, width = len(SOURCES), 20
     is_terminal = bool(stream) and stream.isatty()
     done = 0
 
