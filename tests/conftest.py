@@ -12,6 +12,7 @@ from chomsky_ladder.harness.train.machine import avoid_faulty_tiles
 from chomsky_ladder.models.base import MODELS
 from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.tasks.base import TASKS
+from support.processor_seconds import *  # noqa: F403  hooks: the guard on what the tests cost
 
 torch.set_num_threads(1)  # two beside a busy neighbour ran 3-16x slower
 avoid_faulty_tiles()
@@ -41,16 +42,15 @@ def _noted() -> None:
 gc.unfreeze = _noted
 
 
-def pytest_runtest_setup() -> None:
-    """What is imported and collected stays: a look through it takes .3 s, and some packages look often."""
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """Remove after each test what its plugins registered, and keep the garbage collector fast.
+
+    Imported and collected objects stay frozen: a look through them takes .3 s, and some packages look often.
+    """
     if _thawed:
         _thawed.clear()
         gc.freeze()
-
-
-@pytest.fixture(autouse=True)
-def _registries() -> Iterator[None]:
-    """What a test's plugins register is gone after it."""
     before = [(registry, list(registry)) for registry in (KERNELS, MODELS, TASKS)]
     yield
     for registry, kept in before:

@@ -209,7 +209,7 @@ def opened(settings: Exec, options: ProcessesOptions) -> Iterator[ProcessesCrew]
 
 
 def pack_size(settings: Exec, options: ProcessesOptions, planned: PackSize) -> PackSize:
-    """As many runs as fit a process's share of the GPU."""
+    """Return how many runs fit a process's share of the GPU."""
     if settings.pack or find_device(settings.device).type == "cpu":
         return planned
     return lambda group: max(1, planned(group) // _count(settings, options))

@@ -1,4 +1,4 @@
-"""What a worker process does with a pack, whichever engine started it.
+"""The work of a process that an engine started: train one pack.
 
 A worker gets runs as plain trees, loads what defines them, and trains them in the shared results folder. Only what
 became of the runs goes back to the engine, with the lines that training wrote to stderr.
@@ -28,7 +28,7 @@ UNGUARDED = "a script that defines tasks or models must sweep under `if __name__
 
 
 class Command(NamedTuple):
-    """What a worker must know of the process that started it."""
+    """Facts about the starting process that its workers need."""
 
     sources: tuple[str, ...]
     """Files and modules of tasks and models that are not this package's."""
