@@ -12,6 +12,7 @@ from chomsky_ladder.harness.train.machine import avoid_faulty_tiles
 from chomsky_ladder.models.base import MODELS
 from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.tasks.base import TASKS
+from support.cases import pytest_collection_modifyitems  # noqa: F401  a hook: few cases of each test
 from support.processor_seconds import *  # noqa: F403  hooks: the guard on what the tests cost
 
 torch.set_num_threads(1)  # two beside a busy neighbour ran 3-16x slower

@@ -29,6 +29,7 @@ def test_without_a_device_it_says_what_it_takes(
     assert not list(tmp_path.iterdir()) and not captured_steps.is_null_gpu()
 
 
+@pytest.mark.full
 def test_a_model_that_breaks_costs_its_own_rows(captured_steps: ModuleType) -> None:
     late, broken = (
         row

@@ -120,6 +120,7 @@ class LoudLSTMConfig(LSTMConfig):
         return block
 
 
+@pytest.mark.full
 def test_a_model_that_does_not_obey_its_seed_is_caught() -> None:
     failed = {outcome.check for outcome in check(LoudLSTMConfig.tiny()) if outcome.verdict == "FAIL"}
     assert failed == {"is built from the seed alone"}
@@ -157,6 +158,7 @@ class _Waiting(LSTMConfig):
         return block
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("reads", "named"), [(False, "torch.tensor"), (True, ".item()")])
 def test_a_model_that_waits_for_the_host_is_caught(reads: bool, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Waiting, "reads", reads)

@@ -40,6 +40,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.full
 def test_a_package_from_end_to_end(installed: dict[str, str], tmp_path: Path) -> None:
     sizes = ("--train.steps", "9", "--train.batch", "8", "--eval.test", "16", "--eval.validation", "16")
     same = ("--protocol", "quick", *sizes, "--train.stop-after", "0", "--eval.every", "0")  # as the sweep's runs

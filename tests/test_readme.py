@@ -43,6 +43,7 @@ def test_the_examples_conform(name: str, number: int, tmp_path: Path, capsys: py
     assert f"{name}: conforms" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_the_example_of_a_wrapped_module_conforms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = next(block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "wrap(" in block)
     plugin = tmp_path / "mine.py"

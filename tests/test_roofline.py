@@ -19,6 +19,7 @@ def ran(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.full
 def test_steps_stand_beside_their_least_and_another_checkouts(tmp_path: Path) -> None:
     done = ran(*SMALL, "--models", "rnn", "--sittings", "1", "--before", str(ROOT), "--out", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
@@ -42,6 +43,7 @@ def test_steps_stand_beside_their_least_and_another_checkouts(tmp_path: Path) ->
     assert "| rnn |" in written and "times as fast" in written
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [

@@ -22,6 +22,7 @@ def said(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return code, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.full
 def test_a_row_a_model_beside_the_block(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     _, told = said(["--models", "rnn", "stack_rnn"], monkeypatch, capsys)
     assert [(row["model"], row["loop"]) for row in told["rows"]] == [
@@ -46,6 +47,7 @@ def test_the_loops_are_models() -> None:
     assert set(step_benchmark.LOOPS) <= set(all_models())
 
 
+@pytest.mark.full
 def test_the_file_says_where_it_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,7 +37,7 @@ def listed(name: str, budget: str) -> list[Run]:
     return find_study(name).runs(budget)
 
 
-@pytest.mark.parametrize("name", some(STUDIES, always=len(STUDIES)))
+@pytest.mark.parametrize("name", some(STUDIES, always=("depth", "scratchpads")))
 def test_a_study_lists_a_cell_once_at_every_budget(name: str) -> None:
     counts = []
     for budget in ("smoke", "cpu", "gpu", "full"):
@@ -58,6 +58,7 @@ def test_the_fifteen_are_210_cells_at_three_rates_and_the_telling_tasks_come_fir
     assert {run.protocol for run in runs} == {"fifteen-v1"} and {run.seed for run in runs} == {0}
 
 
+@pytest.mark.full
 def test_the_table_of_the_paper_is_whole_at_the_full_budget() -> None:
     runs = listed("xlstm_table", "full")
     assert len(runs) == 12 * 15 * 9 and {run.train.steps for run in runs} == {100_000}
@@ -71,6 +72,7 @@ def smallest(budget: str) -> list:
     return [replace(run, model=replace(run.model, d_model=8, num_blocks=1)) for run in runs]
 
 
+@pytest.mark.full
 def test_a_study_is_resumed_and_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -268,6 +268,7 @@ def test_theory_knows_that_a_vector_holds_no_string_and_else_nothing() -> None:
         assert words == {"copying": "cannot", "reversal": "cannot", "parity": "open"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("member", "decoder"),
     [

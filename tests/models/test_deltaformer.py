@@ -113,6 +113,7 @@ def test_in_fp32_a_long_chain_of_signs_loses_no_digits() -> None:
     assert (found.double() - exact).abs().max() < 1e-3 * exact.abs().max()
 
 
+@pytest.mark.full
 def test_the_public_form_conforms() -> None:
     config = DeltaFormerConfig(d_model=16, num_heads=2, asks="query", beta="free")
     assert [one for one in check(config) if one.verdict == "FAIL"] == []

@@ -125,6 +125,7 @@ def test_a_run_draws_them_in_training_and_repeats_itself(packed: bool) -> None:
         assert first[::2] == pytest.approx(losses(2048, [0]), rel=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("config", [EncoderConfig, PrefixLMConfig])
 def test_models_with_drawn_positions_conform(config: type[TransformerConfig]) -> None:
     outcomes = check(replace(config.tiny(), position_range=2048))

@@ -160,6 +160,7 @@ def test_sizes_by_hand() -> None:
     assert count_parameters(deep.build(VOCAB)) == ends + 3 * encoder + decoder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [{"num_encoder_blocks": 1}, {"num_blocks": 1, "num_encoder_blocks": 3}])
 def test_other_depths_conform(settings: dict[str, int]) -> None:
     outcomes = check(replace(EncoderDecoderConfig.tiny(), **settings))

@@ -75,6 +75,7 @@ def test_extreme_inputs_stay_finite(kind: type[ForgettingAttention]) -> None:
     stays_finite(kind(WIDTH, 3), (1e-20, 1.0, 1e4, 1e8))
 
 
+@pytest.mark.full
 def test_the_pro_block_conforms_and_half_is_kept_at_the_start() -> None:
     failed = [
         outcome for outcome in check(FoXConfig(d_model=16, num_heads=2, variant="pro")) if outcome.verdict == "FAIL"

@@ -236,6 +236,7 @@ def test_theory_and_growth_are_those_of_the_members_settings() -> None:
         Run(task=Parity(), model=learnt)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("pattern", "num_blocks", "settings"),
     [

@@ -390,6 +390,7 @@ def test_xlstms_extension_equals_the_scan(length: int, begun: bool) -> None:
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_kernel_chosen_while_a_compiler_looks_on_is_no_reason_to_compile_again() -> None:
     made: list[object] = []
 

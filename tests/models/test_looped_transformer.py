@@ -100,6 +100,7 @@ def test_what_bounds_it_is_declared() -> None:
         LoopedTransformerConfig(loops=0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("changes", [{"injection": "none"}, full({"norm_place": "post"}), full({"window": 4})])
 def test_its_variants_conform(changes: dict[str, Any]) -> None:
     outcomes = check(LoopedTransformerConfig(**SIZE, **changes))

@@ -114,6 +114,7 @@ def test_where_there_is_a_compiler_there_are_kernels() -> None:
     assert _native.missing() == ""
 
 
+@pytest.mark.full
 @needs_a_compiler
 def test_what_is_compiled_is_kept(
     afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -138,6 +139,7 @@ def test_what_is_compiled_is_kept(
     assert _native.identity() != kept.stem
 
 
+@pytest.mark.full
 @needs_a_compiler
 @pytest.mark.parametrize("home", ["a file", full("none")])
 def test_a_home_that_keeps_nothing(home: str, afresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -291,6 +293,7 @@ def test_models_in_single_precision_are_as_good_as_torchs(name: str) -> None:
     as_good_as_torchs(name)
 
 
+@pytest.mark.full
 @needs_a_compiler
 @pytest.mark.parametrize("lanes", [4, full(8), full(16)])
 def test_with_vectors_of_any_processor(

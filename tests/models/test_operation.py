@@ -42,6 +42,7 @@ def test_the_gradient_is_ours_and_the_inside_is_seen() -> None:
     assert "aten.sign.default" in seen and not any("passed_through" in name for name in seen)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["gather", "scatter"])
 def test_the_maps_of_replicas_have_their_gradient(form: Form) -> None:
     """That of softmax in place of argmax, which a compiler that follows the forward pass takes for nothing."""

@@ -131,6 +131,7 @@ def test_a_key_that_was_handed_in_has_its_gradient() -> None:
         close(one, other)
 
 
+@pytest.mark.full
 def test_its_gate_conforms() -> None:
     failed = [one for one in check(PaTHConfig(d_model=16, num_heads=2, gate="forget")) if one.verdict == "FAIL"]
     assert failed == []

@@ -212,6 +212,7 @@ def test_the_first_of_equals_is_taken_and_nothing_breaks_at_the_ends() -> None:
     assert broken.shape == others[0].shape, "of a run that diverged there is a loss to see, not an index out of range"
 
 
+@pytest.mark.full
 def test_the_scatter_conforms() -> None:
     assert [outcome for outcome in check(PDSSMConfig(d_model=16, form="scatter")) if outcome.verdict == "FAIL"] == []
 

@@ -119,6 +119,7 @@ FORMS: list[ModelConfig] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("config", some(FORMS), ids=lambda config: config.name)
 def test_the_published_forms_conform(config: ModelConfig) -> None:
     assert [outcome for outcome in check(config) if outcome.verdict == "FAIL"] == []

@@ -54,6 +54,7 @@ def test_without_an_input_it_is_the_authors_recurrence(length: int) -> None:
     assert_equal_to(lambda p, x: naive(p, x, config=config), SLiCEBlock(config).double(), length=length)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [{"input_at": "first"}, {"input_at": "first", "block_size": 1, "mixer": "tanh"}])
 def test_without_an_input_it_conforms(settings: dict[str, Any]) -> None:
     config = replace(SLiCEConfig.tiny(), norm_penalty=0.001, **settings)

@@ -96,6 +96,7 @@ def test_its_window_is_declared_and_must_be_one() -> None:
             SlidingWindowConfig(window=window)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("window", [1, 2, 17, 34])
 def test_other_windows_conform(window: int) -> None:
     outcomes = check(replace(SlidingWindowConfig.tiny(), window=window))

@@ -91,6 +91,7 @@ def test_what_it_knows_of_the_input() -> None:
     assert not torch.equal(first[:, :6], informed(x_BLD, Context(prompt_B=prompt_B + 2))[:, :6])
 
 
+@pytest.mark.full
 def test_the_informed_machine_sees_the_prompt_and_has_no_step() -> None:
     config = TapeRNNConfig(d_model=8, tape_cell=3, tape_cells=9, write_width=8, jump="input")
     assert config.sees == "prompt" and not config.stepwise

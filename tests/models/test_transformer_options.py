@@ -387,6 +387,7 @@ GRID: list[tuple[type[TransformerConfig], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("cls", "settings"), some(GRID, always=12), ids=lambda value: getattr(value, "name", str(value))
 )

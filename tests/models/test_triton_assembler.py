@@ -45,6 +45,7 @@ def test_a_sum_that_lies_where_its_low_word_was_is_no_high_word() -> None:
     assert len(lost_zeros(code)) == 1
 
 
+@pytest.mark.full
 def test_products_of_ours_are_where_they_were_put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert lost_zeros(disassembled(products_on_the_chip().asm["cubin"], tmp_path)) == []
     monkeypatch.delenv(assembler.PATH)

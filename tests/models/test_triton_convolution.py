@@ -136,6 +136,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["forward", "backward"])
 @pytest.mark.parametrize("of", ["bf16", full("fp32")])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, of: str) -> None:

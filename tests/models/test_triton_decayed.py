@@ -133,6 +133,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float32)], ids=str)
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, dtype: torch.dtype) -> None:

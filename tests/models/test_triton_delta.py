@@ -232,6 +232,7 @@ SPILLED = {  # bytes a thread, at the most
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", some(SPILLED, always=5))
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, case: Case) -> None:

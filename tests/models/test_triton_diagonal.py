@@ -138,6 +138,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str) -> None:
     kernel = {"there": _triton_diagonal.forward_kernel, "back": _triton_diagonal.backward_kernel}[way]

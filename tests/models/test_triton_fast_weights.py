@@ -177,6 +177,7 @@ SIZES = [(32, 16, "fp32"), *(full(*each) for each in [(64, 16, "fp32"), (16, 16,
 SIZES += [full(16, 64, "fp32"), full(33, 3, "fp32"), *(full(*each) for each in [(32, 16, "bf16"), (64, 16, "bf16")])]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("keys", "size", "of"), SIZES)
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, keys: int, size: int, of: str) -> None:

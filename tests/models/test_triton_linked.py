@@ -147,6 +147,7 @@ def test_on_a_gpu(name: str) -> None:
 SIZES = [(1, 64, 16), full(4, 64, 16), full(2, 7, 5), full(1, 30, 32), full(1, 64, 32)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("heads", "rows", "width"), SIZES)
 @pytest.mark.parametrize("way", [full("there"), "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, heads: int, rows: int, width: int) -> None:

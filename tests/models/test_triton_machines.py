@@ -192,6 +192,7 @@ SIZES = [Case("turing", 1, 128, 4, 128, 20), full(Case("linked", 1, 128, 1, 64, 
 SIZES = [*SIZES, full(Case("turing", 1, 16, 2, 7, 5)), full(Case("linked", 1, 64, 4, 64, 16))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", SIZES)
 @pytest.mark.parametrize("way", [full("there"), "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, case: Case) -> None:

@@ -183,6 +183,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "most"), [(32, 176), full(16, 0), full(64, 80)])
 @pytest.mark.parametrize("kernel", ["states", "read", "solve_back", "read_back", "write_back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, kernel: str, width: int, most: int) -> None:

@@ -153,6 +153,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float32)], ids=str)
 @pytest.mark.parametrize("width", [full(64), 128])
 @pytest.mark.parametrize("way", ["forward", "backward"])

@@ -163,6 +163,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("keys", "values"), [(64, 64), full(32, 32), full(16, 16), full(33, 20)])
 @pytest.mark.parametrize("of", ["fp32", full("bf16")])
 @pytest.mark.parametrize("way", ["there", "back"])

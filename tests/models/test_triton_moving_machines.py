@@ -189,6 +189,7 @@ def test_on_a_gpu(name: str) -> None:
 SIZES = [Case("tape", "relu", 1, 256, 1, 256, 8, 64), *(full(case) for case in (*LARGE, Case("tape", "relu", 1)))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", SIZES)
 @pytest.mark.parametrize("way", [full("there"), "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, case: Case) -> None:

@@ -152,6 +152,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("gathers", [True, full(False)])
 @pytest.mark.parametrize("kernel", ["places", "states", "back", "maps"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, kernel: str, gathers: bool) -> None:
@@ -167,6 +168,7 @@ def test_kernels_compile_for_an_h100(tmp_path: Path, kernel: str, gathers: bool)
     assert registers <= 255 and spilled <= (128 if of_states else 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("maps", "places"), [(1, 64), full(2, 64), full(8, 32), (16, 256), full(32, 64)])
 def test_a_row_of_maps_stays_in_registers(tmp_path: Path, maps: int, places: int) -> None:
     tiles = _triton_one_hot._tiles(torch.empty(1, maps, places, places))

@@ -133,6 +133,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [32, 64, full(16), full(33)])
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, width: int) -> None:

@@ -62,6 +62,7 @@ def compiled(case: Case, folder: Path) -> dict[str, Any]:
     return {name: compiler.compiled[0] for name, compiler in compilers.items()}
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")  # what `mkldnn.flags` says of a CPU
 @pytest.mark.parametrize(
     ("cell", "width", "dtype"),
@@ -93,6 +94,7 @@ def test_compiled_for_an_h200(cell: Cell, width: int, dtype: torch.dtype, tmp_pa
         assert usage["LOCAL"] == 0 and usage["STACK"] <= (NARROW_BF16 if spills else 0)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
 @pytest.mark.parametrize("cell", ["lstm", "slstm", "gru", "tanh"])
 def test_a_single_step_of_a_single_row_compiles(cell: Cell, tmp_path: Path) -> None:

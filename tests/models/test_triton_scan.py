@@ -177,6 +177,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["fp32", full("bf16")])
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, precision: str) -> None:

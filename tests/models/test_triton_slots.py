@@ -173,6 +173,7 @@ ALWAYS_IN_FP32 = ("first", "y", "last", "starts", "d_y", "d_last", "d_first")
 SIZES = [(64, "fp32"), (64, "bf16"), full(16, "fp32"), full(32, "fp32"), full(128, "fp32"), full(128, "bf16")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "of"), SIZES)
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, width: int, of: str) -> None:

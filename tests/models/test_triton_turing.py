@@ -154,6 +154,7 @@ def test_on_a_gpu(name: str) -> None:
 SIZES = [(4, 128, 20), full(1, 128, 20), full(1, 7, 5), full(2, 128, 64)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("heads", "rows", "width"), SIZES)
 @pytest.mark.parametrize("way", [full("there"), "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, heads: int, rows: int, width: int) -> None:

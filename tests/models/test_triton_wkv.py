@@ -135,6 +135,7 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str) -> None:
     kernel = getattr(_triton_wkv, f"{way}_kernel")

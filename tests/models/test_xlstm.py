@@ -69,6 +69,7 @@ def test_what_is_refused(changes: dict[str, object], said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_pure_slstm_has_any_heads_that_divide_its_width() -> None:
     config = XLSTMConfig(d_model=24, num_heads=3, ratio="0:1")
     assert [block.layers[0].weight_HGK.shape for block in config.blocks()] == [(3, 32, 8)] * 2

@@ -52,6 +52,7 @@ def hold(ours: Callable[..., Tensor], theirs: Callable[..., Any], given: list[Te
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.full
 @LENGTHS
 def test_forgetting_attention(length: int) -> None:
     def ours(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, log_f_BHL: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ def shift(prefix: str, name: str, share_D: Tensor, *, dynamic: bool) -> dict[str
     return {f"{prefix}time_maa_{name}": share_D} if dynamic else {f"{prefix}time_mix_{name}": 1 - share_D}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_logits_of_a_sequence_and_of_steps_on_from_it(config: ModelConfig, tmp_path: Path) -> None:
     torch.manual_seed(0)

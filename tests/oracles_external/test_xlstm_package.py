@@ -161,6 +161,7 @@ def test_outputs_and_all_gradients(stack: str, backend: str) -> None:
             torch.testing.assert_close(found, gradient, rtol=1e-8, atol=1e-8, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stack", ["sLSTM", "sLSTM behind a convolution"])
 def test_slstms_of_heads_that_no_mlstm_has(stack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three heads of eight channels, where the 64 channels of an mLSTM do not split in three."""

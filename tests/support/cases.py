@@ -1,16 +1,19 @@
-"""Which cases of a parametrised test run every time, and which with `scripts/test --all` alone.
+"""The cases that run every time, and those that run with `scripts/test --all` alone.
 
-    @pytest.mark.parametrize("model", some(MODELS))  # every third each time
-    @pytest.mark.parametrize("model", some(MODELS, always=KINDS))  # these each time
+    @pytest.mark.parametrize("model", some(MODELS, always=KINDS))  # these may run each time
     @pytest.mark.parametrize("rows", [60, full(10_000)])
 
-What `--all` adds is more of the same: each kind of mistake has a case that runs every time.
+Of what may run, three cases of each test do, spread over its list (`EACH_TIME`). A run that names a case or a keyword
+gets all that it names. `--all` adds more of the same: each kind of mistake has a case that runs every time.
 """
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pytest
+
+EACH_TIME = 3
+DAILY = "not slow and not full"  # the marks of a run without --all, as pyproject.toml has them
 
 KINDS = ("lstm", "mamba", "delta_net", "xlstm", "stack_rnn", "hyena", "moe", "encoder_decoder")
 """One model for each kind of state: gates, a diagonal, a matrix, both scans of xLSTM, a stack, a filter, what attention
@@ -42,3 +45,23 @@ def _values(case: Any) -> tuple[Any, ...]:
 def asked_for(request: pytest.FixtureRequest, test: Callable[..., None]) -> list[str]:
     """The names among a test's cases that this session runs, for a fixture that works for all of them at once."""
     return [item.callspec.params["name"] for item in request.session.items if getattr(item, "function", None) is test]
+
+
+@pytest.hookimpl(trylast=True)  # behind those that leave cases out by their marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out all but a few cases of each test, unless the run asks for all or names what it wants."""
+    if config.option.markexpr != DAILY or config.option.keyword or any("::" in word for word in config.args):
+        return
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {item for cases in tests.values() for item in spread(cases, EACH_TIME)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def spread(cases: list[Any], count: int) -> list[Any]:
+    """Return so many cases, the first and the last among them, as evenly as can be."""
+    if len(cases) <= count:
+        return cases
+    return [cases[round(place * (len(cases) - 1) / (count - 1))] for place in range(count)]

@@ -18,10 +18,10 @@ _by_test: dict[str, float] = {}
 _of_workers: list[float] = []
 
 
-def used() -> float:
-    """Return the processor seconds of this process and of those it waited for."""
+def used(*, children: bool = True) -> float:
+    """Return the processor seconds of this process, and of those it waited for unless told not to count them."""
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return times.user + times.system + (times.children_user + times.children_system if children else 0.0)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -65,7 +65,8 @@ def exceeded(config: pytest.Config) -> bool:
 
 
 def total() -> float:
-    return used() + sum(_of_workers)
+    """Return the processor seconds of the whole run. Workers are children, and have counted themselves."""
+    return used(children=not _of_workers) + sum(_of_workers)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -51,6 +51,7 @@ def out_of_range(graph: fx.Graph) -> list[str]:
     return refused
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", some(TRACED, always=("parity", "mod_arithmetic")))
 def test_strings_compile_whole_and_stay_the_same(task: str) -> None:
     torch._dynamo.reset()

@@ -33,6 +33,7 @@ def test_the_law_is_that_of_the_grammar(modulus: int, operators: str) -> None:
         np.testing.assert_allclose(law, law_by_hand(size, modulus, operators), atol=1e-12)
 
 
+@pytest.mark.full
 def test_zero_is_the_commonest_value_with_multiplication() -> None:
     """The share of zeros the paper's lengths have, by the law and in strings."""
     for (low, high), share in {((3, 40)): 0.2690, ((40, 256)): 0.3053}.items():

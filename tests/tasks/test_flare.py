@@ -237,6 +237,7 @@ def walked(language: str, size: int) -> Law:
     return {word: share / sum(law.values()) for word, share in law.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("language", "size"),
     [("parity", 7), ("dyck-2-3", 6), full("even-pairs", 7), full("first", 6), full("cycle-navigation", 4)],

@@ -157,6 +157,7 @@ def test_the_law_of_short_strings_is_exact(task: Task) -> None:
         np.testing.assert_allclose(law, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", some(DEFAULTS + VARIANTS, always=DEFAULTS), ids=label)
 def test_the_law_of_long_strings_agrees_with_drawn_ones(task: Task) -> None:
     rows = 2000

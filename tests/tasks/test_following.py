@@ -68,6 +68,7 @@ def begins(language: str, string: tuple[str, ...]) -> bool | None:
     return string in found if string in found or goes_on <= reach else None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "language"), some(LANGUAGES, always=8))
 def test_what_may_follow_is_what_some_member_goes_on_with(name: str, language: str) -> None:
     task: Any = find_task(name)(language=language, count="input")

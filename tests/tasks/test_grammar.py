@@ -124,6 +124,7 @@ def drawn(task: Task, size: int, rows: int) -> list[tuple[str, bool]]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [full(4), 8])
 @pytest.mark.parametrize("name", ["anbn", "dyck-2", "palindromes", "ambiguous brackets"])
 def test_members_are_uniform_over_the_strings(name: str, size: int) -> None:

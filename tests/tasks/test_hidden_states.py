@@ -214,6 +214,7 @@ def test_the_law_is_that_of_every_path(settings: dict, length: int) -> None:
     np.testing.assert_allclose(law, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [{}, SMALL])
 def test_guesses_from_the_last_symbols_are_worth_what_the_facts_say(settings: dict) -> None:
     """Guesses learnt from some long strings and tried on others."""

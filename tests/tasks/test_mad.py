@@ -113,6 +113,7 @@ def test_tables_differ() -> None:
     assert len(tables) == 5
 
 
+@pytest.mark.full
 def test_the_last_key_is_any_of_those_before_and_a_fifth_is_noise() -> None:
     task = find_task("noisy_in_context_recall")(num_keys=3)
     noise = pairs = 0
@@ -153,6 +154,7 @@ def gaps(task: Task, length: int, rows: int) -> np.ndarray:
     return np.array(made)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("slot", [0, full(2), full(3)])
 def test_each_blank_is_before_any_of_the_data(slot: int) -> None:
     """As mad-lab's generate_copying_instance inserts them: so many before one symbol is a binomial law."""

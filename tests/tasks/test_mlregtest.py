@@ -173,6 +173,7 @@ def test_languages_of_wider_factors_are_of_their_class(name: str) -> None:
     assert of_its_class(name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "lower"),
     [
@@ -198,6 +199,7 @@ def test_and_not_of_a_lower_one(name: str, lower: dict[str, Any]) -> None:
 COUNTED = [n for n in _mlregtest.names() if n.split(".")[2] in ("Zp", "Reg")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", ["04", full("16"), full("64")])
 def test_zp_and_reg_have_groups_and_no_other_class_has(size: str) -> None:
     for name in (name for name in _mlregtest.names() if name[:2] == size):

@@ -110,6 +110,7 @@ def test_both_sides_have_the_law_of_the_definition(pattern: str, alphabet: str, 
     assert_law([word for word, yes in words if not yes], as_law(others))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", some(range(6)))
 def test_strings_beside_a_random_language_have_an_edit_to_the_other_side(key: int) -> None:
     """Of awkward lengths, and against the chances of each where the strings are few."""
@@ -248,6 +249,7 @@ def test_of_the_edited_half_most_lie_near_a_member(pattern: str, letters: str) -
     assert near / len(others) > 0.2
 
 
+@pytest.mark.full
 def test_members_beside_edited_strings_are_uniform() -> None:
     words = [word for word, yes in drawn(task_of("(a|bc)*", "abc", "edits"), 6) if yes]
     members = ["".join(w) for w in product("abc", repeat=6) if re.fullmatch("(a|bc)*", "".join(w))]

@@ -109,6 +109,7 @@ def test_random_automata_are_minimal_complete_and_of_the_size_asked_for(data: st
     assert minimal((steps, accepts)) == (steps, accepts)
 
 
+@pytest.mark.full
 def test_every_key_is_another_automaton() -> None:
     made = {find_task("random_dfa")(automaton=key).dfa for key in range(100)}
     assert len(made) == 100

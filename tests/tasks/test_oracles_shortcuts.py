@@ -58,6 +58,7 @@ def neighbours_fit(word: Sequence[str]) -> bool:
     return all(CLOSES.get(a, b) == b for a, b in pairwise(word) if b not in CLOSES)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("lengths", "counts", "window", "both"), [(SHORT, 0.79, 0.79, 0.886), (LONG, 0.753, 0.645, 0.758)]
 )
@@ -76,6 +77,7 @@ def test_balanced_strings_are_told_by_no_count_and_no_window(
     assert accuracy(dips, made) == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("lengths", "score"), [(SHORT, 0.78), (LONG, 0.89)])
 def test_brackets_of_one_kind_are_told_by_their_places_a_little(lengths: tuple[int, int], score: float) -> None:
     made = strings(find_task("dyck")(ask="valid", kinds=1), *lengths)
@@ -107,6 +109,7 @@ def test_the_last_symbol_is_often_what_closes_next(lengths: tuple[int, int], kin
     assert np.mean(said) == pytest.approx(score, abs=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

@@ -61,6 +61,7 @@ def test_lengths(size: int) -> None:
     assert task.own_lengths == (60, 60)
 
 
+@pytest.mark.full
 @both_sizes
 def test_inputs_and_targets_are_the_moves_of_one_game(size: int) -> None:
     task = Othello(size=size)
@@ -110,6 +111,7 @@ def test_what_is_allowed_and_the_boards(size: int) -> None:
             assert bool(black_moves_BL[row, place]) == (game.viewer == "B")
 
 
+@pytest.mark.full
 def test_the_small_board_conforms_too() -> None:
     outcomes = {outcome.check: outcome.verdict for outcome in check(Othello(size=6))}
     assert set(outcomes.values()) <= {"ok", "skip"}

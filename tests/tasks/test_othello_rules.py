@@ -85,6 +85,7 @@ def tokens_of(size: int) -> torch.Tensor:
     return random_games(draw, size=size, plies=len(playable_of(size)))
 
 
+@pytest.mark.full
 @both_sizes
 def test_every_ply_of_random_games_is_that_of_the_slow_board(size: int) -> None:
     tokens_BP = tokens_of(size)

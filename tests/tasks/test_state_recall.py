@@ -21,6 +21,7 @@ def strings(task: StateRecall, swaps: int) -> list[tuple[list[str], str]]:
     return [([task.vocab[x] for x in row], task.vocab[y]) for row, y in zip(rows, answers, strict=True)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("swaps", [0, full(1), 3, full(30)])
 def test_where_a_variable_began_says_what_is_left_of_it(swaps: int) -> None:
     """A swap moves a's address with 2 of 5; where it is by then, it comes from each other variable alike."""

@@ -60,6 +60,7 @@ def run_ids(results: Path) -> list[str]:
     return sorted(path.name for path in (results / "runs").iterdir())
 
 
+@pytest.mark.full
 def test_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = json.loads(ladder(capsys, "list", "--json"))
     monkeypatch.setattr(listing, "listed", lambda: tree)  # which takes seconds

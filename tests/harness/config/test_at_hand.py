@@ -42,17 +42,20 @@ def nothing_installed() -> None:
         pytest.skip("a plugin is installed here, which is imported")
 
 
+@pytest.mark.full
 def test_a_run_imports_its_own_files_and_no_others(nothing_installed: None) -> None:
     _, found, modules = imported("parity", "lstm")
     assert [Path(file).name for file in found] == ["parity.py", "lstm.py"]
     assert not {"mamba", "xlstm", "hybrid", "flip_flop", "othello", "dyck"} & modules
 
 
+@pytest.mark.full
 def test_one_that_names_other_models_knows_them_all(nothing_installed: None) -> None:
     assert {"hybrid", "mamba", "xlstm", "lstm"} <= imported("parity", "hybrid")[2]
     assert [model.name for model in MODELS.all() if model.names_others] == ["autoencoder", "hybrid"]
 
 
+@pytest.mark.full
 def test_the_run_is_the_same_however_its_classes_were_found(tmp_path: Path) -> None:
     plugin = tmp_path / "nothing.py"
     plugin.write_text("")

@@ -128,6 +128,7 @@ def test_a_file_beside_the_script_of_a_sweep_is_found(project: Path, monkeypatch
         find_model("leaves.py:Heads")
 
 
+@pytest.mark.full
 def test_a_run_is_remembered_with_its_class(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     results, elsewhere = str(project / "results"), tmp_path_factory.mktemp("elsewhere")
     assert main(["run", "parity", WORD, *SMALL.split(), "--exec.results", results]) == 0

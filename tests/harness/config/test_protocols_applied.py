@@ -28,6 +28,7 @@ LABEL = {name: name if protocol.version == 1 else f"{name} v{protocol.version}" 
 PAIRS = [*((task, "lstm") for task in all_tasks()), *(("mod_arithmetic", model) for model in all_models())]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("protocol", some(PROTOCOLS, always=6))
 def test_a_preset_reaches_every_task_and_model(protocol: str) -> None:
     preset = PROTOCOLS[protocol]
@@ -173,6 +174,7 @@ def test_an_unknown_protocol_is_refused() -> None:
         preset_run("parity", "lstm", protocol="zzz")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("protocol", some(PROTOCOLS, always=6))
 def test_a_preset_is_labelled_with_its_name_alone(protocol: str) -> None:
     for task, model in PAIRS:

@@ -120,6 +120,7 @@ def test_every_config_counts_no_more_idle_than_it_has() -> None:
         assert 0 <= config.idle_parameters < total_parameters(config, 12)
 
 
+@pytest.mark.full
 def test_a_process_of_a_sweep_imports_no_compiler() -> None:
     code = "import sys; from chomsky_ladder.harness.config.protocols import preset_run\n"
     code += "preset_run('even_pairs', 'rwkv7', protocol='climb-v1'); print({'sympy', 'torch._dynamo'} & {*sys.modules})"

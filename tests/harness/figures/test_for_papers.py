@@ -71,6 +71,7 @@ def test_a_width_that_leaves_no_room_is_refused(width: str, tmp_path: Path) -> N
         figures_command(["--results", str(tmp_path), "--width", width])
 
 
+@pytest.mark.full
 def test_a_pdf_has_text_and_the_same_bytes_again(records: pd.DataFrame, tmp_path: Path) -> None:
     for name in ("one", "two"):
         paths = write(records, tmp_path / name, kinds=("pdf",))

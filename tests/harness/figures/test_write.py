@@ -200,6 +200,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.full
 def test_no_name_breaks_a_picture(tmp_path: Path) -> None:
     records = frame(
         *(

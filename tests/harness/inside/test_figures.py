@@ -56,6 +56,7 @@ def game(folder: RunFolder) -> pd.DataFrame:
     return tables.game(load_trained(folder), load_probe(folder.path), number=3)
 
 
+@pytest.mark.full
 def test_the_true_board_is_that_of_a_plain_game(game: pd.DataFrame) -> None:
     plain = Game(6)
     colours = {"B": "black", "W": "white", "": "nobody"}

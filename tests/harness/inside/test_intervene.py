@@ -42,6 +42,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
+@pytest.mark.full
 def test_a_player_of_the_board_in_its_stream_follows_every_edit(heeding: tuple[Trained, Probes]) -> None:
     result = intervene(*heeding, FEW)
     for name, edit in result["edits"].items():
@@ -71,6 +72,7 @@ def test_a_player_of_the_board_in_its_stream_follows_every_edit(heeding: tuple[T
         assert sorted(likeliest) == example[legal]
 
 
+@pytest.mark.full
 def test_a_player_that_does_not_look_at_its_stream_follows_none() -> None:
     settings = replace(FEW, cases_test=20, strengths=(2.0,))
     for edit in intervene(*player("moves", games=20), settings)["edits"].values():
@@ -102,6 +104,7 @@ def test_a_push_brings_the_probe_to_where_it_says(heeding: tuple[Trained, Probes
         assert torch.allclose(odds_B, wanted_B, rtol=1e-3) == (along == "probe")
 
 
+@pytest.mark.full
 def test_the_edit_is_carried_by_the_state_alone(done: RunFolder) -> None:
     """Stepping on from the edited state gives what the parallel form gives with the edit at that one position."""
     trained, probes = load_trained(done), load_probe(done.path)
@@ -131,6 +134,7 @@ def test_the_edit_is_carried_by_the_state_alone(done: RunFolder) -> None:
                 )
 
 
+@pytest.mark.full
 def test_twice_the_same(done: RunFolder) -> None:
     found = []
     for _ in range(2):
@@ -164,6 +168,7 @@ def test_what_cannot_be_edited(refused: Callable[..., str], tmp_path: Path, done
         intervene(trained._replace(step=2), load_probe(folder.path), FEW)
 
 
+@pytest.mark.full
 def test_what_carries_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tiny(tmp_path, model=EncoderConfig(d_model=16, num_heads=2))
     probe_run(folder, PROBED, device="cpu")

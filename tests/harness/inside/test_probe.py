@@ -83,6 +83,7 @@ def test_a_board_in_the_stream_is_read_without_error() -> None:
     assert torch.equal(probes.read(x_BLD[inside_BL], 1, inside_BL.nonzero()[:, 1]), said_BLS[inside_BL])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_without_a_board_is_read_as_the_commonest_labels(kind: Kind) -> None:
     settings = ProbeSettings(epochs=5, batch=64, hidden=16)
@@ -90,6 +91,7 @@ def test_a_stream_without_a_board_is_read_as_the_commonest_labels(kind: Kind) ->
     assert abs(found - commonest) < 0.01
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layer", [full(0), full(1), 2])
 def test_a_random_network_reads_no_less_than_the_commonest_labels(layer: int, done: RunFolder) -> None:
     settings = ProbeSettings(epochs=3, batch=128)
@@ -130,6 +132,7 @@ def test_streams_do_not_depend_on_the_batch(done: RunFolder) -> None:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_twice_the_same_and_read_again(done: RunFolder) -> None:
     files = [done.path / name for name in ("probe.json", "probe.ckpt")]
     before = [file.read_bytes() for file in files]

@@ -44,6 +44,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("run", [PARITY, OTHELLO], ids=["parity", "othello"])
 def test_two_times_give_the_same_file(results: Path, run: Run) -> None:
     folder = RunFolder(results, run.run_id)

@@ -23,6 +23,7 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_a_folder_holds_the_page_and_its_data(results: Path, tmp_path: Path) -> None:
     assert page_command(["--results", str(results), "--out", str(tmp_path / "site")]) == 0
     site = tmp_path / "site"

@@ -70,6 +70,7 @@ def test_no_runs_leave_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_figures_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = Path(__file__).parents[3] / "results" / "records.csv"
     (tmp_path / "records.csv").write_bytes(records.read_bytes())

@@ -113,6 +113,7 @@ def thousand(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]
     return results, many(results, 1000)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "says"), [("status", "1,000 runs: 900 done, 100 unfinished"), ("table", "| 0.75 0/")]
 )
@@ -122,6 +123,7 @@ def test_a_thousand_runs(command: str, says: str, thousand: tuple[Path, list[Run
     assert found.seconds < 2 and found.bytes < 2**28, found[:2]
 
 
+@pytest.mark.full
 def test_a_sweep_of_a_thousand_starts_at_once(thousand: tuple[Path, list[Run]]) -> None:
     results, runs = thousand
     found = best(lambda: starting(runs, results), 2.0)

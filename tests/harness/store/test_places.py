@@ -69,6 +69,7 @@ def test_a_link_and_a_path_around_it_are_seen_through(published: Path, tmp_path:
     assert places.is_read_only(published)
 
 
+@pytest.mark.full
 def test_reading_commands_read_it_and_leave_it_as_it_was(published: Path, tmp_path: Path, capsys: Capture) -> None:
     before = state(published)
     assert len(collect(published)) == 4  # with the run that its records.csv does not have yet

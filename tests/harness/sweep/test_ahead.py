@@ -43,6 +43,7 @@ def test_only_what_is_compiled_is_prepared_and_only_when_it_is_time(tmp_path: Pa
     assert not ahead._timer and not ahead._helper
 
 
+@pytest.mark.full
 def test_a_helper_that_fails_or_is_in_the_way_is_forgotten(tmp_path: Path) -> None:
     broken = replace(RUN, eval=replace(RUN.eval, file=str(tmp_path / "none"), file_sha256="0" * 64))
     with Ahead(on(tmp_path), wait=0.0) as ahead:

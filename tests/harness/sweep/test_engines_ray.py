@@ -162,6 +162,7 @@ def kill(folder: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("cluster")
 def test_what_no_machine_has_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a pack needs 9999 CPUs and 0 GPUs, and no machine of Ray's has so much"):

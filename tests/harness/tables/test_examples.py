@@ -61,6 +61,7 @@ def test_what_differs_in_more_than_its_size_stands_apart() -> None:
     assert columns == [["50", "endless"], ["70", "endless"]]
 
 
+@pytest.mark.full
 def test_they_are_made_where_a_set_is_finite(tmp_path: Path) -> None:
     for rows, is_there in ([record(protocol=PLAIN)], False), ([record(protocol=of(50))], True):
         folder = tmp_path / str(is_there)
@@ -76,6 +77,7 @@ def test_they_are_made_where_a_set_is_finite(tmp_path: Path) -> None:
         table(frame(record(protocol=PLAIN)), "examples")
 
 
+@pytest.mark.full
 def test_a_figure_joins_the_sizes_of_one_protocol_alone(tmp_path: Path) -> None:
     rows = [record(protocol=of(n), seed=seed, test=test) for n, test in ((0, 1.0), (50, 0.6)) for seed in (0, 1)]
     rows += [record(protocol="quick (train.examples=9)"), record(protocol=of(50), seed=2, status="failed")]
@@ -93,6 +95,7 @@ def test_a_figure_joins_the_sizes_of_one_protocol_alone(tmp_path: Path) -> None:
     assert picture[..., :3].min() < 0.5
 
 
+@pytest.mark.full
 def test_a_small_curve_from_end_to_end(tmp_path: Path) -> None:
     """Two strings teach an LSTM these two; endless ones teach it parity."""
     changes = {

@@ -68,6 +68,7 @@ def rows_of(report: Row, **place: Any) -> list[Row]:
     return [row for row in report["rows"] if all(row.get(key) == value for key, value in place.items())]
 
 
+@pytest.mark.full
 def test_every_point_is_measured_or_says_why_not(report: Row) -> None:
     for row in report["rows"]:
         assert set(row) <= set(COLUMNS)
@@ -99,6 +100,7 @@ def test_every_point_is_measured_or_says_why_not(report: Row) -> None:
     assert rows_of(report, model="lstm", what="train", way="reference")[0]["backends"] == ""
 
 
+@pytest.mark.full
 def test_states_are_weighed_by_looking(report: Row) -> None:
     """A cache of two blocks, keys and values, 4 bytes a number, and a position of 8 a block."""
     width = rows_of(report, model="transformer", match="parameters")[0]["d_model"]
@@ -189,6 +191,7 @@ class Picky(nn.Module):
         return self.out(x_BLD.cumsum(1))
 
 
+@pytest.mark.full
 def test_a_model_that_breaks_is_a_row_and_takes_no_other_with_it(
     report: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,6 +198,7 @@ def test_sync_sends_what_is_new(tmp_path: Path, server: Server) -> None:
     assert server.runs[run.run_id]["exits"] == [1, 1]
 
 
+@pytest.mark.full
 def test_a_server_that_answers_nonsense_is_one_line(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_sync_that_breaks_off_says_how_far_it_came(
     assert capsys.readouterr().err == "ladder: 1 of 4 runs copied, then TimeoutError: the upload took too long\n"
 
 
+@pytest.mark.full
 def test_the_report_has_the_tables_curves_and_provenance(tmp_path: Path, server: Server) -> None:
     other = runs()[3]
     folder_of(filled(tmp_path), other).finish(result_of(other))
@@ -261,6 +263,7 @@ def test_the_report_has_the_tables_curves_and_provenance(tmp_path: Path, server:
         assert {curve["xAxis"] for curve in curves} == {"step"}
 
 
+@pytest.mark.full
 def test_a_report_on_a_project_that_is_not_there_is_one_line(tmp_path: Path, server: Server) -> None:
     server.projects = []
     ended = ladder_wandb(server, tmp_path, "report", "--results", str(filled(tmp_path)))

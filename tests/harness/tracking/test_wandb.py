@@ -108,6 +108,7 @@ def test_a_card_from_the_folder_is_the_one_from_the_run(tmp_path: Path) -> None:
     assert old.config["model_label"] == "lstm (d_model=16)"
 
 
+@pytest.mark.full
 def test_sync_copies_every_run_and_the_tables(tmp_path: Path) -> None:
     results = filled(tmp_path / "results")
     (results / "records.csv").write_text("run_id,test,error\na,0.5,\nb,,broke\n")

@@ -78,6 +78,7 @@ def test_what_cannot_be_compiled_stays_plain(refuses: str, monkeypatch: pytest.M
     assert all(calls.count(part) == (1 if part == refuses else 5) for part in WHOLE)  # the first step is plain
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # of the tracer, as where steps are compiled
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_part_is_compiled_once(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +189,7 @@ def test_compiled_steps_are_plain_steps(model: str, seeds: int) -> None:
         assert one.loss == pytest.approx(other.loss, rel=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # of the tracer, as where steps are compiled
 @pytest.mark.parametrize("seeds", [1, full(2)])
 @pytest.mark.parametrize("model", some(TRACED, always=("min_gru", "pd_ssm")))
@@ -203,6 +205,7 @@ def test_losses_are_traced_whole(model: str, seeds: int) -> None:
     torch.testing.assert_close(gradient_RP, expected_RP, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model", ["hyena", full("s4"), full("xlstm")])
 def test_compiled_gradients_are_in_the_precision_of_plain_ones(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept in fp32 goes back in it, for autocast is over by then; as torch compiles by default it is not."""

@@ -198,6 +198,7 @@ def test_a_label_says_the_size_and_the_id_keeps_it() -> None:
     assert identity_of(finite).protocol == "xlstm_cpu (train.examples=1000)"
 
 
+@pytest.mark.full
 def test_an_lstm_learns_its_set_by_heart(tmp_path: Path) -> None:
     """Eight strings, 200 times: the loss of training ends near nothing, which endless strings do not allow by then."""
     run = run_of(8, batch=8, steps=200, lengths=(12, 12), lr=3e-2)

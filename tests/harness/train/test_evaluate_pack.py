@@ -47,6 +47,7 @@ def assert_equal(one: Score, other: Score, *, rel: float = 1e-9) -> None:
     assert counts == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model", some(STACKABLE, always=("lstm", "xlstm", "encoder_decoder")))
 def test_scores_at_once_are_the_scores_of_each(model: str) -> None:
     pack = pack_of(runs_of(model))

@@ -95,6 +95,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     return environment
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("home", ["unset", full("unwritable")], indirect=True)
 def test_a_run_needs_no_home(home: dict[str, str], tmp_path: Path, whole: Path) -> None:
     """A real process, with a package beside it whose plugin breaks at import."""

@@ -88,6 +88,7 @@ def test_a_disk_full_of_checkpoints(disk: Path, tmp_path: Path) -> None:
     assert_same(outcome(disk, run), outcome(tmp_path / "whole", run))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pages", [0, 1, 2, 3, 4, 6, 9, 14, 20])
 def test_a_disk_with_room_for_so_many_pages(
     pages: int, disk: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -67,6 +67,7 @@ def test_runs_of_a_pack_have_the_losses_of_runs_alone() -> None:
         torch.testing.assert_close(together.weight_RP[row], pack.weight_RP[0])
 
 
+@pytest.mark.full
 def test_a_language_is_learnt_as_its_strings_are_recognised() -> None:
     """Of (ab)* what comes next is certain, so the loss falls to where all is known but when it ends."""
     task = find_task("regular")(pattern="(ab)*", count="input")  # type: ignore[call-arg]

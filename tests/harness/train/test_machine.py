@@ -27,6 +27,7 @@ def nothing_asked(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+@pytest.mark.full
 def test_numerics_are_what_may_move_the_last_bits() -> None:
     tree = machine.numerics(Exec(), CPU)
     of_the_machine = {
@@ -70,6 +71,7 @@ print(arithmetic(torch.device("cpu"), 1), bool(torch.equal(before, torch.random.
 """
 
 
+@pytest.mark.full
 def test_what_a_machine_makes_of_a_computation_is_in_its_fingerprint() -> None:
     """Other instructions of the same processor round otherwise, and it shows whoever asked for them."""
     said = {}

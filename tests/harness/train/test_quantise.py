@@ -171,6 +171,7 @@ def test_small_moves_add_up_to_a_level() -> None:
     assert not torch.equal(pack.read_RP[0, head], pack.weight_RP[0, head])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model", some(PACKED, always=("lstm", "moe")))
 def test_together_is_alone(model: str) -> None:
     runs = three_runs(model)
@@ -205,6 +206,7 @@ def test_a_run_is_scored_with_the_rounded_weights_and_keeps_the_whole_ones(tmp_p
     assert result["test"]["loss"] != loss(model)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_run_goes_on_bit_for_bit(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = three_runs("lstm_block", train=replace(EXACT, precision="fp32"))[:count]

@@ -164,6 +164,7 @@ def test_mistakes_are_one_line(words: Sequence[str], says: str, tmp_path: Path, 
     assert code == 2 and not out and says in err and err.count("\n") == 1, err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("model", "settings", "backend", "ran"),
     [

@@ -146,6 +146,7 @@ def test_what_different_code_made_is_not_pooled(plugin: Path, capsys: pytest.Cap
     assert said.count("was made with model half_lstm of half.py") == 1 and "no table has both" in said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["table", "figures"])
 def test_a_row_of_other_code_is_said_to_be_one(
     command: str, plugin: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
