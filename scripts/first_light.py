@@ -74,7 +74,7 @@ def right(device: str, work: Path, minutes: float, *, small: bool) -> list[Step]
 
 
 def steps(device: str, work: Path, minutes: float, *, small: bool) -> list[Step]:
-    benchmark = (sys.executable, str(ROOT / "scripts" / "training_benchmark.py"), "--device", device)
+    benchmark = (sys.executable, str(ROOT / "scripts" / "benchmark.py"), "training", "--device", device)
     if small:
         tiny = (
             "--width=16",
