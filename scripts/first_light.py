@@ -74,7 +74,7 @@ def right(device: str, work: Path, minutes: float, *, small: bool) -> list[Step]
 
 
 def steps(device: str, work: Path, minutes: float, *, small: bool) -> list[Step]:
-    benchmark = (sys.executable, str(ROOT / "scripts" / "training_benchmark.py"), "--device", device)
+    benchmark = (sys.executable, str(ROOT / "scripts" / "benchmark.py"), "training", "--device", device)
     if small:
         tiny = (
             "--width=16",
@@ -88,7 +88,7 @@ def steps(device: str, work: Path, minutes: float, *, small: bool) -> list[Step]
             "--models=lstm",
         )
         return [Step("fp32", 1.0, (*benchmark, *tiny, "--out", str(work / "fp32")))]
-    all_models = (sys.executable, str(ROOT / "scripts" / "gpu_steps.py"), "--out", str(work / "models"))
+    all_models = (sys.executable, str(ROOT / "tests" / "instruments" / "gpu_steps.py"), "--out", str(work / "models"))
     size = ["--width", "128", "--heads", "4", "--packs", "8", "9", "--repeats", "5"]  # 8 and 9: a second wave shows
     named = ("--models", *MODELS, "--public", "0:1", "--padded", "0:1")
     return [

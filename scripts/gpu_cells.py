@@ -8,8 +8,8 @@ processes that share the GPU train packs of one cell each, a seed at each learni
 FOLDER gets records.csv and curves.csv of what ended, and cells.log; what is half done is dropped. Runs that are in
 results/ or results/underway are skipped.
 
-Nothing should be compiled twice: $TRITON_CACHE_DIR may hold kernels from a rehearsal on scripts/null_gpu, which needs
-no GPU. There every loss is garbage, so `--rehearse` takes that for granted and skips the self-test.
+Nothing should be compiled twice: $TRITON_CACHE_DIR may hold kernels from a rehearsal on tests/instruments/null_gpu,
+which needs no GPU. There every loss is garbage, so `--rehearse` takes that for granted and skips the self-test.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("gpu_cells"), help="folder of what is to be carried home")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--plan", action="store_true", help="print the runs, and train nothing")
-    parser.add_argument("--rehearse", action="store_true", help="without the self-test, on scripts/null_gpu")
+    parser.add_argument("--rehearse", action="store_true", help="without the self-test, on tests/instruments/null_gpu")
     options = parser.parse_args(words)
     end = time.monotonic() + 60 * options.minutes
     todo = [run for run in runs() if run.task.name in options.tasks]

@@ -10,14 +10,14 @@ import torch
 from chomsky_ladder.harness.config.registry import all_tasks
 
 ROOT = Path(__file__).resolve().parents[1]
-_spec = importlib.util.spec_from_file_location("benchmark", ROOT / "scripts" / "benchmark.py")
+_spec = importlib.util.spec_from_file_location("benchmark", ROOT / "scripts" / "benchmarks" / "harness.py")
 assert _spec and _spec.loader
 benchmark = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(benchmark)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["benchmark.py", "--strings", *words])
+    monkeypatch.setattr("sys.argv", ["harness.py", "--strings", *words])
     return benchmark.main()
 
 

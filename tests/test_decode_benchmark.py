@@ -8,7 +8,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
-_spec = importlib.util.spec_from_file_location("decode_benchmark", ROOT / "scripts" / "decode_benchmark.py")
+_spec = importlib.util.spec_from_file_location("decode_benchmark", ROOT / "scripts" / "benchmarks" / "decode.py")
 decode_benchmark = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(decode_benchmark)
 

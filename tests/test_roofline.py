@@ -15,7 +15,7 @@ PARTS = ("forward", "backward", "update")
 
 
 def ran(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "roofline.py"), *words]
+    command = [sys.executable, str(ROOT / "scripts" / "benchmarks" / "roofline.py"), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 

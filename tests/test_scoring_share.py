@@ -1,4 +1,4 @@
-"""scripts/scoring_share.py: what scoring takes of a run, of one model, and what it refuses."""
+"""The benchmark of scoring: its share of a run of one model, and the mistakes it refuses."""
 
 import importlib.util
 import json
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-_spec = importlib.util.spec_from_file_location("scoring_share", ROOT / "scripts" / "scoring_share.py")
+_spec = importlib.util.spec_from_file_location("scoring_share", ROOT / "scripts" / "benchmarks" / "scoring.py")
 assert _spec is not None and _spec.loader is not None
 scoring_share = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(scoring_share)
 
 
 def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["scoring_share.py", *words])
+    monkeypatch.setattr("sys.argv", ["scoring.py", *words])
     return scoring_share.main()
 
 
@@ -30,7 +30,7 @@ def test_a_share_is_of_all_validations_and_the_last_scores(
     (row,), run = told["rows"], scoring_share.run_of("gru", "quick")
     scored = run.train.steps // run.eval.every * row["validation_ms"] + row["last_ms"]
     assert row["share"] == pytest.approx(scored / (run.train.steps * row["step_ms"]), rel=0.2)
-    assert kept["rows"] == told["rows"] and kept["provenance"]["command"][0] == "scoring_share.py"
+    assert kept["rows"] == told["rows"] and kept["provenance"]["command"][0] == "scoring.py"
 
 
 def test_a_climb_has_its_own_sizes() -> None:

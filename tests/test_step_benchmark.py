@@ -9,7 +9,7 @@ import pytest
 from chomsky_ladder.harness.config.registry import all_models
 
 ROOT = Path(__file__).parents[1]
-_spec = importlib.util.spec_from_file_location("step_benchmark", ROOT / "scripts" / "step_benchmark.py")
+_spec = importlib.util.spec_from_file_location("step_benchmark", ROOT / "scripts" / "benchmarks" / "steps.py")
 step_benchmark = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(step_benchmark)
 
@@ -17,7 +17,7 @@ SMALL = ["--length", "4", "--batch", "2", "--width", "8", "--repeats", "2"]
 
 
 def said(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict]:
-    monkeypatch.setattr("sys.argv", ["step_benchmark.py", *SMALL, "--json", *words])
+    monkeypatch.setattr("sys.argv", ["steps.py", *SMALL, "--json", *words])
     code = step_benchmark.main()
     return code, json.loads(capsys.readouterr().out)
 
@@ -54,7 +54,7 @@ def test_the_file_says_where_it_comes_from(
     file = tmp_path / "steps.json"
     _, told = said(["--models", "rnn", "--out", str(file)], monkeypatch, capsys)
     kept = json.loads(file.read_text())
-    assert kept["rows"] == told["rows"] and kept["provenance"]["command"][0] == "step_benchmark.py"
+    assert kept["rows"] == told["rows"] and kept["provenance"]["command"][0] == "steps.py"
     with pytest.raises(SystemExit) as ended:
         said(["--models", "rnn", "--out", str(tmp_path / "no" / "steps.json")], monkeypatch, capsys)
     assert ended.value.code == 2 and "names a file in a folder that is there" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+BENCHMARKS = Path(__file__).parents[1] / "scripts" / "benchmarks"
 TINY = ["--device", "cpu", "--batch", "4", "--width", "16", "--lengths", "3", "6", "--context", "9", "--repeats", "2"]
 TINY += ["--public-repeats", "1", "--run-steps", "50", "--models", "lstm", "transformer", "--packs", "2"]
 CPU = torch.device("cpu")
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def public() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPTS)
+        patch.syspath_prepend(BENCHMARKS)
         import public_xlstm
 
         patch.setitem(public_xlstm.COPIED, "cpu", 1 << 20)
@@ -32,9 +32,9 @@ def public() -> Iterator[ModuleType]:
 
 @pytest.fixture(scope="module")
 def benchmark(public: ModuleType) -> ModuleType:
-    import training_benchmark
+    import training
 
-    return training_benchmark
+    return training
 
 
 def reported(benchmark: ModuleType, *words: str) -> dict[str, Any]:

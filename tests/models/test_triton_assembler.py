@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from support.machine_code import disassembled, lost_zeros
 from support.triton_kernels import MISSING, compiled_for_an_h100
 
 if MISSING:
@@ -34,19 +33,27 @@ def products_on_the_chip() -> Any:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moved", [True, False])
 def test_a_low_word_that_is_taken_for_a_high_one_is_found(moved: bool) -> None:
+    from instruments.machine_code import lost_zeros
+
     code = RIGHT if moved else RIGHT.replace("UMOV UR4", "UMOV UR6")
     assert lost_zeros(code) == ([] if moved else ["UIADD3.X UR9, UR4, -0x7fffffe0, URZ, UP0, !UPT ;"])
 
 
+@pytest.mark.full
 def test_a_sum_that_lies_where_its_low_word_was_is_no_high_word() -> None:
+    from instruments.machine_code import lost_zeros
+
     code = RIGHT.replace("UMOV UR4", "UMOV UR6").replace("UR8, UP0, UR4", "UR4, UP0, UR4")
     assert len(lost_zeros(code)) == 1
 
 
 @pytest.mark.full
 def test_products_of_ours_are_where_they_were_put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from instruments.machine_code import disassembled, lost_zeros
+
     assert lost_zeros(disassembled(products_on_the_chip().asm["cubin"], tmp_path)) == []
     monkeypatch.delenv(assembler.PATH)
     if assembler.release(triton.knobs.nvidia.ptxas.version) >= assembler.RIGHT:

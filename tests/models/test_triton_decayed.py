@@ -11,7 +11,7 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.scans.chunked import decayed_pairs
-from support.cases import full, some
+from support.cases import some
 from support.triton_kernels import (
     MISSING,
     compiled_for_an_h100,
@@ -133,8 +133,8 @@ def test_on_a_gpu(name: str) -> None:
     check(*arguments, "cuda")
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.bfloat16, full(torch.float32)], ids=str)
+@pytest.mark.full  # tests/instruments/machine_code.py reads what it compiles
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, dtype: torch.dtype) -> None:
     kernel, constants = getattr(_triton_decayed, f"{way}_kernel"), tiles(32, 64, 40, dtype)

@@ -1,5 +1,6 @@
-"""The process in which Triton interprets, or compiles for a GPU that is a CPU (tests/support/compiled_on_a_cpu.py): it
-has imported what all such tests need, and forks for each file.
+"""The process in which Triton interprets. It has imported what all such tests need, and forks for each file.
+
+It also runs what is compiled for a GPU on a CPU (tests/instruments/compiled_on_a_cpu.py).
 
     ["tests/models/test_triton_wkv.py", "bf16"]      ->  [0, what the file printed, what it said of errors]
 

@@ -30,8 +30,6 @@ from torch import Tensor
 from chomsky_ladder.harness.cli.selftest import CPU, _gradient, _runs
 from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.kernels.kernel import KERNELS
-from support.compiled_on_a_cpu import compiled_on_a_cpu
-from support.machine_code import disassembled, lost_zeros
 
 MISSING = importlib.util.find_spec("triton") is None
 if MISSING and os.environ.get("LADDER_ORACLES") == "required":
@@ -136,7 +134,12 @@ def multiply_bf16() -> None:
 def print_failures(checks: Mapping[str, tuple[Any, ...]]) -> None:
     """Of the checks named in the command: each a function, called with its arguments and the device."""
     found = {}
-    compiled_on_a_cpu() if COMPILED in os.environ else multiply_bf16()
+    if COMPILED in os.environ:
+        from instruments.compiled_on_a_cpu import compiled_on_a_cpu
+
+        compiled_on_a_cpu()
+    else:
+        multiply_bf16()
     for name in sys.argv[1:]:
         check: Callable[..., None]
         check, *arguments = checks[name]
@@ -183,6 +186,8 @@ def compiled_for_an_h100(
     in_tf32 = re.search(r"inputPrecision = tf32\b", compiled.asm["ttir"])  # and not in three of them, tf32x3
     assert not in_tf32, "a product in TF32 that nobody asked for"
     if "wgmma" in compiled.asm["ptx"]:  # addresses of what such products multiply are sums that may lose a zero
+        from instruments.machine_code import disassembled, lost_zeros
+
         with tempfile.TemporaryDirectory() as folder:
             code = disassembled(compiled.asm["cubin"], Path(folder))
         assert not lost_zeros(code), "it reads elsewhere than it was told"

@@ -205,7 +205,7 @@ def test_no_move_changes_nothing(size: int) -> None:
 
 
 def test_a_ply_may_be_replaced() -> None:
-    """As `scripts/othello_benchmark.py` does by a compiled one."""
+    """Give `play` another ply, as `scripts/benchmarks/othello.py` gives it a compiled one."""
     rules, made = rules_of(6, CPU), []
     uniform_PB = Draw(seed=0, split="test", rows_B=torch.arange(4)).integers(UNIFORM, (3,)).T
 

@@ -12,13 +12,13 @@ from chomsky_ladder.harness.throughput.grid import Grid
 from chomsky_ladder.harness.throughput.measure import Meter, Spread
 from chomsky_ladder.harness.throughput.table import sheets
 
-SCRIPTS = Path(__file__).parents[3] / "scripts"
+BENCHMARKS = Path(__file__).parents[3] / "scripts" / "benchmarks"
 
 
 @pytest.fixture
 def peers() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPTS)
+        patch.syspath_prepend(BENCHMARKS)
         import throughput_peers
 
         patch.setattr(throughput_peers, "SHAPES", ((2, 8),))

@@ -1,7 +1,7 @@
 """A training step of every model in one run, beside that of `lstm_block`: what a short string costs untuned.
 
-    python scripts/step_benchmark.py [--length 40] [--batch 32] [--width 64] [--repeats 7] [--models NAME ..]
-                                     [--json] [--out FILE]      the same JSON, with its provenance, to a file
+    python scripts/benchmark.py steps [--length 40] [--batch 32] [--width 64] [--repeats 7] [--models NAME ..]
+                                      [--json] [--out FILE]      the same JSON, with its provenance, to a file
 
 Whole steps of the harness (strings, forward, backward, clipping, AdamW) on parity, on one thread in process time; the
 models take turns, so that a machine whose speed drifts slows all alike, and medians are quoted with the 20th and 80th
@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +47,14 @@ def milliseconds(pack: Pack, length: int) -> float:
     return 1000 * (time.process_time() - start)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmark.py steps", description=(__doc__ or "").partition("\n")[0])
     for name, value in (("length", 40), ("batch", 32), ("width", 64), ("repeats", 7)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--models", nargs="+", default=[], help="default: all")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", type=Path, help="write JSON")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.out and not options.out.parent.is_dir():
         parser.error(f"--out names a file in a folder that is there, not {options.out}")
     size = {"length": options.length, "batch": options.batch, "width": options.width}

@@ -1,6 +1,6 @@
-"""How many random games of Othello a second, on one CPU thread, by each of four players: process time, interleaved.
+"""Count the random games of Othello a second, on one CPU thread, by each of four players: process time, interleaved.
 
-    python scripts/othello_benchmark.py [--size 8] [--batch 16384] [--seconds 4] [--json]
+    python scripts/benchmark.py othello [--size 8] [--batch 16384] [--seconds 4] [--json]
 
 `list` is the slow board of the tests, a square at a time; `numpy` and `torch` are `tasks._othello.random_games`, the
 latter as `sample` uses it; `compiled` has its ply through `torch.compile`, whose own time is quoted apart. All but the
@@ -12,7 +12,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ LIST_GAMES = 20
 
 
 def by_list(size: int) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
     from support.oracles_othello import Game
 
     chooser = random.Random(0)
@@ -59,14 +59,19 @@ def spent(player: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> int:
     about, _, usage = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(description=about, epilog=usage, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="benchmark.py othello",
+        description=about,
+        epilog=usage,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
     parser.add_argument("--size", type=int, choices=(6, 8), default=8)
     parser.add_argument("--batch", type=int, default=16384, help="games at once, but for the list board")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each player, beside what is compiled")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     torch.set_num_threads(1)
     size, batch = options.size, options.batch
     ply = torch.compile(rules_of(size, torch.device("cpu")).random_ply, dynamic=False)
@@ -91,10 +96,11 @@ def main() -> None:
     rates = {name: round(games / best[name]) for name, (games, _) in players.items()}
     if options.json:
         print(json.dumps({"size": size, "batch": batch, "games_per_second": rates, "compiling_s": round(compiling, 1)}))
-        return
+        return 0
     for name, rate in rates.items():
         print(f"{name:9} {rate:9,} games/s" + (f"  (compiled in {compiling:.0f} s)" if name == "compiled" else ""))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """The throughput tables of this machine: every model and other packages, under throughput/ of the results.
 
-    python scripts/throughput.py [--no-peers] [any option of `ladder throughput`]
+    python scripts/benchmark.py throughput [--no-peers] [any option of `ladder throughput`]
 
 The same as `ladder throughput` (harness/throughput/bench.py says what is measured, harness/throughput/measure.py how),
 and the rows of throughput_peers.py. On a CPU at the default sizes: one process of one thread. A first run is compared

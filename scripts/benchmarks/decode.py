@@ -1,6 +1,6 @@
 """Microseconds a token by the step form of a model, beside a loop that a person would write for that model alone.
 
-    python scripts/decode_benchmark.py [--context 256] [--tokens 60] [--batch 1] [--parameters 100000] [--repeats 9]
+    python scripts/benchmark.py decode [--context 256] [--tokens 60] [--batch 1] [--parameters 100000] [--repeats 9]
                                        [--json]
 
 The step form is what `ladder generate`, teacher decoding and `ladder horizon` go by: any architecture, any block, edits
@@ -132,7 +132,9 @@ def row_of(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="benchmark.py decode", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     sizes = (("context", 256), ("tokens", 60), ("batch", 1), ("parameters", 100_000), ("repeats", 9))
     for name, value in sizes:
         parser.add_argument(f"--{name}", type=int, default=value)

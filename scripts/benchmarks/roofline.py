@@ -1,11 +1,11 @@
 """A training step of every model beside the least that this machine could take for it, and beside another checkout's.
 
-    python scripts/roofline.py [--before CHECKOUT] [--models NAME ..] [--length 40] [--batch 64] [--parameters 100000]
-                               [--repeats 15] [--sittings 2] [--json] [--out FOLDER]
+    python scripts/benchmark.py roofline [--before CHECKOUT] [--models NAME ..] [--length 40] [--batch 64]
+                                         [--parameters 100000] [--repeats 15] [--sittings 2] [--json] [--out FOLDER]
 
 Models are matched in parameters. Of a step the forward pass, the backward pass and AdamW's update are timed apart, in
 process time on one thread. This checkout, the one of `--before` and `lstm_block` here take turns, step by step, each in
-a process of its own (scripts/roofline_worker.py): a machine whose speed drifts slows all alike. Every sitting starts
+a process of its own (roofline_worker.py): a machine whose speed drifts slows all alike. Every sitting starts
 new processes; medians are of all turns, ratios medians of ratios turn by turn.
 
 The least is the larger of two times: the operations of harness/throughput/flops.py at the rate of a large product, and
@@ -45,7 +45,7 @@ from chomsky_ladder.harness.throughput.entries import digits
 from chomsky_ladder.harness.throughput.grid import Grid
 from chomsky_ladder.harness.train.machine import processor, publishable_provenance
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("roofline_worker.py")
 BESIDE = "lstm_block"
 NAMED = 5  # operations of a model that are told
@@ -242,7 +242,9 @@ def _flat(value: Any) -> Any:
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="benchmark.py roofline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--before", type=Path, help="another checkout")
     parser.add_argument("--models", nargs="+", default=[], help="default: all")
     for name, default in (("length", 40), ("batch", 64), ("parameters", 100_000), ("repeats", 15), ("sittings", 2)):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from support.ptx_machine import Machine, Memory, Program
+from instruments.ptx_machine import Machine, Memory, Program
 
 
 def compiled_on_a_cpu() -> None:

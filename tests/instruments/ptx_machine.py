@@ -1,9 +1,9 @@
-"""Runs what Triton compiles for a GPU on a CPU: a program's PTX, all threads of a block in step.
+"""Run what Triton compiles for a GPU on a CPU: a program's PTX, all threads of a block in step.
 
 The numbers of a kernel as compiled, where there is no GPU: of layouts that the compiler chose, what it keeps in shared
-memory and where, products of matrices among threads (tests/support/ptx_matrices.py). A register holds a number of every
+memory and where, products of matrices among threads (ptx_matrices.py). A register holds a number of every
 thread. What it cannot show are races, since no thread is ahead of another (one that parts from the others fails), what
-the assembler makes of it (tests/support/machine_code.py), and approximations: e^x and quotients are NumPy's.
+the assembler makes of it (machine_code.py), and approximations: e^x and quotients are NumPy's.
 """
 
 import re
@@ -75,7 +75,7 @@ class Machine:
         self.known["global_smem"] = SHARED
 
     def run(self, program: Program, values: Sequence[int]) -> None:
-        from support.ptx_matrices import MATRICES
+        from instruments.ptx_matrices import MATRICES
 
         given = dict(zip(program.parameters, values, strict=False))
         at = 0

@@ -1,4 +1,4 @@
-"""Training steps of one checkout's models, taken when asked: the other end of the pipe of scripts/roofline.py.
+"""Training steps of one checkout's models, taken when asked: the other end of roofline.py's pipe.
 
 Reads requests from standard input and answers each on standard output, a line of JSON both; all else that is printed
 goes to standard error. Which checkout answers is decided by PYTHONPATH, so this file asks of the package only what

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[1]
+FOLDER = Path(__file__).parent
+pytestmark = pytest.mark.full
 READIES = "print('ready', flush=True); input(); print('{}', flush=True)"
 
 
 @pytest.fixture
 def gpu_steps() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "scripts")
+        patch.syspath_prepend(FOLDER)
         import gpu_steps
 
         yield gpu_steps

@@ -1,7 +1,7 @@
-"""What scoring takes of a run: every validation and the last scores, by the seconds of its training.
+"""The share of a run that goes into scores: every validation and the last scores, by the seconds of its training.
 
-    python scripts/scoring_share.py [--protocol climb-v1] [--steps 24] [--models NAME ..]
-                                    [--json] [--out FILE]      the same JSON, with its provenance, to a file
+    python scripts/benchmark.py scoring [--protocol climb-v1] [--steps 24] [--models NAME ..]
+                                        [--json] [--out FILE]      the same JSON, with its provenance, to a file
 
 Some steps, one validation and the last scores are timed, on parity, one thread and process time, and brought to the
 protocol's number of steps and validations; of the last scores the validation is known by then. A run that stops early
@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,14 @@ def share_of(run: Run, *, steps: int) -> dict[str, Any]:
     return {**{name: round(value, 1) for name, value in found.items()}, "share": round(share, 3)}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmark.py scoring", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--protocol", default=CLIMB)
     parser.add_argument("--steps", type=int, default=24, help="steps that are timed")
     parser.add_argument("--models", nargs="+", default=[], help="default: all")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", type=Path, help="write JSON")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.out and not options.out.parent.is_dir():
         parser.error(f"--out names a file in a folder that is there, not {options.out}")
     if options.steps < 1:

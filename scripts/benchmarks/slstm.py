@@ -1,6 +1,6 @@
 """The speed of the sLSTM here against that of its authors' package, on one CPU thread: process time, interleaved.
 
-    python scripts/slstm_benchmark.py [--batch 256] [--width 64] [--repeats 5] [--lengths 40 256] [--json]
+    python scripts/benchmark.py slstm [--batch 256] [--width 64] [--repeats 5] [--lengths 40 256] [--json]
 
 Both are stacks of two sLSTM blocks of 4 heads with their gated feed-forward and a last LayerNorm, without convolution,
 and start from random recurrent matrices; forward, and backward to the input and all weights. The package (`pip install
@@ -10,7 +10,9 @@ xlstm==2.0.6`) runs its backend for CPUs, "vanilla". Their turns alternate, and 
 import argparse
 import json
 import statistics
+import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -79,15 +81,17 @@ def measured(models: dict[str, nn.Module], *, batch: int, length: int, width: in
     return found
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> int:
     about, _, usage = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(description=about, epilog=usage, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="benchmark.py slstm", description=about, epilog=usage, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--lengths", type=int, nargs="+", default=[40, 256])
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     models: dict[str, nn.Module] = {"ours": Ours(options.width)}
@@ -108,7 +112,8 @@ def main() -> None:
         print(json.dumps(result))
     elif missing:
         print(missing)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
-"""How fast models train here, one by one and in packs, what bounds a step, and the public xLSTM experiment beside it.
+"""The speed of training here, one by one and in packs, what bounds a step, and the public xLSTM experiment beside it.
 
-    python scripts/training_benchmark.py [--device cuda] [--packs 3 9] [--padded 1:0] [--json] [--out FOLDER]
+    python scripts/benchmark.py training [--device cuda] [--packs 3 9] [--padded 1:0] [--json] [--out FOLDER]
 
 Every row is a way to take the steps of one model: `plain`, `captured` (replays of a CUDA graph), `packed R` (R seeds as
 one step; captured on CUDA), all of them a Pack (harness/train/pack.py) under a stepper (harness/train/steps.py). What
@@ -234,7 +234,9 @@ def write(folder: Path, report: dict[str, Any]) -> None:
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="benchmark.py training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--models", nargs="*", default=["transformer", "lstm", "xlstm[0:1]", "xlstm[1:0]", "mamba"])
     parser.add_argument("--packs", type=int, nargs="*", default=[3, 9, 27], help="replicas of a pack")

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from instruments.compiled_on_a_cpu import counted
 from support import fused_recurrences
 from support.bits import bf16_of, fp32_of
-from support.cases import some
-from support.compiled_on_a_cpu import counted
 from support.fused_recurrences import Case, drawn, plain_products, scan
 from support.triton_kernels import MISSING, interpreted, print_failures
 
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
+
+pytestmark = pytest.mark.full
+MODELS = Path(__file__).parents[1] / "models"
 
 OF_FILES = {
     "block_steps": "2-5-4-2-fp32-(2,None,1)-alone-40",
@@ -61,13 +63,12 @@ RECURRENCES = ["lstm length=2", "slstm length=2 heads=2", "gru length=2", "tanh 
 CHECKS = {name: (recurrence, name) for name in RECURRENCES} | {"banks of an sLSTM": (banks_of_an_slstm,)}
 
 
-@pytest.mark.parametrize("file", some(OF_FILES, always=["mlstm"]))
+@pytest.mark.parametrize("file", OF_FILES)
 def test_kernels_of_a_file(file: str) -> None:
-    path = Path(__file__).with_name(f"test_triton_{file}.py")
-    assert interpreted(str(path), [OF_FILES[file]], compiled=True) == {}
+    assert interpreted(str(MODELS / f"test_triton_{file}.py"), [OF_FILES[file]], compiled=True) == {}
 
 
-@pytest.mark.parametrize("name", some(CHECKS, always=["banks of an sLSTM"]))
+@pytest.mark.parametrize("name", CHECKS)
 def test_recurrences(name: str) -> None:
     assert interpreted(__file__, [name], compiled=True) == {}
 

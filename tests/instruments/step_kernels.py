@@ -1,6 +1,6 @@
-"""What a GPU's steps consist of: each kernel's launches and time, by what the driver says of a replay of ten steps.
+"""The kernels of a GPU's steps: the launches and time of each, by what the driver says of a replay of ten steps.
 
-A table of them stands beside that of the steps (scripts/gpu_steps.py), the longest of each step first; `rest` is what
+A table of them stands beside that of the steps (gpu_steps.py), the longest of each step first; `rest` is what
 those not named take together. Times are a kernel's own, so that what lies between two is in none.
 """
 
@@ -58,7 +58,7 @@ def write(rows: Sequence[Row], folder: Path) -> None:
     new = {(row["model"], row["replicas"]) for row in rows}
     before = [row for row in rows_of_before(folder / "gpu_kernels.csv") if (row["model"], row["replicas"]) not in new]
     merged = sorted([*before, *rows], key=_order)
-    head = ["# Kernels of steps on a GPU", "", "Made by scripts/gpu_steps.py.", ""]
+    head = ["# Kernels of steps on a GPU", "", "Made by tests/instruments/gpu_steps.py.", ""]
     text = "\n".join([*head, *markdown(COLUMNS, merged)]) + "\n"
     with publishing():
         table = pd.DataFrame(merged, columns=COLUMNS).convert_dtypes()

@@ -1,4 +1,4 @@
-"""Whether what Inductor compiled reads beyond what it allocates: in its output code, without running it.
+"""Find where what Inductor compiled reads beyond what it allocates: in its output code, without running it.
 
     buf8 = empty_strided_cuda((9, 256, 4, 39, 32), (1277952, 4992, 32, 128, 1), torch.bfloat16)    # 11,501,568 numbers
     extern_kernels.bmm(reinterpret_tensor(buf8, (9216, 39, 32), (1280, 32, 1), 0), ..)              # reads 11,796,448

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from instruments.ptx_machine import SHARED, Array, Machine, names
 from support.bits import halves
-from support.ptx_machine import SHARED, Array, Machine, names
 
 LANE = np.arange(32)
 G, Q = LANE // 4, LANE % 4

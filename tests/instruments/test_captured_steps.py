@@ -7,13 +7,14 @@ from types import ModuleType
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[1]
+FOLDER = Path(__file__).parent
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture
 def captured_steps() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "scripts")
+        patch.syspath_prepend(FOLDER)
         import captured_steps
 
         yield captured_steps
@@ -25,7 +26,7 @@ def test_without_a_device_it_says_what_it_takes(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         captured_steps.main(["--out", str(tmp_path / "tables")])
-    assert ended.value.code == 2 and "CUDA device, or scripts/null_gpu" in capsys.readouterr().err
+    assert ended.value.code == 2 and "CUDA device, or tests/instruments/null_gpu" in capsys.readouterr().err
     assert not list(tmp_path.iterdir()) and not captured_steps.is_null_gpu()
 
 

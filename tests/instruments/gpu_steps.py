@@ -1,6 +1,6 @@
-"""What a step of every model takes on this GPU: captured and compiled as a sweep would have it, alone and as packs.
+"""Time a step of every model on this GPU: captured and compiled as a sweep would have it, alone and as packs.
 
-    python scripts/gpu_steps.py [--models NAME ..] [--replicas 9 1] [--jobs 14] [--minutes 6] [--out FOLDER]
+    python tests/instruments/gpu_steps.py [--models NAME ..] [--replicas 9 1] [--jobs 14] [--minutes 6] [--out FOLDER]
 
 Compiling takes a minute a model and no GPU, timing takes a second and all of it. So many processes get ready side by
 side, as far as the memory goes; the one that is timed has the GPU to itself, as all others are stopped for so long.
@@ -14,7 +14,7 @@ compiled, inputs and outputs of operations, and `of_copy_%` is what they make of
 alone, not compiled, and `off_plain_%` how far the pack's are that is not compiled either, in the run's own precision:
 what compiling may not add to. `apart_%` is how far these two are apart in the weights where they are furthest.
 
-What the step consists of, kernel by kernel, is a table of its own (scripts/step_kernels.py).
+What the step consists of, kernel by kernel, is a table of its own (step_kernels.py).
 
 What breaks costs its own row, which says why; the tables are written after each row, beside those of before.
 """
@@ -179,7 +179,7 @@ def write(rows: Sequence[Row], folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     known = {(row["model"], row["replicas"]): row for row in (*rows_of_before(folder / "gpu_steps.csv"), *rows)}
     merged = with_gains([known[key] for key in sorted(known)])
-    head = ["# Steps on a GPU", "", "Made by scripts/gpu_steps.py, row by row as its last columns say.", ""]
+    head = ["# Steps on a GPU", "", "Made by tests/instruments/gpu_steps.py, row by row as its last columns say.", ""]
     text = "\n".join([*head, *markdown([*TIMES, *MADE, *BY[:4], "error"], merged)]) + "\n"
     with publishing():
         write_atomically(

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from support.ptx_machine import Machine, Program
+from instruments.ptx_machine import Machine, Program
+
+pytestmark = pytest.mark.full
 
 HEAD = ".visible .entry k(\n .param .u64 k_param_0,\n .param .u32 k_param_1\n)\n{\n.reg .b32 %r<9>;\n"
 STORE = "ld.param.b64 %rd1, [k_param_0];\nmul.wide.u32 %rd2, %tid.x, 4;\nadd.s64 %rd3, %rd1, %rd2;\n"

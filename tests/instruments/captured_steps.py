@@ -1,6 +1,7 @@
-"""What a GPU is given: kernels of a captured step, what of it is compiled, how long that takes, what memory stays held.
+"""Count what a step gives a GPU: the kernels of a captured step, its compiled parts, their seconds, the memory held.
 
-    python scripts/captured_steps.py [--models NAME ..] [--replicas 1 9] [--compile off on] [--minutes 3] [--out FOLDER]
+    python tests/instruments/captured_steps.py [--models NAME ..] [--replicas 1 9] [--compile off on] [--minutes 3]
+                                               [--out FOLDER]
 
 Each model trains 24 steps of a published protocol on a CUDA device as a sweep would have it, alone and as a pack, in a
 process of its own and for so many minutes at most; a model that breaks costs its own rows, which say why, and what
@@ -10,7 +11,7 @@ pack is done, `peak` the most it had. A last process trains packs of `--in-a-row
 that are not named stay in the folder's table as they are: a row says what made it, and on which device. `refused` also
 says where compiled code reads beyond what it allocates (compiled_views.py).
 
-Nodes, memory and what compiles hang on no value, so scripts/null_gpu, a CUDA runtime that does nothing, gives the same
+Nodes, memory and what compiles hang on no value, so null_gpu, a CUDA runtime that does nothing, gives the same
 ones where there is no GPU; the table says so. Seconds are then those of this machine's compilers.
 """
 
@@ -69,7 +70,7 @@ IN_A_ROW = ("transformer", "xlstm", "retention", "mamba", "lstm", "rwkv6")
 PACKS = "Packs one after the other in one process:"
 STEPS = 24
 STOOD_IN = "a stand-in"  # in place of a device
-STAND_IN = "nc_reset"  # which scripts/null_gpu exports, and no CUDA runtime
+STAND_IN = "nc_reset"  # which null_gpu exports, and no CUDA runtime
 
 
 def is_null_gpu() -> bool:
@@ -234,7 +235,8 @@ def table(rows: Sequence[Row], packs: Sequence[str]) -> str:
     lines = [
         "# Captured steps",
         "",
-        f"Made by scripts/captured_steps.py, row by row as its last columns say; on {STOOD_IN} no kernel runs.",
+        "Made by tests/instruments/captured_steps.py, row by row as its last columns say; "
+        f"on {STOOD_IN} no kernel runs.",
         "",
     ]
     lines += markdown(COLUMNS[:-1], [{**row, "refused": row.get("error") or row.get("refused")} for row in rows])
@@ -275,7 +277,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows-in-a-row", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(words)
     if not torch.cuda.is_available():
-        parser.error("this takes a CUDA device, or scripts/null_gpu")
+        parser.error("this takes a CUDA device, or tests/instruments/null_gpu")
     if asked.one or asked.rows_in_a_row:
         for row in rows_of_one(asked) if asked.one else rows_in_a_row(asked):
             print(json.dumps(row), flush=True)

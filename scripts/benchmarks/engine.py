@@ -1,11 +1,11 @@
-"""What an engine adds to a run, and what Ray's workers gain: seconds, as this machine takes them.
+"""Measure what an engine adds to a run, and what Ray's workers gain, in seconds on this machine.
 
 Overhead: the wall time of every worker in a sweep of runs of a single step, less the seconds that the runs' records
 say went into training and scores. Speed-up: the wall time of the serial engine over that of Ray with a worker a core.
 What starting Ray and its workers takes is paid once, and quoted apart. Sweeps of the two alternate, so that a machine
 whose speed drifts slows both alike; medians of the rounds are quoted.
 
-    python scripts/engine_benchmark.py [--runs N] [--steps N] [--rounds N] [--json]
+    python scripts/benchmark.py engine [--runs N] [--steps N] [--rounds N] [--json]
 """
 
 import argparse
@@ -46,13 +46,13 @@ def timed(some: Sequence[Run], folder: Path, engine: str) -> tuple[float, float]
     return wall, sum(result["seconds"]["train"] + result["seconds"]["score"] for result in results)  # pyright: ignore[reportOptionalSubscript]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmark.py engine", description=str(__doc__).split("\n")[0])
     parser.add_argument("--runs", type=int, default=6, help="of a sweep")
     parser.add_argument("--steps", type=int, default=100, help="of a run whose speed-up is measured")
     parser.add_argument("--rounds", type=int, default=3, help="sweeps of each kind")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     torch.set_num_threads(1)
     seeds = itertools.count()
     overheads: dict[str, list[float]] = {engine: [] for engine in WORKERS}

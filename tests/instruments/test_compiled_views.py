@@ -9,13 +9,14 @@ import torch
 import torch._inductor.config
 from torch._inductor.codecache import PyCodeCache
 
-ROOT = Path(__file__).parents[1]
+FOLDER = Path(__file__).parent
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture
 def compiled_views() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "scripts")
+        patch.syspath_prepend(FOLDER)
         import compiled_views
 
         yield compiled_views
