@@ -68,7 +68,7 @@ class _Worker:
         process = context.Process(target=_serve, args=(theirs, settings, command))
         process.start()
         theirs.close()
-        return cls(process, ours)
+        return cls(process, ours)  # pyright: ignore[reportArgumentType]  a stub has the type of another system
 
     def take(self, job: Job) -> None:
         self.job, self.since = job, time.monotonic()
