@@ -123,6 +123,7 @@ CHECKS = {str(case): (compare, case) for case in CASES} | {
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
 
 
+@pytest.mark.each_time(1)
 @pytest.mark.parametrize("name", some(CHECKS, always=[*map(str, CASES[3::3]), "without bias"]))
 def test_interpreted_on_a_cpu(failures: dict[str, str], name: str) -> None:
     assert failures.get(name, "") == ""

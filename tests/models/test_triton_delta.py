@@ -209,6 +209,7 @@ CHECKED = [*map(str, CASES[1::5]), "forgets all", "reflections"]
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
 
 
+@pytest.mark.each_time(1)
 @pytest.mark.parametrize("name", some(CHECKS, always=CHECKED))
 def test_interpreted_on_a_cpu(failures: dict[str, str], name: str) -> None:
     assert failures.get(name, "") == ""

@@ -160,6 +160,7 @@ ALWAYS = [*map(str, CASES[:3]), "without gradients"]
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
 
 
+@pytest.mark.each_time(1)
 @pytest.mark.parametrize("name", some(CHECKS, always=ALWAYS))
 def test_interpreted_on_a_cpu(failures: dict[str, str], name: str) -> None:
     assert failures.get(name, "") == ""

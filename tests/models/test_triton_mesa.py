@@ -170,6 +170,7 @@ CHECKS = {str(case): (compare, case) for case in CASES} | {
 ON_A_GPU = CHECKS | {str(case): (compare, case) for case in LARGE}
 
 
+@pytest.mark.each_time(1)
 @pytest.mark.parametrize("name", some(CHECKS, always=[*map(str, CASES[1::3]), "through all y alone", "nothing asked"]))
 def test_interpreted_on_a_cpu(failures: dict[str, str], name: str) -> None:
     assert failures.get(name, "") == ""

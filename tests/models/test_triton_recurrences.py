@@ -25,6 +25,7 @@ def interpreted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return dict(json.loads(line) for line in (folder / "results").read_text().splitlines())
 
 
+@pytest.mark.each_time(1)
 @pytest.mark.parametrize("name", some(CHECKS, always=CHECKED))
 def test_interpreted_on_a_cpu(name: str, interpreted: dict[str, str]) -> None:
     assert interpreted[name] == ""

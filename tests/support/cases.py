@@ -3,8 +3,9 @@
     @pytest.mark.parametrize("model", some(MODELS, always=KINDS))  # these may run each time
     @pytest.mark.parametrize("rows", [60, full(10_000)])
 
-Of what may run, three cases of each test do, spread over its list (`EACH_TIME`). A run that names a case or a keyword
-gets all that it names. `--all` adds more of the same: each kind of mistake has a case that runs every time.
+Three cases of each test run, spread over its list (`EACH_TIME`), or as many as its mark `each_time` says. A run that
+names a case or a keyword gets all that it names. `--all` adds more of the same: each kind of mistake has a case that
+runs every time.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -55,13 +56,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {item for cases in tests.values() for item in spread(cases, EACH_TIME)}
+    kept = {item for cases in tests.values() for item in spread(cases, _each_time(cases[0]))}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
 
+def _each_time(item: pytest.Item) -> int:
+    mark = item.get_closest_marker("each_time")
+    return mark.args[0] if mark else EACH_TIME
+
+
 def spread(cases: list[Any], count: int) -> list[Any]:
     """Return so many cases, the first and the last among them, as evenly as can be."""
-    if len(cases) <= count:
-        return cases
+    if len(cases) <= count or count == 1:
+        return cases[:count]
     return [cases[round(place * (len(cases) - 1) / (count - 1))] for place in range(count)]

@@ -161,6 +161,7 @@ def exact_or_named(undamaged: list[dict[str, str]], results: Path, file: str, sa
 
 @given(file=st.sampled_from(FILES), kind=st.sampled_from(KINDS), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=EXAMPLES or 40)
+@pytest.mark.full
 def test_no_damage_is_taken_for_what_was_written(
     file: str,
     kind: str,

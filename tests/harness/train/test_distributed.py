@@ -48,6 +48,7 @@ def alone() -> dict[str, dict[str, Any]]:
     return {name: worked(run) for name, run in cells().items()}
 
 
+@pytest.mark.each_time(1)
 @pytest.mark.parametrize("cell", ["lstm", "transformer", "moe", "curriculum"])
 def test_the_gradient_is_that_of_the_whole_batch(cell: str, pair: Pair, alone: dict[str, dict[str, Any]]) -> None:
     expected = alone[cell]["first"]
