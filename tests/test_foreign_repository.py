@@ -85,6 +85,7 @@ def said(repository: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["serial", full("ray")])
 def test_a_sweep_a_plugin_and_a_notebook(engine: str, repository: Path) -> None:
     if engine == "ray":
