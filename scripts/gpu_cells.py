@@ -1,12 +1,16 @@
 """Fill cells of the xLSTM paper's table on one GPU for some minutes, and leave the records to be carried home.
 
     python scripts/gpu_cells.py --minutes 9 --out FOLDER             then, at home: ladder merge FOLDER
-    python scripts/gpu_cells.py --plan                               the cells that nobody has yet, in their order
+    python scripts/gpu_cells.py --cells fifteen-v1 ..                the frozen suite, in place of xlstm_20k
+    python scripts/gpu_cells.py --plan                               the runs that nobody has yet, in their order
 
 A self-test comes first and stops everything if it fails: strings are those of a CPU, gradients those of float64. Then
-processes that share the GPU train packs of one cell each, a seed at each learning rate, tasks without any result first.
-FOLDER gets records.csv and curves.csv of what ended, and cells.log; what is half done is dropped. Runs that are in
-results/ or results/underway are skipped.
+processes that share the GPU train packs of one cell each, tasks without any result first. A cell of xlstm_20k is one
+seed at two learning rates, compiled. A cell of fifteen-v1 is its tuning seed and its three fresh seeds at all three
+rates. Its kernels are so small that twelve runs cost little more than one, and compiling takes longer than training.
+
+FOLDER gets records.csv and curves.csv of what ended. What is half done is dropped. Runs that are in results/ or
+results/underway are skipped.
 
 Nothing should be compiled twice: $TRITON_CACHE_DIR may hold kernels from a rehearsal on tests/instruments/null_gpu,
 which needs no GPU. There every loss is garbage, so `--rehearse` takes that for granted and skips the self-test.
@@ -21,32 +25,45 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.stats.cells import FRESH
 from chomsky_ladder.harness.store import curves
 from chomsky_ladder.harness.store.record import collect, recorded
 from chomsky_ladder.harness.sweep.engines.processes import ProcessesOptions
+from chomsky_ladder.harness.sweep.studies.fifteen import MODELS, SUITE
 from chomsky_ladder.harness.sweep.studies.xlstm_table import ALL
 from chomsky_ladder.harness.sweep.study import study_runs
 from chomsky_ladder.harness.sweep.sweep import carry_out
 
 ROOT = Path(__file__).resolve().parents[1]
-TASKS = (
-    *("stack_manipulation", "mod_arithmetic", "mod_arithmetic_brackets", "solve_equation", "bucket_sort", "cycle_nav"),
-    *("missing_duplicate", "odds_first", "set", "reverse_string", "repetition", "majority_count", "majority"),
-    *("even_pairs", "parity"),
-)
-RATES = (1e-2, 1e-3)  # of the protocol's three; 1e-4 is chosen least often at 20,000 steps
+TASKS = PROTOCOLS[SUITE].table
+RATES = (1e-2, 1e-3)  # of xlstm_20k's three; 1e-4 is chosen least often at 20,000 steps
+REPORTED = 3  # fresh seeds of a cell of the suite
+CELLS = ("xlstm_20k", SUITE)
 SELF_TEST_S = 45.0
 SCORING_S = 10.0  # at the end, for checkpoints and records
 
 
-def runs() -> list[Run]:
-    """Return the first seed of every cell at two rates, task by task, without those that are on record."""
+def runs(cells: str) -> list[Run]:
+    """Return the runs of every cell, task by task, without those that are on record."""
     known = {run_id for place in ("records.csv", "underway/records.csv") for run_id in _recorded(place)}
-    cells = [run for task in TASKS for run in study_runs("gpu", tasks=[task], models=ALL)]
-    return [run for run in cells if run.seed == 0 and run.train.lr in RATES and run.run_id not in known]
+    listed = [run for task in TASKS for run in (_published(task) if cells == CELLS[0] else _frozen(task))]
+    return [run for run in listed if run.run_id not in known]
+
+
+def _published(task: str) -> list[Run]:
+    """Return the first seed of a task's cells under xlstm_20k, at two rates."""
+    return [run for run in study_runs("gpu", tasks=[task], models=ALL) if run.seed == 0 and run.train.lr in RATES]
+
+
+def _frozen(task: str) -> list[Run]:
+    """Return the tuning seed of a task's cells and their fresh seeds, at all rates: whichever is chosen is there."""
+    seeds = (0, *range(FRESH, FRESH + REPORTED))
+    return [run.with_seed(seed) for run in study_runs("cpu", tasks=[task], models=MODELS, cpu=SUITE) for seed in seeds]
 
 
 def _recorded(name: str) -> set[str]:
@@ -80,12 +97,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=9.0, help="for all of it")
     parser.add_argument("--processes", type=int, default=max(1, min(9, (os.cpu_count() or 2) - 2)))
     parser.add_argument("--out", type=Path, default=Path("gpu_cells"), help="folder of what is to be carried home")
+    parser.add_argument("--cells", choices=CELLS, default=CELLS[0])
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--plan", action="store_true", help="print the runs, and train nothing")
     parser.add_argument("--rehearse", action="store_true", help="without the self-test, on tests/instruments/null_gpu")
     options = parser.parse_args(words)
     end = time.monotonic() + 60 * options.minutes
-    todo = [run for run in runs() if run.task.name in options.tasks]
+    todo = [run for run in runs(options.cells) if run.task.name in options.tasks]
+    of_a_cell, compiled = (len(RATES), "on") if options.cells == CELLS[0] else (3 * (1 + REPORTED), "off")
     if options.plan:
         for run in todo:
             print(run.run_id, run.train.lr)
@@ -95,7 +114,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        settings = Exec(device="cuda", pack=len(RATES), results=Path(scratch), checkpoint_every=20_000)
+        how: Any = {"device": "cuda", "pack": of_a_cell, "compile": compiled, "checkpoint_every": 20_000}
+        settings = Exec(results=Path(scratch), **how)
         minutes = (end - time.monotonic() - SCORING_S) / 60
         report = carry_out(todo, settings, engine=ProcessesOptions(processes=options.processes, minutes=minutes))
         collect(settings.results)

@@ -1,0 +1,54 @@
+"""The command that fills cells on a GPU: what it lists, and that a failed self-test stops it before any training."""
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from chomsky_ladder.harness.sweep.plan import packs
+
+ROOT = Path(__file__).parents[1]
+_spec = importlib.util.spec_from_file_location("gpu_cells", ROOT / "scripts" / "gpu_cells.py")
+gpu_cells = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(gpu_cells)
+
+
+@pytest.mark.parametrize(("cells", "size", "models"), [("xlstm_20k", 2, 12), ("fifteen-v1", 12, 14)])
+def test_a_pack_is_one_cell_and_the_telling_tasks_come_first(
+    cells: str, size: int, models: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_cells, "TASKS", gpu_cells.TASKS[:2])
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda name: set())
+    listed = gpu_cells.runs(cells)
+    groups = packs(listed, size=lambda group: size)
+    assert {len(group) for group in groups} == {size} and len(groups) == 2 * models
+    assert all(len({(run.task, run.model) for run in group}) == 1 for group in groups)
+    assert list(dict.fromkeys(run.task.name for run in listed)) == ["mod_arithmetic", "stack_manipulation"]
+    assert {run.protocol for run in listed} == {cells}
+
+
+def test_runs_on_record_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_cells, "TASKS", gpu_cells.TASKS[:1])
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda name: set())
+    first, *others = gpu_cells.runs("fifteen-v1")
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda name: {first.run_id} if "underway" in name else set())
+    assert gpu_cells.runs("fifteen-v1") == others
+
+
+def test_the_suite_has_each_seed_at_each_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_cells, "TASKS", gpu_cells.TASKS[:1])
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda name: set())
+    lstm = [run for run in gpu_cells.runs("fifteen-v1") if run.model.name == "lstm"]
+    assert Counter(run.seed for run in lstm) == dict.fromkeys((0, 1000, 1001, 1002), 3)
+    assert {run.train.lr for run in lstm} == {1e-2, 3e-3, 1e-3}
+
+
+def test_a_failed_self_test_stops_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu_cells, "self_test", lambda: "other strings than on a CPU: parity")
+    monkeypatch.setattr(gpu_cells, "carry_out", lambda *runs, **how: pytest.fail("it trains"))
+    assert gpu_cells.main(["--out", str(tmp_path / "out"), "--tasks", "parity"]) == 1
+    assert "nothing was trained: other strings than on a CPU: parity" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
