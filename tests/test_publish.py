@@ -86,7 +86,7 @@ def test_runs_of_a_row_that_is_not_whole_lie_apart_until_it_is(
 
 
 def test_pictures_are_few_and_small() -> None:
-    """What a run makes is not versioned: the history would grow by megabytes with every run."""
+    """Pictures of a run are not versioned: the history would grow by megabytes with every run."""
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if tracked.returncode:
         pytest.skip("this is no clone")
@@ -109,7 +109,7 @@ def test_a_changed_cell_and_a_stray_table_are_found(fresh: Path, tmp_path: Path)
 
 
 def test_the_site_has_page_figures_tables_and_records(tmp_path: Path) -> None:
-    """Of few records, as drawing those of all protocols takes minutes."""
+    """Use a single record, since drawing all protocols takes minutes."""
     results, folder = tmp_path / "results", tmp_path / "site"
     finished(results, RUN)
     assert publish.main(["--site", str(folder), "--results", str(results)]) == 0

@@ -1,4 +1,4 @@
-"""How long the rest of a sweep will take, from its own runs that have ended.
+"""The time that the rest of a sweep will take, from its own runs that have ended.
 
 Before three runs have ended nothing is said: models differ by a factor of three, and the first one may have compiled
 kernels. Then a run is expected to take what runs of its task and model took, else those of its model, else all.

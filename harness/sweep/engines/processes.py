@@ -25,9 +25,8 @@ from chomsky_ladder.harness.sweep.engines.base import Ended, Engine, Event, Job,
 from chomsky_ladder.harness.sweep.engines.gpu_share import shared_gpu
 from chomsky_ladder.harness.sweep.engines.worker import (
     PATIENCE,
-    RETRIES,
     Command,
-    lost,
+    handed_on,
     plain_of,
     refuse_in_a_worker,
     work,
@@ -93,7 +92,7 @@ class ProcessesCrew:
     """Worker processes of this machine.
 
     A worker that is killed costs its pack the steps since the last checkpoint: another worker goes on with it, up to
-    `RETRIES` times.
+    three times.
     """
 
     settings: Exec
@@ -162,12 +161,7 @@ class ProcessesCrew:
             self.shortest = min(self.shortest or seconds, seconds)
             yield Ended(job, fates)
             return
-        tries[job.number] += 1
-        if tries[job.number] > RETRIES:
-            yield Ended(job, lost(job, self.settings, lines[-1]))
-        else:
-            yield Said(f"{job.name} goes on from its last checkpoint in another worker")
-            waiting.appendleft(job)
+        yield handed_on(job, self.settings, lines[-1], waiting=waiting, tries=tries)
 
     def _stop(self) -> None:
         """End the workers, each behind the checkpoint of what it trains."""

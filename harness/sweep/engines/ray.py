@@ -30,9 +30,8 @@ from chomsky_ladder.harness.sweep.engines.base import (
 )
 from chomsky_ladder.harness.sweep.engines.worker import (
     PATIENCE,
-    RETRIES,
     Command,
-    lost,
+    handed_on,
     plain_of,
     refuse_in_a_worker,
     work,
@@ -58,7 +57,7 @@ class RayCrew:
     """A task of Ray for each pack, as many at a time as the cluster has room for.
 
     A worker that is killed costs its pack the steps since the last checkpoint: the pack is submitted again, up to
-    `RETRIES` times. (Ray's own `max_retries` would do so without a word, and for ever where memory ran out.) Where Ray
+    three times. (Ray's own `max_retries` would do so without a word, and for ever where memory ran out.) Where Ray
     itself has died, no pack is at fault: that ends the sweep at once, and what is half done goes on when it is started
     again.
     """
@@ -107,12 +106,7 @@ class RayCrew:
                         if fates is not None:
                             yield Ended(job, fates)
                             continue
-                        tries[job.number] += 1
-                        if tries[job.number] > RETRIES:
-                            yield Ended(job, lost(job, self._settings, said[-1]))
-                        else:
-                            yield Said(f"{job.name} goes on from its last checkpoint on another worker")
-                            waiting.appendleft(job)
+                        yield handed_on(job, self._settings, said[-1], waiting=waiting, tries=tries)
             finally:
                 self._stop(running)
 

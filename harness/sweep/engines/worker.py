@@ -6,6 +6,7 @@ became of the runs goes back to the engine, with the lines that training wrote t
 
 import io
 import sys
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import redirect_stderr, suppress
 from functools import lru_cache
@@ -17,7 +18,7 @@ from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.registry import load_plugin
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.folder import Busy, RunFolder
-from chomsky_ladder.harness.sweep.engines.base import Fate, Job, fate_of, train
+from chomsky_ladder.harness.sweep.engines.base import Ended, Event, Fate, Job, Said, fate_of, train
 from chomsky_ladder.harness.sweep.sources import sources
 from chomsky_ladder.harness.train.machine import provenance
 from chomsky_ladder.harness.train.signals import Preempted
@@ -77,6 +78,15 @@ def refuse_in_a_worker() -> None:
     """Stop a worker that would start the sweep again because the user's script has no guard."""
     if _working:
         raise ValueError(UNGUARDED)
+
+
+def handed_on(job: Job, settings: Exec, message: str, *, waiting: "deque[Job]", tries: Counter[int]) -> Event:
+    """Put a pack whose worker died back into the queue, or give it up after `RETRIES` times. Return what to tell."""
+    tries[job.number] += 1
+    if tries[job.number] > RETRIES:
+        return Ended(job, lost(job, settings, message))
+    waiting.appendleft(job)
+    return Said(f"{job.name} goes on from its last checkpoint on another worker")
 
 
 def lost(job: Job, settings: Exec, message: str) -> list[Fate]:

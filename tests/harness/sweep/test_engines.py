@@ -123,7 +123,7 @@ def test_a_pack_that_kills_every_worker_is_given_up(tmp_path: Path) -> None:
     ray, job = FakeRay(*[FakeRay.exceptions.OutOfMemoryError()] * 9), Job(1, (cell(), cell(seed=1)))
     execute(job.runs[0], settings_at(tmp_path), quiet=True)
     events = fake_events(ray, tmp_path, [job])
-    assert ray.submitted == 1 + ray_engine.RETRIES == 4
+    assert ray.submitted == 1 + worker.RETRIES == 4
     assert [type(event).__name__ for event in events] == ["Started", *["Said"] * 7, "Ended"]
     assert events[1].text == "2 of parity lstm: its worker was killed: the machine ran out of memory"
     assert events[2].text == "2 of parity lstm goes on from its last checkpoint on another worker"

@@ -11,7 +11,7 @@ import pytest
 
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.sweep.engines import gpu_share, processes, worker
+from chomsky_ladder.harness.sweep.engines import gpu_share, worker
 from chomsky_ladder.harness.sweep.engines.base import Ended, Job, Said, Started, engine_of
 from chomsky_ladder.harness.sweep.engines.processes import ProcessesCrew, ProcessesOptions
 from chomsky_ladder.harness.sweep.sweep import carry_out, sweep
@@ -30,7 +30,6 @@ def test_processes_train_the_serial_engines_bits(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_worker_that_dies_or_breaks_costs_its_own_pack_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "RETRIES", 1)
     monkeypatch.setattr(worker, "RETRIES", 1)
     acting_plugin(tmp_path)
     dying, breaking, training = (acting(act) for act in ("die", "break", "train"))
@@ -43,7 +42,7 @@ def test_a_worker_that_dies_or_breaks_costs_its_own_pack_alone(tmp_path: Path, m
     assert "broken on purpose" in ended[2].said
     assert sum(isinstance(event, Started) for event in events) == 3
     lines = [event.text for event in events if isinstance(event, Said)]
-    assert lines.count(f"{dying.run_id} goes on from its last checkpoint in another worker") == 1
+    assert lines.count(f"{dying.run_id} goes on from its last checkpoint on another worker") == 1
     assert RunFolder(tmp_path / "results", dying.run_id).failure()["kind"] == "worker lost"
 
 

@@ -13,7 +13,8 @@ from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.status import survey
 from chomsky_ladder.harness.sweep.engines import ray_cluster
 from chomsky_ladder.harness.sweep.engines.base import Crew, Ended, Job, Said
-from chomsky_ladder.harness.sweep.engines.ray import RETRIES, RayCrew
+from chomsky_ladder.harness.sweep.engines.ray import RayCrew
+from chomsky_ladder.harness.sweep.engines.worker import RETRIES
 from support.engine_jobs import cell, settings_at
 
 
