@@ -47,6 +47,7 @@ def test_the_suite_has_each_seed_at_each_rate(monkeypatch: pytest.MonkeyPatch) -
 def test_a_failed_self_test_stops_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(gpu_cells, "TASKS", ("parity",))
     monkeypatch.setattr(gpu_cells, "self_test", lambda: "other strings than on a CPU: parity")
     monkeypatch.setattr(gpu_cells, "carry_out", lambda *runs, **how: pytest.fail("it trains"))
     assert gpu_cells.main(["--out", str(tmp_path / "out"), "--tasks", "parity"]) == 1

@@ -36,6 +36,7 @@ def ladder(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProc
 WAYS = ["FILE", "FOLDER", "PACKAGE", "MODULE", "LADDER_PLUGINS"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", some(WAYS, always=["FOLDER"]))
 def test_it_is_found_again(way: str, tmp_path: Path) -> None:
     here, elsewhere, results = tmp_path / "mine", tmp_path / "elsewhere", str(tmp_path / "results")

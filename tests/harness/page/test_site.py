@@ -33,6 +33,7 @@ def test_a_folder_holds_the_page_and_its_data(results: Path, tmp_path: Path) -> 
     assert (tmp_path / "one.html").read_bytes() == (site / "index.html").read_bytes()
 
 
+@pytest.mark.full
 def test_a_link_to_it_is_shown_with_the_picture_of_the_climb(results: Path, tmp_path: Path) -> None:
     words = ["--results", str(results), "--out", str(tmp_path / "site"), "--url", "https://ladder.test/a&b"]
     assert page_command(words) == 0

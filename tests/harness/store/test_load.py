@@ -131,6 +131,7 @@ def test_a_sweep_of_a_thousand_starts_at_once(thousand: tuple[Path, list[Run]]) 
     assert found.seconds < 2, found.seconds
 
 
+@pytest.mark.full
 def test_a_thousand_are_found_to_clean(thousand: tuple[Path, list[Run]]) -> None:
     start = time.process_time()
     found = targets(thousand[0], states=["unfinished"], run_ids=[], what="runs")
