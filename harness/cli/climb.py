@@ -37,8 +37,7 @@ class ClimbOptions:
     again: bool = False
     """Train also what is on record elsewhere: published runs count as done unless this is said."""
     engine: str = "serial"
-    """serial, processes (several packs at once on this machine), ray (on a cluster) or a plugin's. Each has options of
-    its own: `--engine ray --help`."""
+    """serial, processes (several packs at once here), ray (a cluster) or a plugin's; `--engine ray --help`."""
     plan: bool = False
     """Print what is left to do and the hours it will take, and do nothing."""
     card: bool = False

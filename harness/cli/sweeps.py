@@ -100,8 +100,7 @@ class SweepOptions:
 
     exec: Exec = field(default_factory=Exec)
     engine: str = "serial"
-    """serial, processes (several packs at once on this machine), ray (on a cluster) or a plugin's. Each has options of
-    its own: `--engine ray --help`."""
+    """serial, processes (several packs at once here), ray (a cluster) or a plugin's; `--engine ray --help`."""
     shard: str = ""
     """i/n: the i-th of n parts of the sweep, as a job of a SLURM array takes it."""
     report_seeds: int = 0

@@ -41,7 +41,7 @@ from chomsky_ladder.harness.train.progress import GOES_ON, Progress
 from chomsky_ladder.harness.train.replays import Room
 from chomsky_ladder.harness.train.signals import Asked, Preempted, listening
 from chomsky_ladder.harness.train.steps import stepper
-from chomsky_ladder.harness.train.workable import preflight, refuse_unworkable
+from chomsky_ladder.harness.train.workable import preflight
 
 
 class RunFailed(Exception):
@@ -72,9 +72,7 @@ def execute_together(
 
     A pack that breaks is tried again in halves, so that what is wrong with one run is that run's alone.
     """
-    device = preflight(runs, settings)
-    if len(runs) > 1:
-        refuse_unworkable(runs[0].model, backend=settings.backend, device=device, stacked=True)
+    device = preflight(runs, settings, stacked=len(runs) > 1)
     outcomes: dict[str, Outcome] = {}
     with ExitStack() as locks:
         members = []

@@ -33,7 +33,7 @@ _TORCH = Path(torch.__file__).parent
 _READ = 1024  # the longest that a model is tried with: more takes those whose cost is quadratic long
 
 
-def preflight(runs: Sequence[Run], settings: Exec) -> torch.device:
+def preflight(runs: Sequence[Run], settings: Exec, *, stacked: bool = False) -> torch.device:
     """Refuse, in one line and before any work, what cannot be trained here. Return the device.
 
     On a CPU it also compiles the kernels in C if that has not been done, so that no run and no estimate pays for it.
@@ -41,7 +41,7 @@ def preflight(runs: Sequence[Run], settings: Exec) -> torch.device:
     device = find_device(settings.device)
     capturable(settings, device)
     for model in dict.fromkeys(run.model for run in runs):
-        refuse_unworkable(model, backend=settings.backend, device=device)
+        refuse_unworkable(model, backend=settings.backend, device=device, stacked=stacked)
     for task in dict.fromkeys(run.task for run in runs):
         refuse_mistaken(task)
     for run in {(run.model, run.task, run.train.lengths, run.eval): run for run in runs}.values():
