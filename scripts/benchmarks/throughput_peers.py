@@ -75,8 +75,8 @@ class TransformersMamba(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        import transformers
-
+        # By name: read as an import, its list of all models costs the type checker 20 s.
+        transformers = importlib.import_module("transformers")
         logging.getLogger("transformers").setLevel(logging.ERROR)  # it says at every start that it is slow
         config = transformers.MambaConfig(
             vocab_size=2, hidden_size=WIDTH, num_hidden_layers=NUM_BLOCKS, state_size=16, use_cache=False

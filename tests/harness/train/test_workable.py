@@ -1,0 +1,15 @@
+"""What the preflight refuses before a run begins."""
+
+import pytest
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.train.workable import preflight
+from support.small_runs import small
+
+
+def test_a_kernel_that_does_not_stack_trains_runs_alone_and_no_pack() -> None:
+    settings = Exec(backend="torch.lstm")
+    assert preflight(small(), settings).type == "cpu"
+    assert preflight(small(seeds=2), settings).type == "cpu", "two runs, one after the other"
+    with pytest.raises(ValueError, match=r"^the backend torch\.lstm does not stack: leave exec\.pack at 1$"):
+        preflight(small(seeds=2), settings, stacked=True)
