@@ -193,12 +193,16 @@ def plain_model(
     *,
     transition: str = "",
     feed_forward: bool = True,
+    version: int = 1,
     year: int = 2026,
     paper: str = "none",
 ) -> type[ModelConfig]:
-    """Register `layer(d_model)` in pre-norm blocks under a name; without the feed-forward, the layer stands alone."""
-    declared: dict[str, Any] = {"transition": transition, "feed_forward": feed_forward, "year": year, "paper": paper}
-    declared["make"] = lambda self: layer(self.d_model)
+    """Register `layer(d_model)` in pre-norm blocks under a name; without the feed-forward, the layer stands alone.
+
+    Raise `version` when the code changes: results of another version are other runs.
+    """
+    declared: dict[str, Any] = {"transition": transition, "feed_forward": feed_forward, "version": version}
+    declared |= {"year": year, "paper": paper, "make": lambda self: layer(self.d_model)}
     return register(_config(name, PlainLayerConfig, {}, declared, whose=_caller()))
 
 

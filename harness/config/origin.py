@@ -1,7 +1,7 @@
-"""Whose code a task, model or kernel is: ours, or a plugin's, with a hash of all the files that make it.
+"""Whose code a task, model or kernel is: ours, or a plugin's, with a digest of its code (harness/config/code.py).
 
     rm.py, which imports layers.py beside it     rm.py e6ea1c0d2f84            hashed: rm.py and layers.py
-    ladder_example.running_mean, of a package    ladder_example 77aa0b19c2de   hashed: every .py file of the package
+    ladder_example.running_mean, of a package    ladder_example.running_mean 77aa0b19c2de
     chomsky_ladder.models.bridges.huggingface    transformers 1d0e5f2a7b33  hashed: the package's release, the bridge
     chomsky_ladder.models.lstm                   None: ours has versions and golden values
 
@@ -9,7 +9,6 @@ What a plugin's version does not say, the hash does: results are used again, gon
 it is the same. A file that is moved keeps its hash, so a plugin that becomes a file of a room keeps its results.
 """
 
-import ast
 import hashlib
 import inspect
 import sys
@@ -22,9 +21,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Literal
 
+from chomsky_ladder.harness.config.code import OURS, digest, files_of
 from chomsky_ladder.harness.store.checkout import commit_of, installed_commit
 
-OURS = "chomsky_ladder"
 BRIDGES = f"{OURS}.models.bridges"
 ADDED: set[str] = set()  # folders that are searched because a plugin was named; no other process does
 
@@ -34,9 +33,9 @@ class Origin:
     """The code of a plugin's task, model or kernel."""
 
     called: str
-    """The file, or the package it is in."""
+    """The name of its file, or of its module in a package."""
     digest: str
-    """Of all files that make it, by their names and contents."""
+    """The digest of what all its files say."""
     files: tuple[Path, ...]
 
     @property
@@ -45,7 +44,7 @@ class Origin:
 
     def plain(self) -> dict[str, Any]:
         """As a record's provenance holds it, with its distribution and commit where there are such."""
-        found = _distribution(self.called.split(maxsplit=1)[0])
+        found = _distribution(self.called.split(maxsplit=1)[0].removesuffix(".py").partition(".")[0])
         about = {} if found is None else {"distribution": found.metadata["Name"], "version": found.version}
         return {"from": self.called, "sha256": self.digest, **about, **_commit(self.files, found)}
 
@@ -60,9 +59,9 @@ def origin(cls: type) -> Origin | None:
 @cache
 def _bridged(cls: Any) -> Origin:
     """Of a bridge to other packages: their releases, and its own file."""
-    file, digest = Path(inspect.getfile(cls)).resolve(), hashlib.sha256()
-    digest.update(_digest({"": file}).encode() + "".join(map(_release, cls.packages)).encode())
-    return Origin(" ".join(cls.packages), digest.hexdigest()[:12], (file,))
+    file = Path(inspect.getfile(cls)).resolve()
+    made = hashlib.sha256(digest({"": file}).encode() + "".join(map(_release, cls.packages)).encode())
+    return Origin(" ".join(cls.packages), made.hexdigest()[:12], (file,))
 
 
 def _release(package: str) -> str:
@@ -86,11 +85,8 @@ def _origin(module: str, cls: type | None) -> Origin | None:
     try:
         file = Path(inspect.getfile(sys.modules[module] if cls is None else cls)).resolve()
         root = _package_root(module, file)
-        if root is not None:
-            files = {str(path.relative_to(root)): path for path in sorted(root.rglob("*.py"))}
-            return Origin(module.partition(".")[0], _digest(files), tuple(files.values()))
-        files = _with_neighbours(file)
-        return Origin(file.name, _digest(files), tuple(files.values()))
+        files = files_of(file, root)
+        return Origin(file.name if root is None else module, digest(files), tuple(files.values()))
     except (OSError, TypeError, KeyError, SyntaxError):
         return None
 
@@ -114,11 +110,13 @@ def found_now(word: str) -> set[tuple[str, str]]:
     candidates = set()
     for file in files:
         with suppress(OSError, SyntaxError):
-            candidates.add((file.name, _digest(_with_neighbours(file))))
+            candidates.add((file.name, digest(files_of(file))))
     around = path.resolve().parent if path.is_file() else path.resolve()
     while (around / "__init__.py").is_file():
-        of_it = {str(file.relative_to(around)): file for file in sorted(around.rglob("*.py"))}
-        candidates.add((around.name, _digest(of_it)))
+        for file in sorted(around.rglob("*.py")):
+            with suppress(OSError, SyntaxError):
+                module = file.relative_to(around.parent).with_suffix("").parts
+                candidates.add((".".join(module).removesuffix(".__init__"), digest(files_of(file, around))))
         around = around.parent
     return candidates
 
@@ -126,7 +124,7 @@ def found_now(word: str) -> set[tuple[str, str]]:
 def digest_of_file(cls: type) -> str:
     """What the file of a class would be called by if it were a plugin's; "" if it has none."""
     try:
-        return _digest(_with_neighbours(Path(inspect.getfile(cls)).resolve()))
+        return digest(files_of(Path(inspect.getfile(cls)).resolve()))
     except (OSError, TypeError, SyntaxError):
         return ""
 
@@ -139,42 +137,6 @@ def _package_root(module: str, file: Path) -> Path | None:
     found = getattr(sys.modules.get(top), "__file__", None)
     up = file.parents[len(inner) - 1 if file.name != "__init__.py" else len(inner)]
     return Path(found).resolve().parent if found else up
-
-
-def _with_neighbours(file: Path) -> dict[str, Path]:
-    """A file, under no name of its own, and what it imports from its folder, and that in turn."""
-    folder, found, left = file.parent, {"": file}, [file]
-    while left:
-        for name in sorted(_imported(left.pop())):
-            package = folder / name
-            near = sorted(package.rglob("*.py")) if package.is_dir() else [folder / f"{name}.py"]
-            near = [path for path in near if path.is_file() and path != file]
-            if not near or name in _distributions():  # what is installed has a version
-                continue
-            for path in near:
-                if str(path.relative_to(folder)) not in found:
-                    found[str(path.relative_to(folder))] = path
-                    left.append(path)
-    return found
-
-
-def _imported(file: Path) -> set[str]:
-    """The top-level names that a file imports."""
-    names = set()
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.partition(".")[0])
-    return names - {OURS}
-
-
-def _digest(files: dict[str, Path]) -> str:
-    digest = hashlib.sha256()
-    for name, path in sorted(files.items()):
-        content = path.read_bytes()
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()[:12]
 
 
 @cache

@@ -47,8 +47,8 @@ def _refuse_mixed_sources(records: pd.DataFrame) -> None:
             one, other = as_rows(cell.drop_duplicates("sources").sort_values("seed", kind="stable"))[:2]
             raise ValueError(
                 f"{protocol}, {task}, {model}: {one['run_id']} was made with {one['sources']}, {other['run_id']} with "
-                f"{other['sources']}: no table has both; raise its version, or `ladder clean` one and its line "
-                "(`ladder clean --records`), and run it again"
+                f"{other['sources']}: no table has both. Take one out with `ladder clean {one['run_id']}` and "
+                f"`ladder clean --records {one['run_id']}`. A raised `version` tells apart only what is run after it"
             )
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.origin import found_now
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.store.made_with import made_from
+from chomsky_ladder.harness.store.made_with import RAISE, made_from
 
 
 def edited(records: pd.DataFrame, results: Path) -> list[str]:
@@ -33,7 +33,7 @@ def edited(records: pd.DataFrame, results: Path) -> list[str]:
                 changed[called, digest, min(now)] += 1
     return [
         f"{called} has changed since it made {count} of the runs shown ({then}, now {now}), so that none is used "
-        "again: raise its version and run them anew"
+        f"again: {RAISE} and run them anew"
         for (called, then, now), count in sorted(changed.items())
     ]
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 
+RAISE = "raise its version (`version = 2` in its class, `version=2` for wrap and plain_model)"
+
 
 def sources_text(plugins: Mapping[str, Mapping[str, str]]) -> str:
     """Of what a run's provenance names; "" of ours alone."""

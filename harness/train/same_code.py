@@ -15,7 +15,7 @@ from chomsky_ladder.harness.config.origin import digest_of_file, origin
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.store.made_with import sources_text
+from chomsky_ladder.harness.store.made_with import RAISE, sources_text
 from chomsky_ladder.harness.train.machine import plugins_of, source_hash
 
 _CODE = ("version", "commit", "dirty", "plugins")
@@ -44,7 +44,7 @@ def _cure(run: Run, made: Mapping[str, Any]) -> str:
     others = [
         name for name, now in plugins_of(run.task, run.model).items() if _from(theirs, name) not in ("", now.called)
     ]
-    return f"call that {others[0]} otherwise, name another results folder" if others else "raise its version"
+    return f"call that {others[0]} otherwise, name another results folder" if others else RAISE
 
 
 def _from(plugins: Mapping[str, Any], name: str) -> str:
@@ -71,7 +71,7 @@ def refuse_checkpoint_of_other_code(run: Run, content: Mapping[str, Any]) -> Non
     if said:
         step = content["counters"]["step"]
         raise ValueError(
-            f"the checkpoint of {run.run_id} at step {step} was {said}: raise its version, or ladder clean {run.run_id}"
+            f"the checkpoint of {run.run_id} at step {step} was {said}: {RAISE}, or ladder clean {run.run_id}"
         )
 
 

@@ -132,3 +132,4 @@ def test_the_shorter_way_is_the_same_model() -> None:
         torch.manual_seed(0)
         logits.append(Backbone(cls.tiny(), 5)(tokens, Context()))
     assert torch.equal(*logits) and short.__module__ == __name__
+    assert short.version == 1 and plain_model("scaled", lambda d_model: Scaled(d_model, 1.0), version=2).version == 2

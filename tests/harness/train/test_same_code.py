@@ -1,6 +1,7 @@
 """An edited plugin's results are not printed again, gone on with or put into one cell with those of before."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.stats.cells import headline
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.checkout import commit_of
+from chomsky_ladder.harness.store.made_with import RAISE
 from chomsky_ladder.harness.train.build import load
 from chomsky_ladder.harness.train.same_code import with_earlier_code
 from chomsky_ladder.models.base import MODELS
@@ -61,12 +63,15 @@ def test_a_result_of_other_code_is_not_used_again(plugin: Path, capsys: pytest.C
     before = origin(find_model("half_lstm"))
     folder = only_folder(plugin)
     assert before is not None and [path.name for path in before.files] == ["half.py", "half_of_it.py"]
-    (plugin.parent / "half_of_it.py").write_text("HALF = 0.5  # by its neighbour\n")
+    plugin.write_text(MODEL + "# a comment\n")
+    (plugin.parent / "a_new_one.py").write_text("MORE = 1\n")
+    assert run(plugin) == 0, "a comment and a new file beside it change nothing"
+    (plugin.parent / "half_of_it.py").write_text("HALF = 0.5 * 1\n")
     capsys.readouterr()
     assert run(plugin) == 2
     now = origin(find_model("half_lstm"))
     assert now is not None and now.digest != before.digest
-    said = f"{folder.name} was made with half.py {before.digest}, now {now.digest}: raise its version, or ladder clean "
+    said = f"{folder.name} was made with half.py {before.digest}, now {now.digest}: {RAISE}, or ladder clean "
     assert capsys.readouterr().err == f"ladder: {said}{folder.name}\n"
     plugin.write_text(MODEL.replace('name = "half_lstm"', 'name, version = "half_lstm", 2'))
     assert run(plugin) == 0, "another version is another run"
@@ -76,7 +81,7 @@ def test_a_refusal_is_all_that_is_said(plugin: Path, capsys: pytest.CaptureFixtu
     words = [word for word in WORDS if word not in ("--protocol", "quick", "--quiet")]
     words += ["--plugin", str(plugin), "--exec.results", str(plugin.parent / "results"), "--exec.device", "cpu"]
     assert main(words) == 0 and "which a CPU carries" in capsys.readouterr().err
-    plugin.write_text(MODEL + "# edited\n")
+    plugin.write_text(MODEL + "EDITED = True\n")
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{only_folder(plugin).name} was made with half.py" in line
@@ -85,7 +90,7 @@ def test_a_refusal_is_all_that_is_said(plugin: Path, capsys: pytest.CaptureFixtu
 def test_another_plugin_of_the_same_name_is_told_so(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(plugin) == 0
     folder, other = only_folder(plugin), plugin.with_name("other.py")
-    other.write_text(MODEL + "# by somebody else\n")
+    other.write_text(MODEL + 'SOMEBODY = "else"\n')
     MODELS[:] = [cls for cls in MODELS if cls.name != "half_lstm"]  # as in another process
     capsys.readouterr()
     assert run(other) == 2
@@ -102,7 +107,7 @@ def test_a_checkpoint_of_other_code_is_not_gone_on_with(plugin: Path, capsys: py
     assert run(plugin) == 0
     folder = only_folder(plugin)
     (folder / "result.json").unlink()
-    plugin.write_text(MODEL + "# edited\n")
+    plugin.write_text(MODEL + "EDITED = True\n")
     assert run(plugin) == 2
     assert f"{folder.name} was made with half.py" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"^the checkpoint of \S+ at step 9 was made with half\.py \w+, now \w+"):
@@ -121,7 +126,7 @@ def test_a_sweep_refuses_before_it_trains(plugin: Path, capsys: pytest.CaptureFi
     )
     words = ["sweep", str(script), "--plugin", str(plugin), "--exec.results", str(plugin.parent / "results"), "--quiet"]
     assert main(words) == 0
-    plugin.write_text(MODEL + "# edited\n")
+    plugin.write_text(MODEL + "EDITED = True\n")
     for command in ("sweep", "plan"):
         assert main([command, *(word for word in words[1:] if command == "sweep" or word != "--quiet")]) == 2
         assert "(and 2 more) was made with half.py" in capsys.readouterr().err
@@ -138,12 +143,15 @@ def test_what_different_code_made_is_not_pooled(plugin: Path, capsys: pytest.Cap
     assert main(["table", "--results", str(plugin.parent / "results")]) == 0
     records = pd.read_csv(plugin.parent / "results" / "records.csv")
     assert list(records)[-1] == "sources" and records["sources"][0].startswith("model half_lstm of half.py ")
-    plugin.write_text(MODEL + "# edited\n")
+    plugin.write_text(MODEL + "EDITED = True\n")
     assert run(plugin, "--seed", "1") == 0
     capsys.readouterr()
     assert main(["table", "--results", str(plugin.parent / "results")]) == 2
     said = capsys.readouterr().err
     assert said.count("was made with model half_lstm of half.py") == 1 and "no table has both" in said
+    for command in re.findall("`ladder (.+?)`", said):
+        assert main([*command.split(), "--results", str(plugin.parent / "results"), "--yes"]) == 0
+    assert main(["table", "--results", str(plugin.parent / "results")]) == 0, "what it says to do mends it"
 
 
 @pytest.mark.full
@@ -162,7 +170,7 @@ def test_a_row_of_other_code_is_said_to_be_one(
     assert main([command, *results]) == 0
     said = capsys.readouterr().err
     assert said.count(f"ladder: half.py has changed since it made 1 of the runs shown ({then.digest}, now ") == 1
-    assert "raise its version and run them anew" in said
+    assert f"{RAISE} and run them anew" in said
     plugin.unlink()
     assert main([command, *results]) == 0
     assert "has changed" not in capsys.readouterr().err, "of what is gone nothing is known"
@@ -184,7 +192,7 @@ def test_a_row_of_an_edited_package_is_said_to_be_one(
     assert capsys.readouterr().err == ""
     (package / "half_of_it.py").write_text("HALF = 0.25\n")
     assert main(["table", *results]) == 0
-    assert "ladder: halves has changed since it made 1 of the runs shown" in capsys.readouterr().err
+    assert "ladder: halves.half has changed since it made 1 of the runs shown" in capsys.readouterr().err
 
 
 def test_records_without_plugins_have_no_such_column(tmp_path: Path) -> None:
@@ -208,7 +216,7 @@ def test_a_result_of_before_is_held_to_the_file(plugin: Path, capsys: pytest.Cap
     tree.pop("sha256")
     path.write_text(json.dumps(tree))
     assert run(plugin) == 0
-    plugin.write_text(MODEL + "# edited\n")
+    plugin.write_text(MODEL + "EDITED = True\n")
     assert run(plugin) == 2
     assert "(that file alone)" in capsys.readouterr().err
 
