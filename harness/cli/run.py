@@ -6,6 +6,7 @@ from chomsky_ladder.harness.cli import describe
 from chomsky_ladder.harness.cli.arguments import advice, parse_run
 from chomsky_ladder.harness.cli.options import take_flag
 from chomsky_ladder.harness.cli.say import print_json
+from chomsky_ladder.harness.conform.before import refuse_leaks
 from chomsky_ladder.harness.store.folder import Busy
 from chomsky_ladder.harness.store.places import refuse_unwritable
 from chomsky_ladder.harness.train.distributed import PeerLost, launched_rank
@@ -21,6 +22,7 @@ def run(words: list[str]) -> int:
         preflight([cell], settings)
         for line in advice(words, cell, settings):
             print(line, file=sys.stderr)
+    refuse_leaks([cell], settings)
     try:
         result = execute(cell, settings, quiet=quiet)
     except Busy as busy:

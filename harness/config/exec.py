@@ -35,6 +35,8 @@ class Exec:
     """Steps between checkpoints."""
     log_every: int = 100
     """Steps between lines of metrics.jsonl."""
+    unchecked: bool = False
+    """Train a model of yours without looking first whether it sees the future, padding or other rows."""
     results: Path = field(default_factory=default_results)
     """The folder that holds runs/, tables/ and records.csv: in a clone results/mine, elsewhere results."""
 

@@ -22,6 +22,7 @@ import torch
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import plain
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.conform.before import refuse_leaks
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder, expected_seconds, plan_file
 from chomsky_ladder.harness.store.places import refuse_published
@@ -84,6 +85,7 @@ def plan(runs: Sequence[Run], settings: Exec, *, size: Callable[[Sequence[Run]],
     capturable(settings, device)
     refuse_other_code(runs, settings.results)
     todo = [run for run in runs if not RunFolder(settings.results, run.run_id).is_done()]
+    refuse_leaks(todo, settings)
     known: dict[Any, _Costs] = {}
     gains: dict[str, tuple[float, float]] = {}
     parts = []

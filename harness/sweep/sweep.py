@@ -17,6 +17,7 @@ from typing import Any
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.conform.before import refuse_leaks
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.folder import RunFolder, expected_seconds
 from chomsky_ladder.harness.store.places import refuse_published, refuse_unwritable
@@ -101,6 +102,7 @@ def carry_out(
         refuse_unwritable(settings.results)
     if todo and chosen.is_here(options):  # the machines of a cluster may be others
         preflight(todo, settings)
+        refuse_leaks(todo, settings)
     size = chosen.pack_size(settings, options, pack_size(settings))
     jobs = _jobs(todo, size)
     if not quiet:

@@ -1,0 +1,42 @@
+"""The cheap half of `ladder check`, before somebody's own model trains: a leak makes all its numbers worthless.
+
+    ladder: peek fails `ladder check`: the future never changes the past: outputs before a change: off by 1.61e+00.
+    Mend it, or declare what it sees; --exec.unchecked trains it as it is
+
+Our own models are held to it by the tests.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.origin import is_ours
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.conform.compare import Skip, as_exact_as
+from chomsky_ladder.harness.conform.model import (
+    rows_do_not_see_each_other,
+    the_future_never_changes_the_past,
+    wider_padding_changes_nothing,
+)
+from chomsky_ladder.harness.train.machine import pinned
+
+LEAKS = (the_future_never_changes_the_past, wider_padding_changes_nothing, rows_do_not_see_each_other)
+
+
+def refuse_leaks(runs: Sequence[Run], settings: Exec) -> None:
+    """Refuse models that see the future, padding or other rows, unless they declare it or nobody wants to know."""
+    for model in () if settings.unchecked else dict.fromkeys(run.model for run in runs):
+        if is_ours(type(model).__module__) or model.device == "cuda":
+            continue
+        for leak in LEAKS:
+            try:
+                with warnings.catch_warnings(action="ignore"), pinned(1), as_exact_as(model):
+                    leak(model)
+            except AssertionError as error:
+                name = leak.__name__.replace("_", " ")
+                raise ValueError(
+                    f"{model.name} fails `ladder check`: {name}: {error}. Mend it, or declare what it sees; "
+                    "--exec.unchecked trains it as it is"
+                ) from None
+            except (Skip, Exception):  # what breaks in another way breaks in training, too, or in the whole check
+                continue
