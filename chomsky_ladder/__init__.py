@@ -7,9 +7,16 @@ the folders beside this one; installed, they are folders. Each name is imported 
 that only reads records does without torch.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from chomsky_ladder.face import face
+
+if not __debug__:
+    print(
+        "ladder: -O and PYTHONOPTIMIZE remove the assertions that guard results: start Python without", file=sys.stderr
+    )
+    sys.exit(2)
 
 if TYPE_CHECKING:
     from chomsky_ladder.harness.config.exec import Exec

@@ -39,6 +39,13 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_it_refuses_to_run_without_its_guards() -> None:
+    command = [sys.executable, "-O", "-c", "import chomsky_ladder"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("ladder: -O and PYTHONOPTIMIZE remove the assertions")
+    assert done.stderr.count("\n") == 1
+
+
 def test_its_types_are_for_others_too() -> None:
     assert (Path(chomsky_ladder.__file__).parent / "py.typed").exists()
 
