@@ -24,7 +24,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -130,10 +130,13 @@ class PlainLayerConfig(PlainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainStackConfig(PlainConfig):
-    """A wrapped module that is all blocks; it is given `num_blocks`."""
+    """A wrapped module that is all blocks: its author makes as many as `config.num_blocks` says."""
 
     def blocks(self) -> list[Block]:
         return [self.block(0)]
+
+    def unworkable(self) -> str:
+        return _tried(self) or _depth_ignored(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +261,24 @@ def _tried(config: PlainConfig) -> str:
         except Exception as error:  # of somebody's own, in any way
             return f"{config.name} does not take a stream [2, {TRIED}, d_model]: {said(error)}"
     return ""
+
+
+@lru_cache(maxsize=1024)
+def _depth_ignored(config: PlainStackConfig) -> str:
+    """Say if another number of blocks than the default makes the same model; "" if it makes another."""
+    usual = PlainStackConfig.num_blocks
+    if config.num_blocks == usual or config.device != "any":
+        return ""
+    outputs = []
+    for one in (config, replace(config, num_blocks=usual)):
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.default_generator.manual_seed(0)
+            x_BLD = torch.randn(2, TRIED, config.d_model)
+            outputs.append(one.block(0)(x_BLD, Context()))
+    if not torch.equal(*outputs):
+        return ""
+    same = f"{config.name} is the same model with {config.num_blocks} blocks as with {usual}"
+    return f"{same}: it stands as a stack, so make it of config.num_blocks, or leave that at {usual}"
 
 
 def said(error: BaseException) -> str:

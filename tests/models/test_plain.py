@@ -78,6 +78,14 @@ def test_where_it_stands() -> None:
         assert torch.allclose(block(x_BLD, ctx), wanted, atol=1e-6), name
 
 
+def test_a_stack_that_ignores_its_depth_has_none_to_set() -> None:
+    flat = wrap("flat", lambda config: Scaled(config.d_model, 1.0), stands="stack")
+    deep = wrap("deep", lambda c: nn.Sequential(*(Scaled(c.d_model, 1.0) for _ in range(c.num_blocks))), stands="stack")
+    said = "flat is the same model with 4 blocks as with 2: it stands as a stack, so make it of config.num_blocks, or "
+    assert flat(d_model=4, num_blocks=4).unworkable() == f"{said}leave that at 2"
+    assert flat(d_model=4).unworkable() == deep(d_model=4, num_blocks=4).unworkable() == ""
+
+
 def test_what_it_may_return() -> None:
     class Said:
         def __init__(self, stream: Tensor) -> None:
