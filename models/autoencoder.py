@@ -122,11 +122,11 @@ class AutoencoderConfig(ModelConfig):
         return self.encoder.exact
 
     @property
-    def state_growth(self) -> Literal["constant", "length"]:
+    def state_growth(self) -> Literal["constant", "length", "unknown"]:
         return self.encoder.state_growth
 
     @property
-    def cost(self) -> Literal["linear", "n log n", "quadratic"]:
+    def cost(self) -> Literal["linear", "n log n", "quadratic", "unknown"]:
         return self.encoder.cost
 
     @property

@@ -53,8 +53,8 @@ class ModelConfig(ABC):
     it; or every valid position."""
     stepwise: ClassVar[bool] = True  # has init_state and step
     stackable: ClassVar[bool] = True  # forward works under vmap over parameters
-    state_growth: ClassVar[Literal["constant", "length"]] = "constant"
-    cost: ClassVar[Literal["linear", "n log n", "quadratic"]] = "linear"  # of forward, in the length
+    state_growth: ClassVar[Literal["constant", "length", "unknown"]] = "constant"
+    cost: ClassVar[Literal["linear", "n log n", "quadratic", "unknown"]] = "linear"  # of forward, in the length
     device: ClassVar[Device] = "any"
     """Where it runs: anywhere, or on a CUDA device alone."""
     exact: ClassVar[bool] = True

@@ -39,8 +39,8 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.lstm_block import LSTMBlockConfig
 from chomsky_ladder.models.transformer import TransformerConfig
 
-GROWTHS = ("constant", "length")
-COSTS = ("linear", "n log n", "quadratic")
+GROWTHS = ("constant", "length", "unknown")
+COSTS = ("linear", "n log n", "quadratic", "unknown")
 
 
 class Published(NamedTuple):
@@ -168,11 +168,11 @@ class HybridConfig(ModelConfig):
         return all(member.stackable for member in self.members.values())
 
     @property
-    def state_growth(self) -> Literal["constant", "length"]:
+    def state_growth(self) -> Literal["constant", "length", "unknown"]:
         return max((member.state_growth for member in self.members.values()), key=GROWTHS.index)  # pyright: ignore[reportReturnType]
 
     @property
-    def cost(self) -> Literal["linear", "n log n", "quadratic"]:
+    def cost(self) -> Literal["linear", "n log n", "quadratic", "unknown"]:
         return max((member.cost for member in self.members.values()), key=COSTS.index)  # pyright: ignore[reportReturnType]
 
     @property

@@ -38,7 +38,11 @@ from chomsky_ladder.models.layers.residual import Layer, Residual
 
 Stands = Literal["layer", "block", "stack"]
 Make = Callable[[Any], nn.Module]
-CHOICES = {"sees": ("past", "prompt", "all"), "cost": ("linear", "n log n", "quadratic"), "device": ("any", "cuda")}
+CHOICES = {
+    "sees": ("past", "prompt", "all"),
+    "cost": ("linear", "n log n", "quadratic", "unknown"),
+    "device": ("any", "cuda"),
+}
 TRIED = 8  # positions of the string a module is tried on
 
 
@@ -84,6 +88,7 @@ class PlainConfig(ModelConfig):
 
     family = "plain"
     stepwise, stackable = False, False
+    state_growth, cost = "unknown", "unknown"
     of_class: ClassVar[str] = ""
     """The class in its module, where the command line named it by that (models/plain_class.py)."""
 
@@ -168,7 +173,7 @@ def wrap(
     feed_forward: bool = True,
     settings: Mapping[str, int | float | str | bool] | None = None,
     sees: Literal["past", "prompt", "all"] = "past",
-    cost: Literal["linear", "n log n", "quadratic"] = "linear",
+    cost: Literal["linear", "n log n", "quadratic", "unknown"] = "unknown",
     transition: str = "",
     device: Device = "any",
     exact: bool = True,

@@ -132,7 +132,7 @@ def _size(model: dict[str, Any]) -> str:
     parts = [
         f"{model['parameters']:,} parameters",
         f"state of {state:,} bytes at length 256{grows}" if state is not None else "no step form",
-        f"{model['cost']} in the length",
+        "cost unknown" if model["cost"] == "unknown" else f"{model['cost']} in the length",
         *([f"fast: {', '.join(model['kernels'])}"] if model["kernels"] else []),
     ]
     return "   ".join(parts)

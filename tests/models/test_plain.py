@@ -1,5 +1,6 @@
 """Somebody's own module as a model: where it stands, what it may take and return, what it declares."""
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from chomsky_ladder.harness.config import sizing
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.registry import find_model
 from chomsky_ladder.harness.conform import suite as conformance
+from chomsky_ladder.harness.conform.model_device import its_cost_grows_as_declared
 from chomsky_ladder.models.backbone import Backbone
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
@@ -76,6 +78,14 @@ def test_where_it_stands() -> None:
         inner = next(module for module in block.modules() if isinstance(module, Scaled))
         wanted = x_BLD + inner(nn.functional.rms_norm(x_BLD, (8,))) if name == "layer" else inner(x_BLD)
         assert torch.allclose(block(x_BLD, ctx), wanted, atol=1e-6), name
+
+
+def test_what_is_not_declared_is_unknown_and_measured() -> None:
+    cls = wrap("scaled", lambda config: Scaled(config.d_model, 1.0))
+    assert (cls.cost, cls.state_growth) == ("unknown", "unknown")
+    outcome = conformance.run_check(its_cost_grows_as_declared, cls.tiny())
+    assert outcome.verdict == "skip"
+    assert re.search(r"no cost; its work grows with the (0\.9|1\.0)th power of the length$", outcome.reason), outcome
 
 
 def test_a_stack_that_ignores_its_depth_has_none_to_set() -> None:
