@@ -10,6 +10,7 @@ The class is an ordinary module, or a function that makes one (models/plain.py s
         stands, sees, transition = "block", "all", "diagonal positive"
 """
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,15 @@ def name_of(module: str, called: str) -> str:
     return re.sub(r"\W+", "_", f"{module}_{called}").strip("_").lower()
 
 
+def _made(made_by: Callable[..., nn.Module], called: str, width: int, given: dict[str, Any]) -> nn.Module:
+    try:
+        inspect.signature(made_by).bind(width, **given)
+    except TypeError as error:
+        words = ", ".join([str(width), *(f"{name}={value!r}" for name, value in given.items())])
+        raise ValueError(f"{called}({words}): {error}. It is given the width and --model.args, a JSON object") from None
+    return made_by(width, **given)
+
+
 def config_of(made_by: Callable[..., nn.Module], *, name: str, called: str, module: str) -> type[ClassConfig]:
     """The config of a class, under a name, that belongs to the module it was found in."""
     own = {key: getattr(made_by, key, None) for key in DECLARED}
@@ -46,7 +56,7 @@ def config_of(made_by: Callable[..., nn.Module], *, name: str, called: str, modu
         "name": name,
         "of_class": called,
         "made_by": staticmethod(made_by),
-        "make": lambda self: made_by(self.d_model, **self.given),
+        "make": lambda self: _made(made_by, called, self.d_model, self.given),
         "year": 2026,
         "paper": "none",
         **declared,

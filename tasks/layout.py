@@ -97,7 +97,7 @@ class Classification(_Layout):
 
     def prefix_answers(self, x_BL: Tensor) -> Tensor:
         """The answer of each prefix x[:, : t + 1] as a token [B, L]; PAD where a prefix has none."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no answers: write `answer` or `prefix_answers`")
 
     def answer(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
         """The answer of each whole string, [B]."""

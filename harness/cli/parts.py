@@ -134,16 +134,24 @@ def check(words: list[str]) -> int:
     return 0
 
 
-ROOTS = ("what_it_owns_is_registered", "its_dropout_is_the_contexts", "blocks_keep_the_shape_of_the_stream")
+ROOTS = (
+    "what_it_owns_is_registered",
+    "its_dropout_is_the_contexts",
+    "blocks_keep_the_shape_of_the_stream",
+    "gives_logits_over_the_vocabulary",
+)
 """Checks whose failure makes most others fail."""
 
 
 def _without_what_follows(outcomes: list[conformance.Outcome]) -> list[conformance.Outcome]:
-    """Where one of the roots failed, the other failures in a line: mended, most of them go with it."""
+    """Where one of the roots failed, or a reason comes twice, put the other failures in a line: most go with it."""
     roots = {root.replace("_", " ") for root in ROOTS}
     failed = [outcome for outcome in outcomes if outcome.verdict == "FAIL"]
-    rest = [outcome for outcome in failed if outcome.check not in roots]
-    if not rest or len(rest) == len(failed):
+    firsts = {outcome.reason: outcome for outcome in reversed(failed)}.values()
+    causes = [outcome for outcome in failed if outcome.check in roots] or firsts
+    causes = [outcome for outcome in failed if outcome in causes and outcome in firsts]
+    rest = [outcome for outcome in failed if outcome not in causes]
+    if not rest:
         return outcomes
     kept = [outcome for outcome in outcomes if outcome not in rest]
     said = f"{len(rest)} more fail, which may follow from the above: {', '.join(outcome.check for outcome in rest)}"

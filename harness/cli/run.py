@@ -17,12 +17,12 @@ from chomsky_ladder.harness.train.workable import preflight
 def run(words: list[str]) -> int:
     as_json, quiet = take_flag(words, "--json"), take_flag(words, "--quiet")
     cell, settings = parse_run(words)
-    if launched_rank() == 0 and not quiet:
+    if launched_rank() == 0:
         refuse_unwritable(settings.results)  # before anything is said
         preflight([cell], settings)
-        for line in advice(words, cell, settings):
+        refuse_leaks([cell], settings)
+        for line in () if quiet else advice(words, cell, settings):
             print(line, file=sys.stderr)
-    refuse_leaks([cell], settings)
     try:
         result = execute(cell, settings, quiet=quiet)
     except Busy as busy:

@@ -12,6 +12,7 @@ from torch import Tensor
 from chomsky_ladder.harness.conform.compare import Skip, same
 from chomsky_ladder.harness.conform.meta import META, SHORT, OneDevice, growth, shapes_alone
 from chomsky_ladder.harness.conform.model import VOCAB, _build, _context, _gradients, _state, _tokens, _weights
+from chomsky_ladder.harness.conform.say import said_of
 from chomsky_ladder.models.backbone import Model
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
@@ -56,6 +57,7 @@ def fp32_and_bf16_are_close_to_float64(config: ModelConfig) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             found = _passed(model.float(), tokens, length_B)
         for what, value in found.items():
+            assert not value.is_complex(), f"{what} are complex: store complex parameters as reals"
             assert value.dtype == torch.float32, (
                 f"in {precision} {what} come out as {str(value.dtype).removeprefix('torch.')}: a constant of float64 "
                 "raises all that it meets; make it with dtype=x.dtype"
@@ -87,7 +89,7 @@ def other_widths_and_heads_work(config: ModelConfig) -> None:
             if config.stepwise:
                 model.step(_tokens(2, 1)[:, 0], _state(model, 2, 9), Context())
         except (RuntimeError, IndexError, AssertionError, TypeError) as error:
-            raise AssertionError(f"with {said}: {type(error).__name__}: {error}".splitlines()[0]) from error
+            raise AssertionError(f"with {said}: {said_of(error)}") from error
         assert logits.shape == (2, 9, VOCAB), f"with {said}: logits {tuple(logits.shape)}"
         assert bool(torch.isfinite(logits).all()), f"with {said}: logits are not finite"
         worked += 1

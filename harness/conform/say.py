@@ -11,6 +11,10 @@ from pathlib import Path
 import torch
 
 _OURS = Path(__file__).resolve().parents[1]
+_SHARED = [
+    _OURS.parent / "models" / name
+    for name in ("kernels", "layers", "scans", "base.py", "block.py", "backbone.py", "plain.py", "plain_class.py")
+]
 _TORCH = Path(torch.__file__).resolve().parent
 
 _DEVICE = "a tensor made on the CPU meets one of another device: make it with device=x.device, or register_buffer it"
@@ -32,6 +36,9 @@ CURES = {  # what torch says -> the mistake and the cure
         f"{_REPLICAS} it draws from torch's generator: ctx.dropout draws by the run's seed; "
         f"what cannot do without: {_VMAP}"
     ),
+    r"modified by an inplace operation": (
+        "changes a tensor in place that the backward pass needs: write y = y + x, not y += x or y.add_(x)"
+    ),
     r"(same dtype|dtype).*(double|Double)": (
         "a constant of float64 meets weights of another precision: make it with dtype=x.dtype"
     ),
@@ -47,6 +54,8 @@ def said_of(error: BaseException) -> str:
         found = re.search(pattern, str(error))
         if found:
             return f"{found.expand(cure)}{_place(error)}"
+    if isinstance(error, NotImplementedError) and first:
+        return first
     return f"{type(error).__name__}: {first}{_place(error)}"
 
 
@@ -63,9 +72,9 @@ def _place(error: BaseException) -> str:
 
 
 def _frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The last line of neither torch nor the harness on the way to an error."""
+    """The last line of neither torch nor what all models share on the way to an error."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename).resolve()
-        if path.suffix == ".py" and not path.is_relative_to(_OURS) and not path.is_relative_to(_TORCH):
+        if path.suffix == ".py" and not any(map(path.is_relative_to, (_OURS, _TORCH, *_SHARED))):
             return frame
     return None

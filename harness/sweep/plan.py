@@ -31,8 +31,8 @@ from chomsky_ladder.harness.train.evaluate_pack import PackEvaluator, pays
 from chomsky_ladder.harness.train.machine import find_device, pinned
 from chomsky_ladder.harness.train.pack import Pack, pack_key
 from chomsky_ladder.harness.train.same_code import refuse_other_code
-from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, capturable, captures, compiles, stepper
-from chomsky_ladder.harness.train.workable import refuse_unworkable
+from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, captures, compiles, stepper
+from chomsky_ladder.harness.train.workable import preflight, refuse_unworkable
 from chomsky_ladder.models.kernels.choose import stacks
 
 LARGEST_PACK = 27  # three rates of nine seeds
@@ -81,10 +81,9 @@ def plan(runs: Sequence[Run], settings: Exec, *, size: Callable[[Sequence[Run]],
 
     `size` is an engine's, where it makes other packs than this machine's.
     """
-    device = find_device(settings.device)
-    capturable(settings, device)
     refuse_other_code(runs, settings.results)
     todo = [run for run in runs if not RunFolder(settings.results, run.run_id).is_done()]
+    device = preflight(todo, settings)
     refuse_leaks(todo, settings)
     known: dict[Any, _Costs] = {}
     gains: dict[str, tuple[float, float]] = {}

@@ -53,6 +53,11 @@ class Needy(nn.Module):
         return self.out(x)
 
 
+class Thin(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+
 class Odd(nn.Module):
     sees = "tomorrow"
 
@@ -160,7 +165,7 @@ def test_an_edited_class_is_not_the_one_a_result_was_made_with(project: Path) ->
     ("words", "says"),
     [
         (["grove.layers:Haeds"], "grove.layers has no class 'Haeds'; did you mean Heads?"),
-        (["grove.layers:zzz"], "grove.layers has no class 'zzz'; there are Heads, Needy, Odd"),
+        (["grove.layers:zzz"], "grove.layers has no class 'zzz'; there are Heads, Needy, Thin, Odd"),
         (["grove.leaves:Heads"], "plugin grove.leaves:Heads does not import: ModuleNotFoundError: No module named"),
         (["layers.py:Heads"], "plugin layers.py:Heads does not import: FileNotFoundError: there is no such file"),
         (["grove.layers:NoModule"], "grove.layers:NoModule is no nn.Module, which a model is made of"),
@@ -168,9 +173,13 @@ def test_an_edited_class_is_not_the_one_a_result_was_made_with(project: Path) ->
         (["grove.layers:Odd"], "grove_layers_odd: sees is one of past, prompt, all, not 'tomorrow'"),
         (["chomsky_ladder.models.lstm:LSTMConfig"], "is a model's config: put @register on it, and name the model by"),
         ([WORD, "--model.args", "[2]"], "args must be a JSON object such as '{\"heads\": 2}'"),
-        ([WORD, "--model.args", '{"hands": 2}'], "cannot be made at d_model=8: TypeError: "),
+        (
+            [WORD, "--model.args", '{"hands": 2}'],
+            "Heads(8, hands=2): got an unexpected keyword argument 'hands'. It is",
+        ),
         ([WORD, "--model.args", '{"heads": 3}'], "cannot be made at d_model=8: AssertionError: embed_dim must be div"),
-        (["grove.layers:Needy"], "missing 1 required positional argument: 'heads'"),
+        (["grove.layers:Needy"], "Needy(8): missing a required argument: 'heads'. It is given the width and --model"),
+        (["grove.layers:Thin"], "Thin(8): too many positional arguments. It is given the width and --model.args, a"),
         (
             ["grove.layers:Needy", "--model.args", '{"heads": 2}'],
             "Needy must return a tensor of its input's shape (2, 8, 8), not (2, 8, 16)",

@@ -122,6 +122,21 @@ MISTAKES = {  # what is changed of the sound one, and what is said of it
         {"forward": "s = x @ x.mT; return x + self.out(s.tril() @ x) / x.shape[1] ** 2"},
         "declared is 'linear': set cost = 'quadratic' in the config if that is meant",
     ),
+    "a change in place": (
+        {"forward": "y = self.out(self.mean(x)).exp(); z = y * y; y += 1; return x + z"},
+        "changes a tensor in place that the backward pass needs: write y = y + x, not y += x",
+    ),
+    "a weight that is complex": (
+        {
+            "init": "self.w = nn.Parameter(torch.ones(width, dtype=torch.complex64))",
+            "forward": "return x + (self.out(self.mean(x)) * self.w).real",
+        },
+        "gradients are complex: store complex parameters as reals",
+    ),
+    "not a number": (
+        {"forward": "return x + torch.log(self.out(self.mean(x)))"},
+        "more fail, which may follow from the above: the future never changes the past",
+    ),
     "one width alone": (
         {"init": "self.out = nn.Linear(16, width)"},
         "with d_model=8: RuntimeError: mat1 and mat2 shapes",

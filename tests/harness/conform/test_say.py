@@ -1,0 +1,28 @@
+"""What a broken part raised, in one line."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from chomsky_ladder.harness.conform.say import said_of
+from chomsky_ladder.harness.conform.suite import check
+from chomsky_ladder.tasks.draw import Draw
+from chomsky_ladder.tasks.layout import Classification
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silent(Classification):
+    name, version, level = "silent", 1, "regular"
+    vocab, answers = ("PAD", "a", "b"), (1, 2)
+
+    def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
+        return draw.integers(2, (columns,)) + 1
+
+
+def test_a_task_without_answers_is_told_what_to_write() -> None:
+    reasons = {outcome.reason for outcome in check(Silent()) if outcome.verdict == "FAIL"}
+    assert reasons == {"Silent has no answers: write `answer` or `prefix_answers`"}
+
+
+def test_an_error_without_a_text_has_its_kind() -> None:
+    assert said_of(NotImplementedError()).startswith("NotImplementedError:")
