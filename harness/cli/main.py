@@ -172,7 +172,8 @@ def _with_plugins(words: list[str]) -> list[str]:
     discover()
     left = list(words)
     for plugin in take(left, "--plugin"):
-        load_plugin(plugin)
+        for warning in load_plugin(plugin):
+            print(f"ladder: {warning}", file=sys.stderr)
     return left
 
 

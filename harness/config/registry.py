@@ -52,17 +52,17 @@ def is_task(name: str) -> bool:
     return _task_at_hand(name) is not None or name in all_tasks()
 
 
-def load_plugin(plugin: str) -> None:
-    """Import a plugin the user names, a file, a folder or a module; unlike a discovered one, it must work."""
+def load_plugin(plugin: str) -> list[str]:
+    """Import a plugin the user names, a file, a folder or a module. Return what to warn of."""
     discover()
-    _load(plugin)
+    return _load(plugin)
 
 
-def _load(plugin: str) -> None:
+def _load(plugin: str) -> list[str]:
     if classes.is_class(plugin):
         classes.load(plugin)
-    else:
-        rooms.load(plugin)
+        return []
+    return rooms.load(plugin)
 
 
 def bring_back(plugins: Iterable[str], *, task: str, model: str) -> None:

@@ -133,8 +133,13 @@ def _discover(module: str, shown_as: str) -> None:
         _problems.append(f"{shown_as} does not import: {error}")
 
 
-def load(plugin: str) -> None:
-    """Import a plugin the user names, a file, a module or a folder of files; unlike a discovered one, it must work."""
+def load(plugin: str) -> list[str]:
+    """Import a plugin the user names: a file, a module or a folder of files. Return what to warn of.
+
+    A file or module must import; in a folder, one that does not stops none of the others.
+    """
+    before, broken = _count(), []
+    is_new = not {plugin, Path(plugin).resolve().name} & sys.modules.keys()
     if not plugin:  # a variable of the shell that is not set; as a path it would be the folder that one is in
         raise ValueError("--plugin needs a folder, a file or a module, not an empty name")
     path = Path(plugin)
@@ -143,9 +148,21 @@ def load(plugin: str) -> None:
         if not files:
             raise ValueError(f"plugin {plugin}: there is no Python file in that folder")
         for file in files:
-            _load(str(file))
+            try:
+                _load(str(file))
+            except ValueError as error:
+                broken.append(str(error))
+        if len(broken) == len(files):
+            raise ValueError(broken[0])
+        _problems.extend(broken)
     else:
         _load(plugin)
+    nothing = f"plugin {plugin} registers nothing: put @register on a class, or call register(wrap(..))"
+    return broken or ([nothing] if is_new and _count() == before else [])
+
+
+def _count() -> int:
+    return sum(len(room.entries) for room in _rooms)
 
 
 def from_environment() -> list[str]:

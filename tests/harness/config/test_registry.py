@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from chomsky_ladder import models, tasks
+from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config import rooms
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import preset_run
@@ -224,6 +225,25 @@ def test_a_task_without_a_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"does not import: TypeError: Walnut registers itself without a name"):
         load_plugin(str(plugin(tmp_path / "cracked.py", text)))
     assert "unknown model" in refusal("almond", "model")
+
+
+def test_a_file_of_a_folder_that_does_not_import_stops_none_of_the_others(tmp_path: Path) -> None:
+    plugin(tmp_path / "nuts.py")
+    broken = plugin(tmp_path / "cracked.py", BROKEN["syntax"])
+    (said,) = load_plugin(str(tmp_path))
+    assert said.startswith(f"plugin {broken} does not import: SyntaxError") and said in problems()
+    assert find_task("walnut").name == "walnut"
+    (tmp_path / "nuts.py").unlink()
+    with pytest.raises(ValueError, match=r"cracked\.py does not import"):
+        load_plugin(str(tmp_path))
+
+
+def test_a_plugin_that_registers_nothing_is_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = plugin(tmp_path / "empty.py", "x = 1\n")
+    said = f"plugin {path} registers nothing: put @register on a class, or call register(wrap(..))"
+    assert load_plugin(str(path)) == [said] and load_plugin(str(plugin(tmp_path / "nuts.py"))) == []
+    assert main(["describe", "empty", "--plugin", str(path)]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"ladder: {said}"
 
 
 def test_a_plugin_that_is_not_there_is_refused(tmp_path: Path) -> None:
