@@ -13,6 +13,7 @@ from chomsky_ladder.harness.config.parts import MOST_DRAWN, plain
 from chomsky_ladder.harness.config.protocols import PROTOCOLS
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, problems
 from chomsky_ladder.harness.config.theory import DEMANDS, JOIN, NO_RESULT, TRANSITIONS, Verdict, verdict
+from chomsky_ladder.harness.conform.task import GUESSED
 from chomsky_ladder.harness.inside.automata import machine_of
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
@@ -178,6 +179,9 @@ def outcome(result: dict[str, Any], results: Path) -> str:
     if longer:
         lines.append("  longer           " + "  ".join(f"{length} {value:.3f}" for length, value in longer.items()))
     lines.append("  floors           " + "  ".join(f"{name} {value:.4f}" for name, value in result["floors"].items()))
+    guess = max(result["floors"]["best_constant"], result["floors"]["content_free"])
+    if guess > GUESSED:
+        lines.append(f"  caution          a guess without reading scores {guess:.2f} here, so scaled says nothing")
     return "\n".join([*lines, f"  record           {place}"])
 
 

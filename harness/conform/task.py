@@ -17,6 +17,7 @@ from chomsky_ladder.tasks.base import COUNTED, LEVELS, PAD, Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 
 ROWS = 64
+GUESSED = 0.9  # above it an accuracy says nothing about the language
 
 
 def declares_itself(task: Task) -> None:
@@ -123,6 +124,15 @@ def floors_are_what_samples_show(task: Task) -> None:
     floors = task.floors(legal)
     assert floors.s_rand == 1 / len(task.answers), f"s_rand is {floors.s_rand}, not 1 / {len(task.answers)}"
     assert floors.best_constant <= floors.content_free + 0.01 <= 1.02, f"floors out of order: {floors}"
+
+
+def its_answers_cannot_be_guessed(task: Task) -> None:
+    floors = task.floors(_legal(task))
+    for guess, share in (("the commonest answer", floors.best_constant), ("length and position", floors.content_free)):
+        assert share <= GUESSED, (
+            f"{guess} alone scores {share:.2f}, and scaled accuracy counts from {floors.s_rand:.2f}: "
+            "draw each answer as often"
+        )
 
 
 def dense_targets_agree_with_shorter_strings(task: Task) -> None:
