@@ -1,6 +1,7 @@
 """Tasks, models, runs and machines as trees of plain values, for `ladder` to print and for programs to read."""
 
 import inspect
+import math
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -179,6 +180,8 @@ def outcome(result: dict[str, Any], results: Path) -> str:
     if longer:
         lines.append("  longer           " + "  ".join(f"{length} {value:.3f}" for length, value in longer.items()))
     lines.append("  floors           " + "  ".join(f"{name} {value:.4f}" for name, value in result["floors"].items()))
+    if math.isnan(result["test"]["loss"]):
+        lines.append("  caution          logits of some test strings are not numbers: their answers count as wrong")
     guess = max(result["floors"]["best_constant"], result["floors"]["content_free"])
     if guess > GUESSED:
         lines.append(f"  caution          a guess without reading scores {guess:.2f} here, so scaled says nothing")

@@ -231,7 +231,7 @@ class Loop:
         step, seen = self.step, self.pack.seen()
         for row, member in self._live():
             if not seen[row].live:
-                member.diverge(seen[row])
+                member.diverge(seen[row].done, loss=seen[row].loss, norm=seen[row].norm)
                 continue
             member.counters.step, member.counters.loss_sum = step, seen[row].loss_sum
             member.backends |= self.pack.backends

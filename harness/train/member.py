@@ -3,6 +3,7 @@
 Runs that train as one keep apart everything that is written: each has its own metrics, checkpoints, record and fate.
 """
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -128,7 +129,13 @@ class Member:
         checkpoint.prune(self.folder.path)
 
     def finish(self, given: Given[Scores[Score]] | None = None, *, stopped_early: bool) -> None:
-        """Score it at the last step's weights, never at the best checkpoint's, and leave its record."""
+        """Score it at the last step's weights, never at the best checkpoint's, and leave its record.
+
+        Weights that the last update left without numbers are a run that diverged: no later loss can show it.
+        """
+        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+            self.diverge(self.counters.step, loss=math.nan, norm=math.nan)
+            return
         self.folder.log_time(event="trained", steps=self.counters.step, seconds=round(self.seconds, 3))
         start = time.monotonic()
         step, score = self.validated
@@ -142,10 +149,10 @@ class Member:
         self.result = self.folder.finish(result)
         checkpoint.prune(self.folder.path, keep=1)
 
-    def diverge(self, seen: Seen) -> None:
-        """Leave the record of a loss or a gradient that is not finite."""
-        self.counters.step = seen.done
-        result = {**self._outcome("diverged"), "loss": repr(seen.loss), "grad_norm": repr(seen.norm)}
+    def diverge(self, steps: int, *, loss: float, norm: float) -> None:
+        """Leave the record of a loss, a gradient or weights that are not finite."""
+        self.counters.step = steps
+        result = {**self._outcome("diverged"), "loss": repr(loss), "grad_norm": repr(norm)}
         self.result = self.folder.finish(result)
 
     def leave(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from chomsky_ladder.harness.cli.describe import outcome
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.registry import all_models, find_model, find_task
@@ -181,6 +182,36 @@ def test_a_run_diverges_before_the_optimiser_steps(tmp_path: Path, where: str) -
     assert result["status"] == "diverged"
     assert result["steps"] == 12
     assert "test" not in result
+
+
+def test_weights_that_the_last_step_left_without_numbers_are_no_result(tmp_path: Path) -> None:
+    run = small_run(train=replace(SMALL, steps=1, lr=1e38, warmup=0, schedule="constant"))
+    result = execute(run, Exec(results=tmp_path), quiet=True)
+    assert (result["status"], result["steps"], result["loss"]) == ("diverged", 1, "nan")
+
+
+class _Overflowing(LSTMBlock):
+    """No number behind position 12, which no training string has."""
+
+    def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        y_BLD = super().forward(x_BLD, ctx)
+        is_far_L = torch.arange(y_BLD.shape[1]) > 12
+        return torch.where(is_far_L[:, None], float("nan"), y_BLD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverflowingConfig(LSTMConfig):
+    name = "overflowing"
+
+    def block(self, layer: int) -> LSTMBlock:
+        return _Overflowing(self)
+
+
+def test_answers_that_are_no_numbers_are_said_to_be_such(tmp_path: Path) -> None:
+    run = replace(small_run(), model=OverflowingConfig(d_model=8))
+    result = execute(run, Exec(results=tmp_path), quiet=True)
+    assert result["status"] == "done" and math.isnan(result["test"]["loss"])
+    assert "logits of some test strings are not numbers: their answers count as wrong" in outcome(result, tmp_path)
 
 
 def test_a_failed_run_is_a_record_stops_no_other_and_is_tried_again(
