@@ -29,6 +29,7 @@ from chomsky_ladder.harness.config.origin import Origin, origin, origin_of_modul
 from chomsky_ladder.harness.store.checkout import git_state, installed_version
 from chomsky_ladder.harness.store.compiled import remove_damaged_kernels
 from chomsky_ladder.harness.train.arithmetic import arithmetic
+from chomsky_ladder.harness.train.switches import as_runs_say
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.kernel import KERNELS
 from chomsky_ladder.models.kernels.native import identity
@@ -270,33 +271,14 @@ def _cpuinfo(key: str) -> str:
 
 @contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """The thread count of a run and those flags of a GPU, put back afterwards; the process keeps memory once taken."""
+    """The thread count and switches of a run, put back afterwards; the process keeps memory once taken."""
     keep_freed_memory()
     avoid_faulty_tiles()
     remove_damaged_kernels()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with _as_said():
+        with as_runs_say():
             yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _as_said() -> Iterator[None]:
-    """Products in the precision a run says, and attention by one and the same kernel, on a GPU.
-
-    By default cuDNN's recurrences and convolutions keep 10 of the 23 bits of an fp32 number (TF32), which a recurrence
-    carries along; which kernel attention takes in bf16 depends on the release of torch, and cuDNN's is left out.
-    """
-    matmul: Any = torch.backends.cuda.matmul
-    cudnn: Any = torch.backends.cudnn
-    before = (matmul.allow_tf32, cudnn.allow_tf32, torch.backends.cuda.cudnn_sdp_enabled())
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before[:2]
-        torch.backends.cuda.enable_cudnn_sdp(before[2])

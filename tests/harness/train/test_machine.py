@@ -12,9 +12,12 @@ import torch
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.train import machine
+from chomsky_ladder.harness.train.loop import execute
+from chomsky_ladder.harness.train.switches import SWITCHES
 from chomsky_ladder.models.lstm import LSTMConfig
 from chomsky_ladder.models.scans.products import library
 from chomsky_ladder.tasks.parity import Parity
+from support.small_runs import small
 
 CPU = torch.device("cpu")
 
@@ -90,21 +93,34 @@ def test_what_a_machine_makes_of_a_computation_is_in_its_fingerprint() -> None:
     assert machine.without_arithmetic(other) == machine.without_arithmetic(tree)
 
 
-def test_a_gpu_multiplies_as_the_run_says() -> None:
-    """cuDNN's recurrences round fp32 to ten bits unless told, and their scores with them; flags are anyone's else."""
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+OTHER = {torch.float32: torch.bfloat16, "none": "tf32", torch.device("cpu"): torch.device("meta")}
 
-    def flags() -> tuple[bool, ...]:
-        return cuda.matmul.allow_tf32, cudnn.allow_tf32, cuda.cudnn_sdp_enabled()
 
-    before = flags()
+@pytest.mark.each_time(20)
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_of_torch_stands_as_the_run_says(name: str) -> None:
+    """Whoever turned it finds it turned again afterwards."""
+    switch = SWITCHES[name]
+    before, other = switch.read(), OTHER.get(switch.wanted, not switch.wanted)
     try:
-        cudnn.allow_tf32 = cuda.matmul.allow_tf32 = True
+        switch.turn(other)
         with machine.pinned(1):
-            assert flags() == (False, False, False)
-        assert flags() == (True, True, before[2])
+            assert switch.read() == switch.wanted
+        assert switch.read() == other
     finally:
-        cuda.matmul.allow_tf32, cudnn.allow_tf32 = before[:2]
+        switch.turn(before)
+
+
+def test_a_run_is_the_same_under_any_default_dtype(tmp_path: Path) -> None:
+    (run,) = small(steps=3)
+    losses = []
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.set_default_dtype(dtype)
+        try:
+            losses.append(execute(run, Exec(results=tmp_path / str(dtype)), quiet=True)["test"]["loss"])
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert losses[0] == losses[1]
 
 
 def test_a_fingerprint_has_what_counts_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
