@@ -253,6 +253,9 @@ class Run:
             require(
                 theirs == ours, f"{settings.file} was exported with another {name} of the task: {theirs}, not {ours}"
             )
+        seen = frozen.split.partition("/")[0] in ("train", "validation")
+        said = f"{settings.file} has strings of the split {frozen.split!r}, which runs learn or choose from"
+        require(not seen, f"{said}: a test needs others, `ladder export {task.name} --split test`")
         count = len(frozen.length_of_B)
         return replace(settings, lengths=frozen.lengths, test=count, file_sha256=frozen.sha256)
 
@@ -354,7 +357,8 @@ class Run:
 
 
 def _check_seed(seed: int) -> None:
-    require(type(seed) is int and 0 <= seed < 2**63, f"seed must be in 0..2**63-1, not {seed!r}")
+    """Refuse a seed of more than 32 bits: torch's generator, which draws the weights, reads no more of it."""
+    require(type(seed) is int and 0 <= seed < 2**32, f"seed must be in 0..2**32-1, not {seed!r}")
 
 
 def without_training_targets(task: Task) -> Task:

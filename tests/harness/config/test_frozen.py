@@ -58,6 +58,13 @@ def test_the_test_strings_frozen_score_as_the_test_does(tmp_path: Path, task: ob
     assert (run.eval.lengths, run.eval.test) == (LENGTHS, 300)
 
 
+@pytest.mark.parametrize("split", ["train", "validation", "validation/train"])
+def test_strings_that_a_run_learns_or_chooses_from_are_no_test(split: str, tmp_path: Path) -> None:
+    file = exported(tmp_path / "set.jsonl", split=split)
+    with pytest.raises(ValueError, match=rf"has strings of the split '{split}', which runs learn or choose from: a te"):
+        run_on(file)
+
+
 def test_a_file_never_shows_the_answers(tmp_path: Path) -> None:
     blank, fed = (exported(tmp_path / d, ReverseString(decode=d)) for d in ("parallel", "teacher"))
     assert blank.read_bytes() == fed.read_bytes()

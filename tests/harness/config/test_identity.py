@@ -102,13 +102,13 @@ def test_a_version_is_part_of_the_identity(owner: Any, version: str, monkeypatch
     assert RUN.run_id != before
 
 
-@pytest.mark.parametrize("seed", [0, 7, 2**63 - 1])
+@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1])
 def test_another_seed_is_that_of_a_run_made_with_it(seed: int) -> None:
     assert RUN.with_seed(seed) == replace(RUN, seed=seed)
     assert RUN.with_seed(seed).run_id == replace(RUN, seed=seed).run_id
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63, True, "1", 1.0])
+@pytest.mark.parametrize("seed", [-1, 2**32, True, "1", 1.0])
 def test_another_seed_is_a_seed(seed: Any) -> None:
     assert refusal(lambda: RUN.with_seed(seed)) == refusal(lambda: replace(RUN, seed=seed))
 
