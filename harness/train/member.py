@@ -22,7 +22,7 @@ from chomsky_ladder.harness.train.optim import rate_at
 from chomsky_ladder.harness.train.outcome import by_length, floors_by, summary
 from chomsky_ladder.harness.train.pack import Pack, Seen
 from chomsky_ladder.harness.train.replays import Room
-from chomsky_ladder.harness.train.same_code import codes_of, with_earlier_code
+from chomsky_ladder.harness.train.same_code import codes_of, refuse_checkpoint_of_other_code, with_earlier_code
 from chomsky_ladder.harness.train.score import G, Given, Score, Scores
 from chomsky_ladder.harness.train.steps import captures
 from chomsky_ladder.models.backbone import Model, count_parameters
@@ -76,6 +76,7 @@ class Member:
                 begin(self.model, self.run, base, trained)
             return
         assert content["run_id"] == self.run.run_id, f"a checkpoint of {content['run_id']} lies in {self.run.run_id}"
+        refuse_checkpoint_of_other_code(self.run, content)
         self.counters = Counters(**content["counters"])
         here = numerics if "arithmetic" in content["numerics"] else without_arithmetic(numerics)
         self.counters.mixed_numerics |= content["numerics"] != here

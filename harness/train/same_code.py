@@ -3,10 +3,12 @@
     ladder: parity-rm-s0-4c2f81a09b was made with rm.py e6ea1c0d2f84, now e0f0a1b2c3d4: raise its version, or
     ladder clean parity-rm-s0-4c2f81a09b
 
-Our own code is not compared, since its versions and golden values say when numbers change. What a session of another
+Our own code is compared only where it was made in a checkout with changes that no commit has: otherwise its versions
+and golden values say when numbers change. What a session of another
 commit did of a run stands in its provenance as `sessions`, the first of them first.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.made_with import RAISE, sources_text
 from chomsky_ladder.harness.train.machine import plugins_of, source_hash
 
-_CODE = ("version", "commit", "dirty", "plugins")
+_CODE = ("version", "commit", "dirty", "plugins", "sources")
 _SHOWN = 3  # runs that are named
 
 
@@ -66,7 +68,7 @@ def sources_of(run: Run) -> str:
 
 
 def refuse_checkpoint_of_other_code(run: Run, content: Mapping[str, Any]) -> None:
-    """Refuse weights that belong to a plugin of before."""
+    """Refuse weights that other code made: a plugin of before, or an edit of ours that was never committed."""
     said = made_otherwise(run, (code_of(content) or [{}])[-1])
     if said:
         step = content["counters"]["step"]
@@ -82,6 +84,9 @@ def made_otherwise(run: Run, made: Mapping[str, Any]) -> str:
         name, cls = f"{kind} {part.name}", type(part)
         here, then = now.get(name), theirs.get(name)
         if here is None and then is None:
+            kept = made.get("sources", {}).get(cls.__name__, source_hash(cls))
+            if made.get("dirty") is True and kept != source_hash(cls):
+                return f"made with another {inspect.getfile(cls).rpartition('/')[2]}, which was not committed"
             continue
         if then is None:  # of ours, or of before there was more than the hash of a file
             kept = made.get("sources", {}).get(cls.__name__)

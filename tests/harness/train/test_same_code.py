@@ -9,17 +9,21 @@ import pandas as pd
 import pytest
 
 from chomsky_ladder.harness.cli.main import main
+from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.origin import load_words, origin
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.stats.cells import headline
 from chomsky_ladder.harness.store import checkpoint
 from chomsky_ladder.harness.store.checkout import commit_of
+from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.made_with import RAISE
 from chomsky_ladder.harness.train.build import load
+from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.harness.train.same_code import with_earlier_code
 from chomsky_ladder.models.base import MODELS
 from chomsky_ladder.models.lstm import LSTMConfig
 from support.records_by_hand import frame, record
+from support.small_runs import small
 
 MODEL = '''"""Half an LSTM."""
 
@@ -231,6 +235,24 @@ def test_a_resumed_run_names_the_code_of_every_session(plugin: Path) -> None:
     earlier = {**content["code"][0], "commit": "c0ffee"}
     sessions = with_earlier_code(made, {"code": [earlier]})["sessions"]
     assert [session["commit"] for session in sessions] == ["c0ffee", made["commit"]]
+
+
+def test_an_edit_of_ours_that_nobody_committed_is_not_gone_on_with(tmp_path: Path) -> None:
+    (run,) = small(steps=4)
+    settings = Exec(results=tmp_path, checkpoint_every=2)
+    execute(run, settings, quiet=True)
+    folder = RunFolder(tmp_path, run.run_id).path
+    content = checkpoint.newest(folder)
+    assert content is not None and set(content["code"][-1]["sources"]) == {"CycleNav", "LSTMConfig"}
+    for dirty in (False, True):
+        content["code"][-1] |= {"dirty": dirty, "sources": {"CycleNav": "0" * 12}}
+        checkpoint.write(checkpoint.path_of(folder, 4), content)
+        (folder / "result.json").unlink()
+        if dirty:
+            with pytest.raises(RunFailed, match=r"was made with another cycle_nav\.py, which was not committed"):
+                execute(run, settings, quiet=True)
+        else:
+            assert execute(run, settings, quiet=True)["status"] == "done", "versions say when committed code changes"
 
 
 def test_whose_code_it_is(plugin: Path) -> None:
