@@ -27,7 +27,7 @@ from chomsky_ladder.harness.config.parts import (
     require,
 )
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.config.registry import bring_back, did_you_mean, find_model, find_task
+from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task, refuse_class, refuse_missing
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.tasks.base import LEVELS, Task
 
@@ -306,7 +306,7 @@ class Run:
 
     @property
     def plugins(self) -> list[str]:
-        """What `--plugin` takes to find its task and model again; kept beside its config, no part of its identity."""
+        """What `--plugin` takes to find its task and model again; in config.json, but no part of its identity."""
         parts = (self.task, self.model)
         modules = [(part.name, type(part).__module__, getattr(part, "of_class", "")) for part in parts]
         return list(dict.fromkeys(load_words(modules, typed="pass")))
@@ -331,16 +331,23 @@ class Run:
     @classmethod
     def from_plain(cls, tree: dict[str, Any]) -> "Run":
         """The run of a config.json; one written for another version of the schema, task or model is refused."""
-        tree = dict(tree)
+        try:
+            return cls._from_plain(dict(tree))
+        except (AttributeError, KeyError, TypeError):
+            raise ValueError("a config.json is no run's") from None
+
+    @classmethod
+    def _from_plain(cls, tree: dict[str, Any]) -> "Run":
         plugins = tree.pop("plugins", [])
         if plugins:
-            bring_back(plugins, task=tree["task"]["name"], model=tree["model"]["name"])
+            refuse_missing(plugins, task=tree["task"]["name"], model=tree["model"]["name"])
         wanted = {"schema", "protocol", "task", "model", "train", "eval", "seed"}
         require(set(tree) == wanted, f"a record's config has the keys {', '.join(sorted(wanted))}")
         require(tree.pop("schema") == SCHEMA, f"the record's schema is not {SCHEMA}")
         parts: dict[str, Any] = {}
         for name, find in (("task", find_task), ("model", find_model)):
             part = dict(tree.pop(name))
+            refuse_class(part["name"])
             part_cls, version = find(part.pop("name")), part.pop("version")
             require(
                 version == part_cls.version,

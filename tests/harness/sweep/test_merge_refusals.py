@@ -180,6 +180,26 @@ def test_what_does_not_verify_is_refused(
     assert f"ladder: {RUN.run_id} was not taken: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("model", ["theirs", "theirs.py:Mine"])
+def test_code_that_only_a_folder_names_is_never_run(
+    model: str, there: Path, here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(there)
+    (there / "theirs.py").write_text("open('executed', 'w')\n")
+    folder, plugins = there / "runs" / RUN.run_id, [str(there / "theirs.py")]
+    altered(folder, "config.json", lambda tree: (tree.update(plugins=plugins), tree["model"].update(name=model)))
+    altered(folder, "result.json", lambda tree: tree.update(model_name=model))
+    commands = [[name, RUN.run_id, "--results", str(there)] for name in ("errors", "probe", "reproduce")]
+    commands += [["adapt", RUN.run_id, "even_pairs", "--exec.results", str(there)]]
+    commands += [[name, "--results", str(there)] for name in ("status", "table")]
+    for words in (["merge", str(there), "--dry-run"], ["merge", str(there)], *commands):
+        cli.main([*words, *(["--results", str(here)] if words[0] == "merge" else [])])
+        assert not (there / "executed").exists(), words
+    with pytest.raises(ValueError, match="theirs"):
+        Run.from_plain(json.loads((folder / "config.json").read_text()))
+    assert f"if you trust it: --plugin {there}/theirs.py" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("state", ["unfinished", "failed", "running", "only a lock"])
 def test_a_run_without_a_result_here_is_not_overwritten(state: str, there: Path, here: Path) -> None:
     folder = RunFolder(here, RUN.run_id)
