@@ -38,6 +38,7 @@ from chomsky_ladder.harness.store.ranges import (
 )
 from chomsky_ladder.harness.store.status import run_folders
 
+_ERROR = 2000  # characters of a message that are kept; failure.json has all of it
 _compact = JSONEncoder(separators=(",", ":")).encode
 
 
@@ -138,7 +139,7 @@ class Record(BaseModel):
         made = result["provenance"]
         code = {"commit": made["commit"], "dirty": made["dirty"], "sources": sources_text(made.get("plugins", {}))}
         if "error" in result:
-            return cls(**head, **code, status="failed", steps=0, error=result["error"])
+            return cls(**head, **code, status="failed", steps=0, error=result["error"][:_ERROR])
         return cls(
             **head,
             **code,

@@ -14,6 +14,7 @@ import csv
 import hashlib
 import io
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ PATIENCE = 120.0  # seconds to wait for another process that writes records.csv,
 _RACED = 5  # times that reader and digest are read again, since a writer may be between them
 
 _OR_NONE = "# or none yet\n"
+csv.field_size_limit(sys.maxsize)  # what was written is read, whatever its length; 131,072 characters otherwise
 
 Row = dict[str, str]
 

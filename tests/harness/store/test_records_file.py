@@ -13,7 +13,7 @@ from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.record import Record, collect, keep, recorded, stored
 from support.cases import full
 from support.folders_to_merge import finished, row_of
-from support.records_by_hand import filled, runs
+from support.records_by_hand import failure_of, filled, folder_of, frame, runs
 
 RUNS = runs()
 FORK = multiprocessing.get_context("fork")
@@ -54,6 +54,17 @@ def test_a_flipped_bit_is_refused(times: int, whole: Path) -> None:
     whole.unlink()
     with pytest.raises(ValueError, match="has gone"):
         recorded(whole)
+
+
+def test_a_long_cell_locks_nobody_out(tmp_path: Path) -> None:
+    done, failed = RUNS[:2]
+    finished(tmp_path, done)
+    folder_of(tmp_path, failed).fail(failure_of(failed, "x" * 200_000))
+    collect(tmp_path)
+    assert len(recorded(tmp_path / "records.csv")[failed.run_id].error) == 2000, "a message is cut"
+    (tmp_path / "long").mkdir()
+    frame(row_of(done, backends="x" * 200_000)).to_csv(tmp_path / "long" / "records.csv", index=False)
+    assert list(recorded(tmp_path / "long" / "records.csv")) == [done.run_id], "and what was written is read"
 
 
 def test_one_without_a_digest_is_read_as_it_stands(whole: Path) -> None:
