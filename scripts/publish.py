@@ -30,7 +30,8 @@ import release_pictures
 from chomsky_ladder.harness.cli.listing import of_these_sources
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.page import site
-from chomsky_ladder.harness.store import curves
+from chomsky_ladder.harness.store import curves, records_file
+from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.store.record import collect, keep, recorded
 from chomsky_ladder.harness.sweep.merge import Merged, merge
@@ -126,15 +127,21 @@ def keep_begun(folders: Sequence[Path], results: Path) -> int:
 def _put_under(underway: Path, source: Path, *, published: Collection[str]) -> set[str]:
     """In place of what is there: what a results folder holds and is not published; which runs those are."""
     left = {run_id: line for run_id, line in recorded(source / "records.csv").items() if run_id not in published}
-    with tempfile.TemporaryDirectory() as scratch:
-        if left:
-            keep(Path(scratch), left)
-            curves.take(source, Path(scratch), left)
+    if not left:
         for name in KEPT:
             (underway / name).unlink(missing_ok=True)
-            if (Path(scratch) / name).exists():
-                underway.mkdir(exist_ok=True)
-                shutil.copy(Path(scratch) / name, underway / name)
+        return set()
+    underway.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        keep(Path(scratch), left)
+        curves.take(source, Path(scratch), left)
+        learning, lines = Path(scratch) / "curves.csv", underway / "records.csv"
+        if learning.exists():
+            write_atomically(underway / "curves.csv", learning.read_bytes())
+        with records_file.rewriting(lines):
+            records_file.write(lines, (Path(scratch) / "records.csv").read_bytes(), count=len(left))
+        if not learning.exists():
+            (underway / "curves.csv").unlink(missing_ok=True)
     return set(left)
 
 
@@ -168,7 +175,7 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     if options.begun:
         try:
             return keep_begun(options.begun, options.results)
-        except ValueError as mistake:
+        except (ValueError, OSError) as mistake:
             parser.error(str(mistake))
     own = default_results() / "smoke" if options.budget == "smoke" else default_results()
     results = own if options.budget == "smoke" else options.results
@@ -179,7 +186,7 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     sources = [*options.take, *([own] if options.budget and own.resolve() != results.resolve() else [])]
     try:
         left = _taken(sources, results)
-    except ValueError as mistake:
+    except (ValueError, OSError) as mistake:
         parser.error(str(mistake))
     if not options.check and not (results / "records.csv").exists() and not (results / "runs").is_dir():
         parser.error(f"there are no records and no runs under {results}")
