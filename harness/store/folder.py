@@ -42,6 +42,7 @@ class Filed(Protocol):
     """What a folder has to know of a run (harness/config/run.py)."""
 
     def plain(self) -> dict[str, Any]: ...
+    def identity(self) -> dict[str, Any]: ...
     @property
     def whereabouts(self) -> tuple[str, ...]: ...
     @property
@@ -63,10 +64,12 @@ class RunFolder:
         for name in ("failure.json", "preempted.json"):
             (self.path / name).unlink(missing_ok=True)
         if config.exists():
-            stored, wanted = flat(self.config()), flat(run.plain())  # a setting added since is not in the stored one
+            stored, wanted = flat(self.config()), flat(run.plain())  # a default added since is not in the stored one
             for name in (*run.whereabouts, "plugins"):
                 stored.pop(name, None)
-            assert all(wanted.get(key) == value for key, value in stored.items()), f"{config} is another run's"
+            named = flat(run.identity()).keys() <= stored.keys()
+            if not named or any(wanted.get(key) != value for key, value in stored.items()):
+                raise ValueError(f"{config} is another run's, or damaged: `ladder clean {self.path.name}` makes room")
         else:
             found = {"plugins": run.plugins} if run.plugins else {}
             write_atomically(config, _pretty({**run.plain(), **found}))

@@ -137,6 +137,16 @@ def test_a_folder_that_holds_another_runs_record_is_refused(where: str, half: Ru
         execute(RUN, put_into(results), quiet=True)
 
 
+@pytest.mark.parametrize("missing", ["", "seed", "train", "model.name"])
+def test_a_config_that_says_too_little_is_refused(missing: str, half: RunFolder) -> None:
+    tree = half.config() if missing else {}
+    part, _, name = missing.partition(".")
+    (tree[part] if name else tree).pop(name or part, None)
+    (half.path / "config.json").write_text(json.dumps(tree))
+    with pytest.raises(RunFailed, match=rf"config.json is another run's, or damaged: `ladder clean {RUN.run_id}`"):
+        execute(RUN, put_into(half.path.parents[1]), quiet=True)
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
 def test_a_link_is_not_written_through(name: str, tmp_path: Path) -> None:
     folder, outside = RunFolder(tmp_path / "results", RUN.run_id), tmp_path / "outside"
