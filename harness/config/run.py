@@ -24,6 +24,7 @@ from chomsky_ladder.harness.config.parts import (
     from_plain,
     plain,
     refuse_endless,
+    refuse_outside,
     require,
 )
 from chomsky_ladder.harness.config.presets import PROTOCOLS
@@ -99,8 +100,8 @@ class Train:
 
     def __post_init__(self) -> None:
         check_types(self, "train")
-        require(self.steps >= 1, f"train.steps must be at least 1, not {self.steps}")
-        require(self.batch >= 1, f"train.batch must be at least 1, not {self.batch}")
+        for name in ("steps", "batch"):
+            refuse_outside(getattr(self, name), what=f"train.{name}")
         require(0 <= self.examples < 2**31, f"train.examples must be in 0..2**31-1, not {self.examples}")
         own_length = not self.examples or self.lengths_per == "sequence"
         require(own_length, "train.examples fixes every string's length: train.lengths_per must be sequence")
@@ -187,12 +188,13 @@ class Eval:
         require(1 <= self.lengths[0] <= self.lengths[1], f"eval.lengths must rise from 1, not {self.lengths}")
         refuse_endless(self.lengths[1], what="eval.lengths")
         for name in ("test", "validation", "extrapolation", "batch"):
-            require(getattr(self, name) >= 1, f"eval.{name} must be at least 1, not {getattr(self, name)}")
+            refuse_outside(getattr(self, name), what=f"eval.{name}")
         require(0 <= self.seed < 2**63, f"eval.seed must be in 0..2**63-1, not {self.seed}")
         require(self.every >= 0, f"eval.every must not be negative: {self.every}")
         require(list(self.bins) == sorted(set(self.bins)), f"eval.bins must rise, not {self.bins}")
         require(all(length >= 1 for length in self.extrapolate), "eval.extrapolate lengths must be positive")
         refuse_endless(max(self.extrapolate, default=0), what="eval.extrapolate")
+        refuse_endless(max(self.bins, default=0), what="eval.bins")
         require(
             bool(self.file) or not self.file_sha256, "eval.file_sha256 is the hash of eval.file, which is not given"
         )

@@ -56,7 +56,8 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # seconds, tokens
 Loss = Annotated[Amount | None, BeforeValidator(_finite_or_none)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Name = Annotated[str, Field(max_length=10_000)]
+LONGEST = 10_000  # characters of a name, a label or the settings
+Name = Annotated[str, Field(max_length=LONGEST)]
 Id = Annotated[str, Field(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Shares = Annotated[str, AfterValidator(_shares)]
 Numbers = Annotated[str, AfterValidator(_numbers)]
