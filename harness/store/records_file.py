@@ -78,6 +78,8 @@ def rows_of(path: Path, content: bytes | None) -> list[Row]:
         raise ValueError(f"{path} is no table of records: {error}") from None
     except ValueError:
         raise ValueError(f"{path} is no table of records: it is empty") from None
+    if len(set(head)) < len(head):
+        raise ValueError(f"{path} is no table of records: a column is there twice, {max(head, key=head.count)}")
     for number, line in enumerate(lines, start=1):
         if len(line) != len(head):
             raise ValueError(

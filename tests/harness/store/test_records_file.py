@@ -2,8 +2,10 @@
 
 import multiprocessing
 import random
+import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,8 +79,41 @@ def test_one_without_a_digest_is_read_as_it_stands(whole: Path) -> None:
         recorded(whole)
 
 
-@pytest.mark.parametrize("written", range(4))
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "a bin that is none": ({"test_bins": '{"a..b":0.5}'}, "'a..b' should be lengths"),
+    "a length that is none": ({"extrapolation": '{"far":0.5}'}, "'far' should be lengths"),
+    "a chance of one": ({"s_rand": 1.0}, "column.s_rand: Input should be less than 1, not '1.0'"),
+    "seconds that sum to more than there is": ({"train_seconds": 1e300}, "column.train_seconds: Input should be less"),
+    "settings that are a list": ({"settings": "[1]"}, "settings should be the JSON of names with values, not '[1]'"),
+    "settings that are deep": ({"settings": '{"a":' + "[" * 900 + "]" * 900 + "}"}, "settings should be the JSON of"),
+    "settings that are too deep": ({"settings": "[" * 5000 + "]" * 5000}, "settings should be the JSON of"),
+    "no settings": ({"settings": "{"}, "settings should be the JSON of names with values, not '{'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_cell_that_no_command_could_read_is_refused(name: str, tmp_path: Path) -> None:
+    changes, says = BAD[name]
+    frame(row_of(RUNS[0]) | changes).to_csv(tmp_path / "records.csv", index=False)
+    with pytest.raises(ValueError, match=rf"no table of records: line 1, .*{re.escape(says)}"):
+        recorded(tmp_path / "records.csv")
+
+
+def test_a_run_or_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path, row = tmp_path / "records.csv", row_of(RUNS[0])
+    frame(row, row).to_csv(path, index=False)
+    assert len(recorded(path)) == 1, "the same twice is the same"
+    frame(row, row | {"test": 0.5}).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=f"line 2 has other numbers of {RUNS[0].run_id} again"):
+        recorded(path)
+    head, line = frame(row).to_csv(index=False).splitlines()
+    path.write_text(f"{head},test\n{line},0.5\n")
+    with pytest.raises(ValueError, match="a column is there twice, test"):
+        recorded(path)
+
+
 @pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("written", range(4))
 def test_a_rewrite_that_is_killed_leaves_the_old_or_the_new(
     written: int, is_first: bool, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
