@@ -64,6 +64,12 @@ def linked(folder: Path) -> None:
     (folder / "timing.jsonl").symlink_to(outside)
 
 
+COUNTS = {
+    "lengths": [40],
+    **{name: [8] for name in ("strings", "scored")},
+    **{name: [6] for name in ("exact", "correct", "hits")},
+    "nats": [2.0],
+}
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "another setting": (
         lambda folder: altered(folder, "config.json", lambda tree: tree["train"].update(lr=0.5)),
@@ -119,6 +125,18 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an accuracy that is none": (
         lambda folder: altered(folder, "result.json", lambda tree: tree["test"].update(scaled=float("nan"))),
         "column.test_scaled: Input should be",
+    ),
+    "a scaled accuracy that is another's": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree["test"].update(scaled=1.0)),
+        "test_scaled is 1.0, and test 0.875 makes 0.75",
+    ),
+    "an accuracy that its counts do not make": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree["validation"].update(counts=COUNTS)),
+        "validation: accuracy is 0.8125, and its counts make 0.75",
+    ),
+    "counts that are none": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree["validation"].update(counts={"correct": [1]})),
+        "validation: its counts are no score's",
     ),
     "a truth for an accuracy": (
         lambda folder: altered(folder, "result.json", lambda tree: tree["test"].update(accuracy=True)),
@@ -225,6 +243,12 @@ def test_a_line_whose_id_does_not_fit_it_is_refused(name: str, tmp_path: Path, h
     merged = merge([there], here)
     assert list(merged.refused) == [name] and merged.lines == []
     assert not (here / "records.csv").exists()
+
+
+def test_a_line_whose_scaled_accuracy_is_anothers_is_refused(tmp_path: Path, here: Path) -> None:
+    (tmp_path / "there").mkdir()
+    frame(row_of(RUN, test=0.5, test_scaled=1.0)).to_csv(tmp_path / "there" / "records.csv", index=False)
+    assert "test_scaled is 1.0, and test 0.5 makes 0.0" in refused(merge([tmp_path / "there"], here))
 
 
 def test_damaged_records_are_a_mistake(there: Path, here: Path, capsys: Capture) -> None:
