@@ -31,7 +31,6 @@ from chomsky_ladder.harness.cli.listing import of_these_sources
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.page import site
 from chomsky_ladder.harness.store import curves, records_file
-from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.store.record import collect, keep, recorded
 from chomsky_ladder.harness.sweep.merge import Merged, merge
@@ -42,7 +41,7 @@ from chomsky_ladder.harness.tables.published import papers
 ROOT = Path(__file__).resolve().parents[1]
 UNDERWAY = "underway"  # no table counts what is there; `ladder merge results/underway` goes on from it
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
-KEPT = ("records.csv", "records.csv.sha256", "curves.csv")
+KEPT = ("records.csv", "records.csv.sha256", "curves.csv", "curves.csv.sha256")
 MEASURED = ("othello/tables", "othello/figures", "throughput", "horizon")  # what the page shows besides
 COMMITTED: tuple[tables.Format, ...] = ("markdown", "csv")
 
@@ -135,14 +134,20 @@ def _put_under(underway: Path, source: Path, *, published: Collection[str]) -> s
     with tempfile.TemporaryDirectory() as scratch:
         keep(Path(scratch), left)
         curves.take(source, Path(scratch), left)
-        learning, lines = Path(scratch) / "curves.csv", underway / "records.csv"
-        if learning.exists():
-            write_atomically(underway / "curves.csv", learning.read_bytes())
-        with records_file.rewriting(lines):
-            records_file.write(lines, (Path(scratch) / "records.csv").read_bytes(), count=len(left))
-        if not learning.exists():
-            (underway / "curves.csv").unlink(missing_ok=True)
+        learning = records_file.content_of(Path(scratch) / "curves.csv")
+        if learning:
+            _replace(underway / "curves.csv", learning, count=learning.count(b"\n") - 1, what="rows")
+        lines = (Path(scratch) / "records.csv").read_bytes()
+        _replace(underway / "records.csv", lines, count=len(left), what="records")
+        if not learning:
+            for name in KEPT[2:]:
+                (underway / name).unlink(missing_ok=True)
     return set(left)
+
+
+def _replace(path: Path, content: bytes, *, count: int, what: str) -> None:
+    with records_file.rewriting(path):
+        records_file.write(path, content, count=count, what=what)
 
 
 def main(words: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""records.csv as a file that loses no line: rewritten under a lock, and held to a count and a digest beside it.
+"""records.csv and curves.csv as files that lose no line: rewritten under a lock, held to a digest beside them.
 
     records.csv             a line for every run
     records.csv.sha256      what `sha256sum --check records.csv.sha256` checks:
@@ -88,14 +88,14 @@ def rows_of(path: Path, content: bytes | None) -> list[Row]:
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
-def write(path: Path, content: bytes, *, count: int) -> None:
-    """Replace a records.csv and its digest; by whoever holds its lock."""
+def write(path: Path, content: bytes, *, count: int, what: str = "records") -> None:
+    """Replace a records.csv, or another such file, and its digest; by whoever holds its lock."""
     new = _line(content, path)
     try:
         old = [_line(path.read_bytes(), path)]
     except FileNotFoundError:
         old = [_OR_NONE]
-    counted = f"# {count} records\n"
+    counted = f"# {count} {what}\n"
     write_atomically(digest_file(path), "".join([counted, *old, new]).encode())
     write_atomically(path, content)
     write_atomically(digest_file(path), (counted + new).encode())
@@ -139,7 +139,7 @@ def _count(path: Path) -> str:
         first = digest_file(path).read_text("utf-8", errors="replace").partition("\n")[0]
     except FileNotFoundError:
         first = ""
-    return first.removeprefix("# ") if re.fullmatch(r"# \d+ records", first) else "that is damaged too"
+    return first.removeprefix("# ") if re.fullmatch(r"# \d+ \w+", first) else "that is damaged too"
 
 
 def _lines(content: bytes) -> str:
