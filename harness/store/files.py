@@ -10,7 +10,6 @@ import errno
 import os
 import secrets
 import stat
-import time
 from glob import escape
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -66,10 +65,10 @@ def sync_folder(path: Path) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """What writers of this file that were killed have left."""
+    """What writers of this file that were killed have left; by the file system's clock, since ours may be wrong."""
     for part in path.parent.glob(f"{escape(path.name)}.*-*.part"):
         try:
-            if time.time() - part.stat().st_mtime > _ABANDONED:
+            if path.stat().st_mtime - part.stat().st_mtime > _ABANDONED:  # the file was written just now
                 part.unlink()
         except FileNotFoundError:  # renamed or removed by its writer since
             continue

@@ -204,6 +204,14 @@ def test_what_killed_writers_left_goes_in_time(tmp_path: Path, monkeypatch: pyte
     assert not left.exists() and other.exists()
 
 
+def test_a_clock_that_is_ahead_costs_no_writer_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, now = tmp_path / "x.4711-abcdef.part", time.time()
+    left.touch()
+    monkeypatch.setattr(time, "time", lambda: now + 2 * files._ABANDONED)
+    write_atomically(tmp_path / "x", b"1")
+    assert left.exists(), "its writer may be at work"
+
+
 def test_a_file_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) -> None:
     path = tmp_path / "gone" / "x"
     with pytest.raises(FileNotFoundError) as refused:
