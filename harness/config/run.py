@@ -336,7 +336,7 @@ class Run:
         try:
             return cls._from_plain(dict(tree))
         except (AttributeError, KeyError, TypeError):
-            raise ValueError("a config.json is no run's") from None
+            raise ValueError("its config.json is no run's") from None
 
     @classmethod
     def _from_plain(cls, tree: dict[str, Any]) -> "Run":

@@ -139,7 +139,8 @@ class RunFolder:
 
     def fail(self, failure: dict[str, Any]) -> None:
         self._refuse_lost()
-        write_atomically(self.path / "failure.json", sealed(failure, None))
+        texts = {name: _readable(value) for name, value in failure.items() if isinstance(value, str)}
+        write_atomically(self.path / "failure.json", sealed(failure | texts, None))
 
     def preempt(self, signal: str, step: int) -> None:
         self._refuse_lost()
@@ -274,6 +275,11 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return leaves
+
+
+def _readable(text: str) -> str:
+    """A text in which nothing is half a character, which no JSON may hold."""
+    return text.encode("utf-8", errors="replace").decode()
 
 
 def _pretty(tree: dict[str, Any]) -> bytes:

@@ -127,6 +127,19 @@ def test_a_pickle_in_a_checkpoint_runs_nothing_on_the_way(half: RunFolder, whole
     assert not victim.exists()
 
 
+@pytest.mark.parametrize("counters", [{"step": "seven"}, {}, "seven", None])
+def test_a_checkpoint_of_no_step_is_refused(counters: object, half: RunFolder) -> None:
+    content = checkpoint.newest(half.path)
+    assert content is not None
+    checkpoint.write(checkpoint.path_of(half.path, STEPS), content | {"counters": counters})
+    for read in (
+        lambda: execute(RUN, put_into(half.path.parents[1]), quiet=True),
+        lambda: load(RUN.run_id, results=half.path.parents[1]),
+    ):
+        with pytest.raises(ValueError, match=f"a checkpoint of {RUN.run_id} is of no step: remove it"):
+            read()
+
+
 @pytest.mark.parametrize("where", ["result.json", "config.json"])
 def test_a_folder_that_holds_another_runs_record_is_refused(where: str, half: RunFolder, whole: Path) -> None:
     """Whatever brought it there, a run's numbers are its own."""
