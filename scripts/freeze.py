@@ -7,6 +7,7 @@ setting, so that no later default reaches it; it holds the hash of each task's f
 again; and a task of another version is refused under it. What is to change becomes another suite.
 """
 
+import hashlib
 import json
 import re
 import sys
@@ -164,7 +165,10 @@ def main(words: list[str]) -> int:
     if path.exists():
         print(f"freeze.py: {path.name} is frozen: take another name", file=sys.stderr)
         return 2
-    path.write_text(json.dumps(SUITES[made[1]](), indent=1) + "\n", "utf-8")
+    content = json.dumps(SUITES[made[1]](), indent=1) + "\n"
+    path.write_text(content, "utf-8")
+    with path.with_name("frozen.sha256").open("a", encoding="utf-8") as known:  # what is edited is refused from now on
+        known.write(f"{hashlib.sha256(content.encode()).hexdigest()}  {path.name}\n")
     return 0
 
 

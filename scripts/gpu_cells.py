@@ -120,7 +120,7 @@ def main(words: Sequence[str] | None = None) -> int:
         report = carry_out(todo, settings, engine=ProcessesOptions(processes=options.processes, minutes=minutes))
         collect(settings.results)
         curves.collect(settings.results)
-        for name in ("records.csv", "records.csv.sha256", "curves.csv"):
+        for name in ("records.csv", "records.csv.sha256", "curves.csv", "curves.csv.sha256"):
             if (settings.results / name).exists():
                 (options.out / name).write_bytes((settings.results / name).read_bytes())
     print(f"{report.done} runs in {options.out}, {report.done / options.minutes:.1f} a minute")

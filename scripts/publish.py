@@ -30,7 +30,7 @@ import release_pictures
 from chomsky_ladder.harness.cli.listing import of_these_sources
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.page import site
-from chomsky_ladder.harness.store import curves
+from chomsky_ladder.harness.store import curves, records_file
 from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.store.record import collect, keep, recorded
 from chomsky_ladder.harness.sweep.merge import Merged, merge
@@ -41,7 +41,7 @@ from chomsky_ladder.harness.tables.published import papers
 ROOT = Path(__file__).resolve().parents[1]
 UNDERWAY = "underway"  # no table counts what is there; `ladder merge results/underway` goes on from it
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
-KEPT = ("records.csv", "records.csv.sha256", "curves.csv")
+KEPT = ("records.csv", "records.csv.sha256", "curves.csv", "curves.csv.sha256")
 MEASURED = ("othello/tables", "othello/figures", "throughput", "horizon")  # what the page shows besides
 COMMITTED: tuple[tables.Format, ...] = ("markdown", "csv")
 
@@ -126,16 +126,28 @@ def keep_begun(folders: Sequence[Path], results: Path) -> int:
 def _put_under(underway: Path, source: Path, *, published: Collection[str]) -> set[str]:
     """In place of what is there: what a results folder holds and is not published; which runs those are."""
     left = {run_id: line for run_id, line in recorded(source / "records.csv").items() if run_id not in published}
-    with tempfile.TemporaryDirectory() as scratch:
-        if left:
-            keep(Path(scratch), left)
-            curves.take(source, Path(scratch), left)
+    if not left:
         for name in KEPT:
             (underway / name).unlink(missing_ok=True)
-            if (Path(scratch) / name).exists():
-                underway.mkdir(exist_ok=True)
-                shutil.copy(Path(scratch) / name, underway / name)
+        return set()
+    underway.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        keep(Path(scratch), left)
+        curves.take(source, Path(scratch), left)
+        learning = records_file.content_of(Path(scratch) / "curves.csv")
+        if learning:
+            _replace(underway / "curves.csv", learning, count=learning.count(b"\n") - 1, what="rows")
+        lines = (Path(scratch) / "records.csv").read_bytes()
+        _replace(underway / "records.csv", lines, count=len(left), what="records")
+        if not learning:
+            for name in KEPT[2:]:
+                (underway / name).unlink(missing_ok=True)
     return set(left)
+
+
+def _replace(path: Path, content: bytes, *, count: int, what: str) -> None:
+    with records_file.rewriting(path):
+        records_file.write(path, content, count=count, what=what)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -168,7 +180,7 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     if options.begun:
         try:
             return keep_begun(options.begun, options.results)
-        except ValueError as mistake:
+        except (ValueError, OSError) as mistake:
             parser.error(str(mistake))
     own = default_results() / "smoke" if options.budget == "smoke" else default_results()
     results = own if options.budget == "smoke" else options.results
@@ -179,7 +191,7 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     sources = [*options.take, *([own] if options.budget and own.resolve() != results.resolve() else [])]
     try:
         left = _taken(sources, results)
-    except ValueError as mistake:
+    except (ValueError, OSError) as mistake:
         parser.error(str(mistake))
     if not options.check and not (results / "records.csv").exists() and not (results / "runs").is_dir():
         parser.error(f"there are no records and no runs under {results}")

@@ -77,6 +77,9 @@ def _read(text: str) -> dict[str, list[Side]]:
         if not arrow or not re.fullmatch(r"[A-Z]\w*'*", name):
             _refuse(f'in {line.strip()!r}: a rule reads "Name -> words | words", its name with a capital')
         sides = [tuple(_word(found[0], line) for found in _WORD.finditer(side)) for side in _alternatives(right)]
+        longest = max(map(len, sides))
+        if longest > MOST_RULES:  # each word but two makes a rule of two symbols
+            _refuse(f"a right side of {name} has {longest} words, more than {MOST_RULES}")
         rules.setdefault(name, []).extend(tuple(word for word in side if word.name) for side in sides)
     if not rules:
         _refuse('it has no rule; one reads "S -> a S b | "')

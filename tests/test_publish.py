@@ -1,6 +1,8 @@
 """The committed tables are what the records make, byte for byte; pictures are few and small; the site is whole."""
 
+import errno
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +15,7 @@ import pytest
 
 from chomsky_ladder.harness.store.curves import collect as collect_curves
 from chomsky_ladder.harness.store.record import recorded
-from support.folders_to_merge import OTHER, RUN, finished
+from support.folders_to_merge import OTHER, RUN, content, finished
 
 ROOT = Path(__file__).parents[1]
 PICTURES = {".png", ".svg", ".jpg", ".gif", ".pdf"}
@@ -83,6 +85,32 @@ def test_runs_of_a_row_that_is_not_whole_lie_apart_until_it_is(
     assert list(kept.iterdir()) == []
     with pytest.raises(SystemExit):
         publish.main(["--begun", str(tmp_path / "none"), "--results", str(results)])
+
+
+def test_a_full_disk_costs_no_line_of_what_is_underway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, underway = tmp_path / "results", tmp_path / "results" / "underway"
+    words = ["--results", str(results), "--begun"]
+    results.mkdir()
+    finished(tmp_path / "mine", RUN)
+    assert publish.main([*words, str(tmp_path / "mine")]) == 0
+    before = content(underway)
+    synced = os.fsync
+
+    def full(target: str | int) -> None:
+        if str(target if isinstance(target, str) else Path(f"/proc/self/fd/{target}").readlink()).startswith(
+            str(underway)
+        ):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(publish.shutil, "copy", lambda source, target: full(str(target)))
+    monkeypatch.setattr(os, "fsync", lambda number: full(number) or synced(number))
+    finished(tmp_path / "mine", OTHER)
+    with pytest.raises(SystemExit):
+        publish.main([*words, str(tmp_path / "mine")])
+    assert "No space left on device" in capsys.readouterr().err
+    assert content(underway) == before
 
 
 def test_pictures_are_few_and_small() -> None:

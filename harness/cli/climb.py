@@ -10,6 +10,7 @@ from typing import Any
 
 from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import take_flag
+from chomsky_ladder.harness.cli.say import say_warnings
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.store.colours import in_colour
 
@@ -208,6 +209,7 @@ def _show(label: str, model: Any, records: Any, reference: list[Any], options: A
             f"no run of {label} under {options.protocol} has finished: leave out --card, and it will climb"
         )
     own = records[(records["protocol"] == options.protocol) & (records["model"] == label)]
+    say_warnings(own, options.exec.results)
     speed = decoded_per_s(model, find_device(options.exec.device), threads=options.exec.threads)
     made = card(
         mine,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chomsky_ladder.harness.cli.options import parse
-from chomsky_ladder.harness.cli.say import say_edited
+from chomsky_ladder.harness.cli.say import say_warnings
 from chomsky_ladder.harness.store.places import default_results, refuse_no_folder, refuse_published
 
 
@@ -43,7 +43,7 @@ def figures(words: list[str]) -> int:
     if not NARROWEST <= options.width <= 40:
         raise ValueError(f"--width must lie in {NARROWEST:g}..40 inches, not {options.width:g}")
     records = collect(options.results)
-    say_edited(records, options.results)
+    say_warnings(records, options.results)
     written = drawing.write(
         records,
         folder,

@@ -126,7 +126,8 @@ def _say(run_id: str, found: Any) -> None:
     if found.verdict == "same within numerics":
         limits = found.plain()["tolerance"]
         print(
-            f"the others are within numerics: accuracies within {limits['accuracy']}, the loss within "
+            f"the others are within numerics: accuracies within {limits['accuracy']}, those of single lengths "
+            f"within {limits['bin']}, the loss within "
             f"{limits['loss']} or {limits['loss_share']:.0%}"
         )
     named = found.beyond if found.verdict == "differs" else list(found.unequal)

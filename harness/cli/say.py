@@ -37,11 +37,12 @@ def said(text: str, look: Look) -> None:
     print(painted(text, look, on=in_colour(sys.stdout)))
 
 
-def say_edited(records: "pd.DataFrame", results: Path) -> None:
-    """A line for each plugin that is no longer the code that made records."""
-    from chomsky_ladder.harness.stats.edited import edited  # with pandas
+def say_warnings(records: "pd.DataFrame", results: Path) -> None:
+    """A line for each plugin that is no longer the code that made records, and for seeds that are not shown."""
+    from chomsky_ladder.harness.stats.cells import set_aside  # with pandas
+    from chomsky_ladder.harness.stats.edited import edited
 
-    for line in edited(records, results):
+    for line in (*edited(records, results), *set_aside(records)):
         print(f"ladder: {line}", file=sys.stderr)
 
 

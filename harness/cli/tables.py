@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from chomsky_ladder.harness.cli.options import parse
-from chomsky_ladder.harness.cli.say import columns, say_edited
+from chomsky_ladder.harness.cli.say import columns, say_warnings
 from chomsky_ladder.harness.store.colours import in_colour
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results, is_read_only, refuse_published
@@ -82,7 +82,7 @@ def table(words: list[str]) -> int:
     if options.out is not None:
         refuse_published(options.out)
     records = collect(options.results)
-    say_edited(records, options.results)
+    say_warnings(records, options.results)
     if not options.all:
         asks = options.kind or options.format or options.out or options.against
         asks = asks or options.protocol or options.models or options.tasks or options.beside

@@ -107,8 +107,8 @@ def card(
     rows = tuple(_row(step, place, beside, others, protocol, need) for place, step in enumerate(climb.steps))
     runs = [run for step in climb.steps if step.cell for run in step.cell.runs]
     speeds = [run["tokens_per_step"] * run["steps"] / run["train_seconds"] for run in runs if run["train_seconds"]]
-    wanted = seeds or PROTOCOLS[protocol].seeds
-    missing = sum(step.n < wanted for step in climb.steps)
+    wanted, rates = seeds or PROTOCOLS[protocol].seeds, len(PROTOCOLS[protocol].rates)
+    missing = sum(step.n < wanted or (step.cell is not None and step.cell.stats.rates < rates) for step in climb.steps)
     return Card(
         model=climb.model,
         protocol=protocol,
@@ -188,7 +188,10 @@ def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str, need: 
     """What to do now, the most telling first."""
     said = []
     if missing:
-        said.append(f"{missing} of {len(rows)} rungs have seeds to come: the same command goes on where it stopped.")
+        said.append(
+            f"{missing} of {len(rows)} rungs have seeds or learning rates to come: the same command goes on where it "
+            "stopped."
+        )
     for row in rows:
         if row.meeting == "cannot, yet held" and row.run_ids:
             falls = f"; at length {FURTHER} it is at {row.further:.2f}" if row.further is not None else ""

@@ -2,7 +2,7 @@
 
     my_package.layers:Mean              a module that can be imported, or one of the working folder
     layers.py:Mean                      a file, from the working folder or beside the script of the sweep
-    /home/ada/my_package.layers:Mean    a module in a folder: what a run remembers of one that is not installed
+    /home/ada/my_package.layers:Mean    a module in a folder: what a config.json says of one that is not installed
 
 The model made of it (models/plain_class.py) is registered under a name of its own, my_package_layers_mean, by which
 records and tables call it. Its code is hashed as that of any plugin (harness/config/origin.py).

@@ -9,6 +9,8 @@ from chomsky_ladder.harness.config.registry import check_backend
 from chomsky_ladder.harness.store.places import default_results
 from chomsky_ladder.models.block import Backend
 
+THREADS = 1024  # at most: torch ends the process where it cannot start as many as it is told
+
 
 @dataclass(frozen=True, kw_only=True)
 class Exec:
@@ -46,6 +48,7 @@ class Exec:
         check_types(self, "exec")
         check_backend(self.backend, where="exec.backend")
         require(self.threads >= 1, f"exec.threads must be at least 1, not {self.threads}")
+        require(self.threads <= THREADS, f"exec.threads must be at most {THREADS}, not {self.threads}")
         require(self.pack >= 0, f"exec.pack must not be negative: {self.pack}")
         require(self.checkpoint_every >= 1, f"exec.checkpoint_every must be at least 1, not {self.checkpoint_every}")
         require(self.log_every >= 1, f"exec.log_every must be at least 1, not {self.log_every}")

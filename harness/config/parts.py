@@ -12,6 +12,7 @@ from chomsky_ladder.harness.config.rooms import did_you_mean
 Part = TypeVar("Part")
 
 MOST_DRAWN = 2**22  # positions that strings may have where their lengths are chosen
+MOST = 2**31 - 1  # of whatever else is counted: steps, strings
 
 
 def require(condition: bool, message: str) -> None:
@@ -23,6 +24,12 @@ def require(condition: bool, message: str) -> None:
 def refuse_endless(longest: int, *, what: str) -> None:
     """Refuse a length of which one string alone would fill the memory, before anything counts up to it."""
     require(longest <= MOST_DRAWN, f"{what} must be at most {MOST_DRAWN}, not {longest}")
+
+
+def refuse_outside(count: int, *, what: str) -> None:
+    """Refuse a count of nothing, or one that no machine counts up to."""
+    require(count >= 1, f"{what} must be at least 1, not {count}")
+    require(count <= MOST, f"{what} must be at most {MOST}, not {count}")
 
 
 @lru_cache
@@ -53,10 +60,18 @@ def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:
     for key in tree:
         if key not in known:
             raise ValueError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
+        require(not _holds_nan(tree[key]), f"{where}.{key} must be a number, not {tree[key]!r}: nan equals nothing")
     try:
         return _adapter(cls).validate_json(json.dumps(tree, default=repr), strict=True)
     except ValidationError as error:
         raise ValueError(one_line(error, where)) from None
+
+
+def _holds_nan(value: Any) -> bool:
+    """Whether a setting, or a part of one, is no number: a run could not be told from another by it."""
+    if isinstance(value, dict | list | tuple):
+        return any(map(_holds_nan, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and value != value
 
 
 def one_line(error: ValidationError, where: str) -> str:

@@ -4,6 +4,7 @@ Choices a paper leaves open are ours, and `source` (harness/config/sources.py) s
 task or a model has.
 """
 
+import hashlib
 import json
 from importlib.resources import files
 from typing import Any
@@ -286,9 +287,14 @@ PROTOCOLS: dict[str, Protocol] = {
 def _suites() -> dict[str, Protocol]:
     """The frozen suites, by their files' names."""
     found = sorted((files("chomsky_ladder.harness.config") / "suites").iterdir(), key=lambda file: file.name)
-    trees: dict[str, dict[str, Any]] = {
-        file.name.removesuffix(".json"): json.loads(file.read_text("utf-8")) for file in found
-    }
+    contents = {file.name: file.read_bytes() for file in found}
+    for line in contents.pop("frozen.sha256").decode().splitlines():
+        digest, name = line.split()
+        if name in contents and hashlib.sha256(contents[name]).hexdigest() != digest:
+            raise ValueError(
+                f"{name} is not as it was frozen, so its results are no suite's: put it back, or rename it"
+            )
+    trees: dict[str, dict[str, Any]] = {name.removesuffix(".json"): json.loads(text) for name, text in contents.items()}
     for tree in trees.values():
         tree |= {key: tuple(tree[key]) for key in ("rates", "table") if key in tree}
         tree["rungs"] = tuple(Rung(**rung) for rung in tree.get("rungs", ()))

@@ -13,7 +13,7 @@ from typing import Any
 
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.protocols import WIDTHS, find_protocol, matched, preset_run
-from chomsky_ladder.harness.config.registry import find_model, find_task
+from chomsky_ladder.harness.config.registry import find_model, find_task, refuse_class
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.labels import FILES, Identity
 from chomsky_ladder.harness.store.record import Record
@@ -43,6 +43,7 @@ def rebuilt(record: Record, config: Mapping[str, Any] | None = None) -> Run:
 
 def _of_record(record: Record) -> Run:
     identity = Identity.of(record.model_dump())
+    refuse_class(identity.model_name)
     by_part: dict[str, dict[str, Any]] = {part: {} for part in ("protocol", "train", "eval", "task", "model")}
     for name, value in identity.settings.items():
         part, _, setting = name.partition(".")

@@ -6,6 +6,7 @@ An installed package announces its modules by the entry points `ladder.tasks`, `
 for.
 """
 
+import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from importlib.metadata import entry_points
@@ -65,15 +66,17 @@ def _load(plugin: str) -> list[str]:
     return rooms.load(plugin)
 
 
-def bring_back(plugins: Iterable[str], *, task: str, model: str) -> None:
-    """Load what a record says its task and model came from, if they are not known; said plainly where it is gone."""
-    for plugin in plugins:
-        if task in all_tasks() and model in all_models():
-            return
-        try:
-            _load(plugin)
-        except ValueError as error:
-            raise ValueError(f"its plugin is not found any more ({error}): say --plugin with where it is") from None
+def refuse_missing(plugins: Iterable[str], *, task: str, model: str) -> None:
+    """Say which plugins a config needs that are not loaded. It never loads them: the config may be a stranger's."""
+    if task not in all_tasks() or model not in all_models():
+        words = shlex.join(word for plugin in plugins for word in ("--plugin", plugin))
+        raise ValueError(f"it was made with a plugin, which no config loads by itself; if you trust it: {words}")
+
+
+def refuse_class(name: str) -> None:
+    """Refuse MODULE:CLASS as a recorded name, since looking it up would import the module."""
+    if classes.is_class(name):
+        raise ValueError(f"{name!r} is no name of a task or model")
 
 
 def find_task(name: str) -> type[Task]:

@@ -24,10 +24,11 @@ from chomsky_ladder.harness.config.parts import (
     from_plain,
     plain,
     refuse_endless,
+    refuse_outside,
     require,
 )
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.config.registry import bring_back, did_you_mean, find_model, find_task
+from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task, refuse_class, refuse_missing
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.tasks.base import LEVELS, Task
 
@@ -99,8 +100,8 @@ class Train:
 
     def __post_init__(self) -> None:
         check_types(self, "train")
-        require(self.steps >= 1, f"train.steps must be at least 1, not {self.steps}")
-        require(self.batch >= 1, f"train.batch must be at least 1, not {self.batch}")
+        for name in ("steps", "batch"):
+            refuse_outside(getattr(self, name), what=f"train.{name}")
         require(0 <= self.examples < 2**31, f"train.examples must be in 0..2**31-1, not {self.examples}")
         own_length = not self.examples or self.lengths_per == "sequence"
         require(own_length, "train.examples fixes every string's length: train.lengths_per must be sequence")
@@ -187,12 +188,13 @@ class Eval:
         require(1 <= self.lengths[0] <= self.lengths[1], f"eval.lengths must rise from 1, not {self.lengths}")
         refuse_endless(self.lengths[1], what="eval.lengths")
         for name in ("test", "validation", "extrapolation", "batch"):
-            require(getattr(self, name) >= 1, f"eval.{name} must be at least 1, not {getattr(self, name)}")
+            refuse_outside(getattr(self, name), what=f"eval.{name}")
         require(0 <= self.seed < 2**63, f"eval.seed must be in 0..2**63-1, not {self.seed}")
         require(self.every >= 0, f"eval.every must not be negative: {self.every}")
         require(list(self.bins) == sorted(set(self.bins)), f"eval.bins must rise, not {self.bins}")
         require(all(length >= 1 for length in self.extrapolate), "eval.extrapolate lengths must be positive")
         refuse_endless(max(self.extrapolate, default=0), what="eval.extrapolate")
+        refuse_endless(max(self.bins, default=0), what="eval.bins")
         require(
             bool(self.file) or not self.file_sha256, "eval.file_sha256 is the hash of eval.file, which is not given"
         )
@@ -309,7 +311,7 @@ class Run:
 
     @property
     def plugins(self) -> list[str]:
-        """What `--plugin` takes to find its task and model again; kept beside its config, no part of its identity."""
+        """What `--plugin` takes to find its task and model again; in config.json, but no part of its identity."""
         parts = (self.task, self.model)
         modules = [(part.name, type(part).__module__, getattr(part, "of_class", "")) for part in parts]
         return list(dict.fromkeys(load_words(modules, typed="pass")))
@@ -334,16 +336,23 @@ class Run:
     @classmethod
     def from_plain(cls, tree: dict[str, Any]) -> "Run":
         """The run of a config.json; one written for another version of the schema, task or model is refused."""
-        tree = dict(tree)
+        try:
+            return cls._from_plain(dict(tree))
+        except (AttributeError, KeyError, TypeError):
+            raise ValueError("its config.json is no run's") from None
+
+    @classmethod
+    def _from_plain(cls, tree: dict[str, Any]) -> "Run":
         plugins = tree.pop("plugins", [])
         if plugins:
-            bring_back(plugins, task=tree["task"]["name"], model=tree["model"]["name"])
+            refuse_missing(plugins, task=tree["task"]["name"], model=tree["model"]["name"])
         wanted = {"schema", "protocol", "task", "model", "train", "eval", "seed"}
         require(set(tree) == wanted, f"a record's config has the keys {', '.join(sorted(wanted))}")
         require(tree.pop("schema") == SCHEMA, f"the record's schema is not {SCHEMA}")
         parts: dict[str, Any] = {}
         for name, find in (("task", find_task), ("model", find_model)):
             part = dict(tree.pop(name))
+            refuse_class(part["name"])
             part_cls, version = find(part.pop("name")), part.pop("version")
             require(
                 version == part_cls.version,

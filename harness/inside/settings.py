@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from chomsky_ladder.harness.config.parts import check_types, require
+from chomsky_ladder.harness.config.parts import check_types, refuse_endless, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,4 +107,5 @@ class HorizonSettings:
         check_types(self, "horizon")
         for name in ("length", "strings", "piece"):
             require(getattr(self, name) >= 1, f"horizon.{name} must be at least 1, not {getattr(self, name)}")
+            refuse_endless(getattr(self, name), what=f"horizon.{name}")
         require(0 <= self.seed < 2**63, f"horizon.seed must be in 0..2**63-1, not {self.seed}")

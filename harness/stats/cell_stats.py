@@ -62,6 +62,7 @@ class CellStats:
     level: str
     model: str
     lr: float  # the lowest one tried where nothing finished
+    rates: int  # that were tried
     measure: Measure | None  # what the scores are: raw where no scaled accuracy is defined; None: nothing finished
     seeds: tuple[int, ...]  # finished, ascending
     scores: tuple[float, ...]  # theirs, at the last step
@@ -134,6 +135,7 @@ def stats_of(
             CellStats(
                 **{name: str(row[name]) for name in ("protocol", "task", "level", "model")},
                 lr=float(rate),
+                rates=int(row["rates"]),
                 measure=measure,
                 seeds=tuple(int(run["seed"]) for run in finished),
                 scores=scores,

@@ -71,6 +71,23 @@ def _of_protocol(records: pd.DataFrame) -> pd.Index:
     return pd.Index(reported)
 
 
+def set_aside(records: pd.DataFrame) -> list[str]:
+    """A line for each protocol of whose runs `headline` shows a part, with how many it leaves out and why."""
+    lines = []
+    for protocol, group in records.groupby("protocol", sort=True):
+        left = group.loc[group.index.difference(_of_protocol(group))]
+        fresh = int((left["seed"] >= FRESH).sum())
+        if fresh < len(left):
+            why = f"they chose the learning rates, and seeds from {FRESH} on are shown in their place"
+            lines.append(
+                f"{protocol}: {len(left) - fresh} of {len(group)} runs, of seeds below {FRESH}, are left out: {why}"
+            )
+        elif fresh:
+            why = "not every task and model of the protocol has some at its chosen learning rate"
+            lines.append(f"{protocol}: {fresh} of {len(group)} runs, of seeds from {FRESH} on, are left out: {why}")
+    return lines
+
+
 def placed(records: pd.DataFrame) -> dict[Place, list[Row]]:
     """The records that count, by protocol, task and model."""
     places: dict[Place, list[Row]] = {}

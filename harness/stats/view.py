@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -96,8 +97,7 @@ def training_lengths(identity: Identity, test_bins: Sequence[str] = ()) -> tuple
         return None
     preset, settings = PROTOCOLS[identity.protocol_name], identity.settings
     edges = settings.get("eval.bins") or preset.eval.get("bins", _BINS)
-    lows = [edges[0], *(edge + 1 for edge in edges[1:-1])]
-    known = {f"{low}..{high}" for low, high in zip(lows, edges[1:], strict=True)}
+    known = {f"{low if low == edges[0] else low + 1}..{high}" for low, high in pairwise(edges)}
     own = [ends(test_bin) for test_bin in test_bins if test_bin not in known]
     if own:
         return min(low for low, _ in own), max(high for _, high in own)

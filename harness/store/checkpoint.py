@@ -67,6 +67,15 @@ def newest(folder: Path, *, device: torch.device | str = "cpu", up_to: int | Non
     return None
 
 
+def step_of(content: dict[str, Any] | None) -> int:
+    """The step that a checkpoint was written at; 0 where there is none."""
+    counters = (content or {"counters": {"step": 0}}).get("counters")
+    step = counters.get("step") if isinstance(counters, dict) else None
+    if type(step) is not int or step < 0:
+        raise ValueError(f"a checkpoint of {(content or {}).get('run_id')} is of no step: remove it")
+    return step
+
+
 def steps(folder: Path) -> set[int]:
     """The steps a folder has checkpoints of, intact or not."""
     return set(map(_step, _by_step(folder)))

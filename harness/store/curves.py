@@ -3,17 +3,20 @@
     run_id,step,loss,validation
 
 `loss` is the mean of the steps since the last logged one, the newest at the validation; it stands alone in the last
-row of a run that was never validated. What other machines' runs left here stays. Nothing here needs torch.
+row of a run that was never validated. What other machines' runs left here stays. curves.csv.sha256 is to it what
+records.csv.sha256 is to the records (harness/store/records_file.py). Nothing here needs torch.
 """
 
 import csv
-from collections.abc import Collection
+import io
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from chomsky_ladder.harness.store.files import write_where_allowed
+from chomsky_ladder.harness.store import records_file
+from chomsky_ladder.harness.store.files import READ_ONLY
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.harmless import cell_of, csv_of
 from chomsky_ladder.harness.store.places import is_read_only
@@ -24,26 +27,38 @@ COLUMNS = ("run_id", "step", "loss", "validation")
 
 def collect(results: Path) -> pd.DataFrame:
     """curves.csv brought up to date with the finished runs beside it unless it is published, sorted, as a frame."""
-    file = results / "curves.csv"
-    stored = _stored(file)
     found = [tuple(row.values()) for folder in _finished(results) for row in _curve_of(folder)]
     fresh = pd.DataFrame(found, columns=list(COLUMNS))
-    kept = stored[~stored["run_id"].isin(set(fresh["run_id"]))]
-    frames = [frame for frame in (kept, fresh) if len(frame)]
-    curves = pd.concat(frames).sort_values(["run_id", "step"], ignore_index=True) if frames else fresh
-    if len(curves) and not is_read_only(file):
-        write_where_allowed(file, csv_of(curves).encode())
-    return curves
+    own = set(fresh["run_id"])
+    return _kept(results / "curves.csv", lambda stored: _sorted(stored[~stored["run_id"].isin(own)], fresh))
 
 
 def take(folder: Path, results: Path, run_ids: Collection[str]) -> None:
     """Add what another folder's curves.csv has of runs of which nothing is in this one's."""
-    theirs, ours = (_stored(where / "curves.csv") for where in (folder, results))
-    rows = theirs[theirs["run_id"].isin(set(run_ids) - set(ours["run_id"]))]
-    if len(rows):
-        curves = pd.concat([frame for frame in (ours, rows) if len(frame)])
-        content = csv_of(curves.sort_values(["run_id", "step"], ignore_index=True))
-        write_where_allowed(results / "curves.csv", content.encode())
+    theirs = _stored(folder / "curves.csv")
+    wanted = theirs[theirs["run_id"].isin(set(run_ids))]
+    if len(wanted):
+        _kept(results / "curves.csv", lambda ours: _sorted(ours, wanted[~wanted["run_id"].isin(set(ours["run_id"]))]))
+
+
+def _sorted(*frames: pd.DataFrame) -> pd.DataFrame:
+    some = [frame for frame in frames if len(frame)]
+    return pd.concat(some).sort_values(["run_id", "step"], ignore_index=True) if some else frames[-1]
+
+
+def _kept(file: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
+    """A changed curves.csv, written under its lock if it is another then and may be written."""
+    curves = change(_stored(file))
+    if not len(curves) or is_read_only(file) or csv_of(curves).encode() == records_file.content_of(file):
+        return curves
+    try:
+        with records_file.rewriting(file):
+            curves = change(_stored(file))
+            records_file.write(file, csv_of(curves).encode(), count=len(curves), what="rows")
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+    return curves
 
 
 def validations(results: Path, run_id: str) -> dict[int, float]:
@@ -51,11 +66,8 @@ def validations(results: Path, run_id: str) -> dict[int, float]:
     history = RunFolder(results, run_id).history()
     if history:
         return {line["step"]: line["validation"] for line in history if "validation" in line}
-    try:
-        with (results / "curves.csv").open(newline="", encoding="utf-8") as file:
-            own = [row for row in csv.DictReader(file) if cell_of(row["run_id"]) == run_id and row["validation"]]
-    except FileNotFoundError:
-        return {}
+    lines = (records_file.content_of(results / "curves.csv") or b"").decode(errors="replace").splitlines()
+    own = [row for row in csv.DictReader(lines) if cell_of(row["run_id"]) == run_id and row["validation"]]
     return {int(row["step"]): float(row["validation"]) for row in own}
 
 
@@ -83,14 +95,20 @@ def curve(run_id: str, history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _stored(file: Path) -> pd.DataFrame:
-    if not file.exists():
+    content = records_file.content_of(file)
+    if content is None:
         return pd.DataFrame(columns=list(COLUMNS))
     try:
-        stored = pd.read_csv(file, encoding="utf-8")
+        stored = pd.read_csv(io.BytesIO(content), encoding="utf-8", keep_default_na=False, na_values=[""])
         if list(stored.columns) != list(COLUMNS):
             raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
         if stored["run_id"].isna().any():
             raise ValueError("a row of it names no run")
+        for name in COLUMNS[1:]:
+            if not pd.api.types.is_numeric_dtype(stored[name]):
+                raise ValueError(f"{name} is no number in a row of it")
+        if not stored["validation"].dropna().between(0, 1).all():
+            raise ValueError("validation lies outside 0..1 in a row of it")
         run_ids = stored["run_id"].astype(str)
         stored["run_id"] = run_ids.map({run_id: cell_of(run_id) for run_id in run_ids.unique()})
     except ValueError as error:

@@ -10,10 +10,9 @@ import errno
 import os
 import secrets
 import stat
-import time
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic_core import from_json
 
@@ -66,13 +65,25 @@ def sync_folder(path: Path) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """What writers of this file that were killed have left."""
+    """What writers of this file that were killed have left; by the file system's clock, since ours may be wrong."""
     for part in path.parent.glob(f"{escape(path.name)}.*-*.part"):
         try:
-            if time.time() - part.stat().st_mtime > _ABANDONED:
+            if path.stat().st_mtime - part.stat().st_mtime > _ABANDONED:  # the file was written just now
                 part.unlink()
         except FileNotFoundError:  # renamed or removed by its writer since
             continue
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a file to write that is a link: what it points to is not ours."""
+    if path.is_symlink():
+        raise ValueError(f"{path} is a link, which no run writes through: remove it")
+
+
+def appending(path: Path) -> BinaryIO:
+    """Open a file to append to it, but never one that a link points to."""
+    refuse_link(path)  # in words
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "ab")
 
 
 def read_plain(path: Path | str) -> bytes:

@@ -12,6 +12,7 @@
 A folder has one writer at a time (harness/store/lock.py).
 """
 
+import errno
 import json
 import math
 import os
@@ -24,7 +25,14 @@ from typing import Any, Protocol
 from pydantic_core import from_json
 
 from chomsky_ladder.harness.store import lock, records_file
-from chomsky_ladder.harness.store.files import read_json, read_object, read_plain, write_atomically
+from chomsky_ladder.harness.store.files import (
+    appending,
+    read_json,
+    read_object,
+    read_plain,
+    refuse_link,
+    write_atomically,
+)
 from chomsky_ladder.harness.store.finished import failed, finished, is_finished, is_sealed, sealed
 from chomsky_ladder.harness.store.lock import Busy as Busy
 from chomsky_ladder.harness.store.places import published_results, refuse_published
@@ -34,6 +42,7 @@ class Filed(Protocol):
     """What a folder has to know of a run (harness/config/run.py)."""
 
     def plain(self) -> dict[str, Any]: ...
+    def identity(self) -> dict[str, Any]: ...
     @property
     def whereabouts(self) -> tuple[str, ...]: ...
     @property
@@ -44,18 +53,23 @@ class RunFolder:
     def __init__(self, results: Path, run_id: str) -> None:
         self.path = results.joinpath("runs", run_id)
         self.metrics = self.path / "metrics.jsonl"
+        self._is_held: lock.IsHeld = lambda: True
 
     def open(self, run: Filed) -> None:
         """Write the config, or make sure that it is this run's."""
         self.path.mkdir(parents=True, exist_ok=True)
+        for name in ("metrics.jsonl", "timing.jsonl"):
+            refuse_link(self.path / name)
         config = self.path / "config.json"
         for name in ("failure.json", "preempted.json"):
             (self.path / name).unlink(missing_ok=True)
         if config.exists():
-            stored, wanted = flat(self.config()), flat(run.plain())  # a setting added since is not in the stored one
+            stored, wanted = flat(self.config()), flat(run.plain())  # a default added since is not in the stored one
             for name in (*run.whereabouts, "plugins"):
                 stored.pop(name, None)
-            assert all(wanted.get(key) == value for key, value in stored.items()), f"{config} is another run's"
+            named = flat(run.identity()).keys() <= stored.keys()
+            if not named or any(wanted.get(key) != value for key, value in stored.items()):
+                raise ValueError(f"{config} is another run's, or damaged: `ladder clean {self.path.name}` makes room")
         else:
             found = {"plugins": run.plugins} if run.plugins else {}
             write_atomically(config, _pretty({**run.plain(), **found}))
@@ -67,34 +81,49 @@ class RunFolder:
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(lock.held(self.path))
+                self._is_held = stack.enter_context(lock.held(self.path))
             except OSError as error:
                 raise ValueError(f"cannot write results to {self.path}: {error.strerror}") from None
-            yield
+            try:
+                yield
+            finally:
+                self._is_held = lambda: True  # not by this one, and nobody is asked any more
+
+    def _refuse_lost(self) -> None:
+        """Stop a writer whose folder was removed: by now another may write one of the same name."""
+        if not self._is_held():
+            what = "its folder was removed, or made anew, while it trained"
+            raise lock.Lost(errno.ESTALE, what, str(self.path))
 
     def log(self, **values: Any) -> None:
         """Append a line to metrics.jsonl."""
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values, separators=(",", ":")) + "\n")
+        self._refuse_lost()
+        with appending(self.metrics) as file:
+            file.write((json.dumps(values, separators=(",", ":")) + "\n").encode())
 
     def log_time(self, **values: Any) -> None:
-        with (self.path / "timing.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"unix": round(time.time(), 3), **values}) + "\n")
+        self._refuse_lost()
+        with appending(self.path / "timing.jsonl") as file:
+            file.write((json.dumps({"unix": round(time.time(), 3), **values}) + "\n").encode())
 
     def metrics_bytes(self) -> int:
         """How long metrics.jsonl is, once it is safely on disk: the place a resume cuts back to."""
+        self._refuse_lost()
         if not self.metrics.exists():
             return 0
-        with self.metrics.open("ab") as file:
+        with appending(self.metrics) as file:
             os.fsync(file.fileno())
             return file.tell()
 
     def cut_metrics(self, size: int) -> None:
         """Drop every line after a checkpoint, so that a resumed run writes no step twice."""
-        self.metrics.touch()
-        if self.metrics.stat().st_size < size:
-            raise ValueError(f"{self.metrics} has lost lines its checkpoint knows of; remove the folder to start over")
-        os.truncate(self.metrics, size)
+        self._refuse_lost()
+        with appending(self.metrics) as file:
+            if file.tell() < size:
+                raise ValueError(
+                    f"{self.metrics} has lost lines its checkpoint knows of; remove the folder to start over"
+                )
+            file.truncate(size)
         self.history()  # what a run goes on from must be readable at its end
 
     def expected_seconds(self) -> float | None:
@@ -103,14 +132,18 @@ class RunFolder:
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Write the result with its digest; as it stands in the file."""
+        self._refuse_lost()
         content = sealed(result, self.metrics)
         write_atomically(self.path / "result.json", content)
         return json.loads(content)
 
     def fail(self, failure: dict[str, Any]) -> None:
-        write_atomically(self.path / "failure.json", sealed(failure, None))
+        self._refuse_lost()
+        texts = {name: _readable(value) for name, value in failure.items() if isinstance(value, str)}
+        write_atomically(self.path / "failure.json", sealed(failure | texts, None))
 
     def preempt(self, signal: str, step: int) -> None:
+        self._refuse_lost()
         write_atomically(self.path / "preempted.json", _pretty({"signal": signal, "step": step}))
 
     def preempted(self) -> dict[str, Any] | None:
@@ -242,6 +275,11 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return leaves
+
+
+def _readable(text: str) -> str:
+    """A text in which nothing is half a character, which no JSON may hold."""
+    return text.encode("utf-8", errors="replace").decode()
 
 
 def _pretty(tree: dict[str, Any]) -> bytes:

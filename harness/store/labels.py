@@ -152,7 +152,19 @@ def _columns_and_labels(protocol: str, task: str, model: str, settings: str) -> 
 
 @lru_cache(maxsize=4096)
 def _opened(settings: str) -> dict[str, Any]:
-    return json.loads(settings)
+    """The settings of a record: names with values, of which a list may hold lists, and nothing is deeper."""
+    try:
+        tree = json.loads(settings)
+    except (ValueError, RecursionError):
+        tree = None
+    if not isinstance(tree, dict) or any(map(_is_deep, tree.values())):
+        raise ValueError(f"settings should be the JSON of names with values, not {settings[:40]!r}")
+    return tree
+
+
+def _is_deep(value: Any, *, levels: int = 3) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_is_deep(each, levels=levels - 1) for each in inner)
 
 
 # Records of before: their labels were all there was of their identity, and what a task asks for was not in them.

@@ -3,7 +3,8 @@
 The lock of the operating system keeps out the others of one host, and most network file systems pass it on; it dies
 with its holder, so nothing has to be cleared after a kill. Where it is not passed on, the file says who holds it: a
 holder of another host is believed as long as its heartbeat is fresh by the file system's own clock. Two hosts may have
-one name, as copies of a virtual machine do: what tells them apart is when each was started.
+one name, as copies of a virtual machine do: what tells them apart is when each was started. Where the system's lock
+does nothing, a holder of this host is believed as long as its process is there, too.
 """
 
 import errno
@@ -13,7 +14,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -38,8 +39,15 @@ class Holder(NamedTuple):
         return f"process {self.process} on {self.host}"
 
 
-def held(folder: Path, *, frees_room: bool = False) -> AbstractContextManager[None]:
-    """Hold a folder's lock, or raise Busy; OSError where nothing can be written.
+class Lost(OSError):
+    """The file of a lock that was held has gone, or is another's."""
+
+
+IsHeld = Callable[[], bool]
+
+
+def held(folder: Path, *, frees_room: bool = False) -> AbstractContextManager[IsHeld]:
+    """Hold a folder's lock, or raise Busy; OSError where nothing can be written. Gives whether it is still held.
 
     Who `frees_room` may hold it on a full disk, where there is no room for its name: the system's lock must do there.
     """
@@ -47,18 +55,18 @@ def held(folder: Path, *, frees_room: bool = False) -> AbstractContextManager[No
 
 
 @contextmanager
-def held_file(path: Path, *, what: str, frees_room: bool = False) -> Iterator[None]:
+def held_file(path: Path, *, what: str, frees_room: bool = False) -> Iterator[IsHeld]:
     """Hold a lock that lies anywhere; `what` is what it is the right to write."""
     with _opened(path, os.O_RDWR | os.O_CREAT) as file:
         if not _taken(file, path):
             raise Busy(f"{what} is being written by {_named(file) or 'another process'}")
-        other = _alive_elsewhere(path.parent, file)
+        other = _alive_elsewhere(path, file)
         if other is not None:
             raise Busy(f"{what} is being written by {other}, which gave a sign of life within {STALE:.0f} s")
         _name_holder(file, frees_room=frees_room)
         _HEART.keep(path)
         try:
-            yield
+            yield lambda: _is_at(path, file)
         finally:
             _HEART.leave(path)
             os.ftruncate(file.fileno(), 0)
@@ -72,7 +80,7 @@ def holder(folder: Path) -> Holder | None:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return _named(file) or Holder(0, "an unknown host")
-            return _alive_elsewhere(folder, file)
+            return _alive_elsewhere(folder / "lock", file)
     except OSError:  # there is none, or no looking at it
         return None
 
@@ -113,12 +121,20 @@ def _taken(file: BinaryIO, path: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(0.02)
+        except OSError as error:
+            cure = "its file system has no locks; take a results folder on another one"
+            raise OSError(error.errno, f"{error.strerror}: {cure}", str(path)) from None
         else:
-            try:
-                return os.path.samestat(os.fstat(file.fileno()), path.stat())
-            except FileNotFoundError:  # one that was just removed
-                return False
+            return _is_at(path, file)  # not one that was just removed
     return False
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    """Whether a file that is open lies at a path still."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _named(file: BinaryIO) -> Holder | None:
@@ -143,18 +159,41 @@ def _is_of_this_host(other: Holder) -> bool:
     return other.host == socket.gethostname() and (not other.boot or other.boot == _boot())
 
 
-def _alive_elsewhere(folder: Path, file: BinaryIO) -> Holder | None:
-    """The holder on another host whose heartbeat is fresh."""
+def _alive_elsewhere(path: Path, file: BinaryIO) -> Holder | None:
+    """The holder, on another host or where locks do nothing, whose heartbeat is fresh."""
     other = _named(file)
-    if other is None or _is_of_this_host(other):
-        return None  # nobody, or a process of this host that died: the system has let go of its lock
-    clock = folder / f"clock.{os.getpid()}"
+    if other is None:
+        return None
+    if _is_of_this_host(other) and (_keeps_out(path) or not _runs(other.process)):
+        return None  # a process that died: the system has let go of its lock
+    clock = path.with_name(f"clock.{os.getpid()}")
     try:
         clock.touch()
         age = clock.stat().st_mtime - os.fstat(file.fileno()).st_mtime
     finally:
         clock.unlink(missing_ok=True)
     return other if abs(age) < STALE else None  # a heartbeat from the future was given under a wrong clock
+
+
+def _keeps_out(path: Path) -> bool:
+    """Whether the system's lock, which this process holds, does anything; some network file systems ignore it."""
+    with _opened(path, os.O_RDWR) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _runs(process: int) -> bool:
+    """Whether another process of that number is there."""
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return process != os.getpid()
 
 
 class _Heart:

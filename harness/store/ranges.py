@@ -9,6 +9,7 @@ Nothing here needs torch.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -32,16 +33,23 @@ def _finite_or_none(value: Any) -> Any:
         return value  # refused as what it is
 
 
-def _shares(text: str) -> str:
-    """The JSON of names with shares."""
-    return _numbers(text, low=0.0, high=1.0)
+def _bins(text: str) -> str:
+    """The JSON of bins, `40..64`, with shares."""
+    return _numbers(text, low=0.0, high=1.0, named=r"\d{1,18}\.\.\d{1,18}")
 
 
-def _numbers(text: str, *, low: float = -math.inf, high: float = math.inf) -> str:
+def _lengths(text: str) -> str:
+    """The JSON of lengths with shares."""
+    return _numbers(text, low=0.0, high=1.0, named=r"\d{1,18}")
+
+
+def _numbers(text: str, *, low: float = -math.inf, high: float = math.inf, named: str = ".*") -> str:
     tree = from_json(text) if text != "{}" else {}
     if not isinstance(tree, dict):
         raise ValueError("Input should be names with numbers")
     for name, value in tree.items():
+        if not re.fullmatch(named, name, flags=re.ASCII | re.DOTALL):
+            raise ValueError(f"{name[:40]!r} should be lengths")
         if value is None:
             continue
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -51,12 +59,15 @@ def _numbers(text: str, *, low: float = -math.inf, high: float = math.inf) -> st
 
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Chance = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]  # of 1 nothing could be scaled
 Scaled = Annotated[float, Field(le=1, allow_inf_nan=False)]  # how far below chance depends on the task
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # seconds, tokens
-Loss = Annotated[Amount | None, BeforeValidator(_finite_or_none)]
+Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]  # seconds, tokens: sums of them stay finite
+Loss = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, BeforeValidator(_finite_or_none)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Name = Annotated[str, Field(max_length=10_000)]
+LONGEST = 10_000  # characters of a name, a label or the settings
+Name = Annotated[str, Field(max_length=LONGEST)]
 Id = Annotated[str, Field(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$")]
-Shares = Annotated[str, AfterValidator(_shares)]
+Bins = Annotated[str, AfterValidator(_bins)]
+Lengths = Annotated[str, AfterValidator(_lengths)]
 Numbers = Annotated[str, AfterValidator(_numbers)]

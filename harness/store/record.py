@@ -25,19 +25,22 @@ from chomsky_ladder.harness.store.made_with import sources_text
 from chomsky_ladder.harness.store.places import hint, is_read_only
 from chomsky_ladder.harness.store.ranges import (
     Amount,
+    Bins,
+    Chance,
     Count,
     Id,
+    Lengths,
     Loss,
     Name,
     Numbers,
     Rate,
     Scaled,
     Share,
-    Shares,
     refuse_truths,
 )
 from chomsky_ladder.harness.store.status import run_folders
 
+_ERROR = 2000  # characters of a message that are kept; failure.json has all of it
 _compact = JSONEncoder(separators=(",", ":")).encode
 
 
@@ -68,7 +71,7 @@ class Record(BaseModel):
     steps_to_99: Count | None = None
     parameters: Count | None = None
     state_bytes: Count | None = None
-    s_rand: Share | None = None
+    s_rand: Chance | None = None
     best_constant: Share | None = None
     content_free: Share | None = None
     test: Share | None = None
@@ -76,9 +79,9 @@ class Record(BaseModel):
     test_exact: Share | None = None
     test_hits: Share | None = None
     test_loss: Loss = None
-    test_bins: Shares = "{}"
-    content_free_bins: Shares = "{}"
-    extrapolation: Shares = "{}"
+    test_bins: Bins = "{}"
+    content_free_bins: Bins = "{}"
+    extrapolation: Lengths = "{}"
     metrics: Numbers = "{}"
     validation: Share | None = None
     in_distribution: Share | None = None
@@ -138,7 +141,7 @@ class Record(BaseModel):
         made = result["provenance"]
         code = {"commit": made["commit"], "dirty": made["dirty"], "sources": sources_text(made.get("plugins", {}))}
         if "error" in result:
-            return cls(**head, **code, status="failed", steps=0, error=result["error"])
+            return cls(**head, **code, status="failed", steps=0, error=result["error"][:_ERROR])
         return cls(
             **head,
             **code,
@@ -307,7 +310,8 @@ def _recorded(path: Path, content: bytes | None) -> dict[str, Record]:
             run_id = row.get("run_id", "")
             advice = f"; `ladder clean --records {run_id}` takes it out" if run_id else ""
             raise ValueError(f"{path} is no table of records: line {number}, {_complaint(error)}{advice}") from None
-        records[record.run_id] = record
+        if records.setdefault(record.run_id, record) != record:
+            raise ValueError(f"{path} is no table of records: line {number} has other numbers of {record.run_id} again")
     return records
 
 

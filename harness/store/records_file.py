@@ -1,4 +1,4 @@
-"""records.csv as a file that loses no line: rewritten under a lock, and held to a count and a digest beside it.
+"""records.csv and curves.csv as files that lose no line: rewritten under a lock, held to a digest beside them.
 
     records.csv             a line for every run
     records.csv.sha256      what `sha256sum --check records.csv.sha256` checks:
@@ -14,6 +14,7 @@ import csv
 import hashlib
 import io
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ PATIENCE = 120.0  # seconds to wait for another process that writes records.csv,
 _RACED = 5  # times that reader and digest are read again, since a writer may be between them
 
 _OR_NONE = "# or none yet\n"
+csv.field_size_limit(sys.maxsize)  # what was written is read, whatever its length; 131,072 characters otherwise
 
 Row = dict[str, str]
 
@@ -76,6 +78,8 @@ def rows_of(path: Path, content: bytes | None) -> list[Row]:
         raise ValueError(f"{path} is no table of records: {error}") from None
     except ValueError:
         raise ValueError(f"{path} is no table of records: it is empty") from None
+    if len(set(head)) < len(head):
+        raise ValueError(f"{path} is no table of records: a column is there twice, {max(head, key=head.count)}")
     for number, line in enumerate(lines, start=1):
         if len(line) != len(head):
             raise ValueError(
@@ -84,14 +88,14 @@ def rows_of(path: Path, content: bytes | None) -> list[Row]:
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
-def write(path: Path, content: bytes, *, count: int) -> None:
-    """Replace a records.csv and its digest; by whoever holds its lock."""
+def write(path: Path, content: bytes, *, count: int, what: str = "records") -> None:
+    """Replace a records.csv, or another such file, and its digest; by whoever holds its lock."""
     new = _line(content, path)
     try:
         old = [_line(path.read_bytes(), path)]
     except FileNotFoundError:
         old = [_OR_NONE]
-    counted = f"# {count} records\n"
+    counted = f"# {count} {what}\n"
     write_atomically(digest_file(path), "".join([counted, *old, new]).encode())
     write_atomically(path, content)
     write_atomically(digest_file(path), (counted + new).encode())
@@ -135,7 +139,7 @@ def _count(path: Path) -> str:
         first = digest_file(path).read_text("utf-8", errors="replace").partition("\n")[0]
     except FileNotFoundError:
         first = ""
-    return first.removeprefix("# ") if re.fullmatch(r"# \d+ records", first) else "that is damaged too"
+    return first.removeprefix("# ") if re.fullmatch(r"# \d+ \w+", first) else "that is damaged too"
 
 
 def _lines(content: bytes) -> str:

@@ -6,27 +6,22 @@ numbers stays as it is here and is reported with what each was made with: equal 
 versions and hardware may differ.
 """
 
-import json
 import os
 import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import filter as matching
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chomsky_ladder.harness.store import curves, lock
 from chomsky_ladder.harness.store.files import NoPlainFile, read_json, read_plain
 from chomsky_ladder.harness.store.folder import RunFolder, flat
-from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.places import refuse_published
 from chomsky_ladder.harness.store.record import Record, keep, of_runs, recorded, say_left_out
 from chomsky_ladder.harness.store.status import run_folders
-
-if TYPE_CHECKING:
-    from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.sweep import verified
 
 _COPIED = ("config.json", "metrics.jsonl", "timing.jsonl", "step_*.ckpt", "result.json")
 _READ = ("result.json", "metrics.jsonl", "config.json")
@@ -73,8 +68,7 @@ def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> M
             raise ValueError(f"{folder} is the folder that would be merged into")
     if not dry_run:
         refuse_published(results)
-    for known in (_run_of, _columns_of):
-        known.cache_clear()  # of a merge before, when a name may have meant another class
+    verified.forget()
     found = [(folder, recorded(folder / "records.csv")) for folder in folders]
     if dry_run:
         merging = _Merging(results, staging=None)
@@ -99,66 +93,6 @@ def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> M
     except lock.Busy:
         raise ValueError(f"another process merges into {results}") from None
     return merging.merged
-
-
-def verify(folder: RunFolder) -> Record:
-    """The record of a finished run; refused where config, result or checkpoints are not those of the run."""
-    from chomsky_ladder.harness.store import checkpoint  # with torch, which a merge that finds nothing new does without
-
-    record = Record.of(folder)
-    if record is None:
-        raise ValueError("it has no result")
-    run_id, tree = folder.path.name, read_json(folder.path / "config.json")
-    try:
-        if tree["eval"].get("file_sha256"):
-            tree["eval"]["file"] = str(folder.path / "strings")  # not there: the hash stands for them
-        if tree["task"].get("file_sha256"):
-            tree["task"]["file"] = str(folder.path / "text")
-        seed = tree.pop("seed")
-        config = json.dumps(tree)
-        run = _run_of(config).with_seed(seed)
-    except (AttributeError, KeyError, TypeError):
-        raise ValueError("its config.json is no run's") from None
-    if run.run_id != run_id:
-        raise ValueError(f"its config is that of {run.run_id}")
-    _refuse_other_columns(record, {**_columns_of(config), "seed": seed})
-    for path in sorted(folder.path.glob("step_*.ckpt")):
-        try:
-            content = checkpoint.read(path)
-        except checkpoint.DamagedCheckpoint as damage:
-            raise ValueError(str(damage)) from None
-        if not isinstance(content, dict):
-            raise ValueError(f"{path.name} does not hold a run's state")
-        if content.get("run_id") != run_id:
-            raise ValueError(f"{path.name} is of {content.get('run_id')}")
-    return record
-
-
-@lru_cache(maxsize=64)
-def _run_of(config: str) -> "Run":
-    """The run with seed 0 of a config.json without its seed: hundreds of runs differ in that alone."""
-    from chomsky_ladder.harness.config.run import Run
-
-    return Run.from_plain({**json.loads(config), "seed": 0})
-
-
-@lru_cache(maxsize=64)
-def _columns_of(config: str) -> dict[str, Any]:
-    from chomsky_ladder.harness.config.protocols import columns_of
-
-    return columns_of(_run_of(config))
-
-
-def _refuse_other_columns(record: Record, wanted: dict[str, Any]) -> None:
-    """A record says of what it is as the run says it, unless its protocol is of another version by now."""
-    said = record.model_dump()
-    said["settings"] = settings = dict(Identity.of(said).settings)
-    version = "protocol.version"
-    if settings.get(version, 1) != wanted["settings"].get(version, 1):
-        return
-    for name in ("protocol_name", "task_name", "model_name", "settings", "level", "lr", "seed"):
-        if said[name] != wanted[name]:
-            raise ValueError(f"its result is not that of its config: {name} is {said[name]!r}, not {wanted[name]!r}")
 
 
 class _Merging:
@@ -210,15 +144,15 @@ class _Merging:
         elif place.exists():
             raise ValueError(_in_the_way(place))
         if self.staging is None:
-            theirs = verify(source)
+            theirs = verified.verify(source)
         else:
             copy = RunFolder(self.staging, path.name)
             _copy(files, copy.path)
             try:
-                theirs = verify(copy)
+                theirs = verified.verify(copy)
             except ValueError:
                 shutil.rmtree(copy.path)
-                verify(source)  # which says the same of the file that is there
+                verified.verify(source)  # which says the same of the file that is there
                 raise
             copy.path.rename(place)  # which fails if something has appeared there
         self.here[theirs.run_id] = self.found[theirs.run_id] = theirs
@@ -229,6 +163,7 @@ class _Merging:
         names = f"{record.task_name}-{record.model_name}"
         if not re.fullmatch(re.escape(f"{names}-s{record.seed}-") + "[0-9a-f]{10}", run_id) or "/" in run_id:
             raise ValueError(f"{run_id!r} is not the id of {record.task}, {record.model}, seed {record.seed}")
+        verified.refuse_unscaled(record)
         if self._has(run_id):
             if self._agrees(folder, record):
                 self.merged.same.append(run_id)

@@ -13,6 +13,7 @@ lengths, supervision, counting, query and operators: beside others its values ar
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -118,7 +119,10 @@ def of_file(path: Path, *, protocols: tuple[str, ...] = ()) -> Published:
     """The reader's own; its column `protocol` names the protocols it is of, unless `protocols` do."""
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
-    frame = _strings(path)
+    try:
+        frame = _strings(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} is no CSV of published values: {str(error).splitlines()[0]}") from None
     lacking = [name for name in ("model", "task", "value") if name not in frame]
     if lacking or frame.empty:
         raise ValueError(f"{path} has no {', '.join(lacking) or 'values'}: its columns are model, task, value and more")
@@ -178,8 +182,14 @@ def _values(
                 raise ValueError(
                     f"{source} has no number for {row['model']} on {row['task']}: {row['value']}"
                 ) from None
+            if not (value <= 1 and (spread is None or 0 <= spread < math.inf)):
+                raise ValueError(
+                    f"{source} has {row['value']} for {row['model']} on {row['task']}, which is no accuracy: "
+                    "one in hundredths has a column metric with a %"
+                )
             values[place] = Value(row["model"], row["task"], value, spread, unit * 10**-digits / 2)
             for part, named in (("model", models), ("task", tasks)):
-                if ours := row.get(f"ladder_{part}", row[part]):
-                    named[ours] = row[part]
+                ours = row.get(f"ladder_{part}", row[part])
+                if ours and named.setdefault(ours, row[part]) != row[part]:
+                    raise ValueError(f"{source} has two rows that stand beside {ours}: {named[ours]} and {row[part]}")
     return models, tasks, values

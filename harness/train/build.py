@@ -52,8 +52,8 @@ def restored(folder: RunFolder) -> tuple[Run, Model, int]:
     model = build_model(run, torch.device("cpu"))
     try:
         model.load_state_dict(content["model"])
-        step = content["counters"]["step"]
-    except (KeyError, TypeError, RuntimeError) as error:
+        step = checkpoint.step_of(content)
+    except (KeyError, TypeError, RuntimeError, ValueError) as error:
         raise ValueError(f"{folder.path} has a checkpoint that holds no state of this run: {error}") from None
     read_rounded(model, run.train.qat)
     return run, model.eval(), step

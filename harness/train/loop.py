@@ -115,23 +115,19 @@ def _in_step(members: Sequence[Member], settings: Exec) -> list[list[Member]]:
     if not members:
         return []
     newest = checkpoints_of_first([checkpoint.newest(member.folder.path) for member in members])
-    steps = [_step_of(content) for content in newest]
+    steps = [checkpoint.step_of(content) for content in newest]
     least = min(steps)
     back = [
         content if step == least else checkpoint.newest(member.folder.path, up_to=least)
         for member, content, step in zip(members, newest, steps, strict=True)
     ]
-    at_one_step = all(_step_of(content) == least for content in back)
+    at_one_step = all(checkpoint.step_of(content) == least for content in back)
     if at_one_step and (least > 0 or max(steps) <= settings.checkpoint_every):  # a first checkpoint is soon made again
         return [[member.starting(content) for member, content in zip(members, back, strict=True)]]
     return [
-        [member.starting(c) for member, c in zip(members, newest, strict=True) if _step_of(c) == step]
+        [member.starting(c) for member, c in zip(members, newest, strict=True) if checkpoint.step_of(c) == step]
         for step in sorted(set(steps))
     ]
-
-
-def _step_of(content: dict[str, Any] | None) -> int:
-    return content["counters"]["step"] if content else 0
 
 
 def _trained(
@@ -195,7 +191,7 @@ class Loop:
         room = Room()
         self.steps = stepper(self.pack, settings, room)
         made = numerics(settings, device, pack=self.pack.count, capture=self.steps.name, processes=processes())
-        (self.step,) = {_step_of(member.start) for member in members}  # members of a pack are at one step
+        (self.step,) = {checkpoint.step_of(member.start) for member in members}  # members of a pack are at one step
         for row, member in enumerate(members):
             member.join(self.pack, row, settings, made, room=room)
         self.together = Together(self.pack, settings, room)

@@ -1,6 +1,7 @@
 """What a run's record says of its scores, and of what it broke on."""
 
 import errno
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -39,6 +40,23 @@ def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
         "metrics": {each.name: score.metric(each) for each in metrics_of(task) if each.name in score.others},
         "counts": score.plain(),
     }
+
+
+def miscounted(run: Run, made: dict[str, Any]) -> str:
+    """The first number of a summary that its counts do not make; empty where all fit, or no counts are kept."""
+    if not made.get("counts"):
+        return ""
+    score = Score.from_plain(made["counts"])
+    accuracy = score.accuracy(score=run.eval.score)
+    numbers = {"accuracy": accuracy, "exact": score.exact_share(), "hits": score.hit_share(), "loss": score.loss()}
+    bins = by_length(run, score)
+    numbers |= {name: bins.get(name) for name in {*bins, *made["bins"]}}
+    for name, counted in numbers.items():
+        value = made[name] if name in made else made["bins"].get(name)
+        are_nan = value != value and counted != counted
+        if counted is None or value is None or not (are_nan or math.isclose(value, counted)):
+            return f"{name} is {value}, and its counts make {counted}"
+    return ""
 
 
 def by_length(run: Run, score: Score) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """A recorded run trained and scored again, with the kernels it was made with, and what came out beside its record.
 
     same bits              every number of the record, and every validation kept of it, came out to the last bit
-    same within numerics   accuracies within ACCURACY, the loss within LOSS, and something differs that moves last bits:
-                           the device, torch, the kernels, the code
+    same within numerics   accuracies within ACCURACY, those of few lengths within BIN, the loss within LOSS, and
+                           something differs that moves last bits: the device, torch, the kernels, the code
     differs                anything else: also the least difference where nothing of that kind explains it
 
 A loss of 5.95e-05 on one kernel and 8.97e-05 on another is the second, where both answer everything. On another machine
@@ -32,6 +32,7 @@ from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.kernel import KERNELS, RESERVED
 
 ACCURACY = 0.02  # of a share of right answers
+BIN = 0.1  # of the same over a few lengths, which have fewer strings; of a metric, if that is more than LOSS_SHARE
 LOSS, LOSS_SHARE = 0.02, 0.1  # nats, or this share of the larger, whichever is more
 
 _ACCURACIES = ("test", "test_exact", "test_hits", "validation", "in_distribution")
@@ -57,7 +58,7 @@ class Comparison:
     """What differs of all that moves the last bits."""
 
     def plain(self) -> dict[str, Any]:
-        return {**vars(self), "tolerance": {"accuracy": ACCURACY, "loss": LOSS, "loss_share": LOSS_SHARE}}
+        return {**vars(self), "tolerance": {"accuracy": ACCURACY, "bin": BIN, "loss": LOSS, "loss_share": LOSS_SHARE}}
 
 
 def kernels_of(record: Record) -> list[str]:
@@ -146,7 +147,10 @@ def compared(then: Record, now: Record, validated: Mapping[int, float], validate
     pairs = {name: pair for name, pair in pairs.items() if pair[0] is not None or name not in optional}
     unequal = {name: pair for name, pair in pairs.items() if not _equal(*pair)}
     moved = _differing(then, now)
-    beyond = [name for name, pair in unequal.items() if not _excused(name, pair)] if moved else list(unequal)
+    beyond = [name for name, pair in unequal.items() if not _excused(name, pair, then.s_rand or 0.0)]
+    if "steps" in unequal and not (then.stopped_early and now.stopped_early):
+        beyond = list(dict.fromkeys([*beyond, "steps"]))
+    beyond = beyond if moved else list(unequal)
     verdict: Verdict = "differs" if beyond else "same within numerics" if unequal else "same bits"
     return Comparison(verdict, len(pairs), unequal, beyond, moved)
 
@@ -155,15 +159,28 @@ def _equal(then: Any, now: Any) -> bool:
     return then == now or (then != then and now != now)
 
 
-def _excused(name: str, pair: tuple[Any, Any]) -> bool:
-    """Whether other last bits may have made it so. Steps, bins and single validations follow from what is held here."""
-    if name == "status" or name in _MADE or name.startswith("content_free_bins"):
-        return name != "status" and None not in pair and math.isclose(*pair, rel_tol=1e-9)
-    if name in _ACCURACIES:
-        return None not in pair and abs(pair[0] - pair[1]) <= ACCURACY
+def _excused(name: str, pair: tuple[Any, Any], chance: float) -> bool:
+    """Whether other last bits may have made it so. Single validations, and what they decide, follow from the rest."""
+    if name.startswith(("validation at", "steps_to_")):
+        return True
+    if name in ("status", "stopped_early") or None in pair:
+        return False
+    if name in _MADE or name.startswith("content_free_bins"):
+        return math.isclose(*pair, rel_tol=1e-9)
+    return abs(pair[0] - pair[1]) <= _limit(name, max(map(abs, pair)), chance)
+
+
+def _limit(name: str, larger: float, chance: float) -> float:
+    """How far a number may move, the larger of the two being known."""
+    if name == "steps":  # of two runs that stopped early; compared() holds others to the number
+        return larger / 2
     if name == "test_loss":
-        return None not in pair and abs(pair[0] - pair[1]) <= max(LOSS, LOSS_SHARE * max(pair))
-    return True
+        return max(LOSS, LOSS_SHARE * larger)
+    if name == "test_scaled":
+        return ACCURACY / max(1 - chance, ACCURACY)
+    if name.startswith("metrics "):
+        return max(BIN, LOSS_SHARE * larger)
+    return ACCURACY if name in _ACCURACIES else BIN
 
 
 def _differing(then: Record, now: Record) -> dict[str, tuple[Any, Any]]:

@@ -14,7 +14,10 @@ import torch
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.origin import is_ours
+from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.ranges import LONGEST
+from chomsky_ladder.harness.train.adapt import base_folder
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.mistakes import own_dropout, unregistered
 from chomsky_ladder.harness.train.same_code import refuse_other_code
@@ -45,11 +48,21 @@ def preflight(runs: Sequence[Run], settings: Exec, *, stacked: bool = False) -> 
     for task in dict.fromkeys(run.task for run in runs):
         refuse_mistaken(task)
     for run in {(run.model, run.task, run.train.lengths, run.eval): run for run in runs}.values():
+        refuse_unrecordable(run)
         refuse_unreadable(run)
+    for base in dict.fromkeys(run.train.base for run in runs if run.train.base):
+        if not any(base in run.run_id for run in runs):  # one of these, which is trained before
+            base_folder(base, settings.results)
     refuse_other_code(runs, settings.results)
     if device.type == "cpu":
         native.missing()
     return device
+
+
+def refuse_unrecordable(run: Run) -> None:
+    """Refuse, in one line, a run whose settings no line of records.csv has room for."""
+    longest = max(len(text) for text in identity_of(run).columns_and_labels().values())
+    require(longest <= LONGEST, f"its settings are {longest:,} characters, and a record has room for {LONGEST:,}")
 
 
 def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.device, stacked: bool = False) -> None:

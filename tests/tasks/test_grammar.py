@@ -174,6 +174,7 @@ def test_a_nonterminal_is_named_once_and_quotes_make_symbols_of_anything() -> No
         ("S -> " + " ".join("abcdefghijklmnopqrstuvwxyz0"), "it has 27 symbols, more than 26"),
         ("S -> " + "a " * 70 + "| b", "the normal form has 70 nonterminals, more than 64"),
         ("S -> " + "a " * 1000, "characters, more than 2000"),
+        ("S -> " + "a " * 900, "a right side of S has 900 words, more than 96"),
         ("S -> a S | a", "no length up to 256 has both members and strings surely outside"),
     ],
 )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,22 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del PROTOCOLS[name]
 
 
+def _a_rate_that_is_missing_and_an_edit_are_said(
+    plugin: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = PROTOCOLS["small-climb"]
+    PROTOCOLS["small-climb"] = replace(small, rates=(1e-2, 1e-3))
+    plugin.write_text(PLUGIN + "# edited\n")
+    assert main([*words[:2], *words[4:], "--card", "--json"]) == 0
+    said = capsys.readouterr()
+    card = json.loads(said.out)
+    assert card["missing"] == 2
+    assert card["next"][0].startswith("2 of 2 rungs have seeds or learning rates to come")
+    assert "ladder: plain_mean.py has changed since it made 4 of the runs shown" in said.err
+    plugin.write_text(PLUGIN)
+    PROTOCOLS["small-climb"] = small
+
+
 def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["climb", "plain_mean", "--plugin", str(plugin), "--protocol", "small-climb"]
     words += ["--exec.results", str(tmp_path), "--reference", str(_no_records(tmp_path))]
@@ -104,6 +121,7 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     }
     assert main([*words, "--card"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"written: {folder}/card.html, .md, .json, .png, .svg, .csv"
+    _a_rate_that_is_missing_and_an_edit_are_said(plugin, words, capsys)
     page = (folder / "card.html").read_text()
     assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
     assert any("declares no `transition`" in line and "gated units" in line for line in card["next"])

@@ -80,6 +80,13 @@ def test_a_record_without_one_of_its_keys_is_refused(key: str) -> None:
     assert "has the keys" in refusal(lambda: Run.from_plain(tree))
 
 
+@pytest.mark.parametrize(
+    "changes", [{"task": {}}, {"task": 3}, {"model": {"name": ["lstm"]}}, {"model": {"name": "own"}, "plugins": 3}]
+)
+def test_a_config_that_is_no_runs_is_refused(changes: dict[str, Any]) -> None:
+    assert refusal(lambda: Run.from_plain(RUN.plain() | changes)) == "its config.json is no run's"
+
+
 @pytest.mark.parametrize("schema", [config.SCHEMA + 1, str(config.SCHEMA), None])
 def test_a_record_of_another_schema_is_refused(schema: Any) -> None:
     assert "schema" in refusal(lambda: Run.from_plain({**RUN.plain(), "schema": schema}))

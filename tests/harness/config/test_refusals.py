@@ -37,6 +37,14 @@ class WholeOnly(Classification):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Thresholded(LSTMConfig):
+    """A model with a setting that any number may be."""
+
+    name = "thresholded"
+    threshold: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Peeking(LSTMConfig):
     """Has steps, but its outputs may depend on the whole prompt."""
 
@@ -90,6 +98,12 @@ def test_a_wrong_type_is_refused_by_its_place(cls: type, name: str, value: Any) 
     assert message.startswith(f"part.{name}")
     shown = [value, *value] if isinstance(value, list) else [value]
     assert any(message.endswith(f"not {bad!r}") for bad in shown)
+
+
+def test_a_setting_that_is_no_number_is_refused() -> None:
+    """A run could not be told from another by it: nan equals nothing, itself included."""
+    message = refusal(lambda: with_part("model", Thresholded(threshold=float("nan"))))
+    assert message == "model.threshold must be a number, not nan: nan equals nothing"
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ def test_lengths_hold_every_bin_of_every_seed_and_the_range_trained_on() -> None
         ("xlstm (train.curriculum=40..80..120)", [], (3, 120)),
         ("xlstm (train.lengths_per=batch)", [], (3, 40)),
         ("xlstm (eval.bins=40..50..60)", ["40..50", "51..60"], (3, 40)),
+        ("xlstm (eval.bins=5)", [], (3, 40)),  # one edge makes no bin
         ("xlstm", ["60..70"], (60, 70)),  # a task with lengths of its own
         ("somebody's", ["40..64"], None),
     ],

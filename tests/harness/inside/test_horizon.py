@@ -151,6 +151,7 @@ on_linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="no folder that
         pytest.param(["some", "--csv", "/proc/far.csv"], "--csv: cannot write to /proc", marks=on_linux),
         (["some", "--csv", "far.csv", "--picture", "far.png"], "where --picture leaves its numbers"),
         (["some", "--horizon.piece", "0"], r"horizon\.piece must be at least 1"),
+        (["some", "--horizon.length", "99999999999"], r"horizon\.length must be at most 4194304, not"),
     ],
 )
 def test_mistakes_of_the_command(words: list[str], said: str, tmp_path: Path) -> None:

@@ -119,6 +119,12 @@ def test_a_result_in_another_runs_folder_is_refused(tmp_path: Path) -> None:
         Record.of(folder)
 
 
+def test_a_failure_whose_message_is_no_text_is_a_record(tmp_path: Path) -> None:
+    (run, *_) = runs()
+    folder_of(tmp_path, run).fail(failure_of(run, "OSError: no file \udce9t\udce9"))
+    assert collect(tmp_path).loc[0, "error"] == "OSError: no file ?t?"
+
+
 def test_a_failure_is_gone_once_a_retry_opens_the_folder(tmp_path: Path) -> None:
     run = runs()[0]
     folder = folder_of(tmp_path, run)

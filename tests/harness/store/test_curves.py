@@ -65,6 +65,33 @@ def test_a_row_without_a_run_is_refused(tmp_path: Path) -> None:
         curves.collect(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("a,1,0.5,9.0", "validation lies outside 0..1"),
+        ("a,1,0.5,-1", "validation lies outside 0..1"),
+        ("a,1,0.5,nan", "validation is no number"),
+        ("a,1,low,0.5", "loss is no number"),
+        ("a,one,0.5,0.5", "step is no number"),
+    ],
+)
+def test_a_number_that_is_none_is_refused(row: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "curves.csv").write_text(f"run_id,step,loss,validation\na,0,0.5,0.5\n{row}\n")
+    with pytest.raises(ValueError, match=rf"curves\.csv is damaged: {says}\b.* in a row of it"):
+        curves.collect(tmp_path)
+
+
+def test_what_is_cut_is_refused_and_stays(tmp_path: Path) -> None:
+    put(tmp_path, "a", HISTORY)
+    curves.collect(tmp_path)
+    file = tmp_path / "curves.csv"
+    file.write_bytes(half := file.read_bytes()[:50])
+    for read in (lambda: curves.collect(tmp_path), lambda: curves.validations(tmp_path, "b")):
+        with pytest.raises(ValueError, match=r"curves\.csv is not as it was written .* of \(2 rows\)"):
+            read()
+    assert file.read_bytes() == half
+
+
 def test_no_runs_leave_no_file(tmp_path: Path) -> None:
     assert curves.collect(tmp_path).empty
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,7 @@
 """What lies in a run's folder may be torn, foreign or hostile, its lock anybody's, and the clock wrong."""
 
+import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -125,6 +127,19 @@ def test_a_pickle_in_a_checkpoint_runs_nothing_on_the_way(half: RunFolder, whole
     assert not victim.exists()
 
 
+@pytest.mark.parametrize("counters", [{"step": "seven"}, {}, "seven", None])
+def test_a_checkpoint_of_no_step_is_refused(counters: object, half: RunFolder) -> None:
+    content = checkpoint.newest(half.path)
+    assert content is not None
+    checkpoint.write(checkpoint.path_of(half.path, STEPS), content | {"counters": counters})
+    for read in (
+        lambda: execute(RUN, put_into(half.path.parents[1]), quiet=True),
+        lambda: load(RUN.run_id, results=half.path.parents[1]),
+    ):
+        with pytest.raises(ValueError, match=f"a checkpoint of {RUN.run_id} is of no step: remove it"):
+            read()
+
+
 @pytest.mark.parametrize("where", ["result.json", "config.json"])
 def test_a_folder_that_holds_another_runs_record_is_refused(where: str, half: RunFolder, whole: Path) -> None:
     """Whatever brought it there, a run's numbers are its own."""
@@ -133,6 +148,75 @@ def test_a_folder_that_holds_another_runs_record_is_refused(where: str, half: Ru
     shutil.copy(RunFolder(results, other.run_id).path / where, half.path / where)
     with pytest.raises(RunFailed, match=r"another run|does not fit"):
         execute(RUN, put_into(results), quiet=True)
+
+
+@pytest.mark.parametrize("missing", ["", "seed", "train", "model.name"])
+def test_a_config_that_says_too_little_is_refused(missing: str, half: RunFolder) -> None:
+    tree = half.config() if missing else {}
+    part, _, name = missing.partition(".")
+    (tree[part] if name else tree).pop(name or part, None)
+    (half.path / "config.json").write_text(json.dumps(tree))
+    with pytest.raises(RunFailed, match=rf"config.json is another run's, or damaged: `ladder clean {RUN.run_id}`"):
+        execute(RUN, put_into(half.path.parents[1]), quiet=True)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
+def test_a_link_is_not_written_through(name: str, tmp_path: Path) -> None:
+    folder, outside = RunFolder(tmp_path / "results", RUN.run_id), tmp_path / "outside"
+    folder.path.mkdir(parents=True)
+    outside.write_text("not a run's")
+    (folder.path / name).symlink_to(outside)
+    with pytest.raises(RunFailed, match=f"{name} is a link, which no run writes through"):
+        execute(RUN, put_into(tmp_path / "results"), quiet=True)
+    assert outside.read_text() == "not a run's"
+
+
+def test_a_folder_that_was_made_anew_is_left_alone(half: RunFolder, whole: Path) -> None:
+    """Removed while its run trains, and the run started again: the first writer stops."""
+    first = RunFolder(half.path.parents[1], RUN.run_id)
+    writes = {
+        "log": lambda: first.log(step=40, loss=0.0),
+        "log_time": lambda: first.log_time(event="trained"),
+        "metrics_bytes": first.metrics_bytes,
+        "cut_metrics": lambda: first.cut_metrics(0),
+        "finish": lambda: first.finish({}),
+        "fail": lambda: first.fail({}),
+        "preempt": lambda: first.preempt("SIGTERM", 3),
+    }
+    with first.locked():
+        shutil.move(half.path, half.path.with_name("away"))
+        for write in writes.values():
+            with pytest.raises(lock.Lost, match="was removed, or made anew, while it trained"):
+                write()
+        goes_on_from_the_start = execute(RUN, put_into(half.path.parents[1]), quiet=True)
+        assert goes_on_from_the_start["status"] == "done"
+        for write in writes.values():
+            with pytest.raises(lock.Lost):
+                write()
+    assert_same(outcome(half.path.parents[1], RUN), outcome(whole, RUN))
+
+
+def test_a_lock_that_does_nothing_keeps_processes_of_one_host_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda file, how: None)
+    mine = lock.Holder(os.getpid(), socket.gethostname())
+    with lock.held(tmp_path):
+        (tmp_path / "lock").write_text(f"{mine._replace(process=os.getppid())}\n")
+        with pytest.raises(Busy, match=f"process {os.getppid()} on "), lock.held(tmp_path):
+            pass
+    (tmp_path / "lock").write_text(f"{mine._replace(process=2**22 + 1)}\n")  # more than a system gives
+    with lock.held(tmp_path):
+        assert lock.holder(tmp_path) is None, "itself"
+
+
+def test_a_file_system_without_locks_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file: object, how: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ValueError, match="Function not implemented: its file system has no locks"):
+        execute(RUN, put_into(tmp_path), quiet=True)
 
 
 @pytest.fixture

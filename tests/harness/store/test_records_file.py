@@ -2,8 +2,10 @@
 
 import multiprocessing
 import random
+import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.record import Record, collect, keep, recorded, stored
 from support.cases import full
 from support.folders_to_merge import finished, row_of
-from support.records_by_hand import filled, runs
+from support.records_by_hand import failure_of, filled, folder_of, frame, runs
 
 RUNS = runs()
 FORK = multiprocessing.get_context("fork")
@@ -56,6 +58,17 @@ def test_a_flipped_bit_is_refused(times: int, whole: Path) -> None:
         recorded(whole)
 
 
+def test_a_long_cell_locks_nobody_out(tmp_path: Path) -> None:
+    done, failed = RUNS[:2]
+    finished(tmp_path, done)
+    folder_of(tmp_path, failed).fail(failure_of(failed, "x" * 200_000))
+    collect(tmp_path)
+    assert len(recorded(tmp_path / "records.csv")[failed.run_id].error) == 2000, "a message is cut"
+    (tmp_path / "long").mkdir()
+    frame(row_of(done, backends="x" * 200_000)).to_csv(tmp_path / "long" / "records.csv", index=False)
+    assert list(recorded(tmp_path / "long" / "records.csv")) == [done.run_id], "and what was written is read"
+
+
 def test_one_without_a_digest_is_read_as_it_stands(whole: Path) -> None:
     records_file.digest_file(whole).unlink()
     before = whole.read_bytes()
@@ -66,8 +79,41 @@ def test_one_without_a_digest_is_read_as_it_stands(whole: Path) -> None:
         recorded(whole)
 
 
-@pytest.mark.parametrize("written", range(4))
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "a bin that is none": ({"test_bins": '{"a..b":0.5}'}, "'a..b' should be lengths"),
+    "a length that is none": ({"extrapolation": '{"far":0.5}'}, "'far' should be lengths"),
+    "a chance of one": ({"s_rand": 1.0}, "column.s_rand: Input should be less than 1, not '1.0'"),
+    "seconds that sum to more than there is": ({"train_seconds": 1e300}, "column.train_seconds: Input should be less"),
+    "settings that are a list": ({"settings": "[1]"}, "settings should be the JSON of names with values, not '[1]'"),
+    "settings that are deep": ({"settings": '{"a":' + "[" * 900 + "]" * 900 + "}"}, "settings should be the JSON of"),
+    "settings that are too deep": ({"settings": "[" * 5000 + "]" * 5000}, "settings should be the JSON of"),
+    "no settings": ({"settings": "{"}, "settings should be the JSON of names with values, not '{'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_cell_that_no_command_could_read_is_refused(name: str, tmp_path: Path) -> None:
+    changes, says = BAD[name]
+    frame(row_of(RUNS[0]) | changes).to_csv(tmp_path / "records.csv", index=False)
+    with pytest.raises(ValueError, match=rf"no table of records: line 1, .*{re.escape(says)}"):
+        recorded(tmp_path / "records.csv")
+
+
+def test_a_run_or_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path, row = tmp_path / "records.csv", row_of(RUNS[0])
+    frame(row, row).to_csv(path, index=False)
+    assert len(recorded(path)) == 1, "the same twice is the same"
+    frame(row, row | {"test": 0.5}).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=f"line 2 has other numbers of {RUNS[0].run_id} again"):
+        recorded(path)
+    head, line = frame(row).to_csv(index=False).splitlines()
+    path.write_text(f"{head},test\n{line},0.5\n")
+    with pytest.raises(ValueError, match="a column is there twice, test"):
+        recorded(path)
+
+
 @pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("written", range(4))
 def test_a_rewrite_that_is_killed_leaves_the_old_or_the_new(
     written: int, is_first: bool, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +202,14 @@ def test_what_killed_writers_left_goes_in_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(files, "_ABANDONED", -1.0)
     write_atomically(tmp_path / "x", b"2")
     assert not left.exists() and other.exists()
+
+
+def test_a_clock_that_is_ahead_costs_no_writer_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, now = tmp_path / "x.4711-abcdef.part", time.time()
+    left.touch()
+    monkeypatch.setattr(time, "time", lambda: now + 2 * files._ABANDONED)
+    write_atomically(tmp_path / "x", b"1")
+    assert left.exists(), "its writer may be at work"
 
 
 def test_a_file_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) -> None:

@@ -143,9 +143,11 @@ def test_records_alone(tmp_path: Path, here: Path) -> None:
     assert found[RUN.run_id].model_dump() == row_of(RUN)
     before = content(here)
     assert merge([there], here) == Merged(same=[RUN.run_id, OTHER.run_id])
-    frame(row_of(RUN, test=0.5, commit="another", train_seconds=9.0)).to_csv(there / "records.csv", index=False)
+    frame(row_of(RUN, test=0.5, test_scaled=0.0, commit="another", train_seconds=9.0)).to_csv(
+        there / "records.csv", index=False
+    )
     (conflict,) = merge([there], here).conflicts
-    assert conflict.fields == {"test": (0.9, 0.5)} and conflict.there["commit"] == "another"
+    assert conflict.fields == {"test": (0.9, 0.5), "test_scaled": (0.8, 0.0)} and conflict.there["commit"] == "another"
     assert content(here) == before
 
 

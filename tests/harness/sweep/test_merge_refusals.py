@@ -64,6 +64,12 @@ def linked(folder: Path) -> None:
     (folder / "timing.jsonl").symlink_to(outside)
 
 
+COUNTS = {
+    "lengths": [40],
+    **{name: [8] for name in ("strings", "scored")},
+    **{name: [6] for name in ("exact", "correct", "hits")},
+    "nats": [2.0],
+}
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "another setting": (
         lambda folder: altered(folder, "config.json", lambda tree: tree["train"].update(lr=0.5)),
@@ -119,6 +125,18 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an accuracy that is none": (
         lambda folder: altered(folder, "result.json", lambda tree: tree["test"].update(scaled=float("nan"))),
         "column.test_scaled: Input should be",
+    ),
+    "a scaled accuracy that is another's": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree["test"].update(scaled=1.0)),
+        "test_scaled is 1.0, and test 0.875 makes 0.75",
+    ),
+    "an accuracy that its counts do not make": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree["validation"].update(counts=COUNTS)),
+        "validation: accuracy is 0.8125, and its counts make 0.75",
+    ),
+    "counts that are none": (
+        lambda folder: altered(folder, "result.json", lambda tree: tree["validation"].update(counts={"correct": [1]})),
+        "validation: its counts are no score's",
     ),
     "a truth for an accuracy": (
         lambda folder: altered(folder, "result.json", lambda tree: tree["test"].update(accuracy=True)),
@@ -180,6 +198,26 @@ def test_what_does_not_verify_is_refused(
     assert f"ladder: {RUN.run_id} was not taken: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("model", ["theirs", "theirs.py:Mine"])
+def test_code_that_only_a_folder_names_is_never_run(
+    model: str, there: Path, here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(there)
+    (there / "theirs.py").write_text("open('executed', 'w')\n")
+    folder, plugins = there / "runs" / RUN.run_id, [str(there / "theirs.py")]
+    altered(folder, "config.json", lambda tree: (tree.update(plugins=plugins), tree["model"].update(name=model)))
+    altered(folder, "result.json", lambda tree: tree.update(model_name=model))
+    commands = [[name, RUN.run_id, "--results", str(there)] for name in ("errors", "probe", "reproduce")]
+    commands += [["adapt", RUN.run_id, "even_pairs", "--exec.results", str(there)]]
+    commands += [[name, "--results", str(there)] for name in ("status", "table")]
+    for words in (["merge", str(there), "--dry-run"], ["merge", str(there)], *commands):
+        cli.main([*words, *(["--results", str(here)] if words[0] == "merge" else [])])
+        assert not (there / "executed").exists(), words
+    with pytest.raises(ValueError, match="theirs"):
+        Run.from_plain(json.loads((folder / "config.json").read_text()))
+    assert f"if you trust it: --plugin {there}/theirs.py" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("state", ["unfinished", "failed", "running", "only a lock"])
 def test_a_run_without_a_result_here_is_not_overwritten(state: str, there: Path, here: Path) -> None:
     folder = RunFolder(here, RUN.run_id)
@@ -205,6 +243,12 @@ def test_a_line_whose_id_does_not_fit_it_is_refused(name: str, tmp_path: Path, h
     merged = merge([there], here)
     assert list(merged.refused) == [name] and merged.lines == []
     assert not (here / "records.csv").exists()
+
+
+def test_a_line_whose_scaled_accuracy_is_anothers_is_refused(tmp_path: Path, here: Path) -> None:
+    (tmp_path / "there").mkdir()
+    frame(row_of(RUN, test=0.5, test_scaled=1.0)).to_csv(tmp_path / "there" / "records.csv", index=False)
+    assert "test_scaled is 1.0, and test 0.5 makes 0.0" in refused(merge([tmp_path / "there"], here))
 
 
 def test_damaged_records_are_a_mistake(there: Path, here: Path, capsys: Capture) -> None:

@@ -54,6 +54,19 @@ def test_a_kind_and_a_format_are_printed_and_not_written(
     assert not (results / "tables").exists()
 
 
+def test_seeds_that_are_not_shown_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [record(task="parity", seed=seed) for seed in (0, 1, 2, 1234)]
+    frame(*rows).to_csv(tmp_path / "records.csv", index=False)
+    assert main(["table", "--results", str(tmp_path)]) == 0
+    why = "they chose the learning rates, and seeds from 1000 on are shown in their place"
+    assert capsys.readouterr().err == f"ladder: xlstm: 3 of 4 runs, of seeds below 1000, are left out: {why}\n"
+    frame(*rows, record(task="set")).to_csv(tmp_path / "records.csv", index=False)
+    (tmp_path / "records.csv.sha256").unlink(missing_ok=True)
+    assert main(["table", "--results", str(tmp_path)]) == 0
+    why = "not every task and model of the protocol has some at its chosen learning rate"
+    assert capsys.readouterr().err == f"ladder: xlstm: 1 of 5 runs, of seeds from 1000 on, are left out: {why}\n"
+
+
 def test_what_is_left_out_is_accuracy_in_markdown(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = []
     for words in (["--kind", "accuracy"], ["--format", "markdown"], ["--kind", "accuracy", "--format", "markdown"]):

@@ -195,12 +195,21 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("model,task,value\nlstm,parity,1\n", "does not say which protocols it is of"),
         ("model,task,value,protocol\nlstm,parity,high,xlstm\n", "no number for lstm on parity: high"),
         ("model,task,value,protocol\nlstm,parity,1,xlstm\nlstm,parity,0,xlstm\n", "two values for lstm on parity"),
+        ("", "is no CSV of published values: No columns"),
+        ("model,task,value\n\x00\udcff", "is no CSV of published values: "),
+        ("model,task,value,protocol\nlstm,parity,98.3,xlstm\n", "98.3 for lstm on parity, which is no accuracy"),
+        ("model,task,value,protocol\nlstm,parity,nan,xlstm\n", "nan for lstm on parity, which is no accuracy"),
+        ("model,task,value,spread,protocol\nlstm,parity,1,-1,xlstm\n", "1 for lstm on parity, which is no accuracy"),
+        (
+            "model,ladder_model,task,value,protocol\nA,lstm,parity,1,xlstm\nB,lstm,set,1,xlstm\n",
+            "two rows that stand beside lstm: A and B",
+        ),
         ("model,task,value,metric,protocol\na,b,1,scaled,x\nc,d,1,raw,x\n", "holds 2 metrics"),
     ],
 )
 def test_a_file_that_is_none_is_one_line(text: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
-    path.write_text(text)
+    path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
     with pytest.raises(ValueError, match=says):
         of_file(path)
     with pytest.raises(ValueError, match="there is no file"):

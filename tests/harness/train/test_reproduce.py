@@ -213,6 +213,12 @@ def test_the_three_verdicts() -> None:
     assert verdict(**kernel, test=0.97) == verdict(**kernel, validation=0.85) == "differs"
     assert verdict(**kernel, test_loss=0.03) == verdict(**kernel, status="diverged", test=None) == "differs"
     assert verdict(**kernel, parameters=1235) == verdict(**kernel, s_rand=0.25) == "differs"
+    for tampered in ({"test_scaled": 0.1}, {"steps": 17}, {"test_bins": '{"40..64":0.05}'}, {"stopped_early": True}):
+        assert verdict(**kernel, **tampered) == "differs", tampered
+    early = then.model_copy(update={"stopped_early": True, "steps": 500, "extrapolation": '{"512":0.5}'})
+    for steps, far, expected in ((600, 0.55, "same within numerics"), (17, 0.5, "differs"), (500, 0.7, "differs")):
+        now = early.model_copy(update={**kernel, "steps": steps, "extrapolation": json.dumps({"512": far})})
+        assert compared(early, now, {}, {}).verdict == expected
     assert verdict(seen={100: 0.5}) == verdict(seen={**validated, 300: 1.0}) == "differs"
     assert compared(then, then, {}, validated).verdict == "same bits"
 

@@ -3,11 +3,13 @@
 import hashlib
 import importlib.util
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from chomsky_ladder.harness.config import presets
 from chomsky_ladder.harness.config.parts import default_settings, plain, replaced
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocols import grid, identity_of, preset_run
@@ -28,8 +30,20 @@ LATER_OFF |= {"cut", "passed", "next_symbol", "next_set", "noise"}
 
 
 def test_no_suite_was_touched() -> None:
-    files = {path.stem: path.read_bytes() for path in (ROOT / "harness" / "config" / "suites").iterdir()}
+    files = {path.stem: path.read_bytes() for path in (ROOT / "harness" / "config" / "suites").glob("*.json")}
     assert {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} == SUITES
+
+
+def test_an_edited_suite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runs would stand in tables as the suite's; a file of another name is another suite."""
+    shutil.copytree(ROOT / "harness" / "config" / "suites", tmp_path / "suites")
+    monkeypatch.setattr(presets, "files", lambda package: tmp_path)
+    edited = tmp_path / "suites" / "climb-v1.json"
+    shutil.copy(edited, edited.with_name("mine-v1.json"))
+    assert set(presets._suites()) == {*SUITES, "mine-v1"}
+    edited.write_text(edited.read_text().replace('"steps": 2000', '"steps": 200'))
+    with pytest.raises(ValueError, match=r"^climb-v1\.json is not as it was frozen.*: put it back, or rename it$"):
+        presets._suites()
 
 
 @pytest.mark.parametrize("name", SUITES)
