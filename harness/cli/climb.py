@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chomsky_ladder.harness.cli.engines import parse_with_engine
-from chomsky_ladder.harness.cli.options import take_flag
+from chomsky_ladder.harness.cli.options import asks_for_help, take_flag
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.store.colours import in_colour
 
@@ -22,7 +22,10 @@ class ClimbOptions:
 
     What is done is not done again, here or in the published records, and what was stopped goes on. The card is printed
     and written to RESULTS/climb/MODEL/ as Markdown, HTML and JSON, its picture as PNG and SVG with the numbers as
-    CSV. --all climbs with every model of the reference table in turn.
+    CSV.
+
+    In place of a MODEL, --all climbs with every model of the reference table in turn. Behind the MODEL, --help lists
+    its own settings, --model.*, too.
     """
 
     exec: Exec = field(default_factory=Exec)
@@ -51,8 +54,8 @@ class ClimbOptions:
 def climb(words: list[str]) -> int:
     every = take_flag(words, "--all")
     names = [] if not words or words[0].startswith("-") else [words.pop(0)]
-    if "--help" in words or "-h" in words:
-        parse_with_engine(ClimbOptions, words, prog="ladder climb")
+    if asks_for_help(words) and not names:
+        parse_with_engine(ClimbOptions, words, prog="ladder climb MODEL")
     if len(names) + every != 1:
         raise ValueError("which model? `ladder climb MODEL`, or --all for the reference table (`ladder list` has all)")
     if every:

@@ -3,20 +3,18 @@
 Nothing here needs torch; harness/cli/arguments.py adds the options of a run.
 """
 
-import ast
 import contextlib
 import dataclasses
-import inspect
 import io
 import re
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
 
+from chomsky_ladder.harness.cli.help import print_help
 from chomsky_ladder.harness.store.places import with_published
 
 Options = TypeVar("Options")
@@ -27,8 +25,9 @@ _STYLE = (tyro.conf.FlagCreatePairsOff,)
 def parse(cls: type[Options], arguments: Sequence[str], *, prog: str) -> Options:
     """The dataclass `cls` from its options; `--help` prints and exits, a mistake is a ValueError of one line."""
     arguments = with_published(arguments)
-    if {"--help", "-h"} & set(arguments):
-        return tyro.cli(cls, args=arguments, prog=prog, config=_STYLE)
+    if asks_for_help(arguments):
+        print_help(cls, prog)
+        raise SystemExit(0)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
@@ -37,6 +36,10 @@ def parse(cls: type[Options], arguments: Sequence[str], *, prog: str) -> Options
         raise ValueError(_one_line(said.getvalue())) from None
     _refuse_empty_paths(options, arguments)
     return options
+
+
+def asks_for_help(words: Sequence[str]) -> bool:
+    return bool({"--help", "-h"} & set(words))
 
 
 def take(arguments: list[str], option: str) -> list[str]:
@@ -59,29 +62,13 @@ def take_flag(arguments: list[str], option: str) -> bool:
     return present
 
 
-def name_first(words: list[str], otherwise: str) -> str:
-    """Remove and return the name a line begins with."""
+def name_first(words: list[str], otherwise: str, *, helped: Callable[[], object]) -> str:
+    """Remove and return the name a line begins with; `helped` prints the help of a line without one, and ends."""
     if not words or words[0].startswith("-"):
+        if asks_for_help(words):
+            helped()
         raise ValueError(otherwise)
     return words.pop(0)
-
-
-def field_docs(cls: type) -> dict[str, str]:
-    """The string literals that stand under a class's annotated fields."""
-    try:
-        defined: Any = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        body = defined.body
-    except (OSError, TypeError, SyntaxError):  # a builtin, or a class made at run time
-        return {}
-    return {
-        name.target.id: " ".join(text.value.value.split())
-        for name, text in pairwise(body)
-        if isinstance(name, ast.AnnAssign)
-        and isinstance(name.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
 
 
 def _refuse_empty_paths(options: Any, arguments: Sequence[str], inside: str = "") -> None:

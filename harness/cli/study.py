@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chomsky_ladder.harness.cli.engines import parse_with_engine
+from chomsky_ladder.harness.cli.options import asks_for_help
 from chomsky_ladder.harness.cli.say import columns
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
@@ -17,7 +18,10 @@ from chomsky_ladder.harness.sweep.study import Budget
 
 @dataclass
 class StudyOptions:
-    """Train what is missing of a study, write every table and figure of its results, and print the study's own."""
+    """Train what is missing of a study, write every table and figure of its results, and print the study's own.
+
+    `ladder study` without a NAME lists the studies there are.
+    """
 
     budget: Budget = "cpu"
     """smoke: seconds a run; cpu: hours of two cores; gpu: 20,000 steps, hours of a GPU; full: as published."""
@@ -33,10 +37,12 @@ class StudyOptions:
 
 
 def study(words: list[str]) -> int:
+    if asks_for_help(words[:1]):
+        parse_with_engine(StudyOptions, words, prog="ladder study NAME")
     if not words or words[0].startswith("-"):
         print("ladder study NAME [--budget smoke|cpu|gpu|full] [--help for every option]")
         columns(list(studies().items()))
-        return 0 if not words or words[0] in ("--help", "-h") else 2
+        return 2 if words else 0
     name = words.pop(0)
     found = find_study(name)
     return main(f"{name}.py", found.runs, found.table, words, command=f"ladder study {name}")

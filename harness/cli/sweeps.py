@@ -44,7 +44,11 @@ class PlanOptions:
 
 
 def plan_sweep(words: list[str]) -> int:
-    script = name_first(words, "ladder plan needs a SCRIPT: a Python file with a function runs()")
+    script = name_first(
+        words,
+        "ladder plan needs a SCRIPT: a Python file with a function runs()",
+        helped=lambda: parse_with_engine(PlanOptions, words, prog="ladder plan SCRIPT"),
+    )
     options, engine = parse_with_engine(PlanOptions, words, prog=f"ladder plan {script}")
     refuse_published(options.exec.results)  # before anything is measured
     runs = shard(runs_of(script), options.shard, options.exec)
@@ -113,7 +117,11 @@ class SweepOptions:
 
 def sweep_script(words: list[str]) -> int:
     given = list(words)
-    script = name_first(words, "ladder sweep needs a SCRIPT: a Python file with a function runs()")
+    script = name_first(
+        words,
+        "ladder sweep needs a SCRIPT: a Python file with a function runs()",
+        helped=lambda: parse_with_engine(SweepOptions, words, prog="ladder sweep SCRIPT"),
+    )
     options, engine = parse_with_engine(SweepOptions, words, prog=f"ladder sweep {script}")
     if options.report_seeds and options.shard:
         raise ValueError("--report-seeds needs the whole sweep's validation: give it once every shard is done")
