@@ -63,6 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "a recorded run again: the same bits?   RUN_ID [--plan] [--keep FOLDER]",
     ),
     "doctor": ("doctor:doctor", "what this machine has   [--json]"),
+    "completion": ("completion:completion", "a script that lets a shell complete all these   bash|zsh|fish"),
 }
 _OF_THE_USER = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 COMPUTING = (

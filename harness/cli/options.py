@@ -28,6 +28,8 @@ def parse(cls: type[Options], arguments: Sequence[str], *, prog: str) -> Options
     if asks_for_help(arguments):
         print_help(cls, prog)
         raise SystemExit(0)
+    if any(word.startswith("--tyro-") for word in arguments):
+        raise ValueError("a shell completes by the script of `ladder completion SHELL`")
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
