@@ -14,6 +14,7 @@ from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
 from chomsky_ladder.harness.sweep.studies import find_study, studies
 from chomsky_ladder.harness.sweep.study import Budget
+from chomsky_ladder.harness.sweep.sweep import diverged
 
 
 @dataclass
@@ -76,8 +77,13 @@ def main(
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
     if options.json:
-        fates = {status: report.of(status) for status in ("diverged", "failed", "held")}
-        print(json.dumps({"runs": report.runs, "done": report.done, **fates, "seconds": report.seconds}, indent=1))
+        apart = diverged(listed, settings.results)
+        fates = {"diverged": apart, **{status: report.of(status) for status in ("failed", "held")}}
+        print(
+            json.dumps(
+                {"runs": report.runs, "done": report.done - len(apart), **fates, "seconds": report.seconds}, indent=1
+            )
+        )
     else:
         print(table(listed, settings.results), end="")
     return 0 if report.complete else 1

@@ -13,6 +13,7 @@ import torch
 
 from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import name_first
+from chomsky_ladder.harness.cli.say import count_of
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.colours import in_colour
@@ -23,7 +24,7 @@ from chomsky_ladder.harness.sweep.plan import Packing, Part, pack_size, packing,
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
 from chomsky_ladder.harness.sweep.scripts import runs_of
 from chomsky_ladder.harness.sweep.sources import sources
-from chomsky_ladder.harness.sweep.sweep import shard
+from chomsky_ladder.harness.sweep.sweep import diverged, shard
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.train.machine import find_device
 
@@ -64,7 +65,7 @@ def plan_sweep(words: list[str]) -> int:
         tree |= {"parts": [_plain(part) for part in parts], "packing": [asdict(one) for one in tried]}
         print(json.dumps(tree, indent=1))
         return 0
-    print(f"{len(runs)} runs: {len(runs) - left} done, {left} to do in {len(parts)} packs")
+    print(f"{count_of(len(runs), 'run')}: {len(runs) - left} finished, {left} to do in {count_of(len(parts), 'pack')}")
     for line in _lines(parts):
         print(line)
     several = f"; {where} about {_duration(hours / workers)}" if workers > 1 else ""
@@ -99,7 +100,7 @@ def _at_once(settings: Exec, packs: int) -> tuple[int, str]:
 class SweepOptions:
     """Train what a script's runs() lists and is not done yet; what is half done goes on.
 
-    Exit code 0 means that every run has its result, 1 that some have not.
+    Exit code 0 means that every run has its result, of a diverged one that it diverged; 1 that some have not.
     """
 
     exec: Exec = field(default_factory=Exec)
@@ -133,11 +134,13 @@ def sweep_script(words: list[str]) -> int:
         runs, settings, report_seeds=options.report_seeds, engine=engine, quiet=options.quiet, again=again
     )
     if options.json:
+        apart = diverged(runs, settings.results)
         tree = {
             "runs": report.runs,
-            "done": report.done,
+            "done": report.done - len(apart),
             "complete": report.complete,
-            **{status: report.of(status) for status in ("diverged", "failed", "held")},
+            "diverged": apart,
+            **{status: report.of(status) for status in ("failed", "held")},
             "seconds": report.seconds,
         }
         print(json.dumps(tree, indent=1))
