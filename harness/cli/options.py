@@ -92,5 +92,13 @@ def _one_line(said: str) -> str:
     sentence = " ".join(parts[1].split()) if len(parts) > 1 else " ".join(said.split())
     sentence = sentence.removeprefix("Error parsing train: ").removeprefix("Error parsing eval: ")
     sentence = re.sub(r"^Error parsing (task|model|exec): ", "", sentence)
+    sentence = re.sub(r"Expected one of \(([^)]*)\)", _choices, sentence)
     meant = re.findall(r"^\s+(--[\w.-]+)", parts[2], flags=re.MULTILINE) if "Perhaps you meant" in said else []
     return sentence + (f"; did you mean {' or '.join(meant[:2])}?" if meant else "")
+
+
+def _choices(match: re.Match[str]) -> str:
+    """Those of an option; one that may be left out is a set to the parser, with None in it."""
+    words = [word.strip().strip("'") for word in match[1].split(",") if word.strip()]
+    shown = sorted(set(words) - {"None"}) if "None" in words else words
+    return f"Expected one of {', '.join(shown)}"

@@ -224,6 +224,8 @@ def test_help(capsys: Capture) -> None:
         (("export", "parity", "--out=x", "--lengths", "3", "9999999"), "--lengths must be at most 4194304, not"),
         (("run", "parity", "lstm", "--train.lr", "nan"), "train.lr must be positive, not nan"),
         (("run", "parity", "lstm", "--train.precision", "fp8"), "invalid choice 'fp8'"),
+        (("table", "--format", "pdf"), "Expected one of csv, html, latex, markdown, text.\n"),
+        (("run", "parity", "lstm", "--train.precision", "8"), "Expected one of fp32, bf16, fp64.\n"),
         (("run", "parity", "lstm", "--model.dropout", "1"), "dropout must lie in [0, 1), not 1.0"),
         (("run", "parity", "transformer", "--model.num-heads", "3"), "does not split into 3 heads"),
         (("run", "parity", "lstm", "--eval.lengths", "1", "1"), "parity has no string of length 1..1"),
@@ -264,7 +266,9 @@ def test_help(capsys: Capture) -> None:
         (("climb", "lstm", "--seeds", "-1"), "--seeds is how many, 0 for the protocol's, not -1"),
     ],
 )
-def test_mistakes(words: tuple[str, ...], says: str, capsys: Capture, tmp_path: Path, monkeypatch: object) -> None:
+def test_mistakes(
+    words: tuple[str, ...], says: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LADDER_RESULTS", str(tmp_path / "results"))
     assert says in mistake(capsys, *words)
