@@ -157,6 +157,11 @@ class Climb:
         return sum(step.n > 0 for step in self.steps)
 
     @property
+    def seeds(self) -> int:
+        """Of the rung that has the fewest."""
+        return min(step.n for step in self.steps)
+
+    @property
     def is_whole(self) -> bool:
         return self.run == len(self.steps)
 
@@ -183,7 +188,7 @@ def climbs(cells: Sequence[Cell]) -> list[Climb]:
         return []
     by_model: dict[str, dict[str, Cell]] = {}
     for cell in cells:
-        rung = rung_of(cell.stats.identity.task_name, cell.stats.identity.settings, protocol)
+        rung = _rung(cell, protocol)
         if rung is not None:
             by_model.setdefault(cell.stats.model, {})[rung.name] = cell
     found = []
@@ -191,6 +196,17 @@ def climbs(cells: Sequence[Cell]) -> list[Climb]:
         steps = tuple(_step(rung, on.get(rung.name), protocol) for rung in protocol.rungs)
         found.append(Climb(model, next(iter(on.values())).stats.identity.model_name, steps))
     return sorted(found, key=lambda climb: (-climb.held, -_share(climb), climb.model))
+
+
+def part_of(records: pd.DataFrame, protocol: Protocol, rungs: Sequence[Rung]) -> Climb | None:
+    """The climb that records of one model and one part of a protocol make, on these rungs alone; None: of no record."""
+    cells = cells_of(records) if len(records) else []
+    on = {rung.name: cell for cell in cells if (rung := _rung(cell, protocol)) is not None}
+    if not on:
+        return None
+    first = next(iter(on.values())).stats
+    steps = tuple(_step(rung, on.get(rung.name), protocol) for rung in rungs)
+    return Climb(first.model, first.identity.model_name, steps)
 
 
 def climbs_of(records: pd.DataFrame, protocol: str) -> list[Climb]:
@@ -207,6 +223,10 @@ def rung_of(task: str, settings: Mapping[str, Any], protocol: Protocol) -> Rung 
         if rung.task == task and own == {key: value for key, value in rung.settings.items() if usual.get(key) != value}:
             return rung
     return None
+
+
+def _rung(cell: Cell, protocol: Protocol) -> Rung | None:
+    return rung_of(cell.stats.identity.task_name, cell.stats.identity.settings, protocol)
 
 
 def _step(rung: Rung, cell: Cell | None, protocol: Protocol) -> Step:

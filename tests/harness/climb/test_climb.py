@@ -14,6 +14,7 @@ import pytest
 from chomsky_ladder.harness.cli import climb as climbing
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.climb import rows
+from chomsky_ladder.harness.climb.part import Part
 from chomsky_ladder.harness.climb.rows import ROWS
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
 from chomsky_ladder.harness.config.presets import PROTOCOLS
@@ -138,6 +139,49 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     assert "on record" not in said and "4 of 4 runs to do, at most " in said
 
 
+def test_a_part_of_a_climb_is_a_part_of_its_runs_and_says_so(
+    plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["climb", "plain_mean", "--protocol", "small-climb", "--exec.results", str(tmp_path), "--quiet"]
+    words += ["--reference", str(_no_records(tmp_path))]
+    few = [*words, "--rungs", "even_pairs", "--seeds", "1"]
+    assert main(few) == 0
+    shown = capsys.readouterr().out
+    assert "plain_mean holds 0 of 1 rungs of a part of small-climb\n1 of 2 rungs, 1 seed of 2: not comparable" in shown
+    assert "best of the others" not in shown and "ladder climb plain_mean" in shown
+    made = list(tmp_path.glob("climb/plain_mean/*/card.*"))
+    assert {path.suffix for path in made} == {".md", ".html", ".json"} and not list(tmp_path.glob("climb/*/card.*"))
+    assert all("1 of 2 rungs, 1 seed of 2" in path.read_text() for path in made)
+    done = {path.name for path in tmp_path.glob("runs/*")}
+    runs = climb_runs(climber(find_model("plain_mean"), protocol="small-climb"), protocol="small-climb")
+    assert done == {run.run_id for run in runs if run.seed == 0 and run.task.name == "even_pairs"}
+
+    assert main([*words, "--seeds", "1", "--steps", "10", "--json"]) == 0  # other runs, under another label
+    card = json.loads(capsys.readouterr().out)
+    assert card["part"] == "2 of 2 rungs, 1 seed of 2, 10 steps of 20" and card["beside"] == []
+    assert [row["n"] for row in card["rows"]] == [1, 1] and "--train.steps 10" in card["rows"][0]["command"]
+    assert set(stored(tmp_path / "records.csv")["protocol"]) == {"small-climb", "small-climb (train.steps=10)"}
+    assert main([*words, "--card", "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert (whole["part"], whole["missing"], [row["n"] for row in whole["rows"]]) == ("", 2, [1, 0])
+    assert main([*words, "--card", "--rungs", "parity"]) == 2 and "no rung or task" in capsys.readouterr().err
+    assert main([*few, "--against", "lstm"]) == 2 and "--against compares whole climbs" in capsys.readouterr().err
+
+
+def test_a_part_is_named_by_rungs_and_tasks() -> None:
+    protocol = PROTOCOLS["climb-v1"]
+    part = Part.of(protocol, rungs="sort, word_problem,count-mod-2", seeds=1, steps=200)
+    assert [rung.name for rung in part.rungs] == ["count mod 2", "compose S3", "compose A5", "sort"]
+    assert part.about == "4 of 12 rungs, 1 seed of 3, 200 steps of 2,000"
+    for whole in (Part.of(protocol), Part.of(protocol, seeds=3, steps=2000), Part.of(protocol, seeds=5)):
+        assert whole.about == "" and len(whole.rungs) == 12
+    model = climber(find_model("lstm"))
+    all_of_it = {run.run_id for run in climb_runs(model)}
+    some = climb_runs(model, part=Part.of(protocol, rungs="parity", seeds=2))
+    assert len(some) == 4 and {run.run_id for run in some} < all_of_it
+    assert not {run.run_id for run in climb_runs(model, part=part)} & all_of_it
+
+
 def _no_records(folder: Path) -> Path:
     path = folder / "none.csv"
     path.write_text("run_id,protocol\n")
@@ -155,6 +199,11 @@ def test_a_mistake_is_one_line_before_any_work(
         (["lstm", "--protocol", "xlstm"], "xlstm is no climb; there is climb-v1"),
         (["lstm", "--protocol", "climb-v2"], "unknown protocol 'climb-v2'; did you mean"),
         (["lstm", "--against", "nobody"], "--against nobody: no climb of that model"),
+        (
+            ["lstm", "--rungs", "partiy"],
+            "--rungs: no rung or task of the climb is called 'partiy'; did you mean parity",
+        ),
+        (["lstm", "--steps", "-1"], "--steps is how many, 0 for the protocol's, not -1"),
         (["lstm", "--reference", "nowhere.csv"], "--reference: there is no nowhere.csv"),
         (["lstm", "--model.ratio", "1:0"], "Unrecognized"),
     ):
@@ -191,7 +240,7 @@ def test_a_model_that_breaks_takes_no_other_with_it(
 ) -> None:
     climbed = []
 
-    def climbs(model: ModelConfig, options: object, engine: object) -> int:
+    def climbs(model: ModelConfig, options: object, engine: object, *, again: list[str]) -> int:
         climbed.append(model.name)
         if model.name == "gru":
             raise RuntimeError("it breaks")
