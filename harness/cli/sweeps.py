@@ -26,6 +26,7 @@ from chomsky_ladder.harness.sweep.scripts import runs_of
 from chomsky_ladder.harness.sweep.sources import sources
 from chomsky_ladder.harness.sweep.sweep import diverged, shard
 from chomsky_ladder.harness.tables import write as tables
+from chomsky_ladder.harness.tracking.mirror import how_to_send
 from chomsky_ladder.harness.train.machine import find_device
 
 _WORTH_IT = 1.15  # times as fast, for a plan to speak of packs
@@ -146,6 +147,8 @@ def sweep_script(words: list[str]) -> int:
         print(json.dumps(tree, indent=1))
     elif not options.quiet and not options.shard:
         _shown(runs, settings.results)
+    if settings.wandb == "offline" and not options.quiet:
+        print(how_to_send(settings.results), file=sys.stderr)
     return 0 if report.complete else 1
 
 

@@ -15,7 +15,7 @@ from chomsky_ladder.harness.store import status
 from chomsky_ladder.harness.store.folder import RunFolder, find_run
 from chomsky_ladder.harness.store.places import default_results, refuse_published
 from chomsky_ladder.harness.tracking import wandb as tracking
-from chomsky_ladder.harness.tracking.mirror import line
+from chomsky_ladder.harness.tracking.mirror import how_to_send, line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,6 +92,8 @@ def _sync(words: list[str]) -> int:
             raise
         print(f"ladder: {done} of {len(folders)} runs copied, then {line(error)}", file=sys.stderr)
         return 1
+    if options.mode == "offline":
+        print(how_to_send(options.results), file=sys.stderr)
     return 0
 
 
