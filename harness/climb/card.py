@@ -16,6 +16,7 @@ from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Step, longest, nearest, strings_there
 from chomsky_ladder.harness.store.labels import reproduce
+from chomsky_ladder.harness.store.places import published_results
 
 NEIGHBOURS, BEST = 2, 3
 FURTHER = "512"
@@ -143,7 +144,9 @@ def named(name: str, reference: Sequence[Climb]) -> Climb:
     if found:
         raise ValueError(f"--against {name}: which of {', '.join(one.model for one in found)}?")
     there = ", ".join(sorted(one.model for one in reference)) or "none: run `ladder climb NAME` first"
-    raise ValueError(f"--against {name}: no climb of that model is among the reference rows; there are {there}")
+    elsewhere = "; an installed package has none: --reference takes results/records.csv of the repository"
+    said = f"--against {name}: no climb of that model is among the reference rows; there are {there}"
+    raise ValueError(said if published_results() else f"{said}{elsewhere}")
 
 
 def _row(step: Step, place: int, beside: Sequence[Climb], others: Sequence[Climb], protocol: str, need: str) -> Row:

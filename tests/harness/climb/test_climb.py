@@ -13,7 +13,7 @@ import pytest
 
 from chomsky_ladder.harness.cli import climb as climbing
 from chomsky_ladder.harness.cli.main import main
-from chomsky_ladder.harness.climb import rows
+from chomsky_ladder.harness.climb import card, rows
 from chomsky_ladder.harness.climb.part import Part
 from chomsky_ladder.harness.climb.rows import ROWS
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
@@ -89,13 +89,13 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
 
     assert main([*words, "--json"]) == 0
     said = capsys.readouterr()
-    card = json.loads(said.out)
+    tree = json.loads(said.out)
     assert " of 4 runs to do, at most " in said.err
     assert {path: path.read_bytes() for path in before} == before and len(
         list(tmp_path.glob("runs/*/result.json"))
     ) == 4
-    assert (card["model"], card["missing"], card["run"], card["transition"]) == ("plain_mean", 0, 2, "")
-    assert [(row["rung"], row["n"], row["theory"]) for row in card["rows"]] == [
+    assert (tree["model"], tree["missing"], tree["run"], tree["transition"]) == ("plain_mean", 0, 2, "")
+    assert [(row["rung"], row["n"], row["theory"]) for row in tree["rows"]] == [
         ("compare ends", 2, "open"),
         ("compose S3", 2, "open"),
     ]
@@ -107,12 +107,12 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     assert capsys.readouterr().out.splitlines()[-1] == f"written: {folder}/card.html, .md, .json, .png, .svg, .csv"
     page = (folder / "card.html").read_text()
     assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
-    assert any("declares no `transition`" in line and "gated units" in line for line in card["next"])
+    assert any("declares no `transition`" in line and "gated units" in line for line in tree["next"])
     spent = stored(tmp_path / "records.csv")[["train_seconds", "score_seconds"]].sum().sum()
-    assert card["hours"] == pytest.approx(spent / 3600)  # of all runs, at all rates
+    assert tree["hours"] == pytest.approx(spent / 3600)  # of all runs, at all rates
 
-    command = card["rows"][1]["command"].removeprefix("ladder ").split()
-    run_id = card["rows"][1]["run_ids"][0]
+    command = tree["rows"][1]["command"].removeprefix("ladder ").split()
+    run_id = tree["rows"][1]["run_ids"][0]
     assert main([*command, "--exec.results", str(tmp_path / "again"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run_id"] == run_id
 
@@ -126,7 +126,7 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     assert main([*on_record, "--json"]) == 0
     said = capsys.readouterr()
     assert "plain_mean: 4 of 4 runs are on record; --again trains them here" in said.err
-    assert json.loads(said.out)["rows"] == card["rows"] and not list(tmp_path.glob("elsewhere/runs/*"))
+    assert json.loads(said.out)["rows"] == tree["rows"] and not list(tmp_path.glob("elsewhere/runs/*"))
     assert main([*on_record, "--again", "--plan"]) == 0
     assert "4 of 4 runs to do, at most " in capsys.readouterr().err
 
@@ -157,15 +157,21 @@ def test_a_part_of_a_climb_is_a_part_of_its_runs_and_says_so(
     assert done == {run.run_id for run in runs if run.seed == 0 and run.task.name == "even_pairs"}
 
     assert main([*words, "--seeds", "1", "--steps", "10", "--json"]) == 0  # other runs, under another label
-    card = json.loads(capsys.readouterr().out)
-    assert card["part"] == "2 of 2 rungs, 1 seed of 2, 10 steps of 20" and card["beside"] == []
-    assert [row["n"] for row in card["rows"]] == [1, 1] and "--train.steps 10" in card["rows"][0]["command"]
+    tree = json.loads(capsys.readouterr().out)
+    assert tree["part"] == "2 of 2 rungs, 1 seed of 2, 10 steps of 20" and tree["beside"] == []
+    assert [row["n"] for row in tree["rows"]] == [1, 1] and "--train.steps 10" in tree["rows"][0]["command"]
     assert set(stored(tmp_path / "records.csv")["protocol"]) == {"small-climb", "small-climb (train.steps=10)"}
     assert main([*words, "--card", "--json"]) == 0
     whole = json.loads(capsys.readouterr().out)
     assert (whole["part"], whole["missing"], [row["n"] for row in whole["rows"]]) == ("", 2, [1, 0])
     assert main([*words, "--card", "--rungs", "parity"]) == 2 and "no rung or task" in capsys.readouterr().err
     assert main([*few, "--against", "lstm"]) == 2 and "--against compares whole climbs" in capsys.readouterr().err
+
+
+def test_an_installed_package_says_where_reference_rows_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card, "published_results", lambda: None)
+    with pytest.raises(ValueError, match=r"none: run .*--reference takes results/records.csv of the repository$"):
+        card.named("lstm", [])
 
 
 def test_a_part_is_named_by_rungs_and_tasks() -> None:
