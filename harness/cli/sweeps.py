@@ -24,7 +24,7 @@ from chomsky_ladder.harness.sweep.plan import Packing, Part, pack_size, packing,
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
 from chomsky_ladder.harness.sweep.scripts import runs_of
 from chomsky_ladder.harness.sweep.sources import sources
-from chomsky_ladder.harness.sweep.sweep import diverged, shard
+from chomsky_ladder.harness.sweep.sweep import diverged, shard, up_to
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tracking.mirror import how_to_send
 from chomsky_ladder.harness.train.machine import find_device
@@ -69,8 +69,9 @@ def plan_sweep(words: list[str]) -> int:
     print(f"{count_of(len(runs), 'run')}: {len(runs) - left} finished, {left} to do in {count_of(len(parts), 'pack')}")
     for line in _lines(parts):
         print(line)
-    several = f"; {where} about {_duration(hours / workers)}" if workers > 1 else ""
-    print(f"expected: {_duration(hours)} one after the other{several}")
+    word = up_to([run for part in parts for run in part.runs])
+    several = f"; {where} {word} {_duration(hours / workers)}" if workers > 1 else ""
+    print(f"expected: {word} {_duration(hours)} one after the other{several}")
     for line in _of_packing(tried):
         print(line)
     if left and not chosen.is_here(own):

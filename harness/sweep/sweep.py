@@ -230,8 +230,13 @@ def _expectation(todo: Sequence[Run], results: Path, workers: int, again: str) -
     at_once = f" on {workers} workers" if workers > 1 else ""
     if len(seconds) == len(todo):
         stopping = f"; {_stopping(again)}" if sum(seconds) / workers >= LONG else ""
-        return f"expected: about {duration(sum(seconds) / workers)}{at_once}{stopping}"
+        return f"expected: {up_to(todo)} {duration(sum(seconds) / workers)}{at_once}{stopping}"
     return f"the time it will take{at_once} is not known until three runs have ended; `ladder plan SCRIPT` measures it"
+
+
+def up_to(runs: Sequence[Run]) -> str:
+    """How sure a plan's time is: runs that stop once validation stays perfect take no longer, and often less."""
+    return "at most" if any(run.train.stop_after for run in runs) else "about"
 
 
 def _summary(report: Report, diverged: int, again: str) -> Iterator[str]:

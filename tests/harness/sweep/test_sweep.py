@@ -82,6 +82,11 @@ def test_the_expected_time_is_that_of_the_plan(tmp_path: Path, capsys: Capture) 
     sweep(runs, settings)
     stopping = "; Ctrl-C stops it behind its checkpoints; to go on: start the same sweep again"
     assert lines(capsys)[1] == f"expected: about 1h10m{stopping}"
+    stops = replace(runs[0], train=replace(TRAIN, stop_after=1), eval=replace(SCORE, every=10))
+    early = [replace(stops, seed=seed) for seed in range(2)]
+    (tmp_path / "plan.json").write_text(json.dumps({run.run_id: 30.0 for run in early}))
+    sweep(early, settings)
+    assert lines(capsys)[1] == "expected: at most 1m00s"
 
 
 def test_a_sweep_in_bf16_on_a_cpu_without_it_is_told_what_it_costs(
