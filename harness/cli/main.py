@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     ),
     "figures": (
         "figures:figures",
-        "PNG, SVG and CSV of every figure   [--protocol NAME] [--out FOLDER]",
+        "PNG, SVG and CSV of figures   [NAME ..] [--protocol NAME] [--out FOLDER]",
     ),
     "page": ("page:page", "one HTML file of tables, cells and figures   [--out FILE]"),
     "wandb": ("wandb:wandb", "copy runs and tables to W&B, or publish a Report   sync|report"),
