@@ -186,7 +186,8 @@ def _lines(parts: list[Part]) -> list[str]:
         hours = sum(part.seconds + part.preparing for part in some) / 3600
         packed = f" in packs of {', '.join(map(str, sizes))}" if sizes != [1] else ""
         steps = " ".join(f"{ms:.2f}" for ms in sorted({part.step_ms for part in some}))
-        lines.append(f"  {task:22} {model:16} {count:4} runs{packed}  {steps} ms a step  {_duration(hours)}")
+        of = "run " if count == 1 else "runs"
+        lines.append(f"  {task:22} {model:16} {count:4} {of}{packed}  {steps} ms a step  {_duration(hours)}")
     return lines
 
 

@@ -78,7 +78,9 @@ class Results(list[dict[str, Any] | None]):
 
     def __repr__(self) -> str:
         done = sum(result is not None for result in self)
-        return f"<results of {len(self)} runs, {done} done: one is a dict; records() and table() are frames of them>"
+        return (
+            f"<results of {counted(len(self))}, {done} done: one is a dict; records() and table() are frames of them>"
+        )
 
 
 def carry_out(

@@ -74,6 +74,7 @@ def test_the_plan_comes_first(tmp_path: Path, monkeypatch: Patch, capsys: Captur
     results = sweep(runs, settings)
     assert lines(capsys) == ["4 runs: 4 finished, 0 to do"]
     assert len(results) == 4 and len(repr(results)) < 120 and isinstance(results, list)
+    assert repr(sweeps.Results([None])).startswith("<results of 1 run, 0 done")
 
 
 def test_the_expected_time_is_that_of_the_plan(tmp_path: Path, capsys: Capture) -> None:
