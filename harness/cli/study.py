@@ -1,6 +1,7 @@
 """`ladder study`: a sweep of the literature by its name; what its script does, too: train, table, draw."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,9 +59,9 @@ def main(
     command: str = "",
 ) -> int:
     """What a study's script does when it is started; 2 says that the words were wrong, 1 that a run has no result."""
-    prog = command or Path(script).name
+    prog, given = command or Path(script).name, list(sys.argv[1:] if words is None else words)
     try:
-        options, engine = parse_with_engine(StudyOptions, list(sys.argv[1:] if words is None else words), prog=prog)
+        options, engine = parse_with_engine(StudyOptions, given, prog=prog)
         settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
         if options.budget == "smoke" and settings.results == Exec().results:
             settings = replace(settings, results=settings.results / "smoke")
@@ -71,7 +72,7 @@ def main(
             report_seeds=options.report_seeds,
             engine=engine,
             quiet=options.quiet,
-            again=f"start the same {'command' if command else 'script'} again",
+            again=shlex.join([*(command.split() or ["python", script]), *given]),
         )
     except ValueError as error:
         print(f"{prog}: {error}", file=sys.stderr)

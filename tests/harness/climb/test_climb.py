@@ -13,7 +13,7 @@ import pytest
 
 from chomsky_ladder.harness.cli import climb as climbing
 from chomsky_ladder.harness.cli.main import main
-from chomsky_ladder.harness.climb import card, rows
+from chomsky_ladder.harness.climb import card, page, rows
 from chomsky_ladder.harness.climb.part import Part
 from chomsky_ladder.harness.climb.rows import ROWS
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
@@ -105,8 +105,8 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     }
     assert main([*words, "--card"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"written: {folder}/card.html, .md, .json, .png, .svg, .csv"
-    page = (folder / "card.html").read_text()
-    assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
+    html = (folder / "card.html").read_text()
+    assert "data:image/png;base64," in html and "http" not in html.replace("http-equiv", "")
     assert any("declares no `transition`" in line and "gated units" in line for line in tree["next"])
     spent = stored(tmp_path / "records.csv")[["train_seconds", "score_seconds"]].sum().sum()
     assert tree["hours"] == pytest.approx(spent / 3600)  # of all runs, at all rates
@@ -140,8 +140,10 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
 
 
 def test_a_part_of_a_climb_is_a_part_of_its_runs_and_says_so(
-    plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(climbing, "_speed", lambda *of_what: None)
+    monkeypatch.setattr(page, "draw", lambda *of_what: None)
     words = ["climb", "plain_mean", "--protocol", "small-climb", "--exec.results", str(tmp_path), "--quiet"]
     words += ["--reference", str(_no_records(tmp_path))]
     few = [*words, "--rungs", "even_pairs", "--seeds", "1"]
