@@ -15,7 +15,7 @@ class FiguresOptions:
     """Bring records.csv and curves.csv up to date, draw every figure as PNG and SVG, its numbers beside it as CSV."""
 
     names: Positional[tuple[str, ...]] = ()
-    """Draw these figures alone: heat_map, ladder, lengths, learning, cost, climb, .."""
+    """Draw these figures alone: heat_map, ladder, lengths, loss, validation, cost, climb, .."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/, records.csv and curves.csv; `published` for the committed one, with --out."""
     protocol: str = ""

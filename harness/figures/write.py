@@ -64,6 +64,8 @@ def write(
                     paths += save(
                         plot.draw(data, scene), data, folder / folder_name(label) / plot.name, bare=bare, kinds=kinds
                     )
+    if names and not paths:
+        tell(f"these records have no figure {' or '.join(names)}")
     return paths
 
 

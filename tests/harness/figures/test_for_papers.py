@@ -39,6 +39,9 @@ def test_models_and_tasks_are_named_by_label_or_by_name(records: pd.DataFrame, t
 def test_one_figure_is_drawn_by_its_name(tmp_path: Path) -> None:
     records = frame(record(task="parity", model="lstm"))
     assert {path.stem for path in write(records, tmp_path, names=["heat_map"])} == {"heat_map"}
+    said: list[str] = []
+    assert write(records, tmp_path, names=["climb"], tell=said.append) == []
+    assert said == ["these records have no figure climb"]
     with pytest.raises(ValueError, match=r"heatmap.*did you mean heat_map"):
         write(records, tmp_path, names=["heatmap"])
 
