@@ -222,18 +222,17 @@ def _show(label: str, model: Any, records: Any, reference: list[Any], options: A
     """The card of a whole climb; beside it stand climbs with all their seeds, and those that are asked for."""
     from chomsky_ladder.harness.climb.card import card
     from chomsky_ladder.harness.climb.runs import climb_runs
-    from chomsky_ladder.harness.config.protocols import find_protocol
     from chomsky_ladder.harness.figures.names import folder_name
     from chomsky_ladder.harness.sweep.sources import sources
 
     mine = next((one for one in reference if one.model == label), None)
     if mine is None:
         raise ValueError(_nothing(label, options.protocol))
-    asked, seeds = set(options.against), find_protocol(options.protocol).seeds
+    asked = set(options.against)
     own = records[(records["protocol"] == options.protocol) & (records["model"] == label)]
     made = card(
         mine,
-        [one for one in reference if one.seeds >= seeds or {one.model, one.name} & asked],
+        [one for one in reference if one.is_complete or {one.model, one.name} & asked],
         protocol=options.protocol,
         against=options.against,
         seeds=options.seeds,

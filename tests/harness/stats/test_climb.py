@@ -92,7 +92,7 @@ def test_a_rung_is_a_task_with_its_settings() -> None:
 
 def test_the_table_and_the_picture_show_the_same() -> None:
     made = table(records(), "climb")
-    line = next(line for line in made.sheets[0].lines if line.name == "a")
+    line = next(line for line in made.sheets[0].lines if line.name == "a (a part: 3 of 12 rungs, 3 seeds)")
     texts = dict(
         zip([column.name for column in made.sheets[0].columns], [e.lines[0] for e in line.entries], strict=True)
     )
