@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from chomsky_ladder.harness.cli import describe
-from chomsky_ladder.harness.cli.options import parse, take, take_flag
+from chomsky_ladder.harness.cli.arguments import SEED
+from chomsky_ladder.harness.cli.options import asks_for_help, parse, take, take_flag
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.run import Eval, Run, Train
@@ -18,6 +19,23 @@ from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.workable import refuse_unworkable
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptOptions:
+    """Adapt a finished run's model to another task: its weights stay, low-rank factors beside them learn.
+
+    Behind RUN_ID and TASK, --help lists the settings of the new training, too; the run's own are the defaults.
+    """
+
+    rank: int = 8
+    """Rank of the factors."""
+    layers: str = "*"
+    """Patterns of the matrices that have factors, separated by commas."""
+    json: bool = False
+    """Print the result as JSON."""
+    quiet: bool = False
+    """Print no progress."""
 
 
 def adapt(words: list[str]) -> int:
@@ -43,20 +61,20 @@ def parse_adaptation(words: list[str]) -> tuple[Run, Exec]:
     ranks, layers = take(rest, "--rank"), take(rest, "--layers")
     results = take(list(rest), "--exec.results") or [str(default_results())]
     names = [word for word in rest[:2] if not word.startswith("-")]
+    if len(names) < 2 and asks_for_help(rest):
+        parse(AdaptOptions, rest, prog="ladder adapt RUN_ID TASK")
     if len(names) < 2:
         raise ValueError("adapt what? give a RUN_ID and a TASK, e.g. `ladder adapt parity-lstm-s0 even_pairs`")
     rank = _rank(ranks)
     base = Run.from_plain(base_folder(names[0], Path(results[-1])).config())
     other = preset_run(names[1], base.model.name, protocol=base.protocol)
-    fields: list[tuple[str, type, Any]] = [("task", type(other.task), other.task)]
+    fields: list[tuple[str, Any, Any]] = [("task", type(other.task), other.task)]
     chosen = adapting(base, other, rank=rank, layers=(layers or ["*"])[-1])
     fields += [("train", Train, chosen.train), ("eval", Eval, chosen.eval), ("exec", Exec, Exec())]
-    fields += [("seed", int, chosen.seed)]
-    tree = dataclasses.make_dataclass("Options", fields, frozen=True)
-    tree.__doc__ = (
-        f"Adapt {base.run_id} to {names[1]}: its weights stay, factors of --rank N (8) beside the matrices that fit "
-        "--layers PATTERNS (*) learn. Also: --json prints the result, --quiet no progress."
-    )
+    fields += [("seed", SEED, chosen.seed)]
+    bases = (AdaptOptions,) if asks_for_help(rest) else ()
+    tree = dataclasses.make_dataclass("Options", fields, frozen=True, bases=bases)
+    tree.__doc__ = f"Adapt {base.run_id} to {names[1]}: its weights stay, low-rank factors beside them learn."
     options = parse(tree, rest[2:], prog=f"ladder adapt {names[0]} {names[1]}")
     train = options.train
     if options.task != other.task and train == chosen.train:  # its settings may have changed the tokens

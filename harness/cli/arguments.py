@@ -3,11 +3,12 @@
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from tyro.conf import arg
 
-from chomsky_ladder.harness.cli.options import parse, take
+from chomsky_ladder.harness.cli.options import asks_for_help, parse, take
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.protocols import WIDTHS, case_of, find_protocol, matched, preset_run
@@ -18,6 +19,8 @@ from chomsky_ladder.harness.train.machine import emulates, find_device
 from chomsky_ladder.harness.train.progress import EMULATED
 from chomsky_ladder.models.base import ModelConfig
 
+SEED = Annotated[int, arg(help="Key of the initial weights and of the training strings.")]
+EXAMPLE = ("parity", "lstm")
 CARRIED = {"cpu": "xlstm_cpu", "cuda": "xlstm_20k"}  # the protocol of a line without one, by the kind of device
 
 
@@ -27,6 +30,8 @@ def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Ru
     protocols = take(rest, "--protocol") or [CARRIED[device_of(rest).type]]
     sizes = take(rest, "--model.params")
     names = [word for word in rest[:2] if not word.startswith("-")]
+    if len(names) < 2 and asks_for_help(rest):
+        _help(protocols[-1], prog)
     if len(names) < 2:
         raise ValueError("which run? give a TASK and a MODEL, e.g. `ladder run parity lstm` (`ladder list` has all)")
     if not is_task(names[0]) and names[0] in all_models() and names[1] in all_tasks():
@@ -34,19 +39,19 @@ def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Ru
             f"{names[0]} is a model and {names[1]} a task: the task comes first, `{prog} {names[1]} {names[0]}`"
         )
     preset = preset_run(names[0], names[1], protocol=protocols[-1])
-    fields: list[tuple[str, type, Any]] = [
+    fields: list[tuple[str, Any, Any]] = [
         ("task", type(preset.task), preset.task),
         ("model", type(preset.model), preset.model),
         ("train", Train, preset.train),
         ("eval", Eval, preset.eval),
         ("exec", Exec, Exec()),
-        ("seed", int, preset.seed),
+        ("seed", SEED, preset.seed),
     ]
-    tree = dataclasses.make_dataclass("Options", fields, frozen=True)
+    bases = (TakenFirst,) if asks_for_help(rest) else ()
+    tree = dataclasses.make_dataclass("Options", fields, frozen=True, bases=bases)
     tree.__doc__ = (
-        f"Train and score {names[1]} on {names[0]} under the {preset.protocol} protocol (--protocol NAME for another). "
-        "Also: --model.params 100k finds the widths for so many parameters, --json prints the result, --quiet no "
-        "progress, --plugin FOLDER, FILE or MODULE loads a plugin first."
+        f"Train and score {names[1]} on {names[0]} under the protocol {preset.protocol}, which has the defaults.\n\n"
+        "--model.params 100k finds the widths for so many parameters."
     )
     options = parse(tree, rest[2:], prog=f"{prog} {names[0]} {names[1]}")
     run = Run(
@@ -60,6 +65,33 @@ def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Ru
         protocol=preset.protocol,
     )
     return run, options.exec
+
+
+@dataclasses.dataclass(frozen=True)
+class TakenFirst:
+    """What is taken out of a line before its settings are read, for its help."""
+
+    protocol: str = ""
+    """The protocol whose settings are the defaults; `ladder describe --protocol NAME` tells them."""
+    json: bool = False
+    """Print the result as JSON."""
+    quiet: bool = False
+    """Print no progress."""
+
+
+def _help(protocol: str, prog: str) -> None:
+    """Print what every run has; a task and a model have settings besides."""
+    preset = preset_run(*EXAMPLE, protocol=protocol)
+    fields = [("train", Train, preset.train), ("eval", Eval, preset.eval), ("exec", Exec, Exec())]
+    tree = dataclasses.make_dataclass("Options", [*fields, ("seed", SEED, 0)], frozen=True, bases=(TakenFirst,))
+    tree.__doc__ = (
+        "Train and score a MODEL on a TASK. `ladder list` has the names of both; a torch module of your own is a "
+        "MODEL, too: my_package.layers:Mine, layers.py:Mine.\n\n"
+        f"Behind TASK and MODEL, --help lists their own settings, --task.* and --model.*, too. The defaults below are "
+        f"those of `{' '.join([prog, *EXAMPLE])}` under {protocol}. --model.params 100k finds the widths for so many "
+        "parameters."
+    )
+    parse(tree, ["--help"], prog=f"{prog} TASK MODEL")
 
 
 def trained_as_said(preset: Run, train: Train, model: ModelConfig, words: Sequence[str]) -> Train:

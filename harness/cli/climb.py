@@ -3,13 +3,14 @@
 import dataclasses
 import json
 import os
+import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from chomsky_ladder.harness.cli.engines import parse_with_engine
-from chomsky_ladder.harness.cli.options import take_flag
+from chomsky_ladder.harness.cli.options import asks_for_help, take_flag
 from chomsky_ladder.harness.cli.say import say_warnings
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.store.colours import in_colour
@@ -23,14 +24,24 @@ class ClimbOptions:
 
     What is done is not done again, here or in the published records, and what was stopped goes on. The card is printed
     and written to RESULTS/climb/MODEL/ as Markdown, HTML and JSON, its picture as PNG and SVG with the numbers as
-    CSV. --all climbs with every model of the reference table in turn.
+    CSV.
+
+    A part of the climb (--rungs, --seeds, --steps) has a card of its own, which says what it leaves out. It stands
+    beside no reference row, and the whole climb takes in those of its runs that have the protocol's steps.
+
+    In place of a MODEL, --all climbs with every model of the reference table in turn. Behind the MODEL, --help lists
+    its own settings, --model.*, too.
     """
 
     exec: Exec = field(default_factory=Exec)
     protocol: str = CLIMB
     """A protocol with rungs."""
+    rungs: str = ""
+    """These rungs alone, or those of these tasks: parity,sort. Their runs are those of the whole climb."""
     seeds: int = 0
-    """Seeds of a cell; 0 for the protocol's."""
+    """Seeds of a cell; 0 for the protocol's. Fewer make a part of the climb, of its very runs."""
+    steps: int = 0
+    """Steps of a run; 0 for the protocol's. Others make other runs, which no table mixes with the climb's."""
     against: tuple[str, ...] = ()
     """Reference rows that stand beside the model, by name or label; its two nearest unless said otherwise."""
     reference: Path | None = None
@@ -52,32 +63,32 @@ class ClimbOptions:
 def climb(words: list[str]) -> int:
     every = take_flag(words, "--all")
     names = [] if not words or words[0].startswith("-") else [words.pop(0)]
-    if "--help" in words or "-h" in words:
-        parse_with_engine(ClimbOptions, words, prog="ladder climb")
+    if asks_for_help(words) and not names:
+        parse_with_engine(ClimbOptions, words, prog="ladder climb MODEL")
     if len(names) + every != 1:
         raise ValueError("which model? `ladder climb MODEL`, or --all for the reference table (`ladder list` has all)")
     if every:
         return _all(words)
     options, engine, model = _parsed(names[0], words)
-    return _climb(model, options, engine)
+    return _climb(model, options, engine, again=["ladder", "climb", names[0], *words])
 
 
 def _all(words: list[str]) -> int:
     from chomsky_ladder.harness.climb.rows import ROWS
-    from chomsky_ladder.harness.climb.runs import climb_protocol, climber
+    from chomsky_ladder.harness.climb.runs import climber
     from chomsky_ladder.harness.config.registry import find_model
     from chomsky_ladder.harness.conform.say import said_of
     from chomsky_ladder.harness.store.places import refuse_unwritable
 
     options, engine = parse_with_engine(ClimbOptions, words, prog="ladder climb --all")
-    climb_protocol(options.protocol)
+    _part(options)
     _refuse_unknown(options, _reference(options)[1])
     refuse_unwritable(options.exec.results)
     codes, faults = [], {}
     for name, changes in ROWS:
         try:
             model = climber(find_model(name), changes, protocol=options.protocol)
-            codes.append(_climb(model, options, engine))
+            codes.append(_climb(model, options, engine, again=["ladder", "climb", "--all", *words]))
         except Exception as error:  # of one model, in any way: the others climb all the same
             faults[" ".join([name, *map("=".join, changes.items())])] = said_of(error)
     for name, said in faults.items():
@@ -100,19 +111,31 @@ def _parsed(name: str, words: list[str]) -> tuple[Any, Any, Any]:
     )
     both.__doc__ = ClimbOptions.__doc__
     options, engine = parse_with_engine(both, words, prog=f"ladder climb {name}")
-    if options.seeds < 0:
-        raise ValueError(f"--seeds is how many, 0 for the protocol's, not {options.seeds}")
     return options, engine, at_size_of(protocol, options.model, words)
 
 
-def _climb(model: Any, options: Any, engine: Any) -> int:
+def _part(options: Any) -> Any:
+    """What of the climb is asked for; nothing stands beside what is not the whole."""
+    from chomsky_ladder.harness.climb.part import Part
+    from chomsky_ladder.harness.climb.runs import climb_protocol
+
+    protocol = climb_protocol(options.protocol)
+    part = Part.of(protocol, rungs=options.rungs, seeds=options.seeds, steps=options.steps)
+    if part.about and options.against:
+        raise ValueError(f"--against compares whole climbs, and this is {part.about}: leave it out")
+    return part
+
+
+def _climb(model: Any, options: Any, engine: Any, *, again: list[str]) -> int:
     from chomsky_ladder.harness.climb.runs import climb_runs
     from chomsky_ladder.harness.config.protocols import identity_of
     from chomsky_ladder.harness.store.places import refuse_published
+    from chomsky_ladder.harness.sweep.sources import sources
     from chomsky_ladder.harness.sweep.sweep import carry_out, left_of
 
-    runs = climb_runs(model, protocol=options.protocol, seeds=options.seeds)
-    label = identity_of(runs[0]).model
+    part = _part(options)
+    runs = climb_runs(model, protocol=options.protocol, part=part)
+    label, whole = identity_of(runs[0]).model, runs
     refuse_published(options.exec.results)
     records, reference = _reference(options)
     _refuse_unknown(options, reference)
@@ -123,12 +146,15 @@ def _climb(model: Any, options: Any, engine: Any) -> int:
             runs = _not_recorded(label, runs, records, settings.results)
         todo = left_of(runs, settings.results)
         if todo and not (options.quiet and not options.plan):
-            _say_plan(label, runs, settings)
+            _say_plan(f"{label}, {part.about}" if part.about else label, runs, settings)
         if options.plan:
             return 0
-        report = carry_out(runs, settings, engine=engine, quiet=options.quiet, again="start the same climb again")
+        again += [word for source in sources(whole[:1]) for word in ("--plugin", source)]
+        report = carry_out(runs, settings, engine=engine, quiet=options.quiet, again=shlex.join(again))
         code = 0 if report.complete else 1
         records, reference = _reference(options)
+    if part.about:
+        return max(code, _show_part(part, whole, model, records, options))
     return max(code, _show(label, model, records, reference, options))
 
 
@@ -194,36 +220,80 @@ def _refuse_unknown(options: Any, reference: list[Any]) -> None:
 
 
 def _show(label: str, model: Any, records: Any, reference: list[Any], options: Any) -> int:
-    from chomsky_ladder.harness.climb import page, text
+    """The card of a whole climb; beside it stand climbs with all their seeds, and those that are asked for."""
     from chomsky_ladder.harness.climb.card import card
-    from chomsky_ladder.harness.climb.cost import decoded_per_s
     from chomsky_ladder.harness.climb.runs import climb_runs
     from chomsky_ladder.harness.figures.names import folder_name
-    from chomsky_ladder.harness.store.files import write_atomically
     from chomsky_ladder.harness.sweep.sources import sources
-    from chomsky_ladder.harness.train.machine import find_device
 
     mine = next((one for one in reference if one.model == label), None)
     if mine is None:
-        raise ValueError(
-            f"no run of {label} under {options.protocol} has finished: leave out --card, and it will climb"
-        )
+        raise ValueError(_nothing(label, options.protocol))
+    asked = set(options.against)
     own = records[(records["protocol"] == options.protocol) & (records["model"] == label)]
     say_warnings(own, options.exec.results)
-    speed = decoded_per_s(model, find_device(options.exec.device), threads=options.exec.threads)
     made = card(
         mine,
-        reference,
+        [one for one in reference if one.is_complete or {one.model, one.name} & asked],
         protocol=options.protocol,
         against=options.against,
         seeds=options.seeds,
-        hours=float(own[["train_seconds", "score_seconds"]].sum().sum()) / 3600,
-        decoded_per_s=speed,
+        hours=_hours(own),
+        decoded_per_s=_speed(model, options),
         plugins=sources(climb_runs(model, protocol=options.protocol, seeds=1)[:1]),
     )
-    folder = options.exec.results / "climb" / folder_name(label)
+    return _write(made, records, options.exec.results / "climb" / folder_name(label), options)
+
+
+def _show_part(part: Any, runs: list[Any], model: Any, records: Any, options: Any) -> int:
+    """The card of a part of a climb, of its runs alone."""
+    from chomsky_ladder.harness.climb.card import card
+    from chomsky_ladder.harness.config.protocols import find_protocol, identity_of
+    from chomsky_ladder.harness.figures.names import folder_name
+    from chomsky_ladder.harness.stats.climb import part_of
+    from chomsky_ladder.harness.sweep.sources import sources
+
+    label = identity_of(runs[0]).model
+    own = records[records["run_id"].isin([run.run_id for run in runs])] if len(records) else records
+    mine = part_of(own, find_protocol(options.protocol), part.rungs)
+    if mine is None:
+        raise ValueError(_nothing(f"{label}, {part.about},", options.protocol))
+    made = card(
+        mine,
+        [],
+        protocol=options.protocol,
+        seeds=part.seeds,
+        hours=_hours(own),
+        decoded_per_s=_speed(model, options),
+        plugins=sources(runs[:1]),
+        part=part.about,
+    )
+    return _write(made, None, options.exec.results / "climb" / folder_name(label) / folder_name(part.key), options)
+
+
+def _nothing(what: str, protocol: str) -> str:
+    return f"no run of {what} under {protocol} has finished: leave out --card, and it will climb"
+
+
+def _hours(own: Any) -> float:
+    """What all runs took, at all rates."""
+    return float(own[["train_seconds", "score_seconds"]].sum().sum()) / 3600
+
+
+def _speed(model: Any, options: Any) -> float | None:
+    from chomsky_ladder.harness.climb.cost import decoded_per_s
+    from chomsky_ladder.harness.train.machine import find_device
+
+    return decoded_per_s(model, find_device(options.exec.device), threads=options.exec.threads)
+
+
+def _write(made: Any, records: Any, folder: Path, options: Any) -> int:
+    """The card in every format, and on the screen; a picture of it where it is of a whole climb."""
+    from chomsky_ladder.harness.climb import page, text
+    from chomsky_ladder.harness.store.files import write_atomically
+
     folder.mkdir(parents=True, exist_ok=True)
-    picture = page.draw(made, records, folder / "card")
+    picture = None if records is None else page.draw(made, records, folder / "card")
     write_atomically(folder / "card.md", text.markdown(made).encode())
     write_atomically(folder / "card.html", page.html(made, picture).encode())
     content = json.dumps(made.plain(), indent=1) + "\n"
@@ -232,5 +302,5 @@ def _show(label: str, model: Any, records: Any, reference: list[Any], options: A
         print(content, end="")
         return 0
     print(text.terminal(made, colour=in_colour(sys.stdout)))
-    print(f"written: {folder}/card.html, .md, .json, .png, .svg, .csv")
+    print(f"written: {folder}/card.html, .md, .json{', .png, .svg, .csv' if picture else ''}")
     return 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from chomsky_ladder.harness.cli.options import field_docs
+from chomsky_ladder.harness.cli.help import docs_of
 from chomsky_ladder.harness.config.parts import MOST_DRAWN, plain
 from chomsky_ladder.harness.config.protocols import PROTOCOLS
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, problems
@@ -145,10 +145,7 @@ def _model_size(config: ModelConfig) -> dict[str, Any]:
 
 def settings(part: Any) -> list[dict[str, Any]]:
     """Every field with its value and the sentence under it in the source."""
-    help_texts: dict[str, str] = {}
-    for cls in reversed(type(part).__mro__):
-        help_texts |= field_docs(cls)
-    values = plain(part)
+    help_texts, values = docs_of(type(part)), plain(part)
     return [{"name": f.name, "value": values[f.name], "help": help_texts.get(f.name, "")} for f in fields(part)]
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 from tyro.conf import arg
 
-from chomsky_ladder.harness.cli.options import field_docs, parse, take
+from chomsky_ladder.harness.cli.help import docs_of
+from chomsky_ladder.harness.cli.options import parse, take
 from chomsky_ladder.harness.sweep.engines.base import ROOM, Engine
 
 Options = TypeVar("Options")
@@ -17,7 +18,7 @@ def parse_with_engine(cls: type[Options], words: Sequence[str], *, prog: str) ->
     named = take(list(words), "--engine")
     engine = ROOM.find(named[-1] if named else "serial")
     _refuse_those_of_others(engine, words)
-    said, types = field_docs(engine.options), get_type_hints(engine.options)
+    said, types = docs_of(engine.options), get_type_hints(engine.options)
     own = [
         (each.name, Annotated[types[each.name], arg(help=f"{said.get(each.name, '')} (--engine {engine.name})")], each)
         for each in fields(engine.options)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tyro.conf import Positional
+
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import say_warnings
 from chomsky_ladder.harness.store.places import default_results, refuse_no_folder, refuse_published
@@ -12,6 +14,8 @@ from chomsky_ladder.harness.store.places import default_results, refuse_no_folde
 class FiguresOptions:
     """Bring records.csv and curves.csv up to date, draw every figure as PNG and SVG, its numbers beside it as CSV."""
 
+    names: Positional[tuple[str, ...]] = ()
+    """Draw these figures alone: heat_map, ladder, lengths, loss, validation, cost, climb, .."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/, records.csv and curves.csv; `published` for the committed one, with --out."""
     protocol: str = ""
@@ -25,7 +29,8 @@ class FiguresOptions:
     bare: bool = False
     """For a paper: without the title and the caption, which a paper writes itself."""
     width: float = 7.2
-    """Inches across, 4.5 or more, with letters of 7 points whatever it is: 5.5 is the text of many a conference."""
+    """Inches across, 3.2 or more, with letters of 7 points whatever it is: 5.5 is the text of many a conference, 3.25 a
+    column of two."""
     pdf: bool = False
     """Also as PDF, its text as text."""
 
@@ -51,6 +56,7 @@ def figures(words: list[str]) -> int:
         curves=curves.collect(options.results),
         models=options.models,
         tasks=options.tasks,
+        names=options.names,
         bare=options.bare,
         width=options.width,
         kinds=("png", "svg", "pdf") if options.pdf else ("png", "svg"),

@@ -10,6 +10,7 @@ import errno
 import importlib
 import os
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     ),
     "figures": (
         "figures:figures",
-        "PNG, SVG and CSV of every figure   [--protocol NAME] [--out FOLDER]",
+        "PNG, SVG and CSV of figures   [NAME ..] [--protocol NAME] [--out FOLDER]",
     ),
     "page": ("page:page", "one HTML file of tables, cells and figures   [--out FILE]"),
     "wandb": ("wandb:wandb", "copy runs and tables to W&B, or publish a Report   sync|report"),
@@ -62,8 +63,8 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "a recorded run again: the same bits?   RUN_ID [--plan] [--keep FOLDER]",
     ),
     "doctor": ("doctor:doctor", "what this machine has   [--json]"),
+    "completion": ("completion:completion", "a script that lets a shell complete all these   bash|zsh|fish"),
 }
-NAME_FIRST = ("describe", "sample", "export", "run", "plan", "sweep", "climb", "wandb", "check", "adapt")
 _OF_THE_USER = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 COMPUTING = (
     "errors",
@@ -109,7 +110,9 @@ def _main(words: list[str]) -> int:
 
 def _obeyed(words: list[str]) -> int:
     """The exit code of a command."""
-    if not words or words[0] in ("--help", "-h", "help"):
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]  # `ladder help run` is `ladder run --help`
+    if not words or words[0] in ("--help", "-h"):
         print(_usage())
         return 0 if words else 2
     if words[0] == "--version":
@@ -121,9 +124,6 @@ def _obeyed(words: list[str]) -> int:
     if name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         raise ValueError(f"no such command: {name!r}; {f'did you mean {close[0]}?' if close else 'see --help'}")
-    if rest in (["--help"], ["-h"]) and name in NAME_FIRST:
-        print(f"ladder {name}: {COMMANDS[name][1]}\nWith the name, --help lists every option.")
-        return 0
     from chomsky_ladder.harness.store.compiled import remove_damaged_kernels
 
     remove_damaged_kernels()  # before anything that would load them
@@ -190,14 +190,21 @@ def _one_thread(is_computing: bool) -> Iterator[None]:
 
 
 def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {help_text}" for name, (_, help_text) in COMMANDS.items()]
+    """The commands, each in a line where the terminal is wide enough, and what holds for all."""
+    from chomsky_ladder.harness.cli.help import columns_of
+
+    width, columns = max(map(len, COMMANDS)), columns_of(sys.stdout)
+    lines = []
+    for name, (_, help_text) in COMMANDS.items():
+        parts = [help_text] if 4 + width + len(help_text) < columns else help_text.split("   ")
+        lines += [f"  {head:{width}}  {part}" for head, part in zip((name, ""), parts, strict=False)]
     common = (
-        "A MODEL is a name of `ladder list`, or a torch module of your own: my_package.layers:Mine, layers.py:Mine.\n"
-        "Every command takes --plugin FOLDER, FILE or MODULE, which register tasks or models, any number of times;\n"
-        f"$LADDER_PLUGINS names such for all commands, separated by {os.pathsep!r}."
+        "A MODEL is a name of `ladder list`, or a torch module of your own: my_package.layers:Mine, layers.py:Mine. "
+        "Every command takes --help, and --plugin FOLDER, FILE or MODULE, which register tasks or models, any number "
+        f"of times; $LADDER_PLUGINS names such for all commands, separated by {os.pathsep!r}."
     )
-    return "\n".join(["ladder: sequence models on the Chomsky hierarchy", "", *lines, "", common])
+    wrapped = textwrap.wrap(common, columns - 1)
+    return "\n".join(["ladder: sequence models on the Chomsky hierarchy", "", *lines, "", *wrapped])
 
 
 if __name__ == "__main__":

@@ -3,20 +3,18 @@
 Nothing here needs torch; harness/cli/arguments.py adds the options of a run.
 """
 
-import ast
 import contextlib
 import dataclasses
-import inspect
 import io
 import re
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
 
+from chomsky_ladder.harness.cli.help import print_help
 from chomsky_ladder.harness.store.places import with_published
 
 Options = TypeVar("Options")
@@ -27,8 +25,11 @@ _STYLE = (tyro.conf.FlagCreatePairsOff,)
 def parse(cls: type[Options], arguments: Sequence[str], *, prog: str) -> Options:
     """The dataclass `cls` from its options; `--help` prints and exits, a mistake is a ValueError of one line."""
     arguments = with_published(arguments)
-    if {"--help", "-h"} & set(arguments):
-        return tyro.cli(cls, args=arguments, prog=prog, config=_STYLE)
+    if asks_for_help(arguments):
+        print_help(cls, prog)
+        raise SystemExit(0)
+    if any(word.startswith("--tyro-") for word in arguments):
+        raise ValueError("a shell completes by the script of `ladder completion SHELL`")
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
@@ -37,6 +38,10 @@ def parse(cls: type[Options], arguments: Sequence[str], *, prog: str) -> Options
         raise ValueError(_one_line(said.getvalue())) from None
     _refuse_empty_paths(options, arguments)
     return options
+
+
+def asks_for_help(words: Sequence[str]) -> bool:
+    return bool({"--help", "-h"} & set(words))
 
 
 def take(arguments: list[str], option: str) -> list[str]:
@@ -59,29 +64,13 @@ def take_flag(arguments: list[str], option: str) -> bool:
     return present
 
 
-def name_first(words: list[str], otherwise: str) -> str:
-    """Remove and return the name a line begins with."""
+def name_first(words: list[str], otherwise: str, *, helped: Callable[[], object]) -> str:
+    """Remove and return the name a line begins with; `helped` prints the help of a line without one, and ends."""
     if not words or words[0].startswith("-"):
+        if asks_for_help(words):
+            helped()
         raise ValueError(otherwise)
     return words.pop(0)
-
-
-def field_docs(cls: type) -> dict[str, str]:
-    """The string literals that stand under a class's annotated fields."""
-    try:
-        defined: Any = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        body = defined.body
-    except (OSError, TypeError, SyntaxError):  # a builtin, or a class made at run time
-        return {}
-    return {
-        name.target.id: " ".join(text.value.value.split())
-        for name, text in pairwise(body)
-        if isinstance(name, ast.AnnAssign)
-        and isinstance(name.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
 
 
 def _refuse_empty_paths(options: Any, arguments: Sequence[str], inside: str = "") -> None:
@@ -103,5 +92,13 @@ def _one_line(said: str) -> str:
     sentence = " ".join(parts[1].split()) if len(parts) > 1 else " ".join(said.split())
     sentence = sentence.removeprefix("Error parsing train: ").removeprefix("Error parsing eval: ")
     sentence = re.sub(r"^Error parsing (task|model|exec): ", "", sentence)
+    sentence = re.sub(r"Expected one of \(([^)]*)\)", _choices, sentence)
     meant = re.findall(r"^\s+(--[\w.-]+)", parts[2], flags=re.MULTILINE) if "Perhaps you meant" in said else []
     return sentence + (f"; did you mean {' or '.join(meant[:2])}?" if meant else "")
+
+
+def _choices(match: re.Match[str]) -> str:
+    """Those of an option; one that may be left out is a set to the parser, with None in it."""
+    words = [word.strip().strip("'") for word in match[1].split(",") if word.strip()]
+    shown = sorted(set(words) - {"None"}) if "None" in words else words
+    return f"Expected one of {', '.join(shown)}"

@@ -22,6 +22,7 @@ class DescribeOptions:
     """A task with a worked example and its floors, or a model with its size; and every setting.
 
     With --protocol NAME in place of a name: where a protocol comes from, how its paper reports, and what it sets.
+    Behind the NAME, --help lists its own settings, --task.* or --model.*, too; --model.params 100k finds the widths.
     """
 
     json: bool = False
@@ -31,7 +32,11 @@ class DescribeOptions:
 def describe_part(words: list[str]) -> int:
     if protocols := take(words, "--protocol"):
         return describe_protocol(protocols[-1], words, DescribeOptions)
-    name = name_first(words, "ladder describe needs the NAME of a task or model, or --protocol NAME")
+    name = name_first(
+        words,
+        "ladder describe needs the NAME of a task or model, or --protocol NAME",
+        helped=lambda: parse(DescribeOptions, words, prog="ladder describe NAME"),
+    )
     kind, cls = find_part(name)
     sizes = take(words, "--model.params") if kind == "model" else []
     options = parse(with_part(DescribeOptions, kind, cls()), words, prog=f"ladder describe {name}")
@@ -52,7 +57,7 @@ def describe_part(words: list[str]) -> int:
 
 @dataclass
 class SampleOptions:
-    """Strings of a task with their answers."""
+    """Strings of a task with their answers. Behind the TASK, --help lists its own settings, --task.*, too."""
 
     count: int = 3
     """How many."""
@@ -65,7 +70,11 @@ class SampleOptions:
 
 
 def sample(words: list[str]) -> int:
-    name = name_first(words, "ladder sample needs the name of a TASK")
+    name = name_first(
+        words,
+        "ladder sample needs the name of a TASK",
+        helped=lambda: parse(SampleOptions, words, prog="ladder sample TASK"),
+    )
     options = parse(with_part(SampleOptions, "task", find_task(name)()), words, prog=f"ladder sample {name}")
     refuse_mistaken(options.task)
     for row in describe.samples(options.task, count=options.count, length=options.length, seed=options.seed):
@@ -77,7 +86,8 @@ def sample(words: list[str]) -> int:
 class ExportOptions:
     """A file of strings with their answers and its hash, to score any model on (`ladder run .. --eval.file FILE`).
 
-    With the defaults, the test strings of the published lengths.
+    With the defaults, the test strings of the published lengths. Behind the TASK, --help lists its own settings,
+    --task.*, too.
     """
 
     out: Path
@@ -95,7 +105,11 @@ class ExportOptions:
 
 
 def export(words: list[str]) -> int:
-    name = name_first(words, "ladder export needs the name of a TASK")
+    name = name_first(
+        words,
+        "ladder export needs the name of a TASK",
+        helped=lambda: parse(ExportOptions, words, prog="ladder export TASK"),
+    )
     cls = find_task(name)
     options = parse(with_part(ExportOptions, "task", cls()), words, prog=f"ladder export {name}")
     lengths = options.lengths
@@ -113,11 +127,18 @@ def export(words: list[str]) -> int:
 
 @dataclass
 class CheckOptions:
-    """The conformance suite over one task or model, with any settings: what every registered one is held to."""
+    """The conformance suite over one task or model, with any settings: what every registered one is held to.
+
+    Behind the NAME, --help lists its own settings, --task.* or --model.*.
+    """
 
 
 def check(words: list[str]) -> int:
-    name = name_first(words, "ladder check needs the NAME of a task or model")
+    name = name_first(
+        words,
+        "ladder check needs the NAME of a task or model",
+        helped=lambda: parse(CheckOptions, words, prog="ladder check NAME"),
+    )
     kind, cls = find_part(name)
     options = parse(with_part(CheckOptions, kind, conformance.specimen(cls)), words, prog=f"ladder check {name}")
     outcomes = conformance.check(getattr(options, kind))

@@ -26,6 +26,8 @@ def describe_protocol(name: str, words: list[str], options: type[Any]) -> int:
     whole = name if protocol.version == 1 else f"{name}, version {protocol.version}"
     print("\n".join(textwrap.wrap(f"{whole}: {protocol.source}.", 100)) + "\n")
     columns(_facts(protocol))
+    rows = [(str(place), rung.name, rung.task, rung.asks) for place, rung in enumerate(protocol.rungs, start=1)]
+    columns(rows, title="rungs")
     for title, rows in _settings(protocol).items():
         if rows:
             columns([(key, _shown(value)) for key, value in rows.items()], title=title)

@@ -205,7 +205,9 @@ class DiffOptions:
     """The settings in which two runs differ."""
 
     a: Positional[str]
+    """The one, by its id or a part that only one run has."""
     b: Positional[str]
+    """The other."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     json: bool = False

@@ -9,6 +9,7 @@ from chomsky_ladder.harness.cli.say import print_json
 from chomsky_ladder.harness.conform.before import refuse_leaks
 from chomsky_ladder.harness.store.folder import Busy
 from chomsky_ladder.harness.store.places import refuse_unwritable
+from chomsky_ladder.harness.tracking.mirror import how_to_send
 from chomsky_ladder.harness.train.distributed import PeerLost, launched_rank
 from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.harness.train.workable import preflight
@@ -18,7 +19,8 @@ def run(words: list[str]) -> int:
     as_json, quiet = take_flag(words, "--json"), take_flag(words, "--quiet")
     cell, settings = parse_run(words)
     if launched_rank() == 0:
-        refuse_unwritable(settings.results)  # before anything is said
+        if not quiet:
+            refuse_unwritable(settings.results)  # before anything is said
         preflight([cell], settings)
         refuse_leaks([cell], settings)
         for line in () if quiet else advice(words, cell, settings):
@@ -36,4 +38,6 @@ def run(words: list[str]) -> int:
             print_json(result)
         else:
             print(describe.outcome(result, settings.results))
+        if settings.wandb == "offline" and not quiet:
+            print(how_to_send(settings.results), file=sys.stderr)
     return 0 if result["status"] == "done" else 1

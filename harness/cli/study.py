@@ -1,23 +1,29 @@
 """`ladder study`: a sweep of the literature by its name; what its script does, too: train, table, draw."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chomsky_ladder.harness.cli.engines import parse_with_engine
+from chomsky_ladder.harness.cli.options import asks_for_help
 from chomsky_ladder.harness.cli.say import columns
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
 from chomsky_ladder.harness.sweep.studies import find_study, studies
 from chomsky_ladder.harness.sweep.study import Budget
+from chomsky_ladder.harness.sweep.sweep import diverged
 
 
 @dataclass
 class StudyOptions:
-    """Train what is missing of a study, write every table and figure of its results, and print the study's own."""
+    """Train what is missing of a study, write every table and figure of its results, and print the study's own.
+
+    `ladder study` without a NAME lists the studies there are.
+    """
 
     budget: Budget = "cpu"
     """smoke: seconds a run; cpu: hours of two cores; gpu: 20,000 steps, hours of a GPU; full: as published."""
@@ -33,10 +39,12 @@ class StudyOptions:
 
 
 def study(words: list[str]) -> int:
+    if asks_for_help(words[:1]):
+        parse_with_engine(StudyOptions, words, prog="ladder study NAME")
     if not words or words[0].startswith("-"):
         print("ladder study NAME [--budget smoke|cpu|gpu|full] [--help for every option]")
         columns(list(studies().items()))
-        return 0 if not words or words[0] in ("--help", "-h") else 2
+        return 2 if words else 0
     name = words.pop(0)
     found = find_study(name)
     return main(f"{name}.py", found.runs, found.table, words, command=f"ladder study {name}")
@@ -51,9 +59,9 @@ def main(
     command: str = "",
 ) -> int:
     """What a study's script does when it is started; 2 says that the words were wrong, 1 that a run has no result."""
-    prog = command or Path(script).name
+    prog, given = command or Path(script).name, list(sys.argv[1:] if words is None else words)
     try:
-        options, engine = parse_with_engine(StudyOptions, list(sys.argv[1:] if words is None else words), prog=prog)
+        options, engine = parse_with_engine(StudyOptions, given, prog=prog)
         settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
         if options.budget == "smoke" and settings.results == Exec().results:
             settings = replace(settings, results=settings.results / "smoke")
@@ -64,14 +72,19 @@ def main(
             report_seeds=options.report_seeds,
             engine=engine,
             quiet=options.quiet,
-            again=f"start the same {'command' if command else 'script'} again",
+            again=shlex.join([*(command.split() or ["python", script]), *given]),
         )
     except ValueError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
     if options.json:
-        fates = {status: report.of(status) for status in ("diverged", "failed", "held")}
-        print(json.dumps({"runs": report.runs, "done": report.done, **fates, "seconds": report.seconds}, indent=1))
+        apart = diverged(listed, settings.results)
+        fates = {"diverged": apart, **{status: report.of(status) for status in ("failed", "held")}}
+        print(
+            json.dumps(
+                {"runs": report.runs, "done": report.done - len(apart), **fates, "seconds": report.seconds}, indent=1
+            )
+        )
     else:
         print(table(listed, settings.results), end="")
     return 0 if report.complete else 1

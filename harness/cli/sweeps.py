@@ -13,6 +13,7 @@ import torch
 
 from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import name_first
+from chomsky_ladder.harness.cli.say import count_of
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.colours import in_colour
@@ -23,8 +24,9 @@ from chomsky_ladder.harness.sweep.plan import Packing, Part, pack_size, packing,
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
 from chomsky_ladder.harness.sweep.scripts import runs_of
 from chomsky_ladder.harness.sweep.sources import sources
-from chomsky_ladder.harness.sweep.sweep import shard
+from chomsky_ladder.harness.sweep.sweep import diverged, shard, up_to
 from chomsky_ladder.harness.tables import write as tables
+from chomsky_ladder.harness.tracking.mirror import how_to_send
 from chomsky_ladder.harness.train.machine import find_device
 
 _WORTH_IT = 1.15  # times as fast, for a plan to speak of packs
@@ -44,7 +46,11 @@ class PlanOptions:
 
 
 def plan_sweep(words: list[str]) -> int:
-    script = name_first(words, "ladder plan needs a SCRIPT: a Python file with a function runs()")
+    script = name_first(
+        words,
+        "ladder plan needs a SCRIPT: a Python file with a function runs()",
+        helped=lambda: parse_with_engine(PlanOptions, words, prog="ladder plan SCRIPT"),
+    )
     options, engine = parse_with_engine(PlanOptions, words, prog=f"ladder plan {script}")
     refuse_published(options.exec.results)  # before anything is measured
     runs = shard(runs_of(script), options.shard, options.exec)
@@ -60,11 +66,12 @@ def plan_sweep(words: list[str]) -> int:
         tree |= {"parts": [_plain(part) for part in parts], "packing": [asdict(one) for one in tried]}
         print(json.dumps(tree, indent=1))
         return 0
-    print(f"{len(runs)} runs: {len(runs) - left} done, {left} to do in {len(parts)} packs")
+    print(f"{count_of(len(runs), 'run')}: {len(runs) - left} finished, {left} to do in {count_of(len(parts), 'pack')}")
     for line in _lines(parts):
         print(line)
-    several = f"; {where} about {_duration(hours / workers)}" if workers > 1 else ""
-    print(f"expected: {_duration(hours)} one after the other{several}")
+    word = up_to([run for part in parts for run in part.runs])
+    several = f"; {where} {word} {_duration(hours / workers)}" if workers > 1 else ""
+    print(f"expected: {word} {_duration(hours)} one after the other{several}")
     for line in _of_packing(tried):
         print(line)
     if left and not chosen.is_here(own):
@@ -95,7 +102,7 @@ def _at_once(settings: Exec, packs: int) -> tuple[int, str]:
 class SweepOptions:
     """Train what a script's runs() lists and is not done yet; what is half done goes on.
 
-    Exit code 0 means that every run has its result, 1 that some have not.
+    Exit code 0 means that every run has its result, of a diverged one that it diverged; 1 that some have not.
     """
 
     exec: Exec = field(default_factory=Exec)
@@ -113,7 +120,11 @@ class SweepOptions:
 
 def sweep_script(words: list[str]) -> int:
     given = list(words)
-    script = name_first(words, "ladder sweep needs a SCRIPT: a Python file with a function runs()")
+    script = name_first(
+        words,
+        "ladder sweep needs a SCRIPT: a Python file with a function runs()",
+        helped=lambda: parse_with_engine(SweepOptions, words, prog="ladder sweep SCRIPT"),
+    )
     options, engine = parse_with_engine(SweepOptions, words, prog=f"ladder sweep {script}")
     if options.report_seeds and options.shard:
         raise ValueError("--report-seeds needs the whole sweep's validation: give it once every shard is done")
@@ -125,16 +136,20 @@ def sweep_script(words: list[str]) -> int:
         runs, settings, report_seeds=options.report_seeds, engine=engine, quiet=options.quiet, again=again
     )
     if options.json:
+        apart = diverged(runs, settings.results)
         tree = {
             "runs": report.runs,
-            "done": report.done,
+            "done": report.done - len(apart),
             "complete": report.complete,
-            **{status: report.of(status) for status in ("diverged", "failed", "held")},
+            "diverged": apart,
+            **{status: report.of(status) for status in ("failed", "held")},
             "seconds": report.seconds,
         }
         print(json.dumps(tree, indent=1))
     elif not options.quiet and not options.shard:
         _shown(runs, settings.results)
+    if settings.wandb == "offline" and not options.quiet:
+        print(how_to_send(settings.results), file=sys.stderr)
     return 0 if report.complete else 1
 
 
@@ -171,7 +186,8 @@ def _lines(parts: list[Part]) -> list[str]:
         hours = sum(part.seconds + part.preparing for part in some) / 3600
         packed = f" in packs of {', '.join(map(str, sizes))}" if sizes != [1] else ""
         steps = " ".join(f"{ms:.2f}" for ms in sorted({part.step_ms for part in some}))
-        lines.append(f"  {task:22} {model:16} {count:4} runs{packed}  {steps} ms a step  {_duration(hours)}")
+        of = "run " if count == 1 else "runs"
+        lines.append(f"  {task:22} {model:16} {count:4} {of}{packed}  {steps} ms a step  {_duration(hours)}")
     return lines
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
+from chomsky_ladder.harness.cli.help import print_help
 from chomsky_ladder.harness.cli.options import name_first, parse
 from chomsky_ladder.harness.store import status
 from chomsky_ladder.harness.store.folder import RunFolder, find_run
 from chomsky_ladder.harness.store.places import default_results, refuse_published
 from chomsky_ladder.harness.tracking import wandb as tracking
-from chomsky_ladder.harness.tracking.mirror import line
+from chomsky_ladder.harness.tracking.mirror import how_to_send, line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ class ReportOptions:
 def wandb(words: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {"sync": _sync, "report": _report}
     words = list(words)
-    name = name_first(words, f"ladder wandb needs one of {', '.join(commands)}")
+    name = name_first(words, f"ladder wandb needs one of {', '.join(commands)}", helped=_help)
     if name not in commands:
         raise ValueError(f"no such command: wandb {name}; there are {', '.join(commands)}")
     os.environ.setdefault("WANDB_SILENT", "true")  # what there is to say is said here
@@ -61,6 +62,12 @@ def wandb(words: list[str]) -> int:
         return commands[name](words)
     finally:
         tracking.finished()
+
+
+def _help() -> None:
+    for options, prog in ((SyncOptions, "ladder wandb sync"), (ReportOptions, "ladder wandb report")):
+        print_help(options, prog)
+    raise SystemExit(0)
 
 
 def _sync(words: list[str]) -> int:
@@ -85,6 +92,8 @@ def _sync(words: list[str]) -> int:
             raise
         print(f"ladder: {done} of {len(folders)} runs copied, then {line(error)}", file=sys.stderr)
         return 1
+    if options.mode == "offline":
+        print(how_to_send(options.results), file=sys.stderr)
     return 0
 
 

@@ -16,6 +16,7 @@ from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Step, longest, nearest, strings_there
 from chomsky_ladder.harness.store.labels import reproduce
+from chomsky_ladder.harness.store.places import published_results
 
 NEIGHBOURS, BEST = 2, 3
 FURTHER = "512"
@@ -81,6 +82,8 @@ class Card:
     """Whether the user chose who stands beside it; else they are its nearest neighbours."""
     rows: tuple[Row, ...]
     next: tuple[str, ...]
+    part: str = ""
+    """What of the climb it is of, where that is not the whole; then nothing stands beside it."""
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,10 +99,12 @@ def card(
     hours: float,
     decoded_per_s: float | None = None,
     plugins: Sequence[str] = (),
+    part: str = "",
 ) -> Card:
     """The card of a climb beside the reference rows; `against` names those that stand beside it, else its nearest.
 
-    `hours` are what all its runs took, and `plugins` what its commands need besides.
+    `hours` are what all its runs took, and `plugins` what its commands need besides. A part of a climb has no
+    reference rows: `part` says what it is.
     """
     beside = [named(name, reference) for name in against] or nearest(climb, reference)[:NEIGHBOURS]
     others = [one for one in reference if one.model != climb.model]
@@ -126,7 +131,8 @@ def card(
         beside=tuple(one.model for one in beside),
         chosen_beside=bool(against),
         rows=rows,
-        next=tuple(_next(climb, rows, missing, protocol, need)),
+        next=tuple(_next_of_part(climb, missing, need) if part else _next(climb, rows, missing, protocol, need)),
+        part=part,
     )
 
 
@@ -138,7 +144,9 @@ def named(name: str, reference: Sequence[Climb]) -> Climb:
     if found:
         raise ValueError(f"--against {name}: which of {', '.join(one.model for one in found)}?")
     there = ", ".join(sorted(one.model for one in reference)) or "none: run `ladder climb NAME` first"
-    raise ValueError(f"--against {name}: no climb of that model is among the reference rows; there are {there}")
+    elsewhere = "; an installed package has none: --reference takes results/records.csv of the repository"
+    said = f"--against {name}: no climb of that model is among the reference rows; there are {there}"
+    raise ValueError(said if published_results() else f"{said}{elsewhere}")
 
 
 def _row(step: Step, place: int, beside: Sequence[Climb], others: Sequence[Climb], protocol: str, need: str) -> Row:
@@ -214,9 +222,7 @@ def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str, need: 
         )
     torn = [f"{row.rung} ({row.held} of {row.n})" for row in rows if 0 < row.held < row.n]
     if torn or not said:
-        own = climb.identity.settings.items() if climb.identity else ()
-        changes = [word for key, value in own if key.startswith("model.") for word in (f"--{key}", str(value))]
-        seeds = f"{shlex.join(['ladder', 'climb', climb.name, *changes, '--seeds', '5'])} {need}".rstrip()
+        seeds = f"{_whole(climb)} --seeds 5 {need}".rstrip()
         said.append(f"Seeds differ on {', '.join(torn)}. More of them: {seeds}" if torn else f"More seeds: {seeds}")
     if not climb.transition and any(row.n and row.theory == "open" for row in rows):
         said.append(
@@ -224,6 +230,18 @@ def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str, need: 
             f"{', '.join(TRANSITIONS)}."
         )
     return said
+
+
+def _next_of_part(climb: Climb, missing: int, need: str) -> list[str]:
+    said = [f"{missing} of {len(climb.steps)} rungs have seeds to come: the same command goes on."] if missing else []
+    return [*said, f"The whole climb, which compares with the reference rows: {_whole(climb)} {need}".rstrip()]
+
+
+def _whole(climb: Climb) -> str:
+    """The command of the whole climb."""
+    own = climb.identity.settings.items() if climb.identity else ()
+    changes = [word for key, value in own if key.startswith("model.") for word in (f"--{key}", str(value))]
+    return shlex.join(["ladder", "climb", climb.name, *changes])
 
 
 def _is_near(row: Row) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from chomsky_ladder.harness.climb.card import Card, Row
-from chomsky_ladder.harness.climb.text import HEADS, again, cells, facts, notes, title
+from chomsky_ladder.harness.climb.text import again, cells, columns, facts, notes, title
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1a1a1a; max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
@@ -24,8 +24,8 @@ CLASSES = {"can, not learnt": "gap", "cannot, yet held": "odd", "can, learnt": "
 
 def html(card: Card, picture: bytes | None) -> str:
     """The whole file; the picture is inside it."""
-    heads = "".join(f"<th>{escape(head)}</th>" for head in (*HEADS, *card.beside, "best of the others"))
-    body = "\n".join(_row(row) for row in reversed(card.rows))
+    heads = "".join(f"<th>{escape(head)}</th>" for head in columns(card))
+    body = "\n".join(_row(card, row) for row in reversed(card.rows))
     image = base64.b64encode(picture).decode() if picture else ""
     figure = f'<p><img alt="{escape(title(card))}" src="data:image/png;base64,{image}"></p>' if image else ""
     theory = "".join(
@@ -74,7 +74,7 @@ def draw(card: Card, records: pd.DataFrame, stem: Path) -> bytes | None:
     return stem.with_name(f"{stem.name}.png").read_bytes()
 
 
-def _row(row: Row) -> str:
+def _row(card: Card, row: Row) -> str:
     kind = CLASSES.get(row.meeting, "") or ("held" if 2 * row.held > row.n > 0 else "")
-    line = "".join(f"<td>{escape(cell)}</td>" for cell in cells(row))
+    line = "".join(f"<td>{escape(cell)}</td>" for cell in cells(card, row))
     return f'<tr class="{kind}" title="{escape(row.why)}">{line}</tr>'

@@ -6,6 +6,7 @@ climb_runs(find_model("lstm")())      12 rungs x 2 rates x 3 seeds = 72 runs, th
 from dataclasses import replace
 from typing import Any
 
+from chomsky_ladder.harness.climb.part import Part
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol
 from chomsky_ladder.harness.config.protocols import find_protocol, matched, preset_run
@@ -33,15 +34,17 @@ def climber(model: type[ModelConfig], changes: dict[str, Any] | None = None, *, 
     return changed if widths else matched(changed, find_protocol(protocol))
 
 
-def climb_runs(model: ModelConfig, *, protocol: str = CLIMB, seeds: int = 0) -> list[Run]:
-    """All runs of a model's climb; `seeds` in place of the protocol's number."""
+def climb_runs(model: ModelConfig, *, protocol: str = CLIMB, seeds: int = 0, part: Part | None = None) -> list[Run]:
+    """All runs of a model's climb, or of a part of it; `seeds` in place of the protocol's number."""
     found = climb_protocol(protocol)
+    part = part or Part.of(found, seeds=seeds)
     runs = []
-    for seed in range(seeds or found.seeds):
-        for rung in found.rungs:
+    for seed in range(part.seeds):
+        for rung in part.rungs:
             base = preset_run(rung.task, model.name, protocol=protocol, seed=seed)
             task = replaced(base.task, rung.settings, where="task")
+            budget = replace(base.train, steps=part.steps) if part.steps else base.train
             for rate in found.rates:
-                train = replace(base.train, lr=rate, lr_final=min(rate, base.train.lr_final))
+                train = replace(budget, lr=rate, lr_final=min(rate, budget.lr_final))
                 runs.append(replace(base, task=task, model=model, train=train))
     return runs

@@ -1,11 +1,14 @@
 """A report card for a terminal, and as Markdown."""
 
+import re
 from collections.abc import Sequence
 
 from chomsky_ladder.harness.climb.card import FURTHER, Card, Row
 from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.stats.climb import CLOSE
 from chomsky_ladder.harness.store.colours import Look, painted
+from chomsky_ladder.harness.tables.formats import one_line
+from chomsky_ladder.harness.tables.formats import plain_markdown as md
 
 LOOKS: dict[str, Look] = {
     "can, learnt": "good",
@@ -14,39 +17,50 @@ LOOKS: dict[str, Look] = {
     "cannot, yet held": "odd",
 }
 HEADS = ("rung", "asks", "holds", "to 40", "longest", FURTHER, "learnt", "theory")
+OTHERS = "best of the others"
 
 
 def terminal(card: Card, *, colour: bool) -> str:
     """Aligned columns, a line a rung from the highest to the lowest, as one looks at a ladder."""
-    heads = (*HEADS, *(_clipped(name) for name in card.beside), "best of the others")
-    table = [heads, *(cells(row) for row in reversed(card.rows))]
+    heads = [name if name in (*HEADS, OTHERS) else _clipped(name) for name in columns(card)]
+    table = [heads, *(list(map(one_line, cells(card, row))) for row in reversed(card.rows))]
     widths = [max(len(line[place]) for line in table) for place in range(len(heads))]
     left = {0, 1, 7, len(heads) - 1}
-    lines = [title(card), *facts(card), ""]
+    lines = [*map(one_line, [title(card), *facts(card)]), ""]
     for place, line in enumerate(table):
         parts = [f"{c:<{w}}" if i in left else f"{c:>{w}}" for i, (c, w) in enumerate(zip(line, widths, strict=True))]
         text = f"  {'  '.join(parts).rstrip()}"
         look = LOOKS.get(card.rows[len(card.rows) - place].meeting) if place else "strong"
         lines.append(painted(text, look, on=colour))
-    lines += ["", *notes(card), "", "next", *(f"  {line}" for line in card.next)]
+    lines += ["", *notes(card), "", "next", *(f"  {one_line(line)}" for line in card.next)]
     return "\n".join(lines) + "\n"
 
 
 def markdown(card: Card) -> str:
-    heads = (*HEADS, *card.beside, "best of the others")
-    lines = [f"# {title(card)}", "", *(f"{line}  " for line in facts(card)), "", f"| {' | '.join(heads)} |"]
+    """Labels, titles and settings come from plugins: no text of the card is markup."""
+    heads = list(map(md, columns(card)))
+    lines = [f"# {md(title(card))}", "", *(f"{md(line)}  " for line in facts(card)), "", f"| {' | '.join(heads)} |"]
     lines.append("| --- | --- | " + " | ".join(["---:"] * (len(heads) - 3)) + " | --- |")
-    lines += [f"| {' | '.join(cells(row))} |" for row in reversed(card.rows)]
-    lines += ["", *(f"{line}  " for line in notes(card)), "", "## Theory", ""]
-    lines += [f"- **{row.rung}** ({row.asks}): {row.theory}; {row.why}." for row in card.rows]
-    lines += ["", "## Next", "", *(f"- {line}" for line in card.next), "", "## Commands", ""]
-    lines += [f"- {row.rung}: `{row.command}`, and with its kernels `{again(row)}`" for row in card.rows if row.command]
+    lines += [f"| {' | '.join(map(md, cells(card, row)))} |" for row in reversed(card.rows)]
+    lines += ["", *(f"{md(line)}  " for line in notes(card)), "", "## Theory", ""]
+    lines += [f"- **{md(row.rung)}** ({md(row.asks)}): {md(row.theory)}; {md(row.why)}." for row in card.rows]
+    lines += ["", "## Next", "", *(f"- {md(line)}" for line in card.next), "", "## Commands", ""]
+    commands = [(row.rung, _code(row.command), _code(again(row))) for row in card.rows if row.command]
+    lines += [f"- {md(rung)}: {command}, and with its kernels {same}" for rung, command, same in commands]
     return "\n".join(lines) + "\n"
+
+
+def _code(command: str) -> str:
+    """A command as code: between more backticks than it has in a row."""
+    fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", command)), default=0))
+    space = " " if len(fence) > 1 else ""
+    return f"{fence}{space}{one_line(command)}{space}{fence}"
 
 
 def title(card: Card) -> str:
     whole = "" if not card.missing else f" ({card.missing} still without all their seeds)"
-    return f"{card.model} holds {card.held} of {len(card.rows)} rungs of {card.protocol}{whole}"
+    what = f"a part of {card.protocol}" if card.part else card.protocol
+    return f"{card.model} holds {card.held} of {len(card.rows)} rungs of {what}{whole}"
 
 
 def facts(card: Card) -> list[str]:
@@ -56,7 +70,8 @@ def facts(card: Card) -> list[str]:
     cost.append(f"{card.tokens_per_s:,.0f} tokens a second in training here" if card.tokens_per_s else "")
     cost.append(f"{card.decoded_per_s:,.0f} in decoding" if card.decoded_per_s else "")
     cost.append(f"{card.hours:.2f} hours for all runs")
-    return [f"its state moves: {moves}", ", ".join(part for part in cost if part)]
+    part = [f"{card.part}: not comparable with the reference rows"] if card.part else []
+    return [*part, f"its state moves: {moves}", ", ".join(part for part in cost if part)]
 
 
 def notes(card: Card) -> list[str]:
@@ -78,11 +93,17 @@ def close(card: Card) -> list[str]:
     ]
 
 
-def cells(row: Row) -> Sequence[str]:
+def columns(card: Card) -> list[str]:
+    """The heads of a card's table."""
+    return [*HEADS, *card.beside, *([] if card.part else [OTHERS])]
+
+
+def cells(card: Card, row: Row) -> Sequence[str]:
     learnt = "" if row.learnt_at is None else f"{row.learnt_at:,}"
     scores = [_score(value) for value in (row.in_training, row.at_longest, row.further)]
     holds = f"{CLOSE if row.is_close else ''}{row.held}/{row.n}" if row.n else "-"
-    return (row.rung, row.asks, holds, *scores, learnt, f"{row.sign} {row.theory}", *row.beside, ", ".join(row.best))
+    best = [] if card.part else [", ".join(row.best)]
+    return (row.rung, row.asks, holds, *scores, learnt, f"{row.sign} {row.theory}", *row.beside, *best)
 
 
 def again(row: Row) -> str:

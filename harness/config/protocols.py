@@ -101,6 +101,9 @@ def grid(
 ) -> list[Run]:
     """All the runs behind one cell of a protocol's table: every rate with every seed.
 
+    A script names its runs whatever machine it is read on, so `protocol` is that of a GPU unless said otherwise;
+    `ladder run` takes xlstm_cpu on a CPU.
+
     `overrides` are settings by the names that options and records have, {"train.steps": 500, "model.d_model": 32,
     "task.group": "S3"}; a rate among them takes the place of the protocol's, `seeds` of its number of seeds.
     """

@@ -30,7 +30,7 @@ from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
 
 WIDTH = Scene.width
-NARROWEST = 4.5  # inches in which boxes have room for what stands in them
+NARROWEST = 3.2  # inches in which boxes have room for what stands in them
 SMALL, NORMAL, LARGE = 7.0, 7.5, 10.0  # points
 INK, MUTED, FAINT = "#1a1a1a", "#5c5c5c", "#c9c9c9"
 CLASS_COLOURS = dict(zip(LEVELS, ("#0072B2", "#009E73", "#E69F00", "#D55E00", "#6b6b6b"), strict=True))

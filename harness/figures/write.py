@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from chomsky_ladder.harness.figures.names import folder_name
-from chomsky_ladder.harness.figures.plot import Plot, Scene, all_plots
+from chomsky_ladder.harness.figures.plot import ROOM, Plot, Scene, all_plots
 from chomsky_ladder.harness.figures.style import KINDS, WIDTH, save, style
 from chomsky_ladder.harness.stats.chosen import chosen
 from chomsky_ladder.harness.stats.looks import looks
@@ -31,6 +31,7 @@ def write(
     curves: pd.DataFrame | None = None,
     models: Sequence[str] = (),
     tasks: Sequence[str] = (),
+    names: Sequence[str] = (),
     bare: bool = False,
     width: float = WIDTH,
     kinds: Sequence[str] = KINDS,
@@ -38,8 +39,10 @@ def write(
 ) -> list[Path]:
     """Write the figures of one protocol, or of every one of the records, to a folder each; the files written.
 
-    `models` and `tasks` leave those alone that are named, by label, name or pattern.
+    `models` and `tasks` leave those alone that are named, by label, name or pattern; `names` those figures.
     """
+    for name in names:
+        ROOM.find(name)  # before anything is drawn
     records = chosen(records, models=models, tasks=tasks) if models or tasks else records
     found = sorted(records["protocol"].unique())
     if protocol is not None and protocol not in found:
@@ -53,7 +56,7 @@ def write(
         cells = cells_of(records[records["protocol"].isin(members)])
         scene = Scene(cells, curves, looks({cell.stats.model for cell in cells}), label, width)
         with style():
-            for plot in [each for each in plots if each.when(scene)]:
+            for plot in [each for each in plots if each.when(scene) and (not names or each.name in names)]:
                 data = plot.data(scene)
                 if data.empty:
                     tell(f"{label}: no figure {plot.name}: {_why_not(plot, scene)}")
@@ -61,6 +64,8 @@ def write(
                     paths += save(
                         plot.draw(data, scene), data, folder / folder_name(label) / plot.name, bare=bare, kinds=kinds
                     )
+    if names and not paths:
+        tell(f"these records have no figure {' or '.join(names)}")
     return paths
 
 

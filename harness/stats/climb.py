@@ -133,7 +133,13 @@ class Climb:
 
     @property
     def title(self) -> str:
-        return next((step.cell.stats.title for step in self.steps if step.cell), self.model)
+        """What tables call it: of a part of the climb, or of one under way, also how far it goes."""
+        name = next((step.cell.stats.title for step in self.steps if step.cell), self.model)
+        if self.is_complete:
+            return name
+        fewest = min((step.n for step in self.steps if step.n), default=0)
+        seeds = f"{fewest} seed{'' if fewest == 1 else 's'}"
+        return f"{name} (a part: {self.run} of {len(self.steps)} rungs, {seeds})"
 
     @property
     def identity(self) -> Identity | None:
@@ -157,6 +163,17 @@ class Climb:
         return sum(step.n > 0 for step in self.steps)
 
     @property
+    def seeds(self) -> int:
+        """Of the rung that has the fewest."""
+        return min(step.n for step in self.steps)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every rung has the seeds that its protocol asks for; only then it compares with others."""
+        protocol = PROTOCOLS.get(self.identity.protocol_name) if self.identity else None
+        return protocol is not None and self.seeds >= protocol.seeds
+
+    @property
     def is_whole(self) -> bool:
         return self.run == len(self.steps)
 
@@ -175,6 +192,7 @@ def strings_there(protocol: Protocol) -> int:
 
 def climbs(cells: Sequence[Cell]) -> list[Climb]:
     """Every model with a cell of the protocol of these cells, by how many rungs it holds; none if that has no rungs.
+    Those without all rungs and seeds come last.
 
     Runs with other settings of training or scoring than the protocol's are another protocol's (their label says so).
     """
@@ -183,14 +201,25 @@ def climbs(cells: Sequence[Cell]) -> list[Climb]:
         return []
     by_model: dict[str, dict[str, Cell]] = {}
     for cell in cells:
-        rung = rung_of(cell.stats.identity.task_name, cell.stats.identity.settings, protocol)
+        rung = _rung(cell, protocol)
         if rung is not None:
             by_model.setdefault(cell.stats.model, {})[rung.name] = cell
     found = []
     for model, on in by_model.items():
         steps = tuple(_step(rung, on.get(rung.name), protocol) for rung in protocol.rungs)
         found.append(Climb(model, next(iter(on.values())).stats.identity.model_name, steps))
-    return sorted(found, key=lambda climb: (-climb.held, -_share(climb), climb.model))
+    return sorted(found, key=lambda climb: (not climb.is_complete, -climb.held, -_share(climb), climb.model))
+
+
+def part_of(records: pd.DataFrame, protocol: Protocol, rungs: Sequence[Rung]) -> Climb | None:
+    """The climb that records of one model and one part of a protocol make, on these rungs alone; None: of no record."""
+    cells = cells_of(records) if len(records) else []
+    on = {rung.name: cell for cell in cells if (rung := _rung(cell, protocol)) is not None}
+    if not on:
+        return None
+    first = next(iter(on.values())).stats
+    steps = tuple(_step(rung, on.get(rung.name), protocol) for rung in rungs)
+    return Climb(first.model, first.identity.model_name, steps)
 
 
 def climbs_of(records: pd.DataFrame, protocol: str) -> list[Climb]:
@@ -207,6 +236,10 @@ def rung_of(task: str, settings: Mapping[str, Any], protocol: Protocol) -> Rung 
         if rung.task == task and own == {key: value for key, value in rung.settings.items() if usual.get(key) != value}:
             return rung
     return None
+
+
+def _rung(cell: Cell, protocol: Protocol) -> Rung | None:
+    return rung_of(cell.stats.identity.task_name, cell.stats.identity.settings, protocol)
 
 
 def _step(rung: Rung, cell: Cell | None, protocol: Protocol) -> Step:

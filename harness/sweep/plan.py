@@ -12,7 +12,8 @@ RNNs, GRUs, LSTMs and LSTM blocks, 1.1 to 1.3 for attention, xLSTM, the gated de
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from chomsky_ladder.harness.store.places import refuse_published
 from chomsky_ladder.harness.train.evaluate import Evaluator
 from chomsky_ladder.harness.train.evaluate_pack import PackEvaluator, pays
 from chomsky_ladder.harness.train.machine import find_device, pinned
+from chomsky_ladder.harness.train.outcome import kind_of
 from chomsky_ladder.harness.train.pack import Pack, pack_key
 from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, captures, compiles, stepper
@@ -92,7 +94,7 @@ def plan(runs: Sequence[Run], settings: Exec, *, size: Callable[[Sequence[Run]],
         refuse_unworkable(group[0].model, backend=settings.backend, device=device, stacked=len(group) > 1)
         shape = pack_key(group[0]), len(group)
         if shape not in known:
-            with pinned(settings.threads):
+            with pinned(settings.threads), _fitting_into_memory(group):
                 known[shape] = _costs(group, settings, device, gains)
         costs, train = known[shape], group[0].train
         folders = [RunFolder(settings.results, run.run_id).path for run in group]
@@ -100,6 +102,20 @@ def plan(runs: Sequence[Run], settings: Exec, *, size: Callable[[Sequence[Run]],
         seconds = left * costs.step + len(group) * costs.scoring
         parts.append(Part(tuple(group), seconds, 1e3 * costs.step, costs.preparing))
     return parts
+
+
+@contextmanager
+def _fitting_into_memory(group: Sequence[Run]) -> Iterator[None]:
+    """Refuse, in one line, runs of which no step fits into memory."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if kind_of(error) != "out of memory":
+            raise
+        several = f" in a pack of {len(group)}" if len(group) > 1 else ""
+        size = f"{group[0].train.batch:,} strings of up to {group[0].train.lengths[1]:,} symbols"
+        said = f"{group[0].run_id}{several}: a step of {size} does not fit into memory"
+        raise ValueError(f"{said}: lower train.batch, train.lengths or exec.pack") from None
 
 
 @dataclass(frozen=True)

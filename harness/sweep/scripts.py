@@ -36,6 +36,10 @@ def runs_of(path: str) -> list[Run]:
         raise
     except (ImportError, SyntaxError) as error:
         raise ValueError(f"{path} does not import: {type(error).__name__}: {error}") from None
+    except SystemExit as stop:  # of its own, which would end the command without a word
+        raise ValueError(
+            f"{path} ends{_where(stop, file)} before it returns its runs: sys.exit({stop.code!r})"
+        ) from None
     except Exception as error:  # of the script's own, in any way
         raise ValueError(f"{path} breaks{_where(error, file)}: {type(error).__name__}: {error}") from error
     finally:
@@ -48,7 +52,7 @@ def runs_of(path: str) -> list[Run]:
     return found
 
 
-def _where(error: Exception, file: Path) -> str:
+def _where(error: BaseException, file: Path) -> str:
     """The last line of the script on the way to an error."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]

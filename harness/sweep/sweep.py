@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from chomsky_ladder.harness.sweep.live import Live, duration
 from chomsky_ladder.harness.sweep.plan import LARGEST_PACK, pack_size, packs
 from chomsky_ladder.harness.train.distributed import launched
 from chomsky_ladder.harness.train.machine import emulates, find_device
+from chomsky_ladder.harness.train.outcome import last_word
 from chomsky_ladder.harness.train.progress import EMULATED, LONG
 from chomsky_ladder.harness.train.same_code import refuse_other_code
 from chomsky_ladder.harness.train.workable import preflight
@@ -78,7 +79,9 @@ class Results(list[dict[str, Any] | None]):
 
     def __repr__(self) -> str:
         done = sum(result is not None for result in self)
-        return f"<results of {len(self)} runs, {done} done: one is a dict; records() and table() are frames of them>"
+        return (
+            f"<results of {counted(len(self))}, {done} done: one is a dict; records() and table() are frames of them>"
+        )
 
 
 def carry_out(
@@ -108,7 +111,7 @@ def carry_out(
     if not quiet:
         print(_plan_line(len(runs), todo, len(jobs), settings.results), file=sys.stderr)
     if jobs:
-        with chosen.open(settings, options) as crew:
+        with chosen.open(settings, options) as crew, _telling(todo, settings.results, again, quiet=quiet):
             if not quiet:
                 said = [_expectation(todo, settings.results, crew.workers, again)]
                 said += [EMULATED] if chosen.is_here(options) and _is_slow(todo, settings) else []
@@ -120,9 +123,32 @@ def carry_out(
     report.done = len(runs) - len(_without_result(todo, settings.results))
     report.seconds = time.monotonic() - start
     if jobs and not quiet:
-        for line in _summary(report, again):
+        for line in _summary(report, len(diverged(runs, settings.results)), again):
             print(line, file=sys.stderr)
     return report
+
+
+@contextmanager
+def _telling(todo: Sequence[Run], results: Path, again: str, *, quiet: bool) -> Iterator[None]:
+    """Whoever stops a sweep is told what is done of what was to do, and how to go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        left = _without_result(todo, results)
+        begun = sum(bool(checkpoint.steps(RunFolder(results, run.run_id).path)) for run in left)
+        if not quiet:
+            print(
+                f"stopped: {len(todo) - len(left)} of {counted(len(todo))} finished, {begun} with a checkpoint, "
+                f"{len(left) - begun} to start\nto go on: {again}",
+                file=sys.stderr,
+            )
+        raise
+
+
+def diverged(runs: Sequence[Run], results: Path) -> dict[str, str]:
+    """The runs that have a result and are not done, in this sweep or in an earlier one, and what there is to say."""
+    found = [RunFolder(results, run.run_id).result() for run in _with_result(runs, results)]
+    return {tree["run_id"]: last_word([tree], 0.0) for tree in found if tree and tree["status"] == "diverged"}
 
 
 def left_of(runs: Sequence[Run], results: Path) -> list[Run]:
@@ -131,6 +157,10 @@ def left_of(runs: Sequence[Run], results: Path) -> list[Run]:
     if len(set(ids)) < len(ids):
         raise ValueError(f"a sweep names a run twice: {next(i for i in ids if ids.count(i) > 1)}")
     return _without_result(runs, results)
+
+
+def _with_result(runs: Sequence[Run], results: Path) -> list[Run]:
+    return [run for run in runs if RunFolder(results, run.run_id).is_done()]
 
 
 def _without_result(runs: Sequence[Run], results: Path) -> list[Run]:
@@ -181,7 +211,11 @@ def _plan_line(count: int, todo: Sequence[Run], jobs: int, results: Path) -> str
     together = f", in {jobs} packs" if jobs < len(todo) else ""
     resumed = sum(bool(checkpoint.steps(RunFolder(results, run.run_id).path)) for run in todo)
     kinds = f": {resumed} to resume, {len(todo) - resumed} to start" if todo else ""
-    return f"{count} runs: {count - len(todo)} done, {len(todo)} to do{together}{kinds}"
+    return f"{counted(count)}: {count - len(todo)} finished, {len(todo)} to do{together}{kinds}"
+
+
+def counted(runs: int) -> str:
+    return f"{runs} run{'' if runs == 1 else 's'}"
 
 
 def _stopping(again: str) -> str:
@@ -200,17 +234,21 @@ def _expectation(todo: Sequence[Run], results: Path, workers: int, again: str) -
     at_once = f" on {workers} workers" if workers > 1 else ""
     if len(seconds) == len(todo):
         stopping = f"; {_stopping(again)}" if sum(seconds) / workers >= LONG else ""
-        return f"expected: about {duration(sum(seconds) / workers)}{at_once}{stopping}"
+        return f"expected: {up_to(todo)} {duration(sum(seconds) / workers)}{at_once}{stopping}"
     return f"the time it will take{at_once} is not known until three runs have ended; `ladder plan SCRIPT` measures it"
 
 
-def _summary(report: Report, again: str) -> Iterator[str]:
-    failed, held, diverged = (report.of(status) for status in ("failed", "held", "diverged"))
-    counts = [(len(failed), "failed"), (len(held), "held by another process")]
-    words = ", ".join(f"{count} {word}" for count, word in counts if count)
-    among = f" ({len(diverged)} of them diverged)" if diverged else ""
-    spent = duration(report.seconds)
-    yield f"{report.runs} runs: {report.done} done{among}{', ' if words else ''}{words}; this took {spent}"
+def up_to(runs: Sequence[Run]) -> str:
+    """How sure a plan's time is: runs that stop once validation stays perfect take no longer, and often less."""
+    return "at most" if any(run.train.stop_after for run in runs) else "about"
+
+
+def _summary(report: Report, diverged: int, again: str) -> Iterator[str]:
+    """What became of all the runs, in the words of `ladder status`, and how to retry what failed."""
+    failed, held = (report.of(status) for status in ("failed", "held"))
+    counts = [(diverged, "diverged"), (len(failed), "failed"), (len(held), "held by another process")]
+    words = [f"{report.done - diverged} done", *(f"{count} {word}" for count, word in counts if count)]
+    yield f"{counted(report.runs)}: {', '.join(words)}; this took {duration(report.seconds)}"
     for run_id, said in {**failed, **held}.items():
         yield f"  {run_id} {said}"
     if failed:

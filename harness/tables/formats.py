@@ -61,6 +61,9 @@ def _md(text: str) -> str:
     return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", escaped)
 
 
+plain_markdown = _md  # for whatever else is written as markdown
+
+
 def html_fragment(sheets: Sequence[Sheet]) -> str:
     """A div with its own style, for any page."""
     colours = [

@@ -168,7 +168,8 @@ def _stacked(lines: Sequence[str]) -> str:
 
 
 def _tex_number(text: str) -> str:
-    return re.sub(r"(?<!\S)-(?=\d)", "$-$", _tex(text))
+    """A minus at the start of a number, also behind a bracket, is one; a hyphen within a word is none."""
+    return re.sub(r"(?<![^\s}])-(?=\d)", "$-$", _tex(text))
 
 
 def _tex(text: str) -> str:

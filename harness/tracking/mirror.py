@@ -9,6 +9,7 @@ nothing more is copied from the training process.
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -88,6 +89,16 @@ def end_of(folder: RunFolder) -> dict[str, Any] | None:
         if end is not None:
             return {"status": status, **end}
     return None
+
+
+def place_of(results: Path) -> Path:
+    """The folder in which wandb keeps its own."""
+    return Path(os.environ.get("WANDB_DIR") or results)
+
+
+def how_to_send(results: Path) -> str:
+    """What sends the copies that were written offline."""
+    return f"to send the copies to W&B: wandb sync {shlex.quote(str(place_of(results)))}/wandb/offline-run-*"
 
 
 @contextmanager

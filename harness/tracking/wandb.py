@@ -10,9 +10,11 @@ The project is $WANDB_PROJECT, else "chomsky-ladder"; key, server and entity are
 """
 
 import csv
+import glob
 import hashlib
 import json
 import os
+import shutil
 import sys
 import threading
 import time
@@ -21,8 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.tracking.mirror import Card, end_of, line
+from chomsky_ladder.harness.tracking.mirror import Card, end_of, line, place_of
 
 Mode = Literal["online", "offline"]
 
@@ -30,6 +33,7 @@ PROJECT = "chomsky-ladder"  # without $WANDB_PROJECT
 _LOOKS_EVERY = 1.0  # seconds between two looks at the folders
 _STARTS_WITHIN = 60.0  # seconds that wandb may take to begin a run; nobody waits for them
 _SYNCS_WITHIN = 120.0  # seconds that `sync` waits for the end of a run's upload
+_MARK = "ladder.json"  # in a copy that was written offline: what it is of
 _LABELS = ("run_id", "protocol", "task", "level", "model", "lr", "seed")
 
 
@@ -37,7 +41,7 @@ class Copy:
     """One run at W&B."""
 
     def __init__(self, card: Card, folder: RunFolder, *, mode: Mode, finish_within: float) -> None:
-        self._folder = folder
+        self._folder, self._mode = folder, mode
         head = {"name": card.name, "group": card.group or None, "tags": list(card.tags), "config": card.config}
         self._run = begun(card.run_id, folder.path.parents[1], mode=mode, finish_within=finish_within, **head)
         self._run.define_metric("step", hidden=True)
@@ -68,6 +72,33 @@ class Copy:
         if end["status"] == "preempted":
             self._run.mark_preempting()
         self._run.finish(exit_code=0 if end["status"] in ("done", "diverged") else 1)
+        if self._mode == "offline":
+            _mark(self._folder)
+
+
+def copies(results: Path, run_id: str) -> list[Path]:
+    """The folders that wandb wrote offline of a run, the oldest first."""
+    return sorted((place_of(results) / "wandb").glob(f"offline-run-*-{glob.escape(run_id)}"))
+
+
+def _state(folder: RunFolder) -> dict[str, Any]:
+    """What a copy of the run would be of now."""
+    return {"lines": len(folder.history()), "status": (end_of(folder) or {"status": "unfinished"})["status"]}
+
+
+def _mark(folder: RunFolder) -> None:
+    """Note in the newest copy what it is of, and remove earlier ones that were neither whole nor sent."""
+    *earlier, newest = copies(folder.path.parents[1], folder.path.name)
+    (newest / _MARK).write_text(json.dumps(_state(folder)))
+    for each in earlier:
+        if (each / _MARK).exists() and not any(each.glob("*.synced")):
+            shutil.rmtree(each)
+
+
+def _is_copied(folder: RunFolder) -> bool:
+    """Whether the run lies there offline as it is now."""
+    found = copies(folder.path.parents[1], folder.path.name)
+    return any(read_json(each / _MARK) == _state(folder) for each in found)
 
 
 def _plain(value: Any) -> Any:
@@ -114,7 +145,7 @@ def begun(
         config=config,
         job_type=job_type,
         mode=mode,
-        dir=os.environ.get("WANDB_DIR") or results,
+        dir=place_of(results),
         reinit="create_new",
         resume="allow",
         settings=settings,
@@ -122,8 +153,11 @@ def begun(
 
 
 def sync(folders: Sequence[RunFolder], *, mode: Mode, group: str = "") -> Iterator[str]:
-    """Copy runs as their folders stand, one after the other; the id of each that is there."""
+    """Copy runs as their folders stand, one after the other, but for those that lie there so already; their ids."""
     for folder in folders:
+        if mode == "offline" and _is_copied(folder):
+            yield folder.path.name
+            continue
         copy = Copy(Card.read(folder, group=group), folder, mode=mode, finish_within=_SYNCS_WITHIN)
         copy.look(last=True)
         yield folder.path.name
@@ -141,6 +175,9 @@ def sync_tables(results: Path, *, mode: Mode) -> list[str]:
     pictures = sorted((results / "figures").glob("*/*.png"))
     content = b"".join(file.name.encode() + b"\0" + file.read_bytes() for file in (*files, *pictures))
     digest = hashlib.sha256(content).hexdigest()[:10]
+    names = [*(file.name for file in files), *(f"{file.parent.name}/{file.name}" for file in pictures)]
+    if mode == "offline" and copies(results, f"tables-{digest}"):
+        return names
     run = begun(f"tables-{digest}", results, mode=mode, finish_within=_SYNCS_WITHIN, name="tables", job_type="tables")
     if run.starting_step == 0:  # else these very tables are there
         shown = {f"figures/{file.parent.name}/{file.stem}": wandb.Image(str(file)) for file in pictures}
@@ -150,7 +187,7 @@ def sync_tables(results: Path, *, mode: Mode) -> list[str]:
             artifact.add_file(str(file))
         run.log_artifact(artifact)
     run.finish()
-    return [*(file.name for file in files), *(f"{file.parent.name}/{file.name}" for file in pictures)]
+    return names
 
 
 def _table(path: Path) -> Any:

@@ -22,6 +22,7 @@ CORNERS = {"can": "#009E73", "cannot": "#D55E00"}
 
 _SIDE, _ROW, _TOP = 1.75, 0.25, 0.62  # inches: the models' names, a model, the rungs' names
 _COLUMNS = ("protocol", "transition", "model", "place", "rung", "held", "n", "median", "theory", "meeting")
+_NARROW, _SIDE_NARROW = 4.5, 1.15  # inches: below the former, a box has room for a digit alone
 _UNKNOWN = "not declared"
 _KEY = 6.4  # inches that the key needs in one line
 
@@ -51,33 +52,40 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     kind_of = dict(zip(data["model"], data["transition"], strict=True))
     kinds = list(dict.fromkeys(data["transition"]))
     tall = len(models) + 0.75 * len(kinds)  # rows, with a line of words over every kind
+    is_narrow = scene.width < _NARROW
+    side = _SIDE_NARROW if is_narrow else _SIDE
     fig = Figure(figsize=(scene.width, _TOP + tall * _ROW))
-    ax = at(fig, _SIDE, _TOP, scene.width - _SIDE, tall * _ROW)
+    ax = at(fig, side, _TOP, scene.width - side, tall * _ROW)
     ax.set(xlim=(0, len(rungs)), ylim=(tall, 0))
     ax.axis("off")
     for place, rung in enumerate(rungs):
-        ax.text(place + 0.42, -0.25, rung, rotation=38, ha="left", va="bottom", size=SMALL, color=INK)
-    names, y, last = labels(models, width=26, titles=scene.titles), 0.0, None
+        turned: dict[str, Any] = {"rotation": 90, "ha": "center"} if is_narrow else {"rotation": 38, "ha": "left"}
+        ax.text(place + (0.5 if is_narrow else 0.42), -0.25, rung, **turned, va="bottom", size=SMALL, color=INK)
+    names, y, last = labels(models, width=17 if is_narrow else 26, titles=scene.titles), 0.0, None
+    across = side * len(rungs) / (scene.width - side)  # the width of the names, in rungs
+    moves = labels(map(_shown, kinds), width=int(21 * scene.width))
     for model in models:
         if kind_of[model] != last:
             last = kind_of[model]
             look: dict[str, Any] = {"size": SMALL, "color": MUTED, "style": "italic"}
-            ax.text(-_left(ax, scene.width), y + 0.5, _shown(last), ha="left", va="center", **look)
+            ax.text(-across, y + 0.5, moves[_shown(last)], ha="left", va="center", **look)
             y += 0.75
         ax.text(-0.12, y + 0.5, names[model], ha="right", va="center", color=INK)
         of_model = data[data["model"] == model].set_index("place")
         for place in range(len(rungs)):
-            _cell(ax, of_model.loc[place] if place in of_model.index else None, x=place, y=y)
+            row = of_model.loc[place] if place in of_model.index else None
+            _cell(ax, row, x=place, y=y, has_room=not is_narrow)
         y += 1
     head(fig, "How far up does a model get?", scene)
     seeds = f"{data['n'].min()}" if data["n"].nunique() == 1 else f"{data['n'].min()} to {data['n'].max()}"
     bottom = _TOP + tall * _ROW + 0.08
-    lines = 1 if scene.width > _KEY else 2
+    lines = 1 if scene.width > _KEY else 3 if is_narrow else 2
     _key(at(fig, 0, bottom, scene.width, 0.24 * lines), lines)
     caption(
         fig,
         bottom + 0.1 + 0.24 * lines,
-        f"k/n: of n seeds ({seeds} a cell) so many hold the rung, that is scaled accuracy of {SOLVED:g} or more at "
+        f"{'k' if is_narrow else 'k/n'}: of n seeds ({seeds} a cell) so many hold the rung, that is scaled accuracy of "
+        f"{SOLVED:g} or more at "
         f"lengths {longest(PROTOCOLS[scene.protocol])}, at the learning rate chosen on validation; a box is filled as "
         "far. Corner: what is proven of the way the state moves, at any length; it says that weights exist, not that "
         "training finds them. Frame: most seeds do what theory excludes, or do not what it allows. Dotted: not run.",
@@ -85,16 +93,11 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     return fig
 
 
-def _left(ax: Axes, width: float) -> float:
-    """The width of the names, in rungs."""
-    return _SIDE * ax.get_xlim()[1] / (width - _SIDE)
-
-
 def _shown(transition: str) -> str:
     return f"{transition}: {TRANSITIONS[transition]}" if transition in TRANSITIONS else transition
 
 
-def _cell(ax: Axes, row: pd.Series | None, *, x: float, y: float) -> None:
+def _cell(ax: Axes, row: pd.Series | None, *, x: float, y: float, has_room: bool) -> None:
     left, top, wide, high = x + 0.05, y + 0.1, 0.9, 0.8
     if row is None:
         ax.add_patch(Rectangle((left, top), wide, high, fill=False, edgecolor=FAINT, lw=0.6, linestyle=":"))
@@ -109,19 +112,20 @@ def _cell(ax: Axes, row: pd.Series | None, *, x: float, y: float) -> None:
         corner = [(left + wide, top), (left + wide, top + 0.34), (left + wide - 0.2, top)]
         ax.add_patch(Polygon(corner, closed=True, facecolor=CORNERS[row["theory"]], lw=0, zorder=4))
     ink = on(HELD) if share > 0.5 else MUTED
-    ax.text(x + 0.5, y + 0.53, f"{row['held']}/{row['n']}", ha="center", va="center", size=SMALL, color=ink, zorder=5)
+    text = f"{row['held']}/{row['n']}" if has_room else f"{row['held']}"
+    ax.text(x + 0.5, y + 0.53, text, ha="center", va="center", size=SMALL, color=ink, zorder=5)
 
 
 def _key(ax: Axes, lines: int) -> None:
-    """In one line, or theory in the first and frames in the second."""
-    ax.set(xlim=(0, 12 if lines == 1 else 7.5), ylim=(lines, 0))
+    """In one line; theory in the first and frames in the second; or each frame in a line of its own."""
+    ax.set(xlim=(0, {1: 12, 2: 7.5, 3: 5.4}[lines]), ylim=(lines, 0))
     ax.axis("off")
     for i, (word, colour) in enumerate(CORNERS.items()):
         x = 0.1 + 1.75 * i
         ax.add_patch(Polygon([(x, 0.2), (x + 0.25, 0.2), (x + 0.25, 0.85)], closed=True, facecolor=colour, lw=0))
         ax.text(x + 0.35, 0.52, f"theory: {word}", va="center", size=SMALL, color=INK)
     for i, (text, colour) in enumerate((("can, and most seeds do not", GAP), ("cannot, and yet most seeds do", ODD))):
-        x, y = (4.0 if lines == 1 else 0.1) + 3.2 * i, lines - 1
+        x, y = ((4.0 if lines == 1 else 0.1) + 3.2 * i, lines - 1) if lines < 3 else (0.1, 1 + i)
         box = FancyBboxPatch(
             (x, y + 0.2), 0.3, 0.6, boxstyle="square,pad=0", facecolor="white", edgecolor=colour, lw=1.6
         )

@@ -21,6 +21,7 @@ from chomsky_ladder.harness.stats.view import (
 _COLUMNS = 10  # tasks side by side
 _LEFT, _ROW, _GAP = 1.5, 0.31, 0.07  # inches: the models' names, a row's height, between classes
 _BAND = 0.3
+_WIDEST = 1.4  # inches of a task's column
 
 
 def heat_map(scene: Scene) -> pd.DataFrame:
@@ -50,7 +51,9 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     names |= {task: f"{names[task]} (raw)" for task in raw}
     tall = _BAND + _ROW * (len(models) + len(FLOORS)) + 0.12
     gaps = max(len({level for level, _ in part}) - 1 for part in parts)
-    width = min(1.4, (room - gaps * _GAP) / max(map(len, parts)))
+    width = (room - gaps * _GAP) / max(map(len, parts))
+    if width > _WIDEST:  # few tasks: what stands beside them stays free
+        width, room = _WIDEST, _WIDEST * max(map(len, parts)) + gaps * _GAP
     longest = max(len(name) for name in names.values())
     is_turned = 0.065 * longest > width
     turned: dict[str, Any] = (

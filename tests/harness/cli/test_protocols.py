@@ -26,6 +26,13 @@ def test_every_setting_is_shown(name: str, capsys: pytest.CaptureFixture[str]) -
     assert (f"version {protocol.version}" in text) == (protocol.version > 1)
 
 
+def test_all_rungs_of_a_climb_are_listed_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    text, rungs = said(capsys, "climb-v1"), PROTOCOLS["climb-v1"].rungs
+    lines = text.partition("\nrungs\n")[2].splitlines()[: len(rungs)]
+    assert [line.split()[0] for line in lines] == [str(place) for place in range(1, 13)]
+    assert all(rung.name in line and rung.task in line for rung, line in zip(rungs, lines, strict=True))
+
+
 def test_programs_have_it_whole(capsys: pytest.CaptureFixture[str]) -> None:
     tree = json.loads(said(capsys, "grazzi", "--json"))
     assert (tree["protocol"], tree["version"], tree["reports"]) == ("grazzi", PROTOCOLS["grazzi"].version, "best")

@@ -14,7 +14,8 @@ import pytest
 
 from chomsky_ladder.harness.cli import climb as climbing
 from chomsky_ladder.harness.cli.main import main
-from chomsky_ladder.harness.climb import rows
+from chomsky_ladder.harness.climb import card, page, rows
+from chomsky_ladder.harness.climb.part import Part
 from chomsky_ladder.harness.climb.rows import ROWS
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
 from chomsky_ladder.harness.config.presets import PROTOCOLS
@@ -78,7 +79,7 @@ def _a_rate_that_is_missing_and_an_edit_are_said(
 ) -> None:
     small = PROTOCOLS["small-climb"]
     PROTOCOLS["small-climb"] = replace(small, rates=(1e-2, 1e-3))
-    plugin.write_text(PLUGIN + "# edited\n")
+    plugin.write_text(PLUGIN + "EDITED = True\n")
     assert main([*words[:2], *words[4:], "--card", "--json"]) == 0
     said = capsys.readouterr()
     card = json.loads(said.out)
@@ -105,13 +106,13 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
 
     assert main([*words, "--json"]) == 0
     said = capsys.readouterr()
-    card = json.loads(said.out)
+    tree = json.loads(said.out)
     assert " of 4 runs to do, at most " in said.err
     assert {path: path.read_bytes() for path in before} == before and len(
         list(tmp_path.glob("runs/*/result.json"))
     ) == 4
-    assert (card["model"], card["missing"], card["run"], card["transition"]) == ("plain_mean", 0, 2, "")
-    assert [(row["rung"], row["n"], row["theory"]) for row in card["rows"]] == [
+    assert (tree["model"], tree["missing"], tree["run"], tree["transition"]) == ("plain_mean", 0, 2, "")
+    assert [(row["rung"], row["n"], row["theory"]) for row in tree["rows"]] == [
         ("compare ends", 2, "open"),
         ("compose S3", 2, "open"),
     ]
@@ -122,14 +123,14 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     assert main([*words, "--card"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"written: {folder}/card.html, .md, .json, .png, .svg, .csv"
     _a_rate_that_is_missing_and_an_edit_are_said(plugin, words, capsys)
-    page = (folder / "card.html").read_text()
-    assert "data:image/png;base64," in page and "http" not in page.replace("http-equiv", "")
-    assert any("declares no `transition`" in line and "gated units" in line for line in card["next"])
+    html = (folder / "card.html").read_text()
+    assert "data:image/png;base64," in html and "http" not in html.replace("http-equiv", "")
+    assert any("declares no `transition`" in line and "gated units" in line for line in tree["next"])
     spent = stored(tmp_path / "records.csv")[["train_seconds", "score_seconds"]].sum().sum()
-    assert card["hours"] == pytest.approx(spent / 3600)  # of all runs, at all rates
+    assert tree["hours"] == pytest.approx(spent / 3600)  # of all runs, at all rates
 
-    command = card["rows"][1]["command"].removeprefix("ladder ").split()
-    run_id = card["rows"][1]["run_ids"][0]
+    command = tree["rows"][1]["command"].removeprefix("ladder ").split()
+    run_id = tree["rows"][1]["run_ids"][0]
     assert main([*command, "--exec.results", str(tmp_path / "again"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run_id"] == run_id
 
@@ -143,7 +144,7 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     assert main([*on_record, "--json"]) == 0
     said = capsys.readouterr()
     assert "plain_mean: 4 of 4 runs are on record; --again trains them here" in said.err
-    assert json.loads(said.out)["rows"] == card["rows"] and not list(tmp_path.glob("elsewhere/runs/*"))
+    assert json.loads(said.out)["rows"] == tree["rows"] and not list(tmp_path.glob("elsewhere/runs/*"))
     assert main([*on_record, "--again", "--plan"]) == 0
     assert "4 of 4 runs to do, at most " in capsys.readouterr().err
 
@@ -154,6 +155,57 @@ def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest
     assert main([*on_record, "--plan"]) == 0  # by the plugin as it was once
     said = capsys.readouterr().err
     assert "on record" not in said and "4 of 4 runs to do, at most " in said
+
+
+def test_a_part_of_a_climb_is_a_part_of_its_runs_and_says_so(
+    plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(climbing, "_speed", lambda *of_what: None)
+    monkeypatch.setattr(page, "draw", lambda *of_what: None)
+    words = ["climb", "plain_mean", "--protocol", "small-climb", "--exec.results", str(tmp_path), "--quiet"]
+    words += ["--reference", str(_no_records(tmp_path))]
+    few = [*words, "--rungs", "even_pairs", "--seeds", "1"]
+    assert main(few) == 0
+    shown = capsys.readouterr().out
+    assert "plain_mean holds 0 of 1 rungs of a part of small-climb\n1 of 2 rungs, 1 seed of 2: not comparable" in shown
+    assert "best of the others" not in shown and "ladder climb plain_mean" in shown
+    made = list(tmp_path.glob("climb/plain_mean/*/card.*"))
+    assert {path.suffix for path in made} == {".md", ".html", ".json"} and not list(tmp_path.glob("climb/*/card.*"))
+    assert all("1 of 2 rungs, 1 seed of 2" in path.read_text() for path in made)
+    done = {path.name for path in tmp_path.glob("runs/*")}
+    runs = climb_runs(climber(find_model("plain_mean"), protocol="small-climb"), protocol="small-climb")
+    assert done == {run.run_id for run in runs if run.seed == 0 and run.task.name == "even_pairs"}
+
+    assert main([*words, "--seeds", "1", "--steps", "10", "--json"]) == 0  # other runs, under another label
+    tree = json.loads(capsys.readouterr().out)
+    assert tree["part"] == "2 of 2 rungs, 1 seed of 2, 10 steps of 20" and tree["beside"] == []
+    assert [row["n"] for row in tree["rows"]] == [1, 1] and "--train.steps 10" in tree["rows"][0]["command"]
+    assert set(stored(tmp_path / "records.csv")["protocol"]) == {"small-climb", "small-climb (train.steps=10)"}
+    assert main([*words, "--card", "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert (whole["part"], whole["missing"], [row["n"] for row in whole["rows"]]) == ("", 2, [1, 0])
+    assert main([*words, "--card", "--rungs", "parity"]) == 2 and "no rung or task" in capsys.readouterr().err
+    assert main([*few, "--against", "lstm"]) == 2 and "--against compares whole climbs" in capsys.readouterr().err
+
+
+def test_an_installed_package_says_where_reference_rows_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card, "published_results", lambda: None)
+    with pytest.raises(ValueError, match=r"none: run .*--reference takes results/records.csv of the repository$"):
+        card.named("lstm", [])
+
+
+def test_a_part_is_named_by_rungs_and_tasks() -> None:
+    protocol = PROTOCOLS["climb-v1"]
+    part = Part.of(protocol, rungs="sort, word_problem,count-mod-2", seeds=1, steps=200)
+    assert [rung.name for rung in part.rungs] == ["count mod 2", "compose S3", "compose A5", "sort"]
+    assert part.about == "4 of 12 rungs, 1 seed of 3, 200 steps of 2,000"
+    for whole in (Part.of(protocol), Part.of(protocol, seeds=3, steps=2000), Part.of(protocol, seeds=5)):
+        assert whole.about == "" and len(whole.rungs) == 12
+    model = climber(find_model("lstm"))
+    all_of_it = {run.run_id for run in climb_runs(model)}
+    some = climb_runs(model, part=Part.of(protocol, rungs="parity", seeds=2))
+    assert len(some) == 4 and {run.run_id for run in some} < all_of_it
+    assert not {run.run_id for run in climb_runs(model, part=part)} & all_of_it
 
 
 def _no_records(folder: Path) -> Path:
@@ -173,6 +225,11 @@ def test_a_mistake_is_one_line_before_any_work(
         (["lstm", "--protocol", "xlstm"], "xlstm is no climb; there is climb-v1"),
         (["lstm", "--protocol", "climb-v2"], "unknown protocol 'climb-v2'; did you mean"),
         (["lstm", "--against", "nobody"], "--against nobody: no climb of that model"),
+        (
+            ["lstm", "--rungs", "partiy"],
+            "--rungs: no rung or task of the climb is called 'partiy'; did you mean parity",
+        ),
+        (["lstm", "--steps", "-1"], "--steps is how many, 0 for the protocol's, not -1"),
         (["lstm", "--reference", "nowhere.csv"], "--reference: there is no nowhere.csv"),
         (["lstm", "--model.ratio", "1:0"], "Unrecognized"),
     ):
@@ -209,7 +266,7 @@ def test_a_model_that_breaks_takes_no_other_with_it(
 ) -> None:
     climbed = []
 
-    def climbs(model: ModelConfig, options: object, engine: object) -> int:
+    def climbs(model: ModelConfig, options: object, engine: object, *, again: list[str]) -> int:
         climbed.append(model.name)
         if model.name == "gru":
             raise RuntimeError("it breaks")

@@ -36,6 +36,25 @@ def test_models_and_tasks_are_named_by_label_or_by_name(records: pd.DataFrame, t
         write(records, tmp_path, tasks=["majority v2"])
 
 
+def test_one_figure_is_drawn_by_its_name(tmp_path: Path) -> None:
+    records = frame(record(task="parity", model="lstm"))
+    assert {path.stem for path in write(records, tmp_path, names=["heat_map"])} == {"heat_map"}
+    said: list[str] = []
+    assert write(records, tmp_path, names=["climb"], tell=said.append) == []
+    assert said == ["these records have no figure climb"]
+    with pytest.raises(ValueError, match=r"heatmap.*did you mean heat_map"):
+        write(records, tmp_path, names=["heatmap"])
+
+
+def test_a_heat_map_of_few_tasks_is_as_wide_as_they_are(records: pd.DataFrame, tmp_path: Path) -> None:
+    wide = []
+    for tasks in (["parity"], ["parity", "majority"]):
+        write(records, tmp_path, tasks=tasks, bare=True)
+        (found,) = re.findall(r'<svg [^>]*width="([\d.]+)pt"', (tmp_path / "xlstm" / "heat_map.svg").read_text())
+        wide.append(float(found) / 72)
+    assert wide[0] < 3.2 and 1.3 < wide[1] - wide[0] < 1.6
+
+
 def test_a_bare_one_has_neither_title_nor_caption(records: pd.DataFrame, tmp_path: Path) -> None:
     """The words of a picture stand in its SVG as text."""
     write(records, tmp_path / "whole")
@@ -51,7 +70,7 @@ def _read(svg: str) -> str:
     return " ".join(re.sub(r"</text>\s*<text[^>]*>", " ", svg).split())
 
 
-@pytest.mark.parametrize(("width", "across"), [(4.5, 2), (7.2, 3), (12.0, 5)])
+@pytest.mark.parametrize(("width", "across"), [(3.25, 1), (4.5, 2), (7.2, 3), (12.0, 5)])
 def test_a_width_decides_how_many_panels_stand_side_by_side(
     width: float, across: int, records: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -65,9 +84,9 @@ def test_a_width_decides_how_many_panels_stand_side_by_side(
     assert len({round(ax.get_position().x0, 3) for ax in fig.axes}) == across and fig.get_size_inches()[0] == width
 
 
-@pytest.mark.parametrize("width", ["4.4", "41", "nan"])
+@pytest.mark.parametrize("width", ["3.1", "41", "nan"])
 def test_a_width_that_leaves_no_room_is_refused(width: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"--width must lie in 4\.5\.\.40 inches"):
+    with pytest.raises(ValueError, match=r"--width must lie in 3\.2\.\.40 inches"):
         figures_command(["--results", str(tmp_path), "--width", width])
 
 

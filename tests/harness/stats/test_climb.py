@@ -1,6 +1,8 @@
 """The numbers of a climb are those computed by hand: seeds that hold, medians, how theory and practice meet."""
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 from chomsky_ladder.harness.climb.card import card
@@ -90,7 +92,7 @@ def test_a_rung_is_a_task_with_its_settings() -> None:
 
 def test_the_table_and_the_picture_show_the_same() -> None:
     made = table(records(), "climb")
-    line = next(line for line in made.sheets[0].lines if line.name == "a")
+    line = next(line for line in made.sheets[0].lines if line.name == "a (a part: 3 of 12 rungs, 3 seeds)")
     texts = dict(
         zip([column.name for column in made.sheets[0].columns], [e.lines[0] for e in line.entries], strict=True)
     )
@@ -126,6 +128,23 @@ def test_a_card_says_what_to_do_next() -> None:
     assert "| count mod 2 | parity | 2/3 |" in markdown(odd) and "`ladder run parity c " in markdown(odd)
     parity = next(row for row in odd.rows if row.rung == "count mod 2")
     assert parity.beside == ("2/3",) and parity.best == ("a 2/3", "b 1/3")
+
+
+EVIL = "x (note=<img src=x onerror=alert(1)>\n# Heading \x1b[2J | [a](javascript:1) ```)"
+
+
+def test_no_label_is_markup_in_a_card() -> None:
+    cells = [*rows("x", "parity", 0.5, 0.5, transition="lstm"), *rows("y", "parity", 1.0, transition="lstm")]
+    found = [replace(one, model=EVIL + one.model) for one in climbs_of(frame(*cells), "climb-v1")]
+    made = card(found[1], found, protocol="climb-v1", hours=0, plugins=("``<b>`` \n# c",))
+    text = markdown(made)
+    prose = re.sub(r"(`+) .+? \1", "", text)  # without what stands in code
+    assert not re.search(r"<|(?<!\\)[\[`|]", re.sub(r"^\|.*|`[^`\n]*`", "", prose, flags=re.MULTILINE)), prose
+    assert "\x1b" not in text
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        line for line in text.splitlines() if line.startswith(("# x", "## Theory", "## Next", "## Commands"))
+    ]
+    assert "\n#" not in terminal(made, colour=False)
 
 
 def test_a_card_of_a_model_without_theory_names_the_nearest_misses() -> None:

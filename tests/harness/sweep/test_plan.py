@@ -81,6 +81,16 @@ def test_a_plan_covers_what_is_left(tmp_path: Path) -> None:
     assert not (tmp_path / "runs" / runs[1].run_id).exists()  # nothing has been started
 
 
+def test_a_batch_that_fits_no_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def costs(*rest: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 31200000000 bytes.")
+
+    monkeypatch.setattr(planning, "_costs", costs)
+    complaint = r": a step of 4 strings of up to 8 symbols does not fit into memory: lower train\.batch"
+    with pytest.raises(ValueError, match=complaint):
+        plan([cell()], Exec(results=tmp_path, device="cpu"))
+
+
 def test_one_shape_of_each_model_is_compiled_for_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it gains is taken for the model's other tasks, of which each has its own plain steps."""
     seen: list[tuple[str, str, str]] = []
@@ -124,11 +134,11 @@ def test_a_sweep_trains_in_packs(tmp_path: Path, capsys: Capture) -> None:
     assert [result["numerics"]["pack"] for result in results] == [3, 3, 3, 1, 1]
     assert [result["run_id"] for result in results] == [run.run_id for run in runs]
     said = capsys.readouterr().err
-    assert "5 runs: 0 done, 5 to do, in 3 packs" in said
+    assert "5 runs: 0 finished, 5 to do, in 3 packs" in said
     assert "[1/3] 3 of parity lstm  3 of 3 runs done, mean test accuracy" in said
     again = sweep(runs, Exec(results=tmp_path, pack=3))
     assert again == results
-    assert "5 runs: 5 done, 0 to do" in capsys.readouterr().err
+    assert "5 runs: 5 finished, 0 to do" in capsys.readouterr().err
 
 
 SCRIPT = """
@@ -180,7 +190,7 @@ def test_a_script_is_planned(tmp_path: Path, capsys: Capture) -> None:
     words = ["plan", str(script), "--exec.results", str(tmp_path / "results"), "--exec.device", "cpu"]
     assert cli.main([*words, "--exec.pack", "2"]) == 0
     said = capsys.readouterr().out
-    assert "3 runs: 0 done, 3 to do in 2 packs" in said
+    assert "3 runs: 0 finished, 3 to do in 2 packs" in said
     assert "3 runs in packs of 2, 1" in said and "expected:" in said and "trains alone" not in said
     assert cli.main([*words, "--json"]) == 0
     tree = json.loads(capsys.readouterr().out)
@@ -228,6 +238,8 @@ def test_what_packs_would_gain_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None
         ("def runs(): return []", "returned no runs"),
         ("def runs(): return ['parity']", "must return a list of runs, not str"),
         ("def runs(): raise ValueError('no such task')", "no such task"),
+        ("import sys; sys.exit()", "mine.py ends in line 1 before it returns its runs: sys.exit(None)"),
+        ("def runs(): raise SystemExit(3)", "mine.py ends in line 1 before it returns its runs: sys.exit(3)"),
     ],
 )
 def test_a_script_that_names_no_runs(content: str | None, complaint: str, tmp_path: Path, capsys: Capture) -> None:

@@ -30,6 +30,9 @@ TRAIN = Train(steps=20, batch=4, lengths=(3, 8))
 SCORE = Eval(lengths=(8, 12), test=8, validation=8, every=0, bins=(8, 12), extrapolate=())
 
 
+AGAIN = "start the same sweep again"
+
+
 def cell(task: str = "parity", model: str = "lstm", *, seed: int = 0, train: Train = TRAIN) -> Run:
     return Run(task=find_task(task)(), model=find_model(model).tiny(), train=train, eval=SCORE, seed=seed)
 
@@ -63,14 +66,15 @@ def test_the_plan_comes_first(tmp_path: Path, monkeypatch: Patch, capsys: Captur
     capsys.readouterr()
     sweep(runs, settings)
     said = lines(capsys)
-    assert said[0] == "4 runs: 1 done, 3 to do: 1 to resume, 2 to start"
+    assert said[0] == "4 runs: 1 finished, 3 to do: 1 to resume, 2 to start"
     unknown = "the time it will take is not known until three runs have ended; `ladder plan SCRIPT` measures it"
     assert said[1] == unknown
     assert [line.split("  ")[0] for line in said[2:5]] == [f"[{i}/3] {runs[i].run_id}" for i in (1, 2, 3)]
     assert said[5].startswith("4 runs: 4 done; this took ") and len(said) == 6
     results = sweep(runs, settings)
-    assert lines(capsys) == ["4 runs: 4 done, 0 to do"]
+    assert lines(capsys) == ["4 runs: 4 finished, 0 to do"]
     assert len(results) == 4 and len(repr(results)) < 120 and isinstance(results, list)
+    assert repr(sweeps.Results([None])).startswith("<results of 1 run, 0 done")
 
 
 def test_the_expected_time_is_that_of_the_plan(tmp_path: Path, capsys: Capture) -> None:
@@ -79,6 +83,11 @@ def test_the_expected_time_is_that_of_the_plan(tmp_path: Path, capsys: Capture) 
     sweep(runs, settings)
     stopping = "; Ctrl-C stops it behind its checkpoints; to go on: start the same sweep again"
     assert lines(capsys)[1] == f"expected: about 1h10m{stopping}"
+    stops = replace(runs[0], train=replace(TRAIN, stop_after=1), eval=replace(SCORE, every=10))
+    early = [replace(stops, seed=seed) for seed in range(2)]
+    (tmp_path / "plan.json").write_text(json.dumps({run.run_id: 30.0 for run in early}))
+    sweep(early, settings)
+    assert lines(capsys)[1] == "expected: at most 1m00s"
 
 
 def test_a_sweep_in_bf16_on_a_cpu_without_it_is_told_what_it_costs(
@@ -128,7 +137,9 @@ def test_diverged_is_done_and_said(tmp_path: Path, capsys: Capture) -> None:
     assert report.complete and list(report.of("diverged")) == [runs[0].run_id]
     said = capsys.readouterr().err
     assert f"{runs[0].run_id} diverged at step " in said
-    assert "2 runs: 2 done (1 of them diverged); this took" in said and "retry" not in said
+    assert "2 runs: 1 done, 1 diverged; this took" in said and "retry" not in said
+    report = carry_out([*runs, cell(seed=2)], settings_at(tmp_path))  # it diverged in an earlier sweep
+    assert report.complete and "3 runs: 2 done, 1 diverged; this took" in capsys.readouterr().err
 
 
 def test_a_run_held_elsewhere_is_looked_at_again(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
@@ -157,7 +168,7 @@ def test_a_run_held_elsewhere_is_looked_at_again(tmp_path: Path, monkeypatch: Pa
     assert order == [3, 4, 5, 3]
 
 
-def test_an_interrupt_goes_through_and_the_display_ends(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_an_interrupt_goes_through_and_the_display_ends(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     runs = [cell(seed=seed) for seed in range(2)]
     for stop in (KeyboardInterrupt(), SystemExit(143)):
         with monkeypatch.context() as patched:
@@ -167,6 +178,8 @@ def test_an_interrupt_goes_through_and_the_display_ends(tmp_path: Path, monkeypa
         assert raised.value is stop
         assert RunFolder(tmp_path, runs[0].run_id).failure() is None
         assert not RunFolder(tmp_path, runs[1].run_id).path.exists()
+        said = lines(capsys)
+        assert said[-2:] == ["stopped: 0 of 2 runs finished, 1 with a checkpoint, 1 to start", f"to go on: {AGAIN}"]
 
 
 def test_a_thousand_finished_runs_are_skipped_at_once(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
@@ -182,7 +195,7 @@ def test_a_thousand_finished_runs_are_skipped_at_once(tmp_path: Path, monkeypatc
     start = time.process_time()
     assert carry_out(runs, settings_at(tmp_path)).complete
     assert time.process_time() - start < 1
-    assert lines(capsys) == ["1000 runs: 1000 done, 0 to do"]
+    assert lines(capsys) == ["1000 runs: 1000 finished, 0 to do"]
 
 
 def test_a_changed_version_is_another_run(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
@@ -190,7 +203,7 @@ def test_a_changed_version_is_another_run(tmp_path: Path, monkeypatch: Patch, ca
     sweep([run], settings, quiet=True)
     monkeypatch.setattr(type(run.task), "version", run.task.version + 1)
     sweep([cell()], settings)
-    assert lines(capsys)[0] == "1 runs: 0 done, 1 to do: 0 to resume, 1 to start"
+    assert lines(capsys)[0] == "1 run: 0 finished, 1 to do: 0 to resume, 1 to start"
     assert len(list((tmp_path / "runs").glob("*/result.json"))) == 2
 
 
@@ -308,7 +321,7 @@ def test_the_command(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> Non
         assert sweep_script([*words, "--shard", "1/2"]) == 0
         assert sweep_script([*words, "--json"]) == 1
     said = capsys.readouterr()
-    assert said.err.startswith("2 runs: 0 done, 2 to do: 0 to resume, 2 to start\n")
+    assert said.err.startswith("2 runs: 0 finished, 2 to do: 0 to resume, 2 to start\n")
     assert f"to retry what failed: ladder sweep '{script}' --exec.results" in said.err
     tree = json.loads(said.out)
     assert (tree["runs"], tree["done"], tree["complete"], len(tree["failed"])) == (4, 3, False, 1)

@@ -166,6 +166,12 @@ def test_a_name_stays_on_its_line_and_hides_nothing(name: str) -> None:
     assert all(sign.isprintable() or sign == "\n" for text in texts for sign in text)
 
 
+def test_every_minus_of_an_interval_is_one_in_latex() -> None:
+    entry = Entry(("-0.03 [-0.04, -0.02]", "a-1 2e-3"))
+    text = latex([Sheet("p", (), "model", (Column("parity"),), (Line("m", (entry,)),))])
+    assert "{$-$0.03 {[}$-$0.04, $-$0.02{]} \\\\ a-1 2e-3}" in text
+
+
 def test_latex_of_a_name_by_hand() -> None:
     text = latex([sheet_of("a_b & 50% [x] \\y{z} é --")])
     shown = "a\\_b \\& 50\\% {[}x{]} \\textbackslash{}y\\{z\\} {[}U+00E9{]} -{}-"

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from chomsky_ladder.harness.cli.wandb import wandb as wandb_command
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.tracking import wandb as tracking
-from chomsky_ladder.harness.tracking.mirror import Card
+from chomsky_ladder.harness.tracking.mirror import Card, how_to_send
 from chomsky_ladder.harness.tracking.wandb import Copy
 from support.offline_copies import MADE, ROOT, history, read_back
 from support.offline_copies import isolated as isolated
@@ -92,6 +92,28 @@ def test_every_end_of_a_run_is_told(tmp_path: Path, recorded: Callable[..., Reco
         told = {} if end is None else {"tokens_per_s": end["tokens_per_step"] * end["steps"] / end["seconds"]["train"]}
         assert {name: there.summary[name] for name in there.summary if name == "tokens_per_s"} == pytest.approx(told)
         assert "counts" not in json.dumps(there.summary) and ".." not in json.dumps(there.summary)
+
+
+def test_a_run_is_copied_offline_once_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    run, made = runs()[0], []
+    folder = folder_of(tmp_path, run)
+    folder.log(step=1)
+
+    def begun(run_id: str, *words: object, **settings: object) -> Recorder:
+        made.append(tmp_path / "wandb" / f"offline-run-{len(made)}-{run_id}")
+        made[-1].mkdir(parents=True)
+        return Recorder(0)
+
+    monkeypatch.setattr(tracking, "begun", begun)
+    for _ in range(2):
+        assert list(tracking.sync([folder], mode="offline")) == [run.run_id]
+    assert len(made) == 1
+    folder.finish(result_of(run))
+    for _ in range(2):
+        assert list(tracking.sync([folder], mode="offline")) == [run.run_id]
+    assert len(made) == 2 and not made[0].exists() and made[1].exists()  # the earlier one was not of the whole run
+    assert how_to_send(tmp_path).endswith(f"wandb sync {tmp_path}/wandb/offline-run-*")
 
 
 def test_a_card_from_the_folder_is_the_one_from_the_run(tmp_path: Path) -> None:

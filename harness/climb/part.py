@@ -1,0 +1,57 @@
+"""A part of a climb: some of its rungs, fewer seeds, or fewer steps. Its card says so, and stands beside no other.
+
+    Part.of(protocol, rungs="parity,sort", seeds=1, steps=200)      2 of 12 rungs, 1 seed of 3, 200 steps of 2,000
+
+Leaving out rungs or seeds leaves the runs as they are: the whole climb takes them in, and the other way round. Other
+steps make other runs, which records hold under a protocol's label of their own.
+"""
+
+from dataclasses import dataclass
+
+from chomsky_ladder.harness.config.protocol import Protocol, Rung
+from chomsky_ladder.harness.config.registry import did_you_mean
+
+
+@dataclass(frozen=True)
+class Part:
+    rungs: tuple[Rung, ...]
+    seeds: int
+    steps: int
+    """0: as many as the protocol has."""
+    about: str
+    """What is left out, in words; empty: nothing is."""
+
+    @classmethod
+    def of(cls, protocol: Protocol, *, rungs: str = "", seeds: int = 0, steps: int = 0) -> "Part":
+        """What is asked for; 0 and an empty text leave all as the protocol has it."""
+        if seeds < 0:
+            raise ValueError(f"--seeds is how many, 0 for the protocol's, not {seeds}")
+        if steps < 0:
+            raise ValueError(f"--steps is how many, 0 for the protocol's, not {steps}")
+        found, usual = _found(protocol, rungs), protocol.train["steps"]
+        seeds, steps = seeds or protocol.seeds, 0 if steps == usual else steps
+        words = [f"{len(found)} of {len(protocol.rungs)} rungs"]
+        words += [f"{seeds} seed{'' if seeds == 1 else 's'} of {protocol.seeds}"] if seeds < protocol.seeds else []
+        words += [f"{steps:,} steps of {usual:,}"] if steps else []
+        is_whole = len(found) == len(protocol.rungs) and len(words) == 1
+        return cls(found, seeds, steps, "" if is_whole else ", ".join(words))
+
+    @property
+    def key(self) -> str:
+        """What sets it apart from other parts."""
+        steps = [f"{self.steps} steps"] if self.steps else []
+        return " ".join([*(rung.name for rung in self.rungs), f"{self.seeds} seeds", *steps])
+
+
+def _found(protocol: Protocol, words: str) -> tuple[Rung, ...]:
+    """The rungs of these names, or of these tasks, in the protocol's order."""
+    asked = {word.strip() for word in words.split(",") if word.strip()}
+    names = {name: rung for rung in protocol.rungs for name in (rung.name, rung.name.replace(" ", "-"))}
+    known = {*names, *(rung.task for rung in protocol.rungs)}
+    for word in sorted(asked - known):
+        there = f"; there are {', '.join(rung.name for rung in protocol.rungs)}"
+        raise ValueError(
+            f"--rungs: no rung or task of the climb is called {word!r}{did_you_mean(word, known) or there}"
+        )
+    chosen = [names[word] for word in asked & names.keys()]
+    return tuple(rung for rung in protocol.rungs if not asked or rung in chosen or rung.task in asked)
