@@ -19,10 +19,9 @@ def run(words: list[str]) -> int:
     as_json, quiet = take_flag(words, "--json"), take_flag(words, "--quiet")
     cell, settings = parse_run(words)
     if launched_rank() == 0:
-        if not quiet:
-            refuse_unwritable(settings.results)  # before anything is said
         preflight([cell], settings)
         refuse_leaks([cell], settings)
+        refuse_unwritable(settings.results)  # before anything is said, and behind what may be refused without a trace
         for line in () if quiet else advice(words, cell, settings):
             print(line, file=sys.stderr)
     try:
