@@ -137,6 +137,7 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
                 "high": high,
                 "solved": solved_among(finished),
                 "runs": sum(row["lr"] == rate for row in cell),  # that did not finish, too
+                "overflowed": sum(overflowed(row) for row in finished),
                 "seeds": " ".join(f"{value:.4f}" for value in shown),
                 "exact": _mean([row["test_exact"] for row in finished]),
                 "validation": _mean([row["validation"] for row in finished]),
@@ -221,6 +222,11 @@ def least_and_most(values: Iterable[float | None]) -> tuple[float | None, float 
     """The least and the greatest of those there are."""
     there = [float(value) for value in values if value is not None and math.isfinite(value)]
     return (min(there), max(there)) if there else (None, None)
+
+
+def overflowed(row: Row) -> bool:
+    """Return True if logits of some test strings of a finished run are not numbers; their answers count as wrong."""
+    return bool(row["status"] == "done" and pd.isna(row["test_loss"]))
 
 
 def _fates(cell: list[Row]) -> dict[str, int]:

@@ -67,6 +67,7 @@ class Sheet:
         return (f"{'; '.join(said)}.",) if said else ()
 
 
+OVERFLOWED = "overflowed: logits of some test strings are not numbers, so their answers count as wrong."
 DASH = Entry(("-",))
 
 Cell = pd.Series | None  # a row of harness/stats/cells.py, if there is one
@@ -122,7 +123,7 @@ def accuracy_sheet(
         "model",
         (*columns, Column("s a run")),
         tuple(lines),
-        tuple(notes),
+        (*notes, *((OVERFLOWED,) if table.get("overflowed", pd.Series()).gt(0).any() else ())),
         warning_of(Identity.of(table.iloc[0]).protocol_name),
     )
 
@@ -172,7 +173,7 @@ def unscaled(scaled: float, chance: float) -> float:
 
 
 def cell_text(row: pd.Series) -> str:
-    fates = [f"{row[fate]} {fate}" for fate in ("diverged", "failed") if row[fate]]
+    fates = [f"{row[fate]:.0f} {fate}" for fate in ("diverged", "failed", "overflowed") if row.get(fate, 0) > 0]
     if not row["n"]:
         return ", ".join(fates)
     shown = range_text(row["median"], row["low"], row["high"])

@@ -10,7 +10,7 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.store.labels import TRAITS
 from chomsky_ladder.harness.tables.kind import all_kinds
-from chomsky_ladder.harness.tables.sheets import Sheet
+from chomsky_ladder.harness.tables.sheets import OVERFLOWED, Sheet
 from chomsky_ladder.harness.tables.write import csv, table, text
 from chomsky_ladder.tasks.base import TASKS
 from support.records_by_hand import frame, record
@@ -223,6 +223,14 @@ def test_of_which_nothing_finished_the_accuracy_says_so() -> None:
     (sheet,) = sheets_of([record(status="failed")], "accuracy")
     assert shown(sheet)["LSTM"] == ["1 failed", "-"]
     assert sheet.notes == ("Nothing may be bold: no run has a result (parity).",)
+
+
+def test_answers_that_are_no_numbers_are_marked() -> None:
+    rows = [record(seed=seed, test_loss=None if seed else 0.25) for seed in range(3)]
+    (sheet,) = sheets_of(rows, "accuracy")
+    assert shown(sheet)["LSTM"][0].endswith(", 2 overflowed") and OVERFLOWED in sheet.notes
+    (sheet,) = sheets_of(rows[:1], "accuracy")
+    assert "overflowed" not in shown(sheet)["LSTM"][0] and OVERFLOWED not in sheet.notes
 
 
 def test_ours_beside_the_papers() -> None:
