@@ -18,7 +18,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -28,6 +28,7 @@ from typing import Any
 from chomsky_ladder.harness.config.origin import ADDED, is_ours, origin
 
 VARIABLE = "LADDER_PLUGINS"
+_FEW = 20  # names that a line takes
 _problems: list[str] = []
 
 
@@ -85,7 +86,7 @@ class Room:
         registry = self.by_name()
         if name not in registry:
             known = [*or_else, *registry]
-            hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}; one of yours: --plugin FILE"
+            hint = did_you_mean(name, known) or f"; {there_are(known, what=self.what)}; one of yours: --plugin FILE"
             broken = "".join(f" ({problem})" for problem in _problems if re.search(rf"\b{re.escape(name)}\b", problem))
             raise ValueError(f"unknown {self.what} {name!r}{hint}{broken}")
         entry = _settled(registry[name])
@@ -233,6 +234,13 @@ def problems() -> list[str]:
     """What is wrong with the plugins here, a line each."""
     conflicts = [conflict for room in _rooms for conflict in room.conflicts()]  # first: it explores
     return [*_problems, *conflicts]
+
+
+def there_are(known: Collection[str], *, what: str = "") -> str:
+    """Name all there are, or the command that does where they are too many for a line."""
+    command = "ladder doctor" if what == "kernel" else "ladder list"
+    few = f"there are {', '.join(sorted(known))}"
+    return few if len(known) <= _FEW else f"`{command}` has all {len(known)}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -43,6 +43,9 @@ class Identity:
         settings = row.get("settings")
         if isinstance(settings, str | dict):
             opened = _opened(settings) if isinstance(settings, str) else settings
+            missing = [name for name in COLUMNS[:3] if not row.get(name)]
+            if missing:
+                raise ValueError(f"it has settings, but no {' and no '.join(missing)}")
             protocol, task, model = (row[name] for name in COLUMNS[:3])
             return cls(protocol, task, model, opened)
         return _of_labels(row["protocol"], row["task"], row["model"])

@@ -138,11 +138,11 @@ def test_an_unknown_name_gets_a_hint() -> None:
     assert "did you mean parity?" in refusal("parityy") and "did you mean" in refusal("tranformer")
 
 
-def test_a_name_like_no_other_gets_the_whole_list() -> None:
+def test_a_name_like_no_other_is_told_where_the_list_is() -> None:
     yours = "; one of yours: --plugin FILE"
-    assert refusal("qqqq", "task") == f"unknown task 'qqqq'; there are {', '.join(sorted(all_tasks()))}{yours}"
-    assert refusal("qqqq", "model") == f"unknown model 'qqqq'; there are {', '.join(sorted(all_models()))}{yours}"
-    assert all(name in refusal("qqqq") for name in [*all_tasks(), *all_models()])
+    assert refusal("qqqq", "task") == f"unknown task 'qqqq'; `ladder list` has all {len(all_tasks())}{yours}"
+    assert refusal("qqqq", "model") == f"unknown model 'qqqq'; `ladder list` has all {len(all_models())}{yours}"
+    assert "`ladder list` has all" in refusal("qqqq")
 
 
 def test_a_plugin_file_brings_a_task_and_a_model(tmp_path: Path) -> None:
