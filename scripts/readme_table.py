@@ -38,8 +38,8 @@ def with_table(readme: str) -> str:
         own = found[(found["protocol"] == protocol) & (of_paper | (protocol != "xlstm_cpu"))]
         readme = _between(readme, protocol, tables.markdown(own))
     climbed = records[records["protocol"] == CLIMB]
-    rungs, _ = tables.table(climbed, "climb").sheets
-    highest = replace(rungs, lines=rungs.lines[:MOST])
+    rungs, *_ = tables.table(climbed, "climb").sheets
+    highest = replace(rungs, lines=rungs.lines[:MOST], notes=())
     more = f"The highest {len(highest.lines)} of {len(rungs.lines)} rows; all of them: [{ALL}]({ALL})."
     return _between(readme, CLIMB, f"{_with_papers(formats.markdown([highest]), highest, climbed)}\n{more}\n")
 

@@ -13,8 +13,10 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.theory import TRANSITIONS
+from chomsky_ladder.harness.stats.aggregates import Estimate
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Step, longest, nearest, strings_there
+from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Outcome, Step, longest, nearest, strings_there
+from chomsky_ladder.harness.stats.families import family_scores
 from chomsky_ladder.harness.store.labels import reproduce
 from chomsky_ladder.harness.store.places import published_results
 
@@ -32,6 +34,8 @@ class Row:
     task: str
     held: int
     n: int
+    outcome: Outcome
+    """What became of most seeds."""
     held_between: tuple[int, int]
     """At least and at most, by what the test's strings leave open."""
     is_close: bool
@@ -74,6 +78,8 @@ class Card:
     hours: float
     """Of training and scoring, of all runs at all rates."""
     held: int
+    families: dict[str, Estimate]
+    """The score of each family of rungs, where all of it was run."""
     run: int
     missing: int
     """Rungs not run yet, or in part."""
@@ -126,6 +132,7 @@ def card(
         decoded_per_s=decoded_per_s,
         hours=hours,
         held=climb.held,
+        families=family_scores(climb),
         run=climb.run,
         missing=missing,
         beside=tuple(one.model for one in beside),
@@ -158,6 +165,7 @@ def _row(step: Step, place: int, beside: Sequence[Climb], others: Sequence[Climb
         task=step.rung.task,
         held=step.held,
         n=step.n,
+        outcome=step.outcome,
         held_between=step.held_between,
         is_close=step.is_close,
         learnt_at=step.learnt_at,

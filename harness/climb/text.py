@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from chomsky_ladder.harness.climb.card import FURTHER, Card, Row
 from chomsky_ladder.harness.config.theory import TRANSITIONS
-from chomsky_ladder.harness.stats.climb import CLOSE
+from chomsky_ladder.harness.stats.climb import CLOSE, MARKS
+from chomsky_ladder.harness.stats.families import family_text
 from chomsky_ladder.harness.store.colours import Look, painted
 from chomsky_ladder.harness.tables.formats import one_line
 from chomsky_ladder.harness.tables.formats import plain_markdown as md
@@ -60,7 +61,11 @@ def _code(command: str) -> str:
 def title(card: Card) -> str:
     whole = "" if not card.missing else f" ({card.missing} still without all their seeds)"
     what = f"a part of {card.protocol}" if card.part else card.protocol
-    return f"{card.model} holds {card.held} of {len(card.rows)} rungs of {what}{whole}"
+    lost = sum(row.outcome == "lost" for row in card.rows if row.n)
+    others = card.run - card.held - lost
+    outcomes = f"{card.held} held, {lost} learnt and lost, {others} not learnt"
+    rungs = f"{len(card.rows)} rung{'' if len(card.rows) == 1 else 's'}"
+    return f"{card.model} on {rungs} of {what}: {outcomes}{whole}"
 
 
 def facts(card: Card) -> list[str]:
@@ -71,15 +76,19 @@ def facts(card: Card) -> list[str]:
     cost.append(f"{card.decoded_per_s:,.0f} in decoding" if card.decoded_per_s else "")
     cost.append(f"{card.hours:.2f} hours for all runs")
     part = [f"{card.part}: not comparable with the reference rows"] if card.part else []
-    return [*part, f"its state moves: {moves}", ", ".join(part for part in cost if part)]
+    scores = [f"{family} {family_text(score)}" for family, score in card.families.items()]
+    families = [f"mean scaled accuracy at {card.longest}: {', '.join(scores)}"] if scores else []
+    return [*part, f"its state moves: {moves}", *families, ", ".join(part for part in cost if part)]
 
 
 def notes(card: Card) -> list[str]:
+    held, lost, missed = MARKS.values()
     return [
-        f"holds: seeds with scaled accuracy of 0.9 or more at lengths {card.longest}; to 40, longest, {FURTHER}: the "
-        "median over seeds at the",
-        "lengths of training, there and at that length; learnt: the step at which most seeds were at 99 %; "
-        "theory: can, cannot, or open.",
+        f"holds: seeds with scaled accuracy of 0.9 or more at lengths {card.longest}; {held} most hold it, {lost} most "
+        "learn it and lose it,",
+        f"{missed} most do not learn it; to 40, longest, {FURTHER}: the median over seeds at the lengths of training, "
+        "there and at that",
+        "length; learnt: the step at which most seeds were at 99 %; theory: can, cannot, or open.",
         *close(card),
     ]
 
@@ -101,7 +110,7 @@ def columns(card: Card) -> list[str]:
 def cells(card: Card, row: Row) -> Sequence[str]:
     learnt = "" if row.learnt_at is None else f"{row.learnt_at:,}"
     scores = [_score(value) for value in (row.in_training, row.at_longest, row.further)]
-    holds = f"{CLOSE if row.is_close else ''}{row.held}/{row.n}" if row.n else "-"
+    holds = f"{MARKS[row.outcome]} {CLOSE if row.is_close else ''}{row.held}/{row.n}" if row.n else "-"
     best = [] if card.part else [", ".join(row.best)]
     return (row.rung, row.asks, holds, *scores, learnt, f"{row.sign} {row.theory}", *row.beside, *best)
 

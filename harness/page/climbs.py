@@ -45,6 +45,8 @@ def _step(step: Step, climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
     return {
         "cell": None if at is None else start + at,
         "held": step.held,
+        "lost": step.outcomes.count("lost"),
+        "outcome": step.outcome if step.n else "",
         "n": step.n,
         "between": step.held_between,
         "close": step.is_close,

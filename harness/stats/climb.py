@@ -1,9 +1,11 @@
 """A climb, from its records: how many seeds of a model hold each rung, and what theory said of that.
 
-A seed holds a rung where its scaled accuracy on the longest strings of the test is at least 0.9, at the rate that
-validation chose. A cell is k of n, never a mean: seeds stand at 0 or at 1. A test has so many strings and no more: a
-cell is close where other strings might have it that most seeds hold it, or that most do not. Beside it stands the
-verdict on the model's way to move its state (harness/config/theory.py), and how the two agree:
+A seed holds a rung where its scaled accuracy on the longest strings of the test is at least 0.9, at the learning rate
+that validation chose. Its outcome is one of three: held; lost, where it learnt the rung at the lengths of training
+(0.99 or more) and does not hold it; not learnt. A cell is k of n, never a mean, and its outcome is that of most seeds.
+A test has so many strings and no more: a cell is close where other strings might have it that most seeds hold it, or
+that most do not. Beside it stands the verdict on the model's way to move its state (harness/config/theory.py), and how
+the two agree:
 
     can, and learnt        can, and not learnt (training did not find it)
     cannot, and not learnt        cannot, and yet held (look: a shortcut, or a solution for these lengths)
@@ -19,7 +21,7 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol, Rung
 from chomsky_ladder.harness.config.theory import Verdict, verdict
-from chomsky_ladder.harness.stats.cells import SOLVED
+from chomsky_ladder.harness.stats.cells import SOLVED, best_rate
 from chomsky_ladder.harness.stats.sampling import wilson
 from chomsky_ladder.harness.stats.view import Cell, cells_of, ends
 from chomsky_ladder.harness.store.labels import Identity
@@ -27,6 +29,10 @@ from chomsky_ladder.harness.store.labels import Identity
 Meeting = Literal["can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open"]
 MEETINGS: tuple[Meeting, ...] = ("can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open")
 
+Outcome = Literal["held", "lost", "not learnt"]
+MARKS: dict[Outcome, str] = {"held": "●", "lost": "◐", "not learnt": "○"}
+LEARNT = 0.99  # scaled accuracy at the lengths of training
+DRAWN = {"climb-v1": 142}  # test strings of the longest lengths, as they were drawn; a test counts them
 SIGNS = {"can": "✓", "cannot": "✗", "open": "·"}
 CLOSE = "≈"
 
@@ -55,6 +61,41 @@ class Step:
     def holds(self) -> bool:
         """Whether most seeds do."""
         return 2 * self.held > self.n
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What became of each seed."""
+        learnt = [value is not None and value >= LEARNT for value in self._in_training]
+        learnt += [False] * (self.n - len(learnt))  # of runs that did not finish
+        return tuple(
+            "held" if score >= SOLVED else "lost" if has_learnt else "not learnt"
+            for score, has_learnt in zip(self.scores, learnt, strict=True)
+        )
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of most seeds; one that holds the rung has learnt it, too."""
+        not_learnt = self.outcomes.count("not learnt")
+        return "held" if self.holds else "lost" if 2 * not_learnt < self.n else "not learnt"
+
+    @property
+    def lr(self) -> float | None:
+        return self.cell.stats.lr if self.cell and self.cell.runs else None
+
+    @property
+    def lr_by_training(self) -> float | None:
+        """The learning rate that validation at the lengths of training would have chosen."""
+        return best_rate(list(self.cell.tried), "in_distribution") if self.cell and self.cell.tried else None
+
+    def held_at(self, lr: float | None, lengths: str) -> int:
+        """How many seeds hold the rung at another learning rate."""
+        runs = [run for run in self.cell.tried if run["lr"] == lr] if self.cell else []
+        found = [self.cell.scaled(_measured(run).get(lengths)) for run in runs] if self.cell else []
+        return sum(value is not None and value >= SOLVED for value in found)
+
+    @property
+    def _in_training(self) -> list[float | None]:
+        return [self.cell.scaled(run["in_distribution"]) for run in self.cell.runs] if self.cell else []
 
     @property
     def held_between(self) -> tuple[int, int]:
@@ -110,8 +151,7 @@ class Step:
     @property
     def in_training(self) -> float | None:
         """The median at the lengths of training."""
-        found = [self.cell.scaled(run["in_distribution"]) for run in self.cell.runs] if self.cell else []
-        there = [value for value in found if value is not None]
+        there = [value for value in self._in_training if value is not None]
         return median(there) if there else None
 
     @property
@@ -185,7 +225,10 @@ def longest(protocol: Protocol) -> str:
 
 
 def strings_there(protocol: Protocol) -> int:
-    """How many of the test's strings have a length of that bin, as all lengths are as likely."""
+    """How many of the test's strings have a length of that bin: counted, or nearly, as all lengths are as likely."""
+    counted = next((DRAWN[name] for name in DRAWN if PROTOCOLS[name] is protocol), None)
+    if counted is not None:
+        return counted
     (low, high), (shortest, most) = ends(longest(protocol)), protocol.eval["lengths"]
     return round(protocol.eval["test"] * (high - low + 1) / (most - shortest + 1))
 

@@ -29,6 +29,8 @@ class Cell:
 
     stats: CellStats
     runs: tuple[dict[str, Any], ...]
+    tried: tuple[dict[str, Any], ...] = ()
+    """The finished runs at every learning rate."""
 
     @property
     def place(self) -> dict[str, Any]:
@@ -59,8 +61,8 @@ def cells_in(places: dict[Place, list[Row]]) -> list[Cell]:
     found = []
     for stats in stats_of(places):
         runs = places[stats.protocol, stats.task, stats.model]
-        own = [run for run in runs if run["status"] == "done" and run["lr"] == stats.lr]
-        found.append(Cell(stats, tuple(sorted(own, key=lambda run: run["seed"]))))
+        tried = sorted((run for run in runs if run["status"] == "done"), key=lambda run: (run["lr"], run["seed"]))
+        found.append(Cell(stats, tuple(run for run in tried if run["lr"] == stats.lr), tuple(tried)))
     return sorted(found, key=lambda cell: (rank(cell.stats.level), cell.stats.task, cell.stats.model))
 
 

@@ -15,15 +15,16 @@ from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
 from chomsky_ladder.harness.figures.style import FAINT, INK, MUTED, SMALL, at, caption, head, labels, on
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import climbs, longest
+from chomsky_ladder.harness.stats.climb import LEARNT, climbs, longest
 
 HELD, GAP, ODD = "#0072B2", "#E69F00", "#CC79A7"  # learnt; can, and not learnt; cannot, and yet held
 CORNERS = {"can": "#009E73", "cannot": "#D55E00"}
 
 _SIDE, _ROW, _TOP = 1.75, 0.25, 0.62  # inches: the models' names, a model, the rungs' names
-_COLUMNS = ("protocol", "transition", "model", "place", "rung", "held", "n", "median", "theory", "meeting")
+_COLUMNS = ("protocol", "transition", "model", "place", "rung", "held", "lost", "n", "median", "theory", "meeting")
 _NARROW, _SIDE_NARROW = 4.5, 1.15  # inches: below the former, a box has room for a digit alone
 _UNKNOWN = "not declared"
+_LOST = 0.16  # how strongly a box shows seeds that learn and lose
 _KEY = 6.4  # inches that the key needs in one line
 
 
@@ -40,7 +41,7 @@ def climb(scene: Scene) -> pd.DataFrame:
         for place, step in enumerate(one.steps):
             if step.n:
                 names = {"transition": one.transition or _UNKNOWN, "model": one.model, "rung": step.rung.name}
-                seen = {"held": step.held, "n": step.n, "median": step.at(where)}
+                seen = {"held": step.held, "lost": step.outcomes.count("lost"), "n": step.n, "median": step.at(where)}
                 verdict = {"theory": step.theory.word, "meeting": step.meeting}
                 rows.append({"protocol": scene.protocol, "place": place, **names, **seen, **verdict})
     return rows_of(rows, _COLUMNS)
@@ -85,10 +86,11 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
         fig,
         bottom + 0.1 + 0.24 * lines,
         f"{'k' if is_narrow else 'k/n'}: of n seeds ({seeds} a cell) so many hold the rung, that is scaled accuracy of "
-        f"{SOLVED:g} or more at "
-        f"lengths {longest(PROTOCOLS[scene.protocol])}, at the learning rate chosen on validation; a box is filled as "
-        "far. Corner: what is proven of the way the state moves, at any length; it says that weights exist, not that "
-        "training finds them. Frame: most seeds do what theory excludes, or do not what it allows. Dotted: not run.",
+        f"{SOLVED:g} or more at lengths {longest(PROTOCOLS[scene.protocol])}, at the learning rate chosen on "
+        f"validation; a box is filled as far. Pale: seeds that learn it ({LEARNT:g} at the lengths of training) and "
+        "lose it. Corner: what is proven of the way the state moves, at any length; it says that weights exist, not "
+        "that training finds them. Frame: most seeds do what theory excludes, or do not what it allows. Dotted: not "
+        "run.",
     )
     return fig
 
@@ -106,6 +108,8 @@ def _cell(ax: Axes, row: pd.Series | None, *, x: float, y: float, has_room: bool
     frame = {"can, not learnt": GAP, "cannot, yet held": ODD}.get(row["meeting"], FAINT)
     ax.add_patch(Rectangle((left, top), wide, high, facecolor="white", lw=0))
     ax.add_patch(Rectangle((left, top), wide * share, high, facecolor=HELD, lw=0, alpha=0.35 + 0.65 * share))
+    lost = Rectangle((left + wide * share, top), wide * row["lost"] / row["n"], high, facecolor=HELD, lw=0, alpha=_LOST)
+    ax.add_patch(lost)
     thick = 0.6 if frame == FAINT else 1.6
     ax.add_patch(Rectangle((left, top), wide, high, fill=False, edgecolor=frame, lw=thick, zorder=3))
     if row["theory"] in CORNERS:

@@ -38,8 +38,8 @@ views.ladder = {
   },
   sheet() {
     const ladder = ladderNow();
-    const heads = ["model", "transition", "rung", "asks", "task", "held", "seeds", "held_least", "held_most", "theory", "why", "meeting", "scores"];
-    const lines = ladder ? ladderRows(ladder).flatMap((row) => row.steps.map((step, i) => [row.model, row.transition, ladder.rungs[i].name, ladder.rungs[i].asks, ladder.rungs[i].task, step.held, step.n, ...step.between, step.theory, step.why, step.meeting, step.scores.join(" ")])) : [];
+    const heads = ["model", "transition", "rung", "asks", "task", "outcome", "held", "lost", "seeds", "held_least", "held_most", "theory", "why", "meeting", "scores"];
+    const lines = ladder ? ladderRows(ladder).flatMap((row) => row.steps.map((step, i) => [row.model, row.transition, ladder.rungs[i].name, ladder.rungs[i].asks, ladder.rungs[i].task, step.outcome, step.held, step.lost, step.n, ...step.between, step.theory, step.why, step.meeting, step.scores.join(" ")])) : [];
     return [heads, ...lines];
   },
   models: () => (ladderNow() ? ladderRows(ladderNow()).map((row) => row.model) : []),
@@ -64,7 +64,7 @@ function ladderTable(ladder, rows) {
 
 function ladderLine(ladder, row, levels) {
   const boxes = row.steps.map((step, i) => {
-    const seeds = step.n ? `${step.held} of ${step.n} seeds${step.close ? `, ${step.between.join(" to ")} by other strings` : ""}` : "not run";
+    const seeds = step.n ? `${step.held} of ${step.n} seeds, ${step.outcome}${step.close ? `, ${step.between.join(" to ")} by other strings` : ""}` : "not run";
     const said = `${titleOf(row.model)}, ${ladder.rungs[i].name}: ${seeds}; theory ${step.theory}`;
     const inside = step.cell === null ? make("span", { class: "cell", role: "img", "aria-label": said }, box(step)) : cellButton(cells[step.cell], [box(step)], { "aria-label": said, title: `${said}. ${step.why}.` });
     return make("td", { class: classOf(levels[i]) }, inside);
@@ -78,6 +78,7 @@ function ladderKey(ladder) {
   return make("ul", { class: "key boxes", "aria-label": "Key" }, [
     sample({ held: 3 }, "held by all seeds"),
     sample({ held: 1 }, "by one of three"),
+    sample({ lost: 3 }, "learnt in training, and lost"),
     sample({ held: 2, close: true }, `${ladder.strings} strings do not say whether most do`),
     sample({ theory: "can" }, "theory: can"),
     sample({ theory: "cannot" }, "cannot"),

@@ -50,13 +50,15 @@ const boxWidth = 68;
 const boxHeight = 34;
 const disagreements = { "can, not learnt": "gap", "cannot, yet held": "odd" };
 
-// A box of the ladder: filled as far as seeds hold the rung, theory in the corner, framed where the two disagree.
+// A box of the ladder: filled as far as seeds hold the rung, pale as far as they learn it and lose it; theory in the
+// corner; framed where the two disagree.
 // ≈ where the test's strings do not say whether most do.
 function box(step) {
   const svg = draw("svg", { class: `box ${disagreements[step.meeting] ?? ""}`, viewBox: `0 0 ${boxWidth} ${boxHeight}`, width: boxWidth, height: boxHeight, "aria-hidden": "true" });
   const share = step.n ? step.held / step.n : 0;
   svg.append(draw("rect", { class: step.n ? "ground" : "ground unrun", x: 1, y: 1, width: boxWidth - 2, height: boxHeight - 2, rx: 2 }));
   if (share) svg.append(draw("rect", { class: share > 0.5 ? "held" : "held some", x: 1, y: 1, width: (boxWidth - 2) * share, height: boxHeight - 2, rx: 2 }));
+  if (step.lost) svg.append(draw("rect", { class: "lost", x: 1 + (boxWidth - 2) * share, y: 1, width: ((boxWidth - 2) * step.lost) / step.n, height: boxHeight - 2, rx: 2 }));
   if (step.n) svg.append(draw("rect", { class: "frame", x: 1, y: 1, width: boxWidth - 2, height: boxHeight - 2, rx: 2 }));
   svg.append(corner(step.theory, boxWidth - 1, 1));
   const ink = !step.n ? "none" : share > 0.5 ? "on" : "off";

@@ -1,23 +1,41 @@
 """The table of a climb: how many seeds of each model hold each rung, beside what theory says of it.
 
-lstm    3/3 ✓    2/3 ✓ ≈    0/3 ✗        of three seeds so many hold it; ✓ can, ✗ cannot, · open; ≈ close
+lstm    ● 3/3 ✓    ● 2/3 ✓ ≈    ◐ 0/3 ✗    of three seeds so many hold it; ● held, ◐ learnt and lost, ○ not learnt;
+                                           ✓ can, ✗ cannot, · open; ≈ close
 """
 
 from collections import Counter
+from statistics import median
 
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import CLOSE, MEETINGS, SIGNS, Climb, Step, climbs, longest, strings_there
+from chomsky_ladder.harness.stats.climb import (
+    CLOSE,
+    LEARNT,
+    MARKS,
+    MEETINGS,
+    SIGNS,
+    Climb,
+    Step,
+    climbs,
+    longest,
+    strings_there,
+)
+from chomsky_ladder.harness.stats.families import FAMILIES, family_scores, family_text
 from chomsky_ladder.harness.stats.view import cells_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
 COLUMNS = (
-    *("protocol", "model", "rung", "asks", "task", "held", "n", "held_least", "held_most", "median", "median_further"),
-    *("in_training", "learnt_at", "theory", "why", "meeting"),
+    *("protocol", "model", "rung", "asks", "task", "outcome", "held", "lost", "not_learnt", "n"),
+    *("held_least", "held_most", "median", "median_further", "in_training", "learnt_at"),
+    *("lr", "lr_by_training", "held_by_training", "theory", "why", "meeting"),
 )
+
+
+SIZE = 0.1  # share by which a model may miss the protocol's size without a word
 
 
 def of_a_climb(row: Row) -> bool:
@@ -29,11 +47,12 @@ def climb(records: pd.DataFrame) -> Made:
     if not found:
         return Made((), pd.DataFrame(columns=list(COLUMNS)))
     label = str(records["protocol"].iloc[0])
-    return Made((_rungs(found, label), _meetings(found, label)), _data(found, label))
+    return Made((_rungs(found, label), _rates(found, label), _meetings(found, label)), _data(found, label))
 
 
 def step_text(step: Step) -> str:
-    return f"{step.held}/{step.n} {SIGNS[step.theory.word]}{f' {CLOSE}' if step.is_close else ''}"
+    close = f" {CLOSE}" if step.is_close else ""
+    return f"{MARKS[step.outcome]} {step.held}/{step.n} {SIGNS[step.theory.word]}{close}"
 
 
 def _rungs(found: list[Climb], label: str) -> Sheet:
@@ -42,15 +61,53 @@ def _rungs(found: list[Climb], label: str) -> Sheet:
     lines = []
     for one in found:
         entries = [Entry((step_text(step),), bold=step.holds) if step.n else DASH for step in one.steps]
-        lines.append(Line(one.title, (Entry((f"{one.held}/{one.run}",)), *entries)))
+        scores = family_scores(one)
+        families = [Entry((family_text(scores.get(family)),)) for family in FAMILIES]
+        lines.append(Line(one.title, (*families, *entries)))
+    held, lost, missed = MARKS.values()
     lead = (
-        f"Seeds that hold a rung, of those run: scaled accuracy at lengths {where} of {SOLVED:g} or more, at the "
-        "learning rate chosen on validation. Bold: most do. Theory: ✓ can, ✗ cannot, · open. "
-        f"{CLOSE}: some {strings_there(PROTOCOLS[label])} strings there do not say whether most do (Wilson's interval "
-        "of each seed, 95 %).",
+        f"k/n: of n seeds so many hold the rung, that is scaled accuracy of {SOLVED:g} or more at lengths {where}, at "
+        f"the learning rate chosen on validation. {held} most seeds hold it (bold). {lost} most learn it, {LEARNT:g} "
+        f"at the lengths of training, and lose it. {missed} most do not learn it. Theory: ✓ can, ✗ cannot, · open. "
+        f"{CLOSE}: {strings_there(PROTOCOLS[label])} strings there do not say whether most do (Wilson's interval of "
+        "each seed, 95 %). The first four columns are the mean scaled accuracy there over the rungs of a family, with "
+        "a bootstrap interval over seeds (95 %). Rows stand by how many rungs they hold.",
     )
-    columns = (Column("rungs"), *(Column(rung.name, about=rung.asks) for rung in rungs))
-    return Sheet(label, lead, "model", columns, tuple(lines), ())
+    columns = (*map(Column, FAMILIES), *(Column(rung.name, about=rung.asks) for rung in rungs))
+    return Sheet(label, lead, "model", columns, tuple(lines), _other_sizes(found, label))
+
+
+def _other_sizes(found: list[Climb], label: str) -> tuple[str, ...]:
+    """Name the models that are far from the protocol's size."""
+    wanted, notes = PROTOCOLS[label].params, []
+    for one in found if wanted else ():
+        sizes = [int(run["parameters"]) for step in one.steps if step.cell for run in step.cell.runs]
+        if sizes and abs(median(sizes) / wanted - 1) > SIZE:
+            notes.append(f"{one.title} {median(sizes):,.0f}")
+    return (f"Other sizes than {wanted:,} parameters: {'; '.join(notes)}.",) if notes else ()
+
+
+def _rates(found: list[Climb], label: str) -> Sheet:
+    """Which learning rates were chosen, and what another choice would change, by rung."""
+    rates, where = sorted(PROTOCOLS[label].rates), longest(PROTOCOLS[label])
+    lines = []
+    for place, first in enumerate(found[0].steps):
+        steps = [one.steps[place] for one in found if one.steps[place].lr is not None]
+        chosen = [str(sum(step.lr == rate for step in steps)) for rate in rates]
+        others = [step for step in steps if step.lr_by_training != step.lr]
+        held = [2 * step.held_at(step.lr_by_training, where) > step.n for step in others]
+        gained = sum(now and not step.holds for now, step in zip(held, others, strict=True))
+        lost = sum(step.holds and not now for now, step in zip(held, others, strict=True))
+        shown = [*chosen, str(len(others)), str(gained), str(lost)]
+        lines.append(Line(first.rung.name, tuple(Entry((text,)) for text in shown)))
+    lead = (
+        f"Models that chose each learning rate on validation, whose strings have the lengths of the test. "
+        f"{'Both are' if len(rates) == 2 else 'The least and the greatest are'} edges of the grid. Other: models for "
+        "which validation at the lengths of training would have chosen another; of those, how many would hold the rung "
+        "then and do not now, and how many the other way round.",
+    )
+    columns = [*(f"{rate:g}" for rate in rates), "other", "gained", "lost"]
+    return Sheet(f"{label}: learning rates", lead, "rung", tuple(map(Column, columns)), tuple(lines), ())
 
 
 def _meetings(found: list[Climb], label: str) -> Sheet:
@@ -69,8 +126,10 @@ def _data(found: list[Climb], label: str) -> pd.DataFrame:
     where = longest(PROTOCOLS[label])
     rows = [
         (
-            *(label, one.model, step.rung.name, step.rung.asks, step.rung.task, step.held, step.n, *step.held_between),
-            *(step.at(where), step.further, step.in_training, step.learnt_at, *step.theory, step.meeting),
+            *(label, one.model, step.rung.name, step.rung.asks, step.rung.task, step.outcome),
+            *(*(step.outcomes.count(outcome) for outcome in MARKS), step.n, *step.held_between),
+            *(step.at(where), step.further, step.in_training, step.learnt_at, step.lr, step.lr_by_training),
+            *(step.held_at(step.lr_by_training, where), *step.theory, step.meeting),
         )
         for one in found
         for step in one.steps

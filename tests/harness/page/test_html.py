@@ -98,7 +98,7 @@ def test_the_ladder_has_every_rung_with_what_theory_says() -> None:
     steps = {rung["name"]: step for rung, step in zip(ladder["rungs"], second["steps"], strict=True)}
     parity = steps["count mod 2"]
     assert (parity["held"], parity["n"], parity["meeting"]) == (1, 2, "cannot, not learnt")
-    assert (parity["between"], parity["close"], ladder["strings"]) == ([1, 1], False, 151)
+    assert (parity["between"], parity["close"], ladder["strings"]) == ([1, 1], False, 142)
     assert (parity["theory"], ladder["whys"][parity["why"]]) == verdict("diagonal", "parity")
     assert cells(data)[parity["cell"]]["command"].startswith("ladder run parity mamba --protocol climb-v1")
     assert steps["recall"]["cell"] is None and ladder["where"] == "225..256"
