@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.config.theory import TRANSITIONS
+from chomsky_ladder.harness.config.theory import TRANSITIONS, Verdict, Word
 from chomsky_ladder.harness.stats.aggregates import Estimate
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import SIGNS, Climb, Meeting, Outcome, Step, longest, nearest, strings_there
+from chomsky_ladder.harness.stats.climb import Climb, Meeting, Outcome, Step, longest, nearest, sign_of, strings_there
 from chomsky_ladder.harness.stats.families import family_scores
 from chomsky_ladder.harness.store.labels import reproduce
 from chomsky_ladder.harness.store.places import published_results
@@ -46,7 +46,7 @@ class Row:
     lowest: float | None
     highest: float | None
     further: float | None
-    theory: str
+    theory: Word
     why: str
     meeting: Meeting
     beside: tuple[str, ...]
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def sign(self) -> str:
-        return SIGNS[self.theory]
+        return sign_of(Verdict(self.theory, self.why))
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def notes(card: Card) -> list[str]:
         "learn it and lose it,",
         f"{missed} most do not learn it; to 40, longest, {FURTHER}: the median over seeds at the lengths of training, "
         "there and at that",
-        "length; learnt: the step at which most seeds were at 99 %; theory: can, cannot, or open.",
+        "length; learnt: the step at which most seeds were at 99 %; theory: can, cannot, open; °: unless TC0 = NC1.",
         *close(card),
     ]
 

@@ -81,7 +81,9 @@ def verdict(transition: str, demand: str) -> Verdict:
     if len(kinds) == 1:
         return found[0]
     if demand == "non-solvable" and all("TC0" in one.why and one.word == "cannot" for one in found):
-        return Verdict("cannot", "each kind of block is in TC0 at precision log n, and so is the stack")
+        return Verdict(
+            "cannot", "each kind of block is in TC0 at precision log n, and so is the stack; unless TC0 = NC1"
+        )
     return Verdict("open", "a stack of several kinds, none of which is known to do it alone")
 
 

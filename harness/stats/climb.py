@@ -34,7 +34,12 @@ MARKS: dict[Outcome, str] = {"held": "●", "lost": "◐", "not learnt": "○"}
 LEARNT = 0.99  # scaled accuracy at the lengths of training
 DRAWN = {"climb-v1": 142}  # test strings of the longest lengths, as they were drawn; a test counts them
 SIGNS = {"can": "✓", "cannot": "✗", "open": "·"}
+CONDITIONAL = "°"  # behind the sign of what is proven unless TC0 = NC1
 CLOSE = "≈"
+
+
+def sign_of(theory: Verdict) -> str:
+    return f"{SIGNS[theory.word]}{CONDITIONAL if 'unless TC0 = NC1' in theory.why else ''}"
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,11 @@ class Step:
             return Verdict("open", "not run")
         row = self.cell.runs[0]
         return verdict(str(row.get("transition") or ""), str(row.get("demand") or ""))
+
+    @property
+    def sign(self) -> str:
+        """The mark of what theory says, and of the condition it hangs on."""
+        return sign_of(self.theory)
 
     @property
     def meeting(self) -> Meeting:

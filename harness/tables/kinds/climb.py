@@ -13,10 +13,10 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
 from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import (
     CLOSE,
+    CONDITIONAL,
     LEARNT,
     MARKS,
     MEETINGS,
-    SIGNS,
     Climb,
     Step,
     climbs,
@@ -52,7 +52,7 @@ def climb(records: pd.DataFrame) -> Made:
 
 def step_text(step: Step) -> str:
     close = f" {CLOSE}" if step.is_close else ""
-    return f"{MARKS[step.outcome]} {step.held}/{step.n} {SIGNS[step.theory.word]}{close}"
+    return f"{MARKS[step.outcome]} {step.held}/{step.n} {step.sign}{close}"
 
 
 def _rungs(found: list[Climb], label: str) -> Sheet:
@@ -68,7 +68,8 @@ def _rungs(found: list[Climb], label: str) -> Sheet:
     lead = (
         f"k/n: of n seeds so many hold the rung, that is scaled accuracy of {SOLVED:g} or more at lengths {where}, at "
         f"the learning rate chosen on validation. {held} most seeds hold it (bold). {lost} most learn it, {LEARNT:g} "
-        f"at the lengths of training, and lose it. {missed} most do not learn it. Theory: ✓ can, ✗ cannot, · open. "
+        f"at the lengths of training, and lose it. {missed} most do not learn it. Theory: ✓ can, ✗ cannot, · open; "
+        f"{CONDITIONAL} unless TC0 = NC1. "
         f"{CLOSE}: {strings_there(PROTOCOLS[label])} strings there do not say whether most do (Wilson's interval of "
         "each seed, 95 %). The first four columns are the mean scaled accuracy there over the rungs of a family, with "
         "a bootstrap interval over seeds (95 %). Rows stand by how many rungs they hold.",
