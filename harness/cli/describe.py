@@ -119,7 +119,7 @@ def _theory_of(part: Task | ModelConfig) -> dict[str, Any]:
         return {"asks": f"{part.demand}: {DEMANDS[part.demand]}", "theory": _rows(found)}
     if not part.transition:
         return {"transition": "not declared"}
-    found = {demand: verdict(part.transition, demand) for demand in DEMANDS}
+    found = {demand: verdict(part.transition, demand, model=part.name) for demand in DEMANDS}
     moves = "; ".join(TRANSITIONS.get(kind, kind) for kind in part.transition.split(JOIN))
     return {"transition": f"{part.transition}: {moves}", "theory": _rows(found)}
 

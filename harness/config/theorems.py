@@ -240,6 +240,30 @@ _TABLE: dict[str, dict[str, Result]] = {
     "one vector": {"reversal": _REVERSE, "copying": _COPY},
 }
 
+_CONVEX = _open(
+    "counters ask for an eigenvalue of 1 beside an input that adds (Sarrof et al. 2024, 2405.17394); here what is kept "
+    "and what is added sum to 1"
+)
+_FORGETS = _open(
+    "counters ask for an eigenvalue of 1 (Sarrof et al. 2024, 2405.17394); its decays are fixed and below 1",
+)
+_OF_MODELS: dict[tuple[str, str], dict[str, Result]] = {
+    **{(name, "diagonal"): _each(("majority", "counter"), _CONVEX) for name in ("min_gru", "min_lstm", "hgrn2")},
+    ("gated_slot_attention", "diagonal"): _each(("majority", "counter"), _CONVEX),
+    ("retention", "fixed linear"): _each(("majority", "counter"), _FORGETS),
+    ("kda", "generalised delta"): _each(
+        ("parity", "solvable"),
+        _cannot(
+            "finite precision: a product of two positive semi-definite matrices has no eigenvalue below 0, and parity, "
+            "which S3 has in it, needs one that is not real and positive (Grazzi et al. 2024, 2411.12537)"
+        ),
+    ),
+}
+"""What is proven of a model and not of others whose state moves so, by its name and its transition."""
+
+OF_MODELS: dict[tuple[str, str, str], Result] = {
+    (*key, demand): result for key, row in _OF_MODELS.items() for demand, result in row.items()
+}
 RESULTS: dict[tuple[str, str], Result] = {
     (transition, demand): result for transition, row in _TABLE.items() for demand, result in row.items()
 }

@@ -12,7 +12,7 @@ cannot where one bound, that of constant-depth threshold circuits, holds for the
 from functools import lru_cache
 from typing import NamedTuple
 
-from chomsky_ladder.harness.config.theorems import RESULTS, Word
+from chomsky_ladder.harness.config.theorems import OF_MODELS, RESULTS, Word
 
 JOIN = " + "  # between the transitions of a stack of several kinds
 
@@ -69,10 +69,12 @@ NO_RESULT = Verdict("open", "no result that we know of")
 
 
 @lru_cache(maxsize=4096)
-def verdict(transition: str, demand: str) -> Verdict:
+def verdict(transition: str, demand: str, *, model: str = "") -> Verdict:
     """Of a transition, or several joined by " + ", on a demand; either may be empty: not declared."""
     if not transition or not demand:
         return NOT_DECLARED
+    if (model, transition, demand) in OF_MODELS:
+        return Verdict(*OF_MODELS[model, transition, demand])
     kinds = transition.split(JOIN)
     found = [_of_one(kind, demand) for kind in kinds]
     for kind, one in zip(kinds, found, strict=True):

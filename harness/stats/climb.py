@@ -124,7 +124,8 @@ class Step:
         if self.cell is None or not self.cell.runs:
             return Verdict("open", "not run")
         row = self.cell.runs[0]
-        return verdict(str(row.get("transition") or ""), str(row.get("demand") or ""))
+        model = self.cell.stats.identity.model_name
+        return verdict(str(row.get("transition") or ""), str(row.get("demand") or ""), model=model)
 
     @property
     def sign(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, find_model, find_task
-from chomsky_ladder.harness.config.theorems import RESULTS
+from chomsky_ladder.harness.config.theorems import OF_MODELS, RESULTS
 from chomsky_ladder.harness.config.theory import DEMANDS, TRANSITIONS, known, verdict
 
 REGULAR = ("star-free", "parity", "cyclic", "solvable", "non-solvable")
@@ -24,6 +24,16 @@ def test_every_result_is_of_known_names_and_has_a_source() -> None:
         assert transition in TRANSITIONS and demand in DEMANDS and word in ("can", "cannot", "open")
         own = transition == "window" or demand == "recall" or demand == "nesting"  # arguments of a line
         assert own or re.search(r"\d{4}\.\d{5}|TC0|layers", why), (transition, demand, why)
+
+
+def test_what_is_proven_of_one_model_is_of_a_model_there_is() -> None:
+    for (name, transition, demand), (word, why) in OF_MODELS.items():
+        assert find_model(name)().transition == transition and demand in DEMANDS and word in ("can", "cannot", "open")
+        assert re.search(r"\d{4}\.\d{5}", why)
+        assert verdict(transition, demand, model=name) == (word, why) != verdict(transition, demand)
+    assert verdict("generalised delta", "parity", model="kda").word == "cannot"
+    assert verdict("fixed linear", "majority", model="retention").word == "open", "its decays are below 1"
+    assert verdict("reflection", "parity", model="kda").word == "can", "with eigenvalues below 0"
 
 
 @pytest.mark.parametrize(
