@@ -60,11 +60,13 @@ def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:
     for key in tree:
         if key not in known:
             raise ValueError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
-        require(not _holds_nan(tree[key]), f"{where}.{key} must be a number, not {tree[key]!r}: nan equals nothing")
     try:
-        return _adapter(cls).validate_json(json.dumps(tree, default=repr), strict=True)
+        part = _adapter(cls).validate_json(json.dumps(tree, default=repr), strict=True)
     except ValidationError as error:
         raise ValueError(one_line(error, where)) from None
+    for key, value in tree.items():
+        require(not _holds_nan(value), f"{where}.{key} must be a number, not {value!r}: nan equals nothing")
+    return part
 
 
 def _holds_nan(value: Any) -> bool:

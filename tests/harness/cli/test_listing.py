@@ -86,7 +86,10 @@ def test_it_is_read_without_torch_and_not_for_changed_code(tmp_path: Path) -> No
         return done.stdout, done.stderr
 
     first, asked = said()
-    assert asked == "weighing every task and model once for this code ..\nTrue\n" and "  parity: " in first
+    *told, has_torch = asked.splitlines()
+    assert told[0] == "weighing every task and model once for this code .." and has_torch == "True"
+    assert len(told) <= 2, "kernels in C are compiled where the checkout has its own cache"
+    assert "  parity: " in first
     assert said() == (first, "False\n")
     task = checkout / "tasks" / "parity.py"
     task.write_text(task.read_text().replace('"""', '"""Something else. ', 1))
