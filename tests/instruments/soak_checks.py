@@ -41,7 +41,7 @@ def is_pythons(said: str, signals: Collection[int]) -> bool:
 def judge(word: str, code: int, said: str, signals: Collection[int], *, is_short: bool) -> Iterator[str]:
     """Hold a command that ended to its exit code and its messages; `is_short` of disk, it may fail."""
     allowed = {0, *(-each for each in signals), *(128 + each for each in signals)}
-    if word in ("sweep", "clean") or re.search("was not taken: .*without a result", said):
+    if word in ("sweep", "clean") or re.search("was not taken: .*(without a result|begun here)", said):
         allowed.add(1)
     if EXCUSES.search(said):
         allowed.add(2)
