@@ -49,7 +49,7 @@ def _sorted(*frames: pd.DataFrame) -> pd.DataFrame:
 def _kept(file: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
     """A changed curves.csv, written under its lock if it is another then and may be written."""
     curves = change(_stored(file))
-    if not len(curves) or is_read_only(file) or csv_of(curves).encode() == records_file.content_of(file):
+    if not len(curves) or is_read_only(file) or records_file.holds(file, csv_of(curves).encode()):
         return curves
     try:
         with records_file.rewriting(file):
