@@ -4,6 +4,7 @@ A check yields what it found: the place, and a sentence. Nothing found means tha
 """
 
 import csv
+import fcntl
 import hashlib
 import json
 import os
@@ -79,7 +80,7 @@ def compare(folder: Path, reference: Path, run_ids: Sequence[str], weights: list
         yield f"{folder.name}/curves.csv", "other bytes than of runs never killed"
     for file in folder.glob("*.csv"):
         line = f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}"
-        if file.with_name(f"{file.name}.sha256").read_text().splitlines()[1:] != [line]:
+        if {*file.with_name(f"{file.name}.sha256").read_text().splitlines()[1:]} != {line}:
             yield f"{folder.name}/{file.name}", "its digest is not right"
 
 
@@ -117,11 +118,13 @@ def left_behind(folder: Path, reference: Path, aged: dict[Path, float]) -> Itera
     """Find files and folders that the reference has not.
 
     A part beside a table may lie for an hour. It is made two hours old here and kept in `aged` with the time at which
-    its file was written: the next write of the file has to remove it.
+    its file was written: the next write of the file has to remove it. The lock of records.csv or curves.csv may lie
+    there until the next write, too, but nobody may hold it.
     """
     names, usual = ({path.relative_to(each) for path in each.rglob("*")} for each in (folder, reference))
     parts = {name for name in names if name.suffix == ".part" and name.parts[0] != "runs"}
-    if extra := sorted(map(str, names - usual - parts)):
+    free = {name for name in names if name.suffixes == [".csv", ".lock"] and _is_free(folder / name)}
+    if extra := sorted(map(str, names - usual - parts - free)):
         yield f"{folder.name}/", f"left behind: {extra[:5]}"
     for part in (folder / name for name in parts):
         file = part.with_name(part.name.rsplit(".", 2)[0])
@@ -130,6 +133,15 @@ def left_behind(folder: Path, reference: Path, aged: dict[Path, float]) -> Itera
             yield f"{folder.name}/", f"{part.name} is an hour old and stays when its file is written"
         aged[part] = written
         os.utime(part, (time.time() - 2 * HOUR, time.time() - 2 * HOUR))
+
+
+def _is_free(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def grown(memory: dict[str, list[int]], files: Sequence[int]) -> Iterator[Found]:
