@@ -49,7 +49,7 @@ def _sorted(*frames: pd.DataFrame) -> pd.DataFrame:
 def _kept(file: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
     """A changed curves.csv, written under its lock if it is another then and may be written."""
     curves = change(_stored(file))
-    if not len(curves) or is_read_only(file) or csv_of(curves).encode() == records_file.content_of(file):
+    if not len(curves) or is_read_only(file) or records_file.holds(file, csv_of(curves).encode()):
         return curves
     try:
         with records_file.rewriting(file):
@@ -62,10 +62,10 @@ def _kept(file: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.Data
 
 
 def validations(results: Path, run_id: str) -> dict[int, float]:
-    """The validation accuracies of a run by step, to the last bit: of its folder, else of curves.csv."""
-    history = RunFolder(results, run_id).history()
-    if history:
-        return {line["step"]: line["validation"] for line in history if "validation" in line}
+    """The validation accuracies of a finished run by step, to the last bit: of its folder, else of curves.csv."""
+    folder = RunFolder(results, run_id)
+    if folder.is_done():  # of one that is trained anew, the lines are not all there yet
+        return {line["step"]: line["validation"] for line in folder.history() if "validation" in line}
     lines = (records_file.content_of(results / "curves.csv") or b"").decode(errors="replace").splitlines()
     own = [row for row in csv.DictReader(lines) if cell_of(row["run_id"]) == run_id and row["validation"]]
     return {int(row["step"]): float(row["validation"]) for row in own}

@@ -265,7 +265,7 @@ def keep(results: Path, found: Mapping[str, Record]) -> pd.DataFrame:
     file = results / "records.csv"
     before = _with(file, found)
     frame = _frame(before)
-    if is_read_only(file) or (content := _csv(frame)) == records_file.content_of(file):
+    if is_read_only(file) or records_file.holds(file, content := _csv(frame)):
         return frame
     try:
         with records_file.rewriting(file):
@@ -273,7 +273,7 @@ def keep(results: Path, found: Mapping[str, Record]) -> pd.DataFrame:
             if records != before:
                 frame = _frame(records)
                 content = _csv(frame)
-            if content != records_file.content_of(file):
+            if not records_file.holds(file, content):
                 records_file.write(file, content, count=len(records))
     except OSError as error:
         if error.errno not in READ_ONLY:

@@ -61,6 +61,11 @@ def content_of(path: Path) -> bytes | None:
     )
 
 
+def holds(path: Path, content: bytes) -> bool:
+    """Return True if a file has this content, and its digest stands alone: a rewrite that is killed may leave two."""
+    return content_of(path) == content and len(_known(path)) < 2
+
+
 def rows(path: Path) -> list[Row]:
     """The lines of a records.csv, cells as they stand; none where there is no such file."""
     return rows_of(path, content_of(path))

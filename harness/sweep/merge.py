@@ -154,7 +154,12 @@ class _Merging:
                 shutil.rmtree(copy.path)
                 verified.verify(source)  # which says the same of the file that is there
                 raise
-            copy.path.rename(place)  # which fails if something has appeared there
+            try:
+                copy.path.rename(place)
+            except OSError:
+                if place.exists():
+                    raise ValueError("it was begun here during the merge: merge again once it has ended") from None
+                raise
         self.here[theirs.run_id] = self.found[theirs.run_id] = theirs
         self.merged.taken.append(theirs.run_id)
 

@@ -47,6 +47,16 @@ def test_a_row_for_each_validation_with_the_newest_loss(tmp_path: Path) -> None:
     assert (tmp_path / "curves.csv").read_text().splitlines()[0] == "run_id,step,loss,validation"
 
 
+def test_validations_of_a_run_that_is_trained_anew_are_those_of_its_record(tmp_path: Path) -> None:
+    """Its folder was removed, its lines of curves.csv stand, and its training has begun again."""
+    put(tmp_path, "b", HISTORY[:3], done=False)
+    assert curves.validations(tmp_path, "b") == {}
+    pd.DataFrame([["b", 10, 0.5, 0.6], ["b", 18, 0.25, 0.8]], columns=list(curves.COLUMNS)).to_csv(
+        tmp_path / "curves.csv", index=False
+    )
+    assert curves.validations(tmp_path, "b") == {10: 0.6, 18: 0.8}
+
+
 def test_what_other_machines_left_stays(tmp_path: Path) -> None:
     put(tmp_path, "b", HISTORY)
     old = pd.DataFrame([["a", 7, 0.1, 0.9], ["b", 3, 0.3, 0.3]], columns=list(curves.COLUMNS))

@@ -1,5 +1,6 @@
 """records.csv loses no line: whatever is cut, flipped, written at once or killed in the middle of a rewrite."""
 
+import hashlib
 import multiprocessing
 import random
 import re
@@ -140,6 +141,8 @@ def test_a_rewrite_that_is_killed_leaves_the_old_or_the_new(
     assert set(recorded(results / "records.csv")) in (old, old | {new.run_id})
     assert len(keep(results, {new.run_id: new})) == len(old) + 1
     assert len(list(results.glob("records.csv*"))) == 2
+    digests = records_file.digest_file(results / "records.csv").read_text().splitlines()[1:]
+    assert digests == [f"{hashlib.sha256((results / 'records.csv').read_bytes()).hexdigest()}  records.csv"]
 
 
 def _add(results: Path, start: int, count: int) -> None:

@@ -266,7 +266,10 @@ def test_a_run_that_appears_here_meanwhile_wins(there: Path, here: Path, monkeyp
         copy(source, target)
 
     monkeypatch.setattr(shutil, "copy2", raced)
-    assert "not empty" in refused(merge([there], here)).lower()
+    where = there / "runs" / RUN.run_id
+    assert (
+        refused(merge([there], here)) == f"{where}: it was begun here during the merge: merge again once it has ended"
+    )
     assert [path.name for path in (here / "runs" / RUN.run_id).iterdir()] == ["config.json"]
 
 
