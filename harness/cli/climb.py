@@ -36,8 +36,8 @@ class ClimbOptions:
     exec: Exec = field(default_factory=Exec)
     protocol: str = CLIMB
     """A protocol with rungs."""
-    rungs: str = ""
-    """These rungs alone, or those of these tasks: parity,sort. Their runs are those of the whole climb."""
+    rungs: tuple[str, ...] = ()
+    """These rungs alone, or those of these tasks: parity sort, or parity,sort. Their runs are the whole climb's."""
     seeds: int = 0
     """Seeds of a cell; 0 for the protocol's. Fewer make a part of the climb, of its very runs."""
     steps: int = 0
@@ -120,7 +120,7 @@ def _part(options: Any) -> Any:
     from chomsky_ladder.harness.climb.runs import climb_protocol
 
     protocol = climb_protocol(options.protocol)
-    part = Part.of(protocol, rungs=options.rungs, seeds=options.seeds, steps=options.steps)
+    part = Part.of(protocol, rungs=",".join(options.rungs), seeds=options.seeds, steps=options.steps)
     if part.about and options.against:
         raise ValueError(f"--against compares whole climbs, and this is {part.about}: leave it out")
     return part

@@ -4,11 +4,13 @@
     raise its version and run them anew
 
 A record says what its plugins were and their digests, the run's folder where they lay. Where a folder, or the plugin,
-is gone, nothing is said.
+is gone, nothing is said. Nor is it where the code of now has made records of another version: its version was raised.
 """
 
-from collections import Counter
+import json
+from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -22,20 +24,32 @@ def edited(records: pd.DataFrame, results: Path) -> list[str]:
     changed: Counter[tuple[str, str, str]] = Counter()
     seen: dict[str, set[tuple[str, str]]] = {}
     made = records[records["sources"].fillna("") != ""] if "sources" in records else records.iloc[:0]
-    for run_id, sources in zip(made["run_id"], made.get("sources", ()), strict=True):
-        for called, digest in made_from(sources):
+    versions: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    rows = [(row["run_id"], row["sources"], _versions(row)) for row in made.to_dict("records")]
+    for _, sources, version in rows:
+        for what, called, digest in made_from(sources):
+            versions[what, called, digest].add(version[what.partition(" ")[0]])
+    for run_id, sources, version in rows:
+        for what, called, digest in made_from(sources):
             now = set()
             for word in _plugins(RunFolder(results, run_id)):
                 if word not in seen:
                     seen[word] = found_now(word)
                 now |= {there for name, there in seen[word] if name == called}
-            if now and digest not in now:
+            later = set().union(*(versions[what, called, there] for there in now))
+            if now and digest not in now and not later - {version[what.partition(" ")[0]]}:
                 changed[called, digest, min(now)] += 1
     return [
         f"{called} has changed since it made {count} of the runs shown ({then}, now {now}), so that none is used "
         f"again: {RAISE} and run them anew"
         for (called, then, now), count in sorted(changed.items())
     ]
+
+
+def _versions(row: dict[str, Any]) -> defaultdict[str, str]:
+    """The versions of a record's task and model; of anything else there is none."""
+    settings = json.loads(row.get("settings") or "{}")
+    return defaultdict(str, {part: str(settings.get(f"{part}.version", 1)) for part in ("task", "model")})
 
 
 def _plugins(folder: RunFolder) -> list[str]:

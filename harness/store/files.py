@@ -10,6 +10,7 @@ import errno
 import os
 import secrets
 import stat
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,7 +36,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         part.rename(path)
     except OSError as error:  # a full disk: what was written of it is in the way
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk has nothing to remove
+            part.unlink(missing_ok=True)
         error.filename = str(path)  # the part is nobody's word
         raise
     sync_folder(path.parent)

@@ -247,7 +247,8 @@ def find_run(results: Path, run_id: str) -> RunFolder:
     names = sorted(path.parent.name for path in folder.glob("*/config.json"))
     matches = [run_id] if run_id in names else [name for name in names if run_id in name]
     if not matches:
-        raise ValueError(f"no run {run_id!r} under {folder} ({len(names)} runs there){_elsewhere(results, run_id)}")
+        count = f"{len(names)} run{'' if len(names) == 1 else 's'} there"
+        raise ValueError(f"no run {run_id!r} under {folder} ({count}){_elsewhere(results, run_id)}")
     if len(matches) > 1:
         raise ValueError(f"{run_id!r} fits {len(matches)} runs: {', '.join(matches[:4])}{' ..' if matches[4:] else ''}")
     return RunFolder(results, matches[0])

@@ -12,6 +12,6 @@ def sources_text(plugins: Mapping[str, Mapping[str, str]]) -> str:
     return "; ".join(f"{name} of {made['from']} {made['sha256']}" for name, made in parts)
 
 
-def made_from(sources: str) -> list[tuple[str, str]]:
-    """Each plugin of a record's sources, as ("rm.py", "e6ea1c0d2f84")."""
-    return re.findall(r" of (.+?) (\w+)(?:; |$)", sources)
+def made_from(sources: str) -> list[tuple[str, str, str]]:
+    """Each plugin of a record's sources, as ("model rm", "rm.py", "e6ea1c0d2f84")."""
+    return re.findall(r"(.+?) of (.+?) (\w+)(?:; |$)", sources)

@@ -22,7 +22,7 @@ from chomsky_ladder.harness.store.harmless import cell_of, csv_of
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
 from chomsky_ladder.harness.store.made_with import sources_text
-from chomsky_ladder.harness.store.places import hint, is_read_only
+from chomsky_ladder.harness.store.places import hint, is_read_only, published_results
 from chomsky_ladder.harness.store.ranges import (
     Amount,
     Bins,
@@ -253,7 +253,8 @@ def find_record(folders: Sequence[Path], run_id: str) -> tuple[Path, Record]:
             raise ValueError(f"{run_id!r} fits {len(matches)} records: {', '.join(matches[:4])}{more}")
         if matches:
             return results, records[matches[0]]
-    raise ValueError(f"no record of a run {run_id!r} in {' or '.join(map(str, folders))}")
+    elsewhere = "" if published_results() else "; published records are in a clone: --results CLONE/results"
+    raise ValueError(f"no record of a run {run_id!r} in {' or '.join(map(str, folders))}{elsewhere}")
 
 
 def keep(results: Path, found: Mapping[str, Record]) -> pd.DataFrame:

@@ -88,10 +88,10 @@ def draw_learning(data: pd.DataFrame, scene: Scene, *, of: Of) -> Figure:
     return fig
 
 
-def _why_not(scene: Scene) -> str:
+def why_not(scene: Scene) -> str:
     if scene.curves is None:
         return "no curves were given"
-    return "the curves given hold none of the runs it would show"
+    return "its runs have no curve: they end before the first validation (eval.every), or their folders are gone"
 
 
 _TITLES: dict[Of, str] = {"validation": "Validation accuracy by step", "loss": "Training loss by step"}
@@ -103,7 +103,7 @@ for _of, _title in _TITLES.items():
             title=_title,
             data=partial(learning, of=_of),
             draw=partial(draw_learning, of=_of),
-            why_not=_why_not,
+            why_not=why_not,
             rank=4,
         )
     )

@@ -5,7 +5,8 @@ const state = { view: "ladder", params: new URLSearchParams() };
 
 function readAddress() {
   const [view, ...query] = location.hash.slice(1).split("?");
-  state.view = Object.hasOwn(views, view) ? view : "ladder";
+  const first = data.ladders.length ? "ladder" : "matrix"; // a ladder without a climb is an empty sheet
+  state.view = Object.hasOwn(views, view) ? view : first;
   state.params = new URLSearchParams(query.join("?"));
 }
 

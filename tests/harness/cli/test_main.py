@@ -252,6 +252,7 @@ def test_help(capsys: Capture) -> None:
         (("sample", "lstm"), "unknown task 'lstm'"),
         (("check",), "ladder check needs the NAME"),
         (("errors", "nothing", "--results", "nowhere"), "no run 'nothing' under nowhere/runs (0 runs there)"),
+        (("climb", "lstm", "--rungs", "parity", "srot"), "no rung or task of the climb is called 'srot'; did you mean"),
         (("table", "--results", "nowhere_at_all"), "no finished runs under nowhere_at_all"),
         (("lsit",), "no such command: 'lsit'; did you mean list?"),
         (("xyzzy",), "no such command: 'xyzzy'; see --help"),

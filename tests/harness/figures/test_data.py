@@ -8,6 +8,8 @@ import pytest
 
 from chomsky_ladder.harness.config.run import Eval, Train
 from chomsky_ladder.harness.figures.kinds.cost import cost
+from chomsky_ladder.harness.figures.kinds.learning import CURVE_COLUMNS, why_not
+from chomsky_ladder.harness.figures.plot import Scene
 from chomsky_ladder.harness.stats.view import CLASSES, LEVELS, cells_of, common_tasks, training_lengths
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.tasks.base import LEVELS as TASK_LEVELS
@@ -146,6 +148,11 @@ def test_learning_curves_take_the_chosen_rate_and_hold_a_seed_that_stopped_early
     assert validation == pytest.approx(np.array([[10, 0.6, 0.2, 1, 3], [30, 0.8, 0.6, 1, 2]]))
     loss = learning(cells, curves, of="loss")[columns].to_numpy()
     assert loss == pytest.approx(np.array([[10, 0.3, 0.1, 0.5, 3], [20, 0.25, 0.1, 0.4, 2], [30, 0.2, 0.1, 0.3, 2]]))
+
+
+def test_runs_that_end_before_their_first_validation_have_no_curve() -> None:
+    scene = Scene([], pd.DataFrame(columns=list(CURVE_COLUMNS)), {})
+    assert why_not(scene).startswith("its runs have no curve: they end before the first validation")
 
 
 def test_curves_that_are_none_are_refused() -> None:

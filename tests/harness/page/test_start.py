@@ -24,6 +24,19 @@ console.log(JSON.stringify({ names: Object.keys(runs[0]), runs: runs.map(shown),
 
 
 @pytest.mark.skipif(NODE is None, reason="needs Node")
+@pytest.mark.parametrize(
+    ("address", "ladders", "view"),
+    [("", 0, "matrix"), ("", 1, "ladder"), ("#ladder", 0, "ladder"), ("#cost", 0, "cost"), ("#nonsense", 1, "ladder")],
+)
+def test_a_page_without_a_climb_opens_at_its_matrix(address: str, ladders: int, view: str) -> None:
+    here = f"const location = {{ hash: '{address}' }}; const data = {{ ladders: Array({ladders}) }};"
+    views = "const views = { ladder: 1, matrix: 1, cost: 1 };"
+    script = [here, views, (ASSETS / "state.js").read_text("utf-8"), "readAddress(); console.log(state.view);"]
+    said = subprocess.run([str(NODE), "-e", "\n".join(script)], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == view
+
+
+@pytest.mark.skipif(NODE is None, reason="needs Node")
 def test_the_script_has_what_was_written(tmp_path: Path) -> None:
     records = runs()
     points = curves(records)

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from chomsky_ladder.harness.store import checkpoint, lock
-from chomsky_ladder.harness.store.folder import Busy, RunFolder
+from chomsky_ladder.harness.store.folder import Busy, RunFolder, find_run
 from chomsky_ladder.harness.sweep.sweep import sweep
 from chomsky_ladder.harness.train.build import load
 from chomsky_ladder.harness.train.loop import RunFailed, execute
@@ -300,3 +300,10 @@ def test_a_wrong_clock_changes_no_number(
     assert lock.holder(half.path) is None
     times = [json.loads(line)["unix"] for line in (half.path / "timing.jsonl").read_text().splitlines()]
     assert len(times) == 2  # noted as they were read
+
+
+def test_an_unknown_run_says_how_many_there_are(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (tmp_path / "runs" / "a" / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"no run 'none such' under .*runs \(1 run there\)$"):
+        find_run(tmp_path, "none such")

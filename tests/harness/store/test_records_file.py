@@ -1,5 +1,6 @@
 """records.csv loses no line: whatever is cut, flipped, written at once or killed in the middle of a rewrite."""
 
+import errno
 import hashlib
 import multiprocessing
 import random
@@ -220,3 +221,14 @@ def test_a_file_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) 
     with pytest.raises(FileNotFoundError) as refused:
         write_atomically(path, b"1")
     assert refused.value.filename == str(path), "not its part"
+
+
+def test_a_read_only_disk_is_said_of_the_file_that_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "open", refuses)
+    monkeypatch.setattr(Path, "unlink", refuses)
+    with pytest.raises(OSError, match="Read-only") as caught:
+        write_atomically(tmp_path / "x.tex", b"")
+    assert caught.value.filename == str(tmp_path / "x.tex")

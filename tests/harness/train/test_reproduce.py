@@ -11,7 +11,7 @@ import pytest
 
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.recorded import NotTheRun, rebuilt
-from chomsky_ladder.harness.store.record import Record, collect, recorded
+from chomsky_ladder.harness.store.record import Record, collect, find_record, recorded
 from chomsky_ladder.harness.train import reproduce as reproducing
 from chomsky_ladder.harness.train.reproduce import compared, told_apart
 from chomsky_ladder.models.kernels.choose import available
@@ -242,3 +242,9 @@ def test_only_a_device_torch_and_kernels_set_machines_apart() -> None:
     missing = next(kernel.name for kernel in available() if kernel.missing())
     there = here.model_copy(update={"torch": "1.0", "backends": missing})
     assert set(told_apart(there, torch.device("cpu"))) == {"torch", f"kernel {missing}"}
+
+
+def test_an_installed_package_says_where_published_records_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chomsky_ladder.harness.store.record.published_results", lambda: None)
+    with pytest.raises(ValueError, match=r"; published records are in a clone: --results CLONE/results$"):
+        find_record([tmp_path], "nothing")
