@@ -148,6 +148,8 @@ def _climb(model: Any, options: Any, engine: Any, *, again: list[str]) -> int:
         if todo and not (options.quiet and not options.plan):
             _say_plan(f"{label}, {part.about}" if part.about else label, runs, settings)
         if options.plan:
+            if not todo:
+                print(f"{label}: nothing is left to do", file=sys.stderr)
             return 0
         again += [word for source in sources(whole[:1]) for word in ("--plugin", source)]
         report = carry_out(runs, settings, engine=engine, quiet=options.quiet, again=shlex.join(again))

@@ -1,7 +1,10 @@
 // Numbers and names as the page shows them.
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
-const rounded = (value, digits = 2) => (isNumber(value) ? value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1") : "–");
+// Half to even, as the tables do; toFixed alone would round half away from 0. Only such a tie is exact in binary.
+const isTie = (value, digits) => Number.isInteger(value * 2 ** (digits + 1)) && !Number.isInteger(value * 2 ** digits);
+const halfEven = (value, digits) => (isTie(value, digits) ? (2 * Math.round((value * 10 ** digits) / 2)) / 10 ** digits : value);
+const rounded = (value, digits = 2) => (isNumber(value) ? halfEven(value, digits).toFixed(digits).replace(/^-(0\.?0*)$/, "$1") : "–");
 const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
 const unique = (values) => [...new Set(values)];
 const spaced = (value) => (isNumber(value) ? value.toLocaleString("en-US", { maximumFractionDigits: 0 }) : "–");
