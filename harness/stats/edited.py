@@ -28,7 +28,7 @@ def edited(records: pd.DataFrame, results: Path) -> list[str]:
     rows = [(row["run_id"], row["sources"], _versions(row)) for row in made.to_dict("records")]
     for _, sources, version in rows:
         for what, called, digest in made_from(sources):
-            versions[what, called, digest].add(version[what.partition(" ")[0]])
+            versions[what, called, digest].add(version[what.split()[0]])
     for run_id, sources, version in rows:
         for what, called, digest in made_from(sources):
             now = set()
@@ -37,7 +37,7 @@ def edited(records: pd.DataFrame, results: Path) -> list[str]:
                     seen[word] = found_now(word)
                 now |= {there for name, there in seen[word] if name == called}
             later = set().union(*(versions[what, called, there] for there in now))
-            if now and digest not in now and not later - {version[what.partition(" ")[0]]}:
+            if now and digest not in now and not later - {version[what.split()[0]]}:
                 changed[called, digest, min(now)] += 1
     return [
         f"{called} has changed since it made {count} of the runs shown ({then}, now {now}), so that none is used "
