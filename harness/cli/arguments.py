@@ -69,7 +69,7 @@ def parse_run(arguments: Sequence[str], *, prog: str = "ladder run") -> tuple[Ru
 
 @dataclasses.dataclass(frozen=True)
 class TakenFirst:
-    """What is taken out of a line before its settings are read, for its help."""
+    """The options that are taken out of a line before its settings are read, for its help."""
 
     protocol: str = ""
     """The protocol whose settings are the defaults; `ladder describe --protocol NAME` tells them."""

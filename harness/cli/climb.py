@@ -115,7 +115,7 @@ def _parsed(name: str, words: list[str]) -> tuple[Any, Any, Any]:
 
 
 def _part(options: Any) -> Any:
-    """What of the climb is asked for; nothing stands beside what is not the whole."""
+    """Return the part of the climb that is asked for; no reference row stands beside a part."""
     from chomsky_ladder.harness.climb.part import Part
     from chomsky_ladder.harness.climb.runs import climb_protocol
 
@@ -278,7 +278,7 @@ def _nothing(what: str, protocol: str) -> str:
 
 
 def _hours(own: Any) -> float:
-    """What all runs took, at all rates."""
+    """Return the hours of all runs at all learning rates."""
     return float(own[["train_seconds", "score_seconds"]].sum().sum()) / 3600
 
 

@@ -43,7 +43,7 @@ def completion(words: list[str]) -> int:
 
 
 def options_by_command() -> dict[str, list[str]]:
-    """What the help of each command lists."""
+    """Return the options that the help of each command lists."""
     from chomsky_ladder.harness.cli.main import COMMANDS  # which imports this room as it is needed
 
     found = {}

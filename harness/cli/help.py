@@ -67,7 +67,7 @@ def print_help(options: type, prog: str) -> None:
 
 
 def columns_of(stream: TextIO) -> int:
-    """How many columns text of ours has there: those of the terminal, if they can be read."""
+    """Return the columns our text may fill: those of the terminal, if they can be read."""
     try:
         columns = os.get_terminal_size(stream.fileno()).columns or _ELSEWHERE
     except (OSError, ValueError):
@@ -130,7 +130,7 @@ def _field_docs(cls: type) -> dict[str, str]:
 
 
 def _paragraphs(cls: type) -> list[str]:
-    """Those of a class's docstring; none where a dataclass has but the one that Python made."""
+    """Return the lines of a class's docstring; none where Python made it for a dataclass."""
     text = inspect.cleandoc(cls.__doc__ or "")
     return [] if text.startswith(f"{cls.__name__}(") else [" ".join(part.split()) for part in text.split("\n\n")]
 
@@ -166,7 +166,7 @@ def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _values(kind: Any) -> str:
-    """What an option takes: INT, PATH, {a,b}, TEXT ..; so a person would write it in a usage line."""
+    """Return what an option takes, as a usage line has it: INT, PATH, {a,b}, TEXT .."""
     kind, _ = _bare(kind)
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:

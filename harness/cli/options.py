@@ -98,7 +98,7 @@ def _one_line(said: str) -> str:
 
 
 def _choices(match: re.Match[str]) -> str:
-    """Those of an option; one that may be left out is a set to the parser, with None in it."""
+    """Return the choices of an option; for the parser, None is among those of one that may be left out."""
     words = [word.strip().strip("'") for word in match[1].split(",") if word.strip()]
     shown = sorted(set(words) - {"None"}) if "None" in words else words
     return f"Expected one of {', '.join(shown)}"

@@ -165,7 +165,7 @@ ROOTS = (
 
 
 def _without_what_follows(outcomes: list[conformance.Outcome]) -> list[conformance.Outcome]:
-    """Where one of the roots failed, or a reason comes twice, put the other failures in a line: most go with it."""
+    """Put failures that follow from a root, or repeat a reason, in one line: most go with the first."""
     roots = {root.replace("_", " ") for root in ROOTS}
     failed = [outcome for outcome in outcomes if outcome.verdict == "FAIL"]
     firsts = {outcome.reason: outcome for outcome in reversed(failed)}.values()

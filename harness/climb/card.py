@@ -35,7 +35,7 @@ class Row:
     held: int
     n: int
     outcome: Outcome
-    """What became of most seeds."""
+    """The outcome of most seeds."""
     held_between: tuple[int, int]
     """At least and at most, by what the test's strings leave open."""
     is_close: bool
@@ -89,7 +89,7 @@ class Card:
     rows: tuple[Row, ...]
     next: tuple[str, ...]
     part: str = ""
-    """What of the climb it is of, where that is not the whole; then nothing stands beside it."""
+    """The part of the climb it shows, if not the whole; then no reference row stands beside it."""
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)

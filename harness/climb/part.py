@@ -19,11 +19,11 @@ class Part:
     steps: int
     """0: as many as the protocol has."""
     about: str
-    """What is left out, in words; empty: nothing is."""
+    """The omissions, in words; empty if there are none."""
 
     @classmethod
     def of(cls, protocol: Protocol, *, rungs: str = "", seeds: int = 0, steps: int = 0) -> "Part":
-        """What is asked for; 0 and an empty text leave all as the protocol has it."""
+        """Make the part that is asked for; 0 and an empty text leave the protocol's."""
         if seeds < 0:
             raise ValueError(f"--seeds is how many, 0 for the protocol's, not {seeds}")
         if steps < 0:
@@ -38,7 +38,7 @@ class Part:
 
     @property
     def key(self) -> str:
-        """What sets it apart from other parts."""
+        """The name that sets it apart from other parts."""
         steps = [f"{self.steps} steps"] if self.steps else []
         return " ".join([*(rung.name for rung in self.rungs), f"{self.seeds} seeds", *steps])
 

@@ -70,7 +70,7 @@ def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:
 
 
 def _holds_nan(value: Any) -> bool:
-    """Whether a setting, or a part of one, is no number: a run could not be told from another by it."""
+    """Return True if a setting, or a part of one, is nan: it equals nothing, so it could name no run."""
     if isinstance(value, dict | list | tuple):
         return any(map(_holds_nan, value.values() if isinstance(value, dict) else value))
     return isinstance(value, float) and value != value

@@ -311,7 +311,7 @@ class Run:
 
     @property
     def plugins(self) -> list[str]:
-        """What `--plugin` takes to find its task and model again; in config.json, but no part of its identity."""
+        """The words for `--plugin` that find its task and model again; in config.json, but no part of its identity."""
         parts = (self.task, self.model)
         modules = [(part.name, type(part).__module__, getattr(part, "of_class", "")) for part in parts]
         return list(dict.fromkeys(load_words(modules, typed="pass")))

@@ -259,7 +259,7 @@ _OF_MODELS: dict[tuple[str, str], dict[str, Result]] = {
         ),
     ),
 }
-"""What is proven of a model and not of others whose state moves so, by its name and its transition."""
+"""Results for one model, not for others whose state moves alike, by its name and transition."""
 
 OF_MODELS: dict[tuple[str, str, str], Result] = {
     (*key, demand): result for key, row in _OF_MODELS.items() for demand, result in row.items()

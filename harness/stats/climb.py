@@ -69,7 +69,7 @@ class Step:
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What became of each seed."""
+        """The outcome of each seed."""
         learnt = [value is not None and value >= LEARNT for value in self._in_training]
         learnt += [False] * (self.n - len(learnt))  # of runs that did not finish
         return tuple(
@@ -79,7 +79,7 @@ class Step:
 
     @property
     def outcome(self) -> Outcome:
-        """What became of most seeds; one that holds the rung has learnt it, too."""
+        """The outcome of most seeds; one that holds the rung has learnt it, too."""
         not_learnt = self.outcomes.count("not learnt")
         return "held" if self.holds else "lost" if 2 * not_learnt < self.n else "not learnt"
 
@@ -93,7 +93,7 @@ class Step:
         return best_rate(list(self.cell.tried), "in_distribution") if self.cell and self.cell.tried else None
 
     def held_at(self, lr: float | None, lengths: str) -> int:
-        """How many seeds hold the rung at another learning rate."""
+        """Count the seeds that hold the rung at another learning rate."""
         runs = [run for run in self.cell.tried if run["lr"] == lr] if self.cell else []
         found = [self.cell.scaled(_measured(run).get(lengths)) for run in runs] if self.cell else []
         return sum(value is not None and value >= SOLVED for value in found)
@@ -184,7 +184,7 @@ class Climb:
 
     @property
     def title(self) -> str:
-        """What tables call it: of a part of the climb, or of one under way, also how far it goes."""
+        """The name in tables; for a part of a climb, or one under way, with how far it goes."""
         name = next((step.cell.stats.title for step in self.steps if step.cell), self.model)
         if self.is_complete:
             return name
@@ -215,12 +215,12 @@ class Climb:
 
     @property
     def seeds(self) -> int:
-        """Of the rung that has the fewest."""
+        """The seeds of the rung that has the fewest."""
         return min(step.n for step in self.steps)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every rung has the seeds that its protocol asks for; only then it compares with others."""
+        """True if every rung has the seeds its protocol asks for; only then does it compare with others."""
         protocol = PROTOCOLS.get(self.identity.protocol_name) if self.identity else None
         return protocol is not None and self.seeds >= protocol.seeds
 
@@ -236,7 +236,7 @@ def longest(protocol: Protocol) -> str:
 
 
 def strings_there(protocol: Protocol) -> int:
-    """How many of the test's strings have a length of that bin: counted, or nearly, as all lengths are as likely."""
+    """Return how many test strings have a length of that bin: counted, or nearly, as all are as likely."""
     counted = next((DRAWN[name] for name in DRAWN if PROTOCOLS[name] is protocol), None)
     if counted is not None:
         return counted

@@ -67,7 +67,7 @@ def sync_folder(path: Path) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """What writers of this file that were killed have left; by the file system's clock, since ours may be wrong."""
+    """Find the parts that killed writers left, by the file system's clock, since ours may be wrong."""
     for part in path.parent.glob(f"{escape(path.name)}.*-*.part"):
         try:
             if path.stat().st_mtime - part.stat().st_mtime > _ABANDONED:  # the file was written just now

@@ -130,7 +130,7 @@ def _taken(file: BinaryIO, path: Path) -> bool:
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:
-    """Whether a file that is open lies at a path still."""
+    """Return True if an open file still lies at a path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def _alive_elsewhere(path: Path, file: BinaryIO) -> Holder | None:
 
 
 def _keeps_out(path: Path) -> bool:
-    """Whether the system's lock, which this process holds, does anything; some network file systems ignore it."""
+    """Return True if the lock that this process holds works; some network file systems ignore it."""
     with _opened(path, os.O_RDWR) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -186,7 +186,7 @@ def _keeps_out(path: Path) -> bool:
 
 
 def _runs(process: int) -> bool:
-    """Whether another process of that number is there."""
+    """Return True if another process has that number."""
     try:
         os.kill(process, 0)
     except PermissionError:

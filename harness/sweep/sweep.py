@@ -239,12 +239,12 @@ def _expectation(todo: Sequence[Run], results: Path, workers: int, again: str) -
 
 
 def up_to(runs: Sequence[Run]) -> str:
-    """How sure a plan's time is: runs that stop once validation stays perfect take no longer, and often less."""
+    """Return "at most" for a plan whose runs may stop early, since they take no longer and often less."""
     return "at most" if any(run.train.stop_after for run in runs) else "about"
 
 
 def _summary(report: Report, diverged: int, again: str) -> Iterator[str]:
-    """What became of all the runs, in the words of `ladder status`, and how to retry what failed."""
+    """Say how all the runs ended, in the words of `ladder status`, and how to retry those that failed."""
     failed, held = (report.of(status) for status in ("failed", "held"))
     counts = [(diverged, "diverged"), (len(failed), "failed"), (len(held), "held by another process")]
     words = [f"{report.done - diverged} done", *(f"{count} {word}" for count, word in counts if count)]

@@ -97,7 +97,7 @@ def place_of(results: Path) -> Path:
 
 
 def how_to_send(results: Path) -> str:
-    """What sends the copies that were written offline."""
+    """Return the command that sends the copies written offline."""
     return f"to send the copies to W&B: wandb sync {shlex.quote(str(place_of(results)))}/wandb/offline-run-*"
 
 

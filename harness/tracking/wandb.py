@@ -82,7 +82,7 @@ def copies(results: Path, run_id: str) -> list[Path]:
 
 
 def _state(folder: RunFolder) -> dict[str, Any]:
-    """What a copy of the run would be of now."""
+    """Return the state of the run that a copy would have now."""
     return {"lines": len(folder.history()), "status": (end_of(folder) or {"status": "unfinished"})["status"]}
 
 
@@ -96,7 +96,7 @@ def _mark(folder: RunFolder) -> None:
 
 
 def _is_copied(folder: RunFolder) -> bool:
-    """Whether the run lies there offline as it is now."""
+    """Return True if an offline copy of the run is up to date."""
     found = copies(folder.path.parents[1], folder.path.name)
     return any(read_json(each / _MARK) == _state(folder) for each in found)
 

@@ -160,7 +160,7 @@ def _equal(then: Any, now: Any) -> bool:
 
 
 def _excused(name: str, pair: tuple[Any, Any], chance: float) -> bool:
-    """Whether other last bits may have made it so. Single validations, and what they decide, follow from the rest."""
+    """Return True if other last bits can explain it. Single validations, and what they decide, follow from the rest."""
     if name.startswith(("validation at", "steps_to_")):
         return True
     if name in ("status", "stopped_early") or None in pair:
@@ -171,7 +171,7 @@ def _excused(name: str, pair: tuple[Any, Any], chance: float) -> bool:
 
 
 def _limit(name: str, larger: float, chance: float) -> float:
-    """How far a number may move, the larger of the two being known."""
+    """Return how far a number may move, given the larger of the two."""
     if name == "steps":  # of two runs that stopped early; compared() holds others to the number
         return larger / 2
     if name == "test_loss":

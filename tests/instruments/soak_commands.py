@@ -58,7 +58,7 @@ class Command:
     log: Path
     since: float
     is_short: bool
-    """Its files may not be large, or its disk is small."""
+    """A command whose files may not be large, or whose disk is small."""
     megabytes: int = 0
     number: int = 0
     """The signal it will get, if any: after so many seconds, or when a file appears."""
@@ -72,7 +72,7 @@ class Command:
 
 
 class Commands:
-    """What is started beside what, on the folders `shared` and `other`."""
+    """Choose the commands that start together, on the folders `shared` and `other`."""
 
     def __init__(self, out: Path, draw: random.Random, *, cells: str, seeds: int) -> None:
         self.shared, self.other, self.tmp, self.logs = (out / name for name in ("shared", "other", "tmp", "logs"))

@@ -89,7 +89,7 @@ def _other_sizes(found: list[Climb], label: str) -> tuple[str, ...]:
 
 
 def _rates(found: list[Climb], label: str) -> Sheet:
-    """Which learning rates were chosen, and what another choice would change, by rung."""
+    """The learning rates chosen, and what another choice would change, by rung."""
     rates, where = sorted(PROTOCOLS[label].rates), longest(PROTOCOLS[label])
     lines = []
     for place, first in enumerate(found[0].steps):

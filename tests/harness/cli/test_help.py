@@ -22,7 +22,7 @@ OURS = re.compile(r"\x1b\[[01]m")
 
 
 def in_terminal(act: Callable[[], object], *, columns: int) -> str:
-    """What a terminal of so many columns is sent by what is printed."""
+    """Return what a terminal of so many columns is sent."""
     ours, its = os.openpty()
     termios.tcsetwinsize(its, (50, columns))
     read: list[bytes] = []
@@ -80,7 +80,7 @@ def test_the_help_of_every_command_is_clean_in_a_terminal(
 
 @dataclass
 class Options:
-    """What a stranger wrote: \x1b[2J, which clears a screen."""
+    """A stranger wrote \x1b[2J, which clears a screen."""
 
     many: tuple[str, ...] = ()
     """Names \x1b]0;title\x07."""

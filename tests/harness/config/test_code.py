@@ -1,4 +1,4 @@
-"""Which files a plugin's class is made of, and which edits change the digest of its code."""
+"""The files of a plugin's class, and the edits that change the digest of its code."""
 
 from pathlib import Path
 

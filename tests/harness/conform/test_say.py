@@ -1,4 +1,4 @@
-"""What a broken part raised, in one line."""
+"""An error of a broken part becomes one line."""
 
 from dataclasses import dataclass
 

@@ -63,7 +63,7 @@ def test_seeds_that_hold_and_what_theory_says() -> None:
 
 
 def test_a_cell_is_close_where_other_strings_might_have_it_otherwise() -> None:
-    """Of 142 strings: a raw accuracy of .95 is held by a scaled one of .9 exactly."""
+    """There are 142 strings: a raw accuracy of .95 is a scaled one of .9 exactly."""
     found = {
         "close": rows("close", "parity", 1.0, 0.955, 0.94, transition="lstm"),
         "held": rows("held", "parity", 1.0, 1.0, 0.94, transition="lstm"),

@@ -1,4 +1,4 @@
-"""Which records were made by a plugin that has been edited since."""
+"""Records of a plugin that has been edited since are named."""
 
 import json
 from pathlib import Path

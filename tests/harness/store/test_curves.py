@@ -48,7 +48,7 @@ def test_a_row_for_each_validation_with_the_newest_loss(tmp_path: Path) -> None:
 
 
 def test_validations_of_a_run_that_is_trained_anew_are_those_of_its_record(tmp_path: Path) -> None:
-    """Its folder was removed, its lines of curves.csv stand, and its training has begun again."""
+    """The folder was removed, its lines of curves.csv stand, and training has begun again."""
     put(tmp_path, "b", HISTORY[:3], done=False)
     assert curves.validations(tmp_path, "b") == {}
     pd.DataFrame([["b", 10, 0.5, 0.6], ["b", 18, 0.25, 0.8]], columns=list(curves.COLUMNS)).to_csv(

@@ -35,7 +35,7 @@ def test_no_suite_was_touched() -> None:
 
 
 def test_an_edited_suite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its runs would stand in tables as the suite's; a file of another name is another suite."""
+    """Runs of it would stand in tables as the suite's; a file of another name is another suite."""
     shutil.copytree(ROOT / "harness" / "config" / "suites", tmp_path / "suites")
     monkeypatch.setattr(presets, "files", lambda package: tmp_path)
     edited = tmp_path / "suites" / "climb-v1.json"

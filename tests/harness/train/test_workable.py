@@ -1,4 +1,4 @@
-"""What the preflight refuses before a run begins."""
+"""The preflight refuses what cannot run before a run begins."""
 
 import pytest
 
