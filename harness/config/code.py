@@ -21,7 +21,6 @@ from pathlib import Path
 
 OURS = "chomsky_ladder"
 _LOADERS = ("import_module", "__import__")
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def digest(files: Mapping[str, Path]) -> str:
@@ -134,10 +133,13 @@ def _parsed(path: Path, changed: int, size: int) -> tuple[ast.Module, str]:
 
 def _text(node: object) -> str:
     if isinstance(node, list):
-        return f"[{' '.join(map(_text, node))}]"
+        return f"[{' '.join(_text(each) for each in node if not _is_docstring(each))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
     said = {name: value for name, value in ast.iter_fields(node) if value is not None and value != []}
-    if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-        said["body"] = node.body[1:]
     return f"{type(node).__name__}({' '.join(f'{name}={_text(value)}' for name, value in said.items())})"
+
+
+def _is_docstring(node: object) -> bool:
+    """Return True for a text that stands as a statement: a docstring of a module, a class, a function or a field."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -52,6 +52,7 @@ def _step(step: Step, climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
         "close": step.is_close,
         "scores": value_of(step.scores),
         "theory": step.theory.word,
+        "sign": step.sign,
         "meeting": step.meeting if step.n else "open",
         "learnt": step.learnt_at,
     }

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from chomsky_ladder.harness.page.cells import Sheet
-from chomsky_ladder.harness.stats.climb import SIGNS
+from chomsky_ladder.harness.stats.climb import CONDITIONAL, MARKS
 from chomsky_ladder.harness.stats.view import FLOORS, Cell
 
 DASH = "–"
@@ -23,10 +23,18 @@ def _ladder(found: dict[str, Any], sheets: Sequence[Sheet]) -> str:
     heads = ["Model", "Rungs", *(rung["name"] for rung in found["rungs"])]
     lines = []
     for row in found["rows"]:
-        boxes = [f"{step['held']}/{step['n']} {SIGNS[step['theory']]}" if step["n"] else DASH for step in row["steps"]]
+        boxes = [_box(step) if step["n"] else DASH for step in row["steps"]]
         lines.append([sheet.titles[row["model"]], f"{row['held']}/{row['run']}", *boxes])
-    where = f"Seeds that hold a rung at lengths {found['where']}. Theory: ✓ can, ✗ cannot, · open."
+    held, lost, missed = MARKS.values()
+    where = (
+        f"Seeds that hold a rung at lengths {found['where']}. {held} most do, {lost} most learn it and lose it, "
+        f"{missed} most do not learn it. Theory: ✓ can, ✗ cannot, · open; {CONDITIONAL} unless TC0 = NC1."
+    )
     return _table(f"The ladder: {sheet.label}", where, heads, lines)
+
+
+def _box(step: dict[str, Any]) -> str:
+    return f"{MARKS[step['outcome']]} {step['held']}/{step['n']} {step['sign']}"
 
 
 def _sheet(sheet: Sheet) -> str:

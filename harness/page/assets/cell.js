@@ -67,7 +67,7 @@ function theoryOf(cell) {
   const [least, most] = step.between;
   const open = least === most ? "" : ` By what some ${ladder.strings} strings leave open (Wilson's interval of each seed, 95 %): ${least} to ${most}.`;
   const learnt = isNumber(step.learnt) ? ` Most seeds were at 99 % of validation by step ${spaced(step.learnt)}.` : "";
-  return [small("The rung"), note(holds + open + learnt), note(`Theory: ${signs[step.theory]} ${step.theory}. ${step.why}.`)];
+  return [small("The rung"), note(holds + open + learnt), note(`Theory: ${step.sign} ${step.theory}. ${step.why}.`)];
 }
 
 function seedsOf(cell) {

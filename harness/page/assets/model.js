@@ -70,7 +70,7 @@ function modelCard(label) {
       const inside = cell ? rounded(median(cell.done.map((run) => scaled(cell, run.in_distribution)))) : "–";
       const further = bins.filter((bin) => bin.low === bin.high).pop();
       const mark = cell ? cellButton(cell, [box(step)], { "aria-label": `Open ${titleOf(label)} on ${rung.name}: ${step.held} of ${step.n} seeds` }) : box(step);
-      return { className: disagreements[step.meeting] ?? "", values: [link("task", { name: rung.task }, rung.name), rung.asks, mark, inside, at(ladder.where), further ? `${rounded(further.median)} at ${further.name}` : "–", isNumber(step.learnt) ? spaced(step.learnt) : "", make("span", { class: "said" }, `${signs[step.theory]} ${step.theory}: ${step.why}`)] };
+      return { className: disagreements[step.meeting] ?? "", values: [link("task", { name: rung.task }, rung.name), rung.asks, mark, inside, at(ladder.where), further ? `${rounded(further.median)} at ${further.name}` : "–", isNumber(step.learnt) ? spaced(step.learnt) : "", make("span", { class: "said" }, `${step.sign} ${step.theory}: ${step.why}`)] };
     });
     return [heading(`${row.held} of ${ladder.rungs.length} rungs`), note(`Its state moves: ${data.theory.transitions[row.transition] ?? (row.transition || "not declared")}. From the highest rung down; accuracy is the median over seeds.`), plainTable(`Card of ${titleOf(label)}`, ["Rung", "Asks", "Holds", "In training", ladder.where, "Longest", "Learnt at", "Theory"], lines, { className: "card" })];
   }).flat();

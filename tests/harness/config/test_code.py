@@ -10,7 +10,7 @@ LAB = {
     "lab/__init__.py": '"""A lab."""\nfrom lab import mine, other\n__all__ = ["mine", "other"]\n',
     "lab/mine.py": '"""A model."""\nfrom . import nn\nfrom .sizes import SIZE\nx = nn.f(SIZE)  # a comment\n',
     "lab/nn.py": 'def f(x):\n    """Return it."""\n    return x\n',
-    "lab/sizes.py": "SIZE = 8\n",
+    "lab/sizes.py": 'SIZE = 8\n"""A size."""\n',
     "lab/other.py": "y = 1\n",
 }
 
@@ -43,6 +43,7 @@ def test_edits_that_can_change_no_number_keep_the_digest(lab: Path) -> None:
     (lab / "__init__.py").write_text(LAB["lab/__init__.py"] + "from lab import new\n")
     (lab / "mine.py").write_text(LAB["lab/mine.py"].replace("# a comment", "").replace("A model.", "The\n\nmodel."))
     (lab / "nn.py").write_text("def f(x):\n\n    return (\n        x\n    )\n")
+    (lab / "sizes.py").write_text('SIZE = 8\n"""The size of a field."""\n')
     assert of(lab) == before
 
 
