@@ -52,7 +52,8 @@ def _written(picture: Image.Image, path: Path) -> Path:
     if picture.width > WIDTH:
         picture = picture.resize((WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS)
     content = io.BytesIO()
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(content, "png", optimize=True)
+    few = picture.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)  # keeps rare colours
+    few.save(content, "png", optimize=True)
     size = len(content.getvalue()) / 1000
     if size > MOST_KB:
         raise ValueError(f"{path.name} would have {size:.0f} KB, more than the {MOST_KB} a picture may have here")

@@ -12,7 +12,9 @@ from subprocess import CompletedProcess
 from typing import get_args
 
 import pytest
+from PIL import Image, ImageColor
 
+from chomsky_ladder.harness.figures.kinds.climb import CORNERS, GAP, HELD, ODD
 from chomsky_ladder.harness.store.curves import collect as collect_curves
 from chomsky_ladder.harness.store.record import recorded
 from support.folders_to_merge import OTHER, RUN, content, finished
@@ -162,3 +164,12 @@ def test_wrong_words_are_refused(words: list[str], capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended:
         publish.main(words)
     assert ended.value.code == 2 and "publish.py: error: " in capsys.readouterr().err
+
+
+def test_the_picture_of_the_climb_keeps_the_colours_that_mean_something() -> None:
+    shown = Image.open(ROOT / "docs" / "pictures" / "climb.png").convert("RGB").getcolors(2**24)
+    assert shown is not None
+    for name in (HELD, GAP, ODD, *CORNERS.values()):
+        wanted = ImageColor.getrgb(name)
+        nearest = min(max(abs(a - b) for a, b in zip(colour, wanted, strict=True)) for _, colour in shown)
+        assert nearest <= 8, f"{name} is {nearest} off: draw it again with scripts/publish.py --release"
