@@ -20,9 +20,10 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from chomsky_ladder.harness.config.origin import ADDED, is_ours, origin
@@ -255,9 +256,16 @@ def _module_name(path: Path) -> str:
     return "ladder_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
 
 
+class _Source(SourceFileLoader):
+    """A loader that compiles the file it is given: the bytecode kept beside it is old after an edit in one second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def import_file(path: Path) -> ModuleType:
     name = _module_name(path)
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
