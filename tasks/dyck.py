@@ -3,6 +3,7 @@
     ( [ ] [ (  ->  )          ask="close": the bracket open last is the second (
     ( ( [ ] ) ) ( )  ->  YES  ask="valid"
     ( ( [ ) ] ) ( )  ->  NO   two kinds exchanged
+    ( [ ( [ ( ) ] ) ( ) ] ->  )    nesting="deep": it rises up to the third quarter, then falls
 
 Deterministic context-free, with one kind a counter language; bounded depth makes it regular, one state for each stack.
 The nesting is uniform over all that is allowed, then the kinds are. Every unbalanced string has as many opening as
@@ -11,6 +12,10 @@ closing brackets of different kinds are exchanged, if possible two beside each o
 count of each kind nor two neighbours show it; in the others, one closing bracket is of another kind. With one kind it
 is uniform over what is closed too often somewhere, depth counted below zero too, and begins with ( and ends with ).
 Ends tell only where no such string exists, below four symbols or with one kind six, and `content_free` counts that.
+
+With nesting="deep" three of four brackets open before a peak drawn in the third quarter of the string, and three of
+four close behind it, as far as 1 and `depth` admit. What must close next was then opened long before, below many.
+On 225..256 symbols and depth 64 a window of 31 scores .69 (uniform: .94), a stack of the top 8 brackets .72 (.95).
 
 What needs no stack at the default settings, at lengths 3..40 and 40..256: counts of each kind score .79 and .75 on
 ask="valid", a window of two symbols .79 and .64, both with a counter for each kind .89 and .76; on ask="close" the last
@@ -28,7 +33,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from chomsky_ladder.tasks._automata import SCALE, Automaton, random_path
+from chomsky_ladder.tasks._automata import SCALE, Automaton, composed, letter_maps, random_path, states_along
 from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks._stacks import top
 from chomsky_ladder.tasks.base import PAD, Floors, bounded, register
@@ -51,6 +56,8 @@ class Dyck(Classification):
     """The most brackets that are ever open at once."""
     ask: Literal["close", "valid"] = "close"
     """What is asked of a string: the bracket that must close next, or whether all are balanced."""
+    nesting: Literal["uniform", "deep"] = "uniform"
+    """The nestings that are drawn: all alike, or a deep rise and a fall, with three of four brackets that way."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,6 +67,8 @@ class Dyck(Classification):
         bounded(self, "depth", 1, DEEPEST)
         if self.ask == "valid" and self.supervision == "dense":
             raise ValueError("dyck has no answer for a prefix with ask='valid': supervision='dense' is not defined")
+        if self.nesting == "deep" and (self.ask == "valid" or self.depth < 2):
+            raise ValueError("dyck: nesting='deep' is of ask='close' alone, with a depth of 2 or more")
 
     @property
     def demand(self) -> str:
@@ -93,9 +102,12 @@ class Dyck(Classification):
     def examples(self, draw: Draw, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
         if self.ask == "valid" and self.kinds == 1:
             return self._half_dipping(draw, size_B, columns)
-        shape = _nesting(self.depth, balanced=self.ask == "valid")
-        closes_BL, depth_BL = random_path(shape, draw.integers(SCALE, (columns,)), size_B)
-        closes_BL, depth_BL = closes_BL == 1, depth_BL[:, 1:]
+        if self.nesting == "deep":
+            closes_BL, depth_BL = self._rise_and_fall(draw, size_B, columns)
+        else:
+            shape = _nesting(self.depth, balanced=self.ask == "valid")
+            closes_BL, depth_BL = random_path(shape, draw.integers(SCALE, (columns,)), size_B)
+            closes_BL, depth_BL = closes_BL == 1, depth_BL[:, 1:]
         top_BL = top(~closes_BL, depth_BL)
         kind_BL = draw.integers(self.kinds, (columns,))
         closed_BL = kind_BL.gather(1, pad(top_BL[:, :-1], (1, 0)))
@@ -104,6 +116,16 @@ class Dyck(Classification):
         else:
             answer_B = 2 * kind_BL.gather(1, top_BL.gather(1, size_B[:, None] - 1))[:, 0] + CLOSE
         return torch.where(closes_BL, 2 * closed_BL + CLOSE, 2 * kind_BL + OPEN), answer_B
+
+    def _rise_and_fall(self, draw: Draw, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+        """Return which brackets close, and how many are open behind each one."""
+        half_B1 = size_B[:, None] // 2
+        peak_B1 = half_B1 + draw.integers(half_B1 // 2 + 1, (1,))
+        against_BL = draw.integers(4, (columns,)) == 0
+        is_falling_BL = torch.arange(columns, device=size_B.device) >= peak_B1
+        walk_BL = (against_BL ^ is_falling_BL).to(torch.int64)
+        depth_BL = states_along(composed(letter_maps(_bounded_walk(self.depth), walk_BL)), torch.zeros_like(size_B))
+        return depth_BL[:, 1:] < depth_BL[:, :-1], depth_BL[:, 1:]
 
     def _half_broken(self, draw: Draw, kind_BL: Tensor, size_B: Tensor, closes_BL: Tensor) -> tuple[Tensor, Tensor]:
         """The kinds of the closing brackets, wrong ones in half of the strings, and the answers."""
@@ -146,13 +168,21 @@ class Dyck(Classification):
         return closes_BL + OPEN, torch.where(dips_B == 0, yes, no)
 
     def prefix_answers(self, x_BL: Tensor) -> Tensor:
-        depth_BL, top_BL = _run(x_BL)
+        _, depth_BL, top_BL = _run(x_BL)
         return torch.where(depth_BL > 0, x_BL.gather(1, top_BL) + 1, PAD)
+
+    def told_by_end(self, x_BL: Tensor) -> Tensor:
+        if self.ask == "valid":
+            return super().told_by_end(x_BL)
+        opens_BL, depth_BL, top_BL = _run(x_BL)
+        top_B1 = top_BL[:, -1:]
+        is_there_B1 = opens_BL.gather(1, top_B1) & (depth_BL.gather(1, top_B1) == depth_BL[:, -1:])
+        return torch.where(is_there_B1, x_BL.gather(1, top_B1) + 1, PAD)[:, 0]
 
     def state(self, tokens_BL: Tensor) -> Tensor:
         if self.ask == "valid":
             return self._careful_state(tokens_BL)
-        depth_BL, top_BL = _run(tokens_BL)
+        _, depth_BL, top_BL = _run(tokens_BL)
         kind_BL = torch.where(depth_BL > 0, tokens_BL.gather(1, top_BL) // 2 + 1, 0)
         return torch.stack([kind_BL, depth_BL], dim=2)
 
@@ -194,6 +224,14 @@ def _nesting(depth: int, *, balanced: bool) -> Automaton:
 
 
 @kept
+def _bounded_walk(depth: int) -> Automaton:
+    """A number of open brackets that goes up and down by one, and turns at 1 and at the depth."""
+    up = [*range(1, depth + 1), depth - 1]
+    down = [1, 2, *range(1, depth)]
+    return Automaton(tuple(zip(up, down, strict=True)), (True,) * (depth + 1), "()")
+
+
+@kept
 def _walks(depth: int) -> tuple[Automaton, int, tuple[frozenset[int], ...]]:
     """The same above and below zero, a state that must open first, and ends: balanced, dipped and back by ), by any."""
     zero = 2 * depth + 1  # from depth + 1 on the heights -depth .. depth of what has been below zero
@@ -206,8 +244,8 @@ def _walks(depth: int) -> tuple[Automaton, int, tuple[frozenset[int], ...]]:
     return Automaton(tuple(zip(opened, closed, strict=True)), accepting, "()"), begin, targets
 
 
-def _run(x_BL: Tensor) -> tuple[Tensor, Tensor]:
-    """How many brackets of a well-nested string are open after each symbol, and where the last of them stands."""
+def _run(x_BL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The brackets of a well-nested string that open, how many are open behind each, and where the last one stands."""
     opens_BL = (x_BL & 1) == 1
     depth_BL = torch.where(opens_BL, 1, -(x_BL != PAD).to(torch.int64)).cumsum(1)
-    return depth_BL, top(opens_BL, depth_BL)
+    return opens_BL, depth_BL, top(opens_BL, depth_BL)

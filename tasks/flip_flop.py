@@ -6,6 +6,11 @@ Regular and star-free. Every inner r shows the bit it reads, so the answer only 
 with `ignore` near 100 that one lies far back, which is what soft attention misses. Liu et al. 2023 (2306.00946), whose
 three distributions ignore 10, 80 and 98 percent.
 
+With `silence` the string falls silent behind a pair drawn uniformly: from there on every instruction is i. The last
+write then lies anywhere in the string, in training and in the test alike.
+
+    w 1 i 0 r 1 i 0 i 1 i 1 i 0 r  ->  1        silent behind the third pair
+
 With `undo` there is a u beside them, which takes the last write that still stands back, and whose bit says nothing:
 
     w 1 i 0 w 0 u 1 r  ->  1        the write of 0 is undone; the first write of a string cannot be
@@ -42,6 +47,8 @@ class FlipFlop(Classification):
     """How many percent of the inner instructions are i; the others are w and r equally."""
     undo: int = 0
     """How many percent of them are u, before w and r share what is left."""
+    silence: bool = False
+    """Whether all instructions behind a pair drawn uniformly are i, up to the last r."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,8 +84,11 @@ class FlipFlop(Classification):
         instruction_BP = draw.categorical(weights, (pairs,)) + WRITE
         instruction_BP = torch.where(instruction_BP > IGNORE, UNDO, instruction_BP)
         instruction_BP = torch.where(pair_P == 0, WRITE, instruction_BP)
-        instruction_BP = torch.where(pair_P == size_B[:, None] // 2, READ, instruction_BP)
         bit_BP = draw.integers(2, (pairs,)) + ZERO
+        if self.silence:
+            is_silent_BP = pair_P > draw.integers(size_B[:, None] // 2, (1,))
+            instruction_BP = torch.where(is_silent_BP, IGNORE, instruction_BP)
+        instruction_BP = torch.where(pair_P == size_B[:, None] // 2, READ, instruction_BP)
         written_BP = _written(instruction_BP == WRITE, instruction_BP == UNDO if self.undo else None)
         bit_BP = bit_BP.gather(1, torch.where(instruction_BP == READ, written_BP, pair_P))
         return torch.stack([instruction_BP, bit_BP], dim=2).flatten(1)[:, :columns]
@@ -93,6 +103,15 @@ class FlipFlop(Classification):
         instruction_BL = torch.where(tokens_BL < ZERO, tokens_BL, torch.where(tokens_BL == UNDO, IGNORE + 1, 0))
         waiting_BL = instruction_BL.gather(1, latest_BL)
         return torch.stack([(self._held(tokens_BL) - ZERO + 1).clamp(min=0), waiting_BL], dim=2)
+
+    def told_by_end(self, x_BL: Tensor) -> Tensor:
+        """The bit behind the last write or read: a read shows what was written before the window."""
+        if self.undo:
+            return super().told_by_end(x_BL)
+        before_BL = pad(x_BL[:, :-1], (1, 0))
+        is_shown_BL = (before_BL == WRITE) | (before_BL == READ)
+        shown_B1 = _written(is_shown_BL, None)[:, -1:]
+        return torch.where(is_shown_BL.gather(1, shown_B1), x_BL.gather(1, shown_B1), PAD)[:, 0]
 
     def _held(self, tokens_BL: Tensor) -> Tensor:
         """The bit of the last write that stands, as its token; PAD before there is one."""

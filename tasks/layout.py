@@ -99,6 +99,13 @@ class Classification(_Layout):
         """The answer of each prefix x[:, : t + 1] as a token [B, L]; PAD where a prefix has none."""
         raise NotImplementedError(f"{type(self).__name__} has no answers: write `answer` or `prefix_answers`")
 
+    def told_by_end(self, x_BL: Tensor) -> Tensor:
+        """The best guess, [B], from the last symbols of longer strings alone; PAD where they tell nothing.
+
+        A task that defines it has a floor for models that see a window of the string (tasks/windows.py).
+        """
+        raise NotImplementedError(f"{self.name} does not say what its last symbols tell")
+
     def answer(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
         """The answer of each whole string, [B]."""
         return self.prefix_answers(x_BL).gather(1, size_B[:, None] - 1)[:, 0]

@@ -49,6 +49,9 @@ class Majority(Counting):
     def answer(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
         return self.counts(x_BL, size_B).argmax(1) + FIRST
 
+    def told_by_end(self, x_BL: Tensor) -> Tensor:
+        return self.prefix_answers(x_BL)[:, -1]
+
     def answer_law(self, length: int) -> np.ndarray:
         """P(answer > v): for some m, all counts are <= m, those of the first v symbols < m, and not all of them < m."""
         f, weights = generating(self.size(length), self.num_symbols)

@@ -27,9 +27,12 @@ from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.kernel import Kernel
 from chomsky_ladder.tasks.base import LEVELS, Task
 from chomsky_ladder.tasks.layout import Classification
+from chomsky_ladder.tasks.windows import windowed
 
 CAPABILITIES = ("sees", "stepwise", "stackable", "state_growth", "cost")
 FLOOR_LENGTHS = (40, 256)  # those of the published evaluation
+LONGEST = (225, 256)
+WINDOWS = (8, 31, 127)
 EXAMPLE_WIDTH = 30  # tokens of an example that still read well in a line
 MOST_STATES, MOST_SYMBOLS = 12, 8  # of an automaton that still reads well
 EXAMPLE_VOCAB = 12  # a model is weighed with the vocabulary of the largest of the common tasks
@@ -86,6 +89,7 @@ def _task_facts(task: Task) -> dict[str, Any]:
         "vocabulary": list(task.vocab),
         **_task_in_short(task),
         "floors_at_lengths": list(task.own_lengths or FLOOR_LENGTHS),
+        **_through_windows(task),
         **task.facts,
         **_theory_of(task),
     }
@@ -100,6 +104,13 @@ def _task_in_short(task: Task) -> dict[str, Any]:
         "example": f"{' '.join(example['input'])}  ->  {' '.join(example['answer'])}" if example else "none",
         "floors": {name: round(value, 4) for name, value in task.floors(legal)._asdict().items()} if legal else {},
     }
+
+
+def _through_windows(task: Task) -> dict[str, Any]:
+    """The accuracy that a window of the longest strings admits, where it can be told."""
+    scores = {window: windowed(task, LONGEST, window=window) for window in WINDOWS}
+    told = {f"last {window}": round(score, 2) for window, score in scores.items() if score is not None}
+    return {f"seen_through_a_window_at_{LONGEST[0]}..{LONGEST[1]}": told} if told else {}
 
 
 def _model_facts(config: ModelConfig) -> dict[str, Any]:

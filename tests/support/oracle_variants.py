@@ -184,12 +184,23 @@ VARIANTS: dict[str, Fields] = {
         language=st.sampled_from(find_task("flare_regular").languages),
     ),
     "grammar": classified(supervision=SUPERVISIONS, grammar=st.sampled_from(sorted(LANGUAGES_BY_GRAMMAR))),
-    "flip_flop": classified(supervision=SUPERVISIONS, ignore=st.integers(0, 99), undo=st.just(0))
-    | classified(supervision=SUPERVISIONS, ignore=st.integers(0, 49), undo=st.integers(1, 50)),
+    "flip_flop": classified(supervision=SUPERVISIONS, ignore=st.integers(0, 99), undo=st.just(0), silence=st.booleans())
+    | classified(supervision=SUPERVISIONS, ignore=st.integers(0, 49), undo=st.integers(1, 50), silence=st.booleans()),
     "dyck": classified(
-        supervision=SUPERVISIONS, kinds=st.integers(2, 4), depth=st.integers(1, 64), ask=st.just("close")
+        supervision=SUPERVISIONS,
+        kinds=st.integers(2, 4),
+        depth=st.integers(2, 64),
+        ask=st.just("close"),
+        nesting=st.sampled_from(["uniform", "deep"]),
     )
-    | classified(kinds=st.integers(1, 4), depth=st.integers(1, 64), ask=st.just("valid")),
+    | classified(
+        supervision=SUPERVISIONS,
+        kinds=st.integers(2, 4),
+        depth=st.just(1),
+        ask=st.just("close"),
+        nesting=st.just("uniform"),
+    )
+    | classified(kinds=st.integers(1, 4), depth=st.integers(1, 64), ask=st.just("valid"), nesting=st.just("uniform")),
     "counter_language": classified(
         supervision=SUPERVISIONS,
         language=st.sampled_from(["anbn", "anbncn"]),
