@@ -1,0 +1,84 @@
+"""The pilot of the climb's second protocol: does ten times the training teach what climb-v1 calls not learnt?
+
+    ladder study climb_pilot --budget smoke|cpu|gpu|full
+
+Five models of which four are not the LSTM, on six tasks: 10,000 steps of 64 strings in place of 2,000 of 32, the last
+write with long silences, brackets that nest deep, queries far behind their pairs, and the models in forms that theory
+asks for (a Transformer without positions, PD-SSM with a state for each element of A5). cpu is one seed at one learning
+rate, gpu at three of them, full with the last answer alone trained on as well.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from chomsky_ladder.harness.config.parts import replaced
+from chomsky_ladder.harness.config.protocols import find_protocol, matched, preset_run
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.record import collect
+from chomsky_ladder.harness.sweep.study import Budget
+
+FIRST = "climb-v1"
+TASKS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("cycle_nav", {}),
+    ("word_problem", {}),
+    ("parity", {}),
+    ("mqar", {"power": 100}),
+    ("dyck", {"nesting": "deep"}),
+    ("flip_flop", {"silence": True}),
+)
+MODELS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("delta_net", {"eigenvalues": "signed"}),
+    ("pd_ssm", {"d_state": 64, "num_maps": 4}),
+    ("transformer", {"positions": "none"}),
+    ("xlstm", {"conv": "causal4", "recurrent_init": "zeros"}),
+    ("lstm", {}),
+)
+RATES: Mapping[Budget, Sequence[float]] = {"smoke": (3e-3,), "cpu": (3e-3,)}
+ALL_RATES = (3e-3, 1e-2, 1e-3)
+TRAIN = {"steps": 10_000, "batch": 64}
+SCORE = {"every": 500}
+SMOKE_TRAIN = {"steps": 8, "batch": 8, "curriculum": [40]}
+SMOKE_SCORE = {"every": 8, "test": 32, "validation": 16, "extrapolate": []}
+
+
+def runs(budget: Budget = "cpu") -> list[Run]:
+    rates = RATES.get(budget, ALL_RATES)
+    dense = [_run(task, model, lr, smoke=budget == "smoke") for lr in rates for task in TASKS for model in MODELS]
+    if budget != "full":
+        return dense
+    final = [
+        replace(run, task=replace(run.task, supervision="final"))
+        for run in dense
+        if getattr(run.task, "asks_prefixes", False)
+    ]
+    return [*dense, *final]
+
+
+def _run(task: tuple[str, Mapping[str, Any]], model: tuple[str, Mapping[str, Any]], lr: float, *, smoke: bool) -> Run:
+    usual = preset_run(task[0], model[0], protocol=FIRST)
+    changed = replaced(usual.model, dict(model[1]), where="model")
+    return replace(
+        usual,
+        task=replaced(usual.task, dict(task[1]), where="task"),
+        model=matched(changed, find_protocol(FIRST)),
+        train=replaced(usual.train, {**(SMOKE_TRAIN if smoke else TRAIN), "lr": lr}, where="train"),
+        eval=replaced(usual.eval, SMOKE_SCORE if smoke else SCORE, where="eval"),
+    )
+
+
+def table(listed: Sequence[Run], results: Path) -> str:
+    """Each run's scaled accuracy at training lengths and at the test's, and when it was learnt."""
+    records = collect(results).set_index("run_id")
+    ids = [run.run_id for run in listed if run.run_id in records.index]
+    found = records.loc[ids]
+    heads = ("task", "model", "learning rate", "at training lengths", "at test lengths", "steps to .99")
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---:|---:|---:|"]
+    for one in found.itertuples():
+        learnt = "" if pd.isna(one.steps_to_99) else f"{int(one.steps_to_99):,}"
+        scores = f"{one.in_distribution:.2f} | {one.test_scaled:.2f}"
+        lines.append(f"| {one.task} | {one.model} | {one.lr:g} | {scores} | {learnt} |")
+    return "\n".join(lines) + "\n"
