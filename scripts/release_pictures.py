@@ -1,14 +1,16 @@
 """The few pictures that README and docs show, small enough to be kept in the repository.
 
 `scripts/publish.py --release` calls this. A picture is drawn from the records, or taken from where a measurement left
-it under results/ (`ladder horizon`, scripts/othello.py), then cut to a width of 1,200 pixels and 32 colours.
+it under results/ (`ladder horizon`, scripts/othello.py), then cut to a width of 1,200 pixels and 128 colours.
 """
 
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from PIL import Image
 
 from chomsky_ladder.harness.figures import write as figures
@@ -19,7 +21,7 @@ from chomsky_ladder.harness.tables.published import published
 
 CLIMB = "climb-v1"
 HIGHEST = 8  # rows of the climb that are drawn beside the models of the xLSTM paper
-WIDTH, COLOURS, MOST_KB = 1200, 32, 150
+WIDTH, COLOURS, MOST_KB = 1200, 128, 150
 TAKEN = {  # from where a measurement left it, if it is there
     "compare_ends.png": "horizon/compare_ends.png",
     "error_by_layer.png": "othello/figures/cpu/error_by_layer.png",
@@ -28,23 +30,23 @@ TAKEN = {  # from where a measurement left it, if it is there
 
 def write(results: Path, folder: Path) -> Iterator[Path]:
     """Write the pictures. Yield the file of each."""
-    yield _written(_climb(results), folder / "climb.png")
+    records = stored(results / "records.csv")
+    records = records[records["protocol"] == CLIMB]
+    rows = tables.table(records, "climb").data["model"].drop_duplicates()  # the highest first
+    shown = [*rows[:HIGHEST], *published("xlstm").models]
+    yield _written(_drawn(records, "climb", models=shown), folder / "climb.png")
+    yield _written(_drawn(records, "corner"), folder / "corner.png")
     for name, source in TAKEN.items():
         if (results / source).exists():
             yield _written(Image.open(results / source).convert("RGB"), folder / name)
 
 
-def _climb(results: Path) -> Image.Image:
-    """Draw the highest rows of the climb and those of the xLSTM paper's models."""
-    records = stored(results / "records.csv")
-    records = records[records["protocol"] == CLIMB]
-    rows = tables.table(records, "climb").data["model"].drop_duplicates()  # the highest first
-    shown = [*rows[:HIGHEST], *published("xlstm").models]
+def _drawn(records: pd.DataFrame, name: str, *, models: Sequence[str] = ()) -> Image.Image:
+    """Draw one figure of the climb, of some models or of all."""
     with tempfile.TemporaryDirectory() as scratch:
-        paths = figures.write(
-            records, Path(scratch), protocol=CLIMB, models=shown, kinds=("png",), tell=lambda line: None
-        )
-        (path,) = [path for path in paths if path.name == "climb.png"]
+        how: Any = {"protocol": CLIMB, "models": models or None, "names": [name], "kinds": ("png",)}
+        paths = figures.write(records, Path(scratch), tell=lambda line: None, **how)
+        (path,) = [path for path in paths if path.suffix == ".png"]
         return Image.open(io.BytesIO(path.read_bytes())).convert("RGB")
 
 

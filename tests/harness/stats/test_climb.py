@@ -5,12 +5,18 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
+import pytest
+
 from chomsky_ladder.harness.climb.card import card
 from chomsky_ladder.harness.climb.text import markdown, terminal
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.harness.figures.kinds.climb import climb as picture
+from chomsky_ladder.harness.figures.kinds.corner import corner
+from chomsky_ladder.harness.figures.kinds.corner import draw as draw_corner
 from chomsky_ladder.harness.figures.plot import Scene
+from chomsky_ladder.harness.figures.style import style
 from chomsky_ladder.harness.stats.aggregates import Estimate
 from chomsky_ladder.harness.stats.climb import climbs_of, nearest, rung_of, strings_there
 from chomsky_ladder.harness.stats.families import family_scores, family_text
@@ -237,3 +243,36 @@ def test_a_card_of_a_model_without_theory_names_the_nearest_misses() -> None:
 def test_no_paper_stands_beside_a_climb() -> None:
     beside = table(frame(*rows("lstm", "majority", 1.0, transition="lstm"), record()), "accuracy", against="xlstm")
     assert [sheet.title for sheet in beside.sheets] == ["xlstm"]
+
+
+def test_the_corner_holds_models_with_all_rungs_of_both_families() -> None:
+    s3 = "word_problem (group=S3, inputs=all)"
+    asked = {"parity": 1.0, "cycle_nav": 0.75, s3: 0.5, "word_problem": 0.25, "mqar": 0.9}
+    whole = [row for task, raw in asked.items() for row in rows("a", task, raw, raw, transition="lstm")]
+    part = [row for task, raw in asked.items() if task != "mqar" for row in rows("b", task, raw, transition="lstm")]
+    scene = Scene(cells_of(frame(*whole, *part)), None, looks(["a", "b"]))
+    data = corner(scene)
+    assert data["model"].tolist() == ["a"], "b has no recall"
+    assert data["tracks"].tolist() == [pytest.approx((1.0 + 0.5 + 0.0 + 0.0) / 4)]  # .25 is below chance
+    assert data["recalls"].tolist() == [pytest.approx(0.8)]
+    with style():
+        names = {text.get_text() for text in draw_corner(data, scene).axes[0].texts}
+    assert names == {"a"}
+
+
+def test_names_in_the_corner_do_not_overlap() -> None:
+    places = [(0.01 * i, 1.0 - 0.001 * i) for i in range(12)]
+    data = pd.DataFrame(
+        [
+            {"protocol": "climb-v1", "model": f"model{i}", "tracks": x, "tracks_low": x, "tracks_high": x}
+            | {"recalls": y, "recalls_low": y, "recalls_high": y}
+            for i, (x, y) in enumerate(places)
+        ]
+    )
+    scene = Scene(cells_of(frame(*rows("a", "parity", 1.0, transition="lstm"))), None, looks(data["model"]))
+    with style():
+        fig = draw_corner(data, scene)
+        fig.canvas.draw()
+        boxes = [text.get_window_extent() for text in fig.axes[0].texts]
+    assert 2 <= len(boxes) < 12, "some have room, not all"
+    assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])

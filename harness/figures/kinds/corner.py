@@ -1,0 +1,127 @@
+"""State tracking against retrieval: a point for each model of a climb, with intervals over seeds.
+
+The upper right corner is what nobody has yet: a model that does both. Models on the front have names, and as many of
+the others as have room, those that do more first.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
+from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
+from chomsky_ladder.harness.figures.style import FAINT, SMALL, at, caption, head, labels
+from chomsky_ladder.harness.stats.climb import climbs, longest
+from chomsky_ladder.harness.stats.families import family_scores
+from chomsky_ladder.harness.stats.looks import MEMBERS
+
+ACROSS, UP = "state tracking", "retrieval"
+_LEFT, _TALL = 0.5, 3.6  # inches
+_LETTER, _LINE, _GAP = 0.06, 0.15, 0.07  # inches: a letter's width, a line's height, from a point to its name
+_COLUMNS = ("protocol", "model", "tracks", "tracks_low", "tracks_high", "recalls", "recalls_low", "recalls_high")
+_BESIDE = (
+    *((_GAP, 0.06, "left"), (-_GAP, 0.06, "right"), (0, 0.13, "center")),
+    *((0, -0.13, "center"), (-_GAP, -0.06, "right"), (_GAP, -0.06, "left")),
+)
+_FIRST = {names[0] for names in MEMBERS.values()}  # the model of each family that most readers know
+
+Row = dict[str, Any]
+Box = tuple[float, float, float, float]  # inches: left, right, below, above
+
+
+def corner(scene: Scene) -> pd.DataFrame:
+    """A row for every model that was run on all rungs of both families."""
+    rows: list[Row] = []
+    for one in climbs(scene.cells):
+        scores = family_scores(one)
+        if ACROSS in scores and UP in scores:
+            tracks, recalls = scores[ACROSS], scores[UP]
+            values = (tracks.value, tracks.low, tracks.high, recalls.value, recalls.low, recalls.high)
+            rows.append(dict(zip(_COLUMNS, (scene.protocol, one.model, *values), strict=True)))
+    return rows_of(rows, _COLUMNS)
+
+
+def draw(data: pd.DataFrame, scene: Scene) -> Figure:
+    fig = Figure(figsize=(scene.width, _TALL))
+    wide = scene.width - _LEFT
+    ax = at(fig, _LEFT, 0, wide, _TALL)
+    ax.set(xlim=(-0.15, 1.12), ylim=(-0.08, 1.12))
+    ax.set_xlabel("state tracking: mean of parity, a cycle of three, S3 and A5", labelpad=3)
+    ax.set_ylabel("retrieval: key-value recall", labelpad=3)
+    ax.grid(color=FAINT, lw=0.4)
+    ax.set_axisbelow(True)
+    points = data.to_dict("records")
+    for row in points:
+        look = scene.looked[row["model"]]
+        bars: dict[str, Any] = {"color": look.color, "lw": 0.7, "alpha": 0.55, "zorder": 2}
+        ax.plot([row["tracks_low"], row["tracks_high"]], [row["recalls"]] * 2, **bars)
+        ax.plot([row["tracks"]] * 2, [row["recalls_low"], row["recalls_high"]], **bars)
+        mark: dict[str, Any] = {
+            "color": look.color,
+            "marker": look.marker,
+            "markersize": 5,
+            "mec": "white",
+            "mew": 0.4,
+            "zorder": 5,
+        }
+        ax.plot(row["tracks"], row["recalls"], **mark)
+    _name(ax, points, labels([row["model"] for row in points], width=24, titles=scene.titles), wide=wide)
+    head(fig, "Who tracks state, and who recalls?", scene)
+    caption(
+        fig,
+        _TALL + 0.42,
+        f"Mean scaled accuracy at lengths {longest(PROTOCOLS[scene.protocol])} over the rungs of each family, cut to "
+        "0..1. Bars: 95% interval of a bootstrap over seeds. Each model at the learning rate chosen on validation. "
+        f"{len(points)} models; those without a name stand where names would overlap.",
+    )
+    return fig
+
+
+def _name(ax: Axes, points: Sequence[Row], names: dict[str, str], *, wide: float) -> None:
+    """Write names beside points: first those that no other beats, then the rest by the sum of both scores."""
+    left, right = ax.get_xlim()
+    below, above = ax.get_ylim()
+
+    def inches(row: Row) -> tuple[float, float]:
+        return (row["tracks"] - left) / (right - left) * wide, (row["recalls"] - below) / (above - below) * _TALL
+
+    places = [inches(row) for row in points]
+    taken: list[Box] = [(x - 0.04, x + 0.04, y - 0.04, y + 0.04) for x, y in places]
+    beaten = {row["model"] for row in points if any(_beats(other, row) for other in points)}
+    known = beaten - _FIRST
+    for row in sorted(points, key=lambda row: (row["model"] in known, -row["tracks"] - row["recalls"])):
+        (x, y), text = inches(row), names[row["model"]]
+        long = _LETTER * len(text)
+        for dx, dy, ha in _BESIDE:
+            start = x + dx - {"left": 0, "right": long, "center": long / 2}[ha]
+            box = (start, start + long, y + dy - _LINE / 2, y + dy + _LINE / 2)
+            if box[0] > 0 and box[1] < wide and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                place = (row["tracks"], row["recalls"])
+                ax.annotate(text, place, (dx * 72, dy * 72), textcoords="offset points", ha=ha, va="center", size=SMALL)
+                break
+
+
+def _beats(other: Row, row: Row) -> bool:
+    as_good = other["tracks"] >= row["tracks"] and other["recalls"] >= row["recalls"]
+    return as_good and (other["tracks"] > row["tracks"] or other["recalls"] > row["recalls"])
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+
+
+register(
+    Plot(
+        name="corner",
+        title="State tracking against retrieval",
+        data=corner,
+        draw=draw,
+        why_not="no model was run on all rungs of state tracking and retrieval",
+        when=lambda scene: has_rungs(scene.protocol),
+        rank=1,
+    )
+)
