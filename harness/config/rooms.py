@@ -31,6 +31,7 @@ from chomsky_ladder.harness.config.origin import ADDED, is_ours, origin
 VARIABLE = "LADDER_PLUGINS"
 _FEW = 20  # names that a line takes
 _problems: list[str] = []
+NAMED: list[str] = []  # plugins that were loaded because a user named them
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +214,7 @@ def search_too(folder: Path) -> None:
 
 def taken(path_or_module: str, run: Callable[[], object], path: Path) -> None:
     """Import a plugin; refused where it does not import, or has a name of ours."""
+    NAMED.append(path_or_module)
     before = [(room, list(room.entries)) for room in _rooms]
     error = _import(run)
     if error:
