@@ -214,9 +214,14 @@ def machine() -> dict[str, Any]:
             kernel.name: f"missing: {kernel.missing()}" if kernel.missing() else f"ready, for {_served(kernel)}"
             for kernel in available()
         },
-        "versions": {"python": made["python"], **made["packages"], "commit": made["commit"], "dirty": made["dirty"]},
+        "versions": {"python": made["python"], **made["packages"], "commit": made["commit"], **_changed(made["dirty"])},
         "plugins": {str(number): problem for number, problem in enumerate(problems(), start=1)} or {"problems": "none"},
     }
+
+
+def _changed(dirty: bool | None) -> dict[str, bool]:
+    """Whether the code differs from its commit; nothing where there is no git to tell."""
+    return {} if dirty is None else {"dirty": dirty}
 
 
 def drawable(task: Task) -> dict[str, Any] | None:

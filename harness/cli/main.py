@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "a sweep of the literature, trained, tabled and drawn   [NAME] [--budget smoke|cpu|gpu|full]",
     ),
     "climb": ("climb:climb", "how far up a model gets: every rung, and a report card   MODEL [--against M ..] | --all"),
-    "status": ("records:status", "what is done, runs and broke, and where   [--all] [--json]"),
+    "status": ("records:status", "what is done, runs and broke, and where   [SCRIPT] [--all] [--json]"),
     "table": (
         "tables:table",
         "tables of the records   [--kind K] [--format F] [--against xlstm] [--all]",
