@@ -8,9 +8,10 @@
     python scripts/publish.py --release                 also redraw the few pictures that README and docs show
     python scripts/publish.py --budget smoke|cpu|gpu|full   carry out the studies of that budget first, and take them
 
-Tables as Markdown and CSV are committed with the records. Figures, the page and other formats are not: --site makes
-them, and the public CI deploys them. The pictures under docs/pictures change with a release alone, so that the history
-does not grow with every run. The same records give the same tables, byte for byte.
+Tables as Markdown and CSV are committed with the records, and the rows that travel with an installed package
+(harness/climb/reference.py). Figures, the page and other formats are not: --site makes them, and the public CI deploys
+them. The pictures under docs/pictures change with a release alone, so that the history does not grow with every run.
+The same records give the same tables, byte for byte.
 
 `results/` is what is published (harness/store/places.py); --results names another folder. A smoke run is never
 published: with `--budget smoke` everything lands under smoke/ of one's own folder.
@@ -28,6 +29,7 @@ from typing import get_args
 import release_pictures
 
 from chomsky_ladder.harness.cli.listing import of_these_sources
+from chomsky_ladder.harness.climb import reference
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.page import site
 from chomsky_ladder.harness.store import curves, records_file
@@ -198,6 +200,8 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     if options.check:
         with tempfile.TemporaryDirectory() as scratch:
             differ = differences(results, again(results, Path(scratch)))
+        if results.resolve() == (ROOT / "results").resolve() and not reference.is_of(results / "records.csv"):
+            differ.append(reference.FILE.name)
         for name in differ:
             print(f"{name} is not what the records make: run scripts/publish.py", file=sys.stderr)
         return 1 if differ else 0
@@ -209,6 +213,7 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     print(f"tables under {results}")
     code = 0
     if results.resolve() == (ROOT / "results").resolve():
+        reference.write(results / "records.csv")
         code = subprocess.run([sys.executable, str(ROOT / "scripts" / "readme_table.py")]).returncode
         if options.release:
             for picture in release_pictures.write(results, ROOT / "docs" / "pictures"):

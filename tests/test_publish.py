@@ -14,6 +14,7 @@ from typing import get_args
 import pytest
 from PIL import Image, ImageColor
 
+from chomsky_ladder.harness.climb import reference
 from chomsky_ladder.harness.figures.kinds.climb import CORNERS, GAP, HELD, ODD
 from chomsky_ladder.harness.store.curves import collect as collect_curves
 from chomsky_ladder.harness.store.record import recorded
@@ -39,6 +40,11 @@ def test_every_table_comes_from_the_records_byte_for_byte(tmp_path: Path) -> Non
     assert len(paths) > 20
     for path in paths:
         assert path.read_bytes() == (ROOT / "results" / "tables" / path.name).read_bytes(), "run scripts/publish.py"
+
+
+def test_the_rows_that_travel_with_the_package_are_those_of_the_records() -> None:
+    assert reference.is_of(ROOT / "results" / "records.csv"), "run scripts/publish.py"
+    assert reference.FILE.stat().st_size < 150_000
 
 
 @pytest.mark.full

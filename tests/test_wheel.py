@@ -79,6 +79,7 @@ def test_it_does_all_that_a_clone_does(wheel: Path, tmp_path: Path) -> None:
         "table": ["table", "--against", "xlstm"],
         "figures": ["figures", "--protocol", "quick"],
         "page": ["page"],
+        "climb": ["climb", "lstm", "--card", "--json", "--exec.results", "elsewhere"],
         "throughput": ["throughput", "--report", str(report), "--out", "costs", "--device", "cpu"],
     }
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LADDER_RESULTS")}
@@ -96,4 +97,6 @@ def test_it_does_all_that_a_clone_does(wheel: Path, tmp_path: Path) -> None:
     assert by_model["xlstm"]["protocol_name"] == "ladder-v1" and "paper " in said["table"]
     assert (tmp_path / "results" / "page.html").stat().st_size > 100_000
     assert (tmp_path / "results" / "figures" / "quick" / "ladder.png").exists()
+    climb = json.loads(said["climb"])
+    assert (climb["run"], climb["missing"], len(climb["beside"])) == (12, 0, 2), "the reference rows came along"
     assert (tmp_path / "costs" / "throughput.md").exists()

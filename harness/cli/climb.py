@@ -45,7 +45,8 @@ class ClimbOptions:
     against: tuple[str, ...] = ()
     """Reference rows that stand beside the model, by name or label; its two nearest unless said otherwise."""
     reference: Path | None = None
-    """records.csv with the reference rows; that of the results folder and the published one unless said otherwise."""
+    """records.csv with the reference rows; that of the results folder and the published one unless said otherwise. An
+    installed package brings the published rows along."""
     again: bool = False
     """Train also what is on record elsewhere: published runs count as done unless this is said."""
     engine: str = "serial"
@@ -196,6 +197,7 @@ def _reference(options: Any) -> tuple[Any, list[Any]]:
     """The records of the protocol, the results folder's before the others', and the climbs among them."""
     import pandas as pd
 
+    from chomsky_ladder.harness.climb import reference
     from chomsky_ladder.harness.stats.climb import climbs_of
     from chomsky_ladder.harness.store.places import published_results
     from chomsky_ladder.harness.store.record import collect_if_any, stored
@@ -203,8 +205,8 @@ def _reference(options: Any) -> tuple[Any, list[Any]]:
     own = collect_if_any(options.exec.results)
     frames = [] if own is None else [own]
     published = published_results()
-    other = options.reference or (published / "records.csv" if published else None)
-    if other and other.exists() and other.resolve() != (options.exec.results / "records.csv").resolve():
+    other = options.reference or (published / "records.csv" if published else reference.FILE)
+    if other.exists() and other.resolve() != (options.exec.results / "records.csv").resolve():
         frames.append(stored(other))
     elif options.reference and not options.reference.exists():
         raise ValueError(f"--reference: there is no {options.reference}")

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -38,42 +38,55 @@ MOST_STATES, MOST_SYMBOLS = 12, 8  # of an automaton that still reads well
 EXAMPLE_VOCAB = 12  # a model is weighed with the vocabulary of the largest of the common tasks
 
 
-def listing() -> dict[str, Any]:
-    """Everything registered, one entry a name; conflicts are among the problems."""
-    configs = [(classes[0], classes[0]()) for _, classes in sorted(all_models().items())]
+def listing(weighed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Everything registered, one entry a name; conflicts are among the problems.
+
+    An entry of an earlier listing is taken as it is, but for what a plugin may add to it.
+    """
+    tasks, models = ({part["name"]: part for part in (weighed or {}).get(kind, ())} for kind in ("tasks", "models"))
     return {
         "tasks": [
-            {
-                "name": name,
-                "level": cls.level,
-                "version": cls.version,
-                "about": about(cls),
-                **_task_in_short(cls()),
-                "protocols": [key for key, protocol in PROTOCOLS.items() if name in protocol.table],
-                "doc": _doc(cls),
-                "demand": cls().demand,
-                "facts": cls().facts,
-                "automaton": drawable(cls()),
-            }
+            (tasks.get(name) or _listed_task(cls))
+            | {"protocols": [key for key, protocol in PROTOCOLS.items() if name in protocol.table]}
             for name, (cls, *_) in sorted(all_tasks().items())
         ],
         "models": [
-            {
-                "name": cls.name,
-                **{name: getattr(config, name) for name in ("family", "year", "paper", *CAPABILITIES)},
-                **_model_size(config),
-                "kernels": [kernel.name for kernel in available() if cls.name in kernel.serves],
-                "about": about(cls),
-                "doc": _doc(cls),
-                "title": title_of(Identity("", "", cls.name, {})),
-                "transition": config.transition,
-            }
-            for cls, config in configs
+            (models.get(name) or _listed_model(cls))
+            | {"kernels": [kernel.name for kernel in available() if name in kernel.serves]}
+            for name, (cls, *_) in sorted(all_models().items())
         ],
         "protocols": {name: protocol.source for name, protocol in PROTOCOLS.items()},
         "levels": LEVELS,
         "floor_lengths": FLOOR_LENGTHS,
         "problems": problems(),
+    }
+
+
+def _listed_task(cls: type[Task]) -> dict[str, Any]:
+    task = cls()
+    return {
+        "name": task.name,
+        "level": task.level,
+        "version": task.version,
+        "about": about(cls),
+        **_task_in_short(task),
+        "doc": _doc(cls),
+        "demand": task.demand,
+        "facts": task.facts,
+        "automaton": drawable(task),
+    }
+
+
+def _listed_model(cls: type[ModelConfig]) -> dict[str, Any]:
+    config = cls()
+    return {
+        "name": config.name,
+        **{name: getattr(config, name) for name in ("family", "year", "paper", *CAPABILITIES)},
+        **_model_size(config),
+        "about": about(cls),
+        "doc": _doc(cls),
+        "title": title_of(Identity("", "", config.name, {})),
+        "transition": config.transition,
     }
 
 
@@ -212,9 +225,14 @@ def machine() -> dict[str, Any]:
             kernel.name: f"missing: {kernel.missing()}" if kernel.missing() else f"ready, for {_served(kernel)}"
             for kernel in available()
         },
-        "versions": {"python": made["python"], **made["packages"], "commit": made["commit"], "dirty": made["dirty"]},
+        "versions": {"python": made["python"], **made["packages"], "commit": made["commit"], **_changed(made["dirty"])},
         "plugins": {str(number): problem for number, problem in enumerate(problems(), start=1)} or {"problems": "none"},
     }
+
+
+def _changed(dirty: bool | None) -> dict[str, bool]:
+    """Whether the code differs from its commit; nothing where there is no git to tell."""
+    return {} if dirty is None else {"dirty": dirty}
 
 
 def drawable(task: Task) -> dict[str, Any] | None:

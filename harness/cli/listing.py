@@ -7,6 +7,8 @@ used from. It holds a hash of the sources that the listing was made of, so a lis
 import hashlib
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,7 +27,12 @@ _OTHERS = ("harness/cli/describe.py", "harness/train/build.py")
 
 def listed() -> dict[str, Any]:
     """The listing of this code and these plugins; what a plugin named on the line brought is never kept."""
-    return _made() if "chomsky_ladder.harness.config.registry" in sys.modules else of_these_sources()
+    tree = of_these_sources()
+    if "chomsky_ladder.harness.config.registry" not in sys.modules:
+        return tree
+    from chomsky_ladder.harness.cli import describe  # with torch
+
+    return describe.listing(tree)
 
 
 def of_these_sources() -> dict[str, Any]:
@@ -44,9 +51,15 @@ def of_these_sources() -> dict[str, Any]:
 
 
 def _made() -> dict[str, Any]:
+    """Weigh everything; in a process of its own where a plugin was named in this one."""
     from chomsky_ladder.harness.cli import describe  # with torch
+    from chomsky_ladder.harness.config import rooms
 
-    return describe.listing()
+    if not rooms.NAMED:
+        return describe.listing()
+    command = [sys.executable, "-c", "from chomsky_ladder.harness.cli.main import script; script()", "list", "--json"]
+    alone = {name: value for name, value in os.environ.items() if name != rooms.VARIABLE}
+    return json.loads(subprocess.run(command, env=alone, capture_output=True, check=True).stdout)
 
 
 def key_of_sources() -> str:

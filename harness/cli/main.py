@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
         "a sweep of the literature, trained, tabled and drawn   [NAME] [--budget smoke|cpu|gpu|full]",
     ),
     "climb": ("climb:climb", "how far up a model gets: every rung, and a report card   MODEL [--against M ..] | --all"),
-    "status": ("records:status", "what is done, runs and broke, and where   [--all] [--json]"),
+    "status": ("records:status", "what is done, runs and broke, and where   [SCRIPT] [--all] [--json]"),
     "table": (
         "tables:table",
         "tables of the records   [--kind K] [--format F] [--against xlstm] [--all]",
@@ -66,6 +66,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and w
     "completion": ("completion:completion", "a script that lets a shell complete all these   bash|zsh|fish"),
 }
 _OF_THE_USER = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+TRAINING = ("run", "sweep", "study", "climb", "adapt")
 COMPUTING = (
     "errors",
     "probe",
@@ -93,7 +94,7 @@ def _main(words: list[str]) -> int:
         print(f"ladder: {mistake}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("ladder: interrupted; a run goes on from its last checkpoint when it is started again", file=sys.stderr)
+        print(f"ladder: interrupted{_what_stays(words)}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away (| head)
         sys.stderr.close()
@@ -132,6 +133,13 @@ def _obeyed(words: list[str]) -> int:
     command = getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function)
     with _one_thread(name in COMPUTING and not {"--help", "-h"} & set(rest)):
         return command(rest)
+
+
+def _what_stays(words: list[str]) -> str:
+    """What is there after an interrupt: all files are written whole, or not at all."""
+    if words[:1] and words[0] in TRAINING:
+        return "; a run goes on from its last checkpoint when it is started again"
+    return "; the same command begins again" if words[:1] and words[0] in COMMANDS else ""
 
 
 def _said(error: OSError) -> str:

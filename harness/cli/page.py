@@ -62,7 +62,7 @@ def _written(options: PageOptions, out: Path) -> int:
     else:
         size = site.write_site(options.results, out, listing=listing, url=options.url)
     if not options.serve or options.out is not None:
-        print(f"{out}: {size / 1e6:.2f} MB")
+        print(f"{out if _is_file(out) else out / 'index.html'}: {size / 1e6:.2f} MB")
     if options.serve:
         folder = out.parent if _is_file(out) else out
         name = out.name if _is_file(out) else ""

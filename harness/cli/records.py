@@ -24,6 +24,8 @@ _TITLES = {"unfinished": "unfinished: killed, or with their machine"}
 class StatusOptions:
     """How many runs are done, running, preempted, failed, diverged and unfinished; then those that are not done."""
 
+    script: Positional[str] = ""
+    """Of this sweep alone, its SCRIPT or a study's name; with how many of its runs have not begun."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     all: bool = False
@@ -34,15 +36,15 @@ class StatusOptions:
 
 def status(words: list[str]) -> int:
     options = parse(StatusOptions, words, prog="ladder status")
-    runs = statuses.survey(options.results)
-    elsewhere = 0
+    runs, listed, elsewhere = statuses.survey(options.results), _listed(options.script), 0
     try:
-        elsewhere = statuses.only_recorded(options.results, runs)
+        elsewhere = 0 if listed else statuses.only_recorded(options.results, runs)
     except ValueError as damage:
         if not runs:
             raise
         print(f"ladder: {damage}", file=sys.stderr)
-    if not runs and not elsewhere:
+    runs = [run for run in runs if not listed or run.run_id in listed]
+    if not runs and not elsewhere and not listed:
         raise ValueError(f"no runs under {options.results}{hint(options.results)}")
     shown = [run for run in runs if options.all or run.state != "done"]
     cells = statuses.by_cell(runs)
@@ -50,7 +52,7 @@ def status(words: list[str]) -> int:
         tree = {
             "results": str(options.results),
             "counts": statuses.counts(runs),
-            "only_in_records": elsewhere,
+            **({"not_begun": len(listed) - len(runs)} if listed else {"only_in_records": elsewhere}),
             "cells": [{"task": task, "model": model, "counts": found} for (task, model), found in cells.items()],
             "runs": [statuses.plain(run) for run in shown],
         }
@@ -61,6 +63,8 @@ def status(words: list[str]) -> int:
     )
     if elsewhere:
         print(f"{count_of(elsewhere, 'more run')} in records.csv alone")
+    if listed:
+        print(f"{options.script}: {count_of(len(listed), 'run')}, {len(listed) - len(runs)} of them not begun")
     if len(runs) > _FEW:
         columns(
             [(task, model, counts_of(found)) for (task, model), found in cells.items()], title="\nby task and model"
@@ -68,6 +72,15 @@ def status(words: list[str]) -> int:
     for state in (*STATES[1:], STATES[0]):
         _list_state(state, [run for run in shown if run.state == state], most=len(runs) if options.all else _FEW)
     return 0
+
+
+def _listed(script: str) -> set[str]:
+    """The ids of the runs that a sweep's script lists; none without one."""
+    if not script:
+        return set()
+    from chomsky_ladder.harness.sweep.scripts import runs_of  # with torch
+
+    return {run.run_id for run in runs_of(script)}
 
 
 def _list_state(state: str, runs: Sequence[RunStatus], *, most: int) -> None:

@@ -66,7 +66,8 @@ def plan_sweep(words: list[str]) -> int:
         tree |= {"parts": [_plain(part) for part in parts], "packing": [asdict(one) for one in tried]}
         print(json.dumps(tree, indent=1))
         return 0
-    print(f"{count_of(len(runs), 'run')}: {len(runs) - left} finished, {left} to do in {count_of(len(parts), 'pack')}")
+    of = f"{count_of(len(runs), 'run')} of {', '.join(dict.fromkeys(run.protocol for run in runs))}"
+    print(f"{of}: {len(runs) - left} finished, {left} to do in {count_of(len(parts), 'pack')}")
     for line in _lines(parts):
         print(line)
     word = up_to([run for part in parts for run in part.runs])

@@ -18,7 +18,6 @@ from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import Climb, Meeting, Outcome, Step, longest, nearest, sign_of, strings_there
 from chomsky_ladder.harness.stats.families import family_scores
 from chomsky_ladder.harness.store.labels import reproduce
-from chomsky_ladder.harness.store.places import published_results
 
 NEIGHBOURS, BEST = 2, 3
 FURTHER = "512"
@@ -151,9 +150,7 @@ def named(name: str, reference: Sequence[Climb]) -> Climb:
     if found:
         raise ValueError(f"--against {name}: which of {', '.join(one.model for one in found)}?")
     there = ", ".join(sorted(one.model for one in reference)) or "none: run `ladder climb NAME` first"
-    elsewhere = "; an installed package has none: --reference takes results/records.csv of the repository"
-    said = f"--against {name}: no climb of that model is among the reference rows; there are {there}"
-    raise ValueError(said if published_results() else f"{said}{elsewhere}")
+    raise ValueError(f"--against {name}: no climb of that model is among the reference rows; there are {there}")
 
 
 def _row(step: Step, place: int, beside: Sequence[Climb], others: Sequence[Climb], protocol: str, need: str) -> Row:

@@ -9,7 +9,7 @@ steps make other runs, which records hold under a protocol's label of their own.
 from dataclasses import dataclass
 
 from chomsky_ladder.harness.config.protocol import Protocol, Rung
-from chomsky_ladder.harness.config.registry import did_you_mean
+from chomsky_ladder.harness.config.rooms import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -74,14 +74,14 @@ def _folder(top: str, home: Path) -> Path | None:
         beside = (home / top).is_dir() or (home / f"{top}.py").is_file()
         return home if beside else None
     folder = Path(places[0]).resolve().parent
-    return None if any(folder.is_relative_to(installed) for installed in _installed()) else folder
+    return None if _is_installed(folder) else folder
 
 
 @cache
-def _installed() -> tuple[Path, ...]:
-    """Return the folders whose packages have a version."""
+def _is_installed(folder: Path) -> bool:
+    """Return True for a folder whose packages have a version, one that a cluster puts on $PYTHONPATH too."""
     named = [*site.getsitepackages(), site.getusersitepackages(), *map(sysconfig.get_path, ("purelib", "platlib"))]
-    return tuple(Path(folder).resolve() for folder in named)
+    return any(folder.is_relative_to(Path(each).resolve()) for each in named) or any(folder.glob("*.dist-info"))
 
 
 def _imports(file: Path, home: Path) -> set[str]:
@@ -98,6 +98,36 @@ def _imports(file: Path, home: Path) -> set[str]:
         elif isinstance(node, ast.Call) and _name(node.func) in _LOADERS and node.args:
             names |= {str(word.value) for word in node.args[:1] if isinstance(word, ast.Constant)}
     return {name for name in names if not name.startswith(".")}
+
+
+def version_in(file: Path, name: str) -> int | None:
+    """Return the version that a file gives what it registers under a name; None where it gives none."""
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.ClassDef):
+            values: dict[str | None, ast.expr] = dict(pair for line in node.body for pair in _assigned(line))
+            named = [values.get("name")]
+        elif isinstance(node, ast.Call):
+            values = {word.arg: word.value for word in node.keywords}
+            named = [*node.args[:1], values.get("name")]
+        else:
+            continue
+        names = [each.value for each in named if isinstance(each, ast.Constant)]
+        version = getattr(values.get("version"), "value", None)  # of a constant
+        if name in names and isinstance(version, int):
+            return version
+    return None
+
+
+def _assigned(statement: ast.stmt) -> Iterator[tuple[str | None, ast.expr]]:
+    """Yield the names of an assignment with what each is given, `name, year = "rm", 2026` too."""
+    pairs = [(target, statement.value) for target in statement.targets] if isinstance(statement, ast.Assign) else []
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        pairs = [(statement.target, statement.value)]
+    for target, value in pairs:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            yield from zip(map(_name, target.elts), value.elts, strict=False)
+        else:
+            yield _name(target), value
 
 
 def _name(function: ast.expr) -> str:

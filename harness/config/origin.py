@@ -96,8 +96,8 @@ def origin_of_module(module: str) -> Origin | None:
     return None if is_ours(module) else _origin(module, None)
 
 
-def found_now(word: str) -> set[tuple[str, str]]:
-    """By which names and digests the code that a `--plugin` names might go now; nothing of it is imported.
+def found_now(word: str) -> dict[tuple[str, str], Path]:
+    """The file of each name and digest by which the code that a `--plugin` names might go now, imported by nobody.
 
     A file may have been imported alone or as part of the package around it: both are given.
     """
@@ -107,16 +107,16 @@ def found_now(word: str) -> set[tuple[str, str]]:
         found = PathFinder.find_spec(path.name.partition(":")[0].partition(".")[0])
         path = Path(found.origin) if found is not None and found.origin else path
     files = [path.resolve()] if path.is_file() else sorted(path.resolve().glob("*.py"))
-    candidates = set()
+    candidates: dict[tuple[str, str], Path] = {}
     for file in files:
         with suppress(OSError, SyntaxError):
-            candidates.add((file.name, digest(files_of(file))))
+            candidates[file.name, digest(files_of(file))] = file
     around = path.resolve().parent if path.is_file() else path.resolve()
     while (around / "__init__.py").is_file():
         for file in sorted(around.rglob("*.py")):
             with suppress(OSError, SyntaxError):
                 module = file.relative_to(around.parent).with_suffix("").parts
-                candidates.add((".".join(module).removesuffix(".__init__"), digest(files_of(file, around))))
+                candidates[".".join(module).removesuffix(".__init__"), digest(files_of(file, around))] = file
         around = around.parent
     return candidates
 

@@ -13,7 +13,8 @@ from typing import Any
 from chomsky_ladder.harness.config.parts import default_settings, plain, replaced
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocol import SIZED_AT, Protocol
-from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task
+from chomsky_ladder.harness.config.registry import find_model, find_task
+from chomsky_ladder.harness.config.rooms import did_you_mean
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.config.sizing import sized
 from chomsky_ladder.harness.store.labels import Identity

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from importlib.metadata import entry_points
 
 from chomsky_ladder.harness.config import classes, rooms
-from chomsky_ladder.harness.config.rooms import did_you_mean, open_room, there_are
+from chomsky_ladder.harness.config.rooms import hint_of, open_room
 from chomsky_ladder.models.base import MODELS, ModelConfig
 from chomsky_ladder.models.kernels.kernel import KERNELS, RESERVED
 from chomsky_ladder.tasks.base import TASKS, Task
@@ -124,8 +124,7 @@ def find_part(name: str) -> tuple[str, type[Task] | type[ModelConfig]]:
     for base in (Task, ModelConfig):
         _refuse_unregistered(name, (), base)
     known = [*all_tasks(), *all_models()]
-    hint = did_you_mean(name, known) or f"; {there_are(known)}; one of yours: --plugin FILE"
-    raise ValueError(f"unknown task or model {name!r}{hint}")
+    raise ValueError(f"unknown task or model {name!r}{hint_of(name, known)}")
 
 
 def check_backend(name: str, *, where: str) -> None:

@@ -31,6 +31,7 @@ from chomsky_ladder.harness.config.origin import ADDED, is_ours, origin
 VARIABLE = "LADDER_PLUGINS"
 _FEW = 20  # names that a line takes
 _problems: list[str] = []
+NAMED: list[str] = []  # plugins that were loaded because a user named them
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +87,7 @@ class Room:
         """The one of that name; `or_else` is what the user might have meant beside them."""
         registry = self.by_name()
         if name not in registry:
-            known = [*or_else, *registry]
-            hint = did_you_mean(name, known) or f"; {there_are(known, what=self.what)}; one of yours: --plugin FILE"
+            hint = hint_of(name, [*or_else, *registry], what=self.what)
             broken = "".join(f" ({problem})" for problem in _problems if re.search(rf"\b{re.escape(name)}\b", problem))
             raise ValueError(f"unknown {self.what} {name!r}{hint}{broken}")
         entry = _settled(registry[name])
@@ -138,7 +138,8 @@ def _discover(module: str, shown_as: str) -> None:
 def load(plugin: str) -> list[str]:
     """Import a plugin the user names: a file, a module or a folder of files. Return what to warn of.
 
-    A file or module must import; in a folder, one that does not stops none of the others.
+    A file or module must import; in a folder, one that does not stops none of the others. A folder's models/ and tasks/
+    belong to it, as in a repository laid out like ours.
     """
     before, broken = _count(), []
     is_new = not {plugin, Path(plugin).resolve().name} & sys.modules.keys()
@@ -146,21 +147,30 @@ def load(plugin: str) -> list[str]:
         raise ValueError("--plugin needs a folder, a file or a module, not an empty name")
     path = Path(plugin)
     if path.is_dir() and not (path / "__init__.py").exists():
-        files = sorted(file for file in path.glob("*.py") if not file.name.startswith("_"))
-        if not files:
-            raise ValueError(f"plugin {plugin}: there is no Python file in that folder")
-        for file in files:
+        parts = _parts(path)
+        if not parts:
+            raise ValueError(f"plugin {plugin}: there is no Python file in that folder, nor in its models/ and tasks/")
+        for part in parts:
             try:
-                _load(str(file))
+                _load(str(part))
             except ValueError as error:
                 broken.append(str(error))
-        if len(broken) == len(files):
+        if len(broken) == len(parts):
             raise ValueError(broken[0])
         _problems.extend(broken)
     else:
         _load(plugin)
     nothing = f"plugin {plugin} registers nothing: put @register on a class, or call register(wrap(..))"
     return broken or ([nothing] if is_new and _count() == before else [])
+
+
+def _parts(folder: Path) -> list[Path]:
+    """The files of a plugin's folder, and those of its models/ and tasks/, which may be packages."""
+    found: list[Path] = []
+    for place in (folder, folder / "models", folder / "tasks"):
+        is_package = place != folder and (place / "__init__.py").exists()
+        found += [place] if is_package else sorted(file for file in place.glob("*.py") if file.name[0] != "_")
+    return found
 
 
 def _count() -> int:
@@ -213,6 +223,7 @@ def search_too(folder: Path) -> None:
 
 def taken(path_or_module: str, run: Callable[[], object], path: Path) -> None:
     """Import a plugin; refused where it does not import, or has a name of ours."""
+    NAMED.append(path_or_module)
     before = [(room, list(room.entries)) for room in _rooms]
     error = _import(run)
     if error:
@@ -242,6 +253,14 @@ def there_are(known: Collection[str], *, what: str = "") -> str:
     command = "ladder doctor" if what == "kernel" else "ladder list"
     few = f"there are {', '.join(sorted(known))}"
     return few if len(known) <= _FEW else f"`{command}` has all {len(known)}"
+
+
+def hint_of(name: str, known: Collection[str], *, what: str = "") -> str:
+    """Say what else a name that is not known might be: misspelt, or of a plugin that was not named."""
+    yours = "" if NAMED else "ne of yours: --plugin FILE"
+    if meant := did_you_mean(name, known):
+        return f"{meant} O{yours}" if yours else meant
+    return f"; {there_are(known, what=what)}" + (f"; o{yours}" if yours else "")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

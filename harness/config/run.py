@@ -28,7 +28,8 @@ from chomsky_ladder.harness.config.parts import (
     require,
 )
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.config.registry import did_you_mean, find_model, find_task, refuse_class, refuse_missing
+from chomsky_ladder.harness.config.registry import find_model, find_task, refuse_class, refuse_missing
+from chomsky_ladder.harness.config.rooms import did_you_mean
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.tasks.base import LEVELS, Task
 

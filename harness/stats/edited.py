@@ -4,7 +4,8 @@
     raise its version and run them anew
 
 A record says what its plugins were and their digests, the run's folder where they lay. Where a folder, or the plugin,
-is gone, nothing is said. Nor is it where the code of now has made records of another version: its version was raised.
+is gone, nothing is said. Nor is it where its version was raised since: the code of now gives another, or has made
+records of another.
 """
 
 import json
@@ -14,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.code import version_in
 from chomsky_ladder.harness.config.origin import found_now
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.made_with import RAISE, made_from
@@ -22,7 +24,7 @@ from chomsky_ladder.harness.store.made_with import RAISE, made_from
 def edited(records: pd.DataFrame, results: Path) -> list[str]:
     """A line for each plugin whose code is another than that of records; a warning, never a refusal."""
     changed: Counter[tuple[str, str, str]] = Counter()
-    seen: dict[str, set[tuple[str, str]]] = {}
+    seen: dict[str, dict[tuple[str, str], Path]] = {}
     made = records[records["sources"].fillna("") != ""] if "sources" in records else records.iloc[:0]
     versions: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
     rows = [(row["run_id"], row["sources"], _versions(row)) for row in made.to_dict("records")]
@@ -31,12 +33,13 @@ def edited(records: pd.DataFrame, results: Path) -> list[str]:
             versions[what, called, digest].add(version[what.split()[0]])
     for run_id, sources, version in rows:
         for what, called, digest in made_from(sources):
-            now = set()
+            now: dict[str, Path] = {}
             for word in _plugins(RunFolder(results, run_id)):
                 if word not in seen:
                     seen[word] = found_now(word)
-                now |= {there for name, there in seen[word] if name == called}
+                now |= {there: file for (name, there), file in seen[word].items() if name == called}
             later = set().union(*(versions[what, called, there] for there in now))
+            later |= {str(version_in(file, what.split(" ", 1)[1]) or version[what.split()[0]]) for file in now.values()}
             if now and digest not in now and not later - {version[what.split()[0]]}:
                 changed[called, digest, min(now)] += 1
     return [

@@ -9,7 +9,9 @@ import os
 from typing import Literal, TextIO
 
 Look = Literal["strong", "faint", "good", "weak", "odd", "bad"]
-CODES: dict[Look, str] = {"strong": "1", "faint": "2", "good": "32", "weak": "33", "odd": "35", "bad": "31"}  # ANSI
+CODES: dict[Look, str] = {"strong": "1", "faint": "2"}  # ANSI
+# Of the 256 colours, those with a contrast near 4 or above on black and on white: a theme's yellow and green are pale.
+CODES |= {"good": "38;5;28", "weak": "38;5;130", "odd": "38;5;133", "bad": "38;5;196"}
 
 
 def in_colour(stream: TextIO) -> bool:

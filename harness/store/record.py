@@ -4,6 +4,7 @@
 records of runs whose folders are on another machine, or gone, stay. Nothing here needs torch.
 """
 
+import bz2
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -297,8 +298,9 @@ def stored(path: Path) -> pd.DataFrame:
 
 
 def recorded(path: Path) -> dict[str, Record]:
-    """The records of a records.csv by their runs' ids; none where there is no such file."""
-    return dict(_recorded(path, records_file.content_of(path)))
+    """The records of a records.csv, which may be packed, by their runs' ids; none where there is no such file."""
+    content = records_file.content_of(path)
+    return dict(_recorded(path, bz2.decompress(content) if content and path.suffix == ".bz2" else content))
 
 
 @lru_cache(maxsize=2)

@@ -1,6 +1,6 @@
 """A sweep as it goes: on a terminal a bar and a line for each pack under way, in a log file plain lines.
 
-    [########------------------]  37/108 runs  2 failed  3h12m left
+    [########------------------]  37/108 runs  2 failed  at most 3h12m left
     parity lstm s4            12000/20000  loss 0.0123  val 0.993  12m30s left
     cycle_nav mamba x9          400/20000  loss 1.6021               3h02m left
 
@@ -54,6 +54,7 @@ class Live:
         self._weights = _weights(jobs, expected)
         self._left, self._passed = sum(self._weights.values()), 0.0  # of the weights; the latter in this session
         self._rows: dict[int, _Row] = {}
+        self._workers = 1  # most packs that were under way at once
         self._drawn = 0  # lines of the terminal that are ours
         self._lock, self._over = threading.RLock(), threading.Event()
         self._thread = threading.Thread(target=self._keep_showing, daemon=True)
@@ -82,6 +83,7 @@ class Live:
     def started(self, job: Job) -> None:
         with self._lock:
             self._rows[job.number] = _Row.of(job, self._results)
+            self._workers = max(self._workers, len(self._rows))
 
     def ended(self, job: Job, fates: Sequence[Fate]) -> None:
         """Count what became of a pack's runs; what broke or diverged is said."""
@@ -138,11 +140,20 @@ class Live:
         return self._by_plan(now) if self._is_planned else self._by_pace()
 
     def _by_plan(self, now: float) -> float | None:
-        """At the pace so far, of packs that weigh what they were measured to take."""
+        """At most, of packs that weigh what they were measured to take: it falls, unless the machine is slower now.
+
+        Packs in any order on m workers take no longer than (all - longest) / m + longest.
+        """
         under_way = [(self._weights[number] / row.total, row) for number, row in self._rows.items()]
-        left = self._left - sum(weight * row.step for weight, row in under_way)
         passed = self._passed + sum(weight * (row.step - (row.start or 0)) for weight, row in under_way)
-        return (now - self._start) * left / passed if passed > 0 else None
+        if passed <= 0:
+            return None
+        left = self._left - sum(weight * row.step for weight, row in under_way)
+        steps = {number: row.step / row.total for number, row in self._rows.items()}
+        longest = max((self._weights[number] * (1 - steps.get(number, 0)) for number in self._jobs), default=0.0)
+        took = now - self._start
+        slow = max(1.0, took * self._workers / passed) if took >= _TOLD_AFTER else 1.0
+        return slow * ((left - longest) / self._workers + longest)
 
     def _by_pace(self) -> float | None:
         """By what runs like those that are left have taken, shared by the workers there are."""
@@ -176,7 +187,8 @@ class Live:
         words = [f"{self._done}/{self._runs} runs"]
         words += [f"{self._failed} failed"] if self._failed else []
         words += [f"{len(self._rows)} packs under way"] if not self._terminal else []
-        words += [f"{duration(left)} left"] if left is not None else []
+        bound = "at most " if self._is_planned else ""
+        words += [f"{bound}{duration(left)} left"] if left is not None else []
         text = "  ".join(words)
         if not self._terminal:
             return text

@@ -16,7 +16,7 @@ from chomsky_ladder.harness.tables.formats import COLOURS, models_and_floors, on
 from chomsky_ladder.harness.tables.plain_text import parts, texts
 from chomsky_ladder.harness.tables.sheets import Column, Entry, Line, Sheet
 
-_ACROSS = 88  # signs of the small size in a line of text
+_ACROSS = 72  # signs of the small size in a line of text
 _DOWN = 44  # lines of that size on a page
 _SET_APART = 3  # lines that a tabular's rules and the room around it take
 
@@ -35,6 +35,7 @@ _LATEX = {
     ">": "\\textgreater{}",
     "|": "\\textbar{}",
     "±": "$\\pm$",
+    "°": "$^\\circ$",
     "≈": "$\\approx$",
     "●": "$\\bullet$",
     "◐": "$\\odot$",
@@ -49,16 +50,17 @@ _LATEX = {
 
 
 def latex(sheets: Sequence[Sheet], kind: str = "") -> str:
-    """One table environment a sheet; its label begins with the kind of table.
+    """One table environment a sheet, or several; its label begins with the kind of table.
 
     After every tenth the pages are cleared: LaTeX gives up over a hundred that wait for their place.
     """
-    tenths = [sheets[first : first + 10] for first in range(0, len(sheets), 10)]
-    made = "\n\\clearpage\n".join("\n".join(_latex(sheet, kind) for sheet in tenth) for tenth in tenths)
+    tables = [table for sheet in sheets for table in _latex(sheet, kind)]
+    tenths = [tables[first : first + 10] for first in range(0, len(tables), 10)]
+    made = "\n\\clearpage\n".join(map("\n".join, tenths))
     return "\n".join([_NEEDS_CHECKS if _CHECK in made else _NEEDS, made])
 
 
-def _latex(sheet: Sheet, kind: str) -> str:
+def _latex(sheet: Sheet, kind: str) -> list[str]:
     heads = [_head(column) for column in sheet.columns]
     entries = [
         [*head, *(text for line in sheet.lines for text in texts(line.entries[place]))]
@@ -79,7 +81,7 @@ def _latex(sheet: Sheet, kind: str) -> str:
     made += [f"{goes_on}{tabulars}" for tabulars in shown[1:]]
     made[-1] += below
     head = "\\begin{table}[!htbp]\n\\centering\\small\\setlength{\\tabcolsep}{4pt}\n"
-    return "\n".join(f"{head}{each}\\end{{table}}\n" for each in made)
+    return [f"{head}{each}\\end{{table}}\n" for each in made]
 
 
 def _head(column: Column) -> list[str]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from chomsky_ladder.harness.cli import listing
+from chomsky_ladder.harness.cli import describe, listing
 from chomsky_ladder.harness.cli.listing import of_these_sources
+from chomsky_ladder.harness.config import rooms
 
 ROOT = Path(__file__).parents[3]
 
@@ -97,3 +98,31 @@ def test_it_is_read_without_torch_and_not_for_changed_code(tmp_path: Path) -> No
     assert asked == "weighing every task and model once for this code ..\nTrue\n"
     assert "  parity: Something else. " in changed and "  parity: Something else. " not in first
     assert said() == (changed, "False\n"), "kept with the user's caches"
+
+
+def test_what_a_plugin_brings_is_weighed_beside_what_was_weighed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[str] = []
+
+    def entry(cls: type) -> dict[str, Any]:
+        weighed.append(cls.name)
+        return {"name": cls.name}
+
+    monkeypatch.setattr(describe, "_listed_model", entry)
+    monkeypatch.setattr(describe, "_listed_task", entry)
+    whole = describe.listing()
+    assert describe.listing(whole) == whole and len(weighed) == len(whole["tasks"]) + len(whole["models"])
+    before = whole | {"models": [model for model in whole["models"] if model["name"] != "lstm"]}
+    weighed.clear()
+    assert describe.listing(before) == whole and weighed == ["lstm"]
+
+
+def test_what_is_kept_is_weighed_where_no_plugin_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "NAMED", ["mine.py"])
+    monkeypatch.setenv(rooms.VARIABLE, "theirs.py")
+
+    def ran(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        assert command[-2:] == ["list", "--json"] and rooms.VARIABLE not in env
+        return subprocess.CompletedProcess(command, 0, stdout=b'{"tasks": []}')
+
+    monkeypatch.setattr(listing.subprocess, "run", ran)
+    assert listing._made() == {"tasks": []}

@@ -11,12 +11,11 @@ import pytest
 import torch
 
 import chomsky_ladder
-from chomsky_ladder.harness.cli import listing
+from chomsky_ladder.harness.cli import listing, tables
 from chomsky_ladder.harness.cli import main as cli
 from chomsky_ladder.harness.config.registry import all_models, all_tasks
 from chomsky_ladder.harness.store import checkout
 from chomsky_ladder.harness.train.loop import Loop
-from chomsky_ladder.harness.train.progress import Progress
 from chomsky_ladder.tasks.base import LEVELS
 from support.cases import some
 
@@ -352,12 +351,15 @@ def test_a_plugin_without_a_docstring_is_said_to_have_none(tmp_path: Path, capsy
 
 
 def test_an_interrupt_is_one_line(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(loop: Loop, progress: Progress) -> None:
+    def interrupted(*of_what: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Loop, "go", interrupted)
     assert cli.main(["run", "parity", "lstm", *SMALL, "--exec.results", str(tmp_path), "--quiet"]) == 130
     assert capsys.readouterr().err.startswith("ladder: interrupted; a run goes on from its last checkpoint")
+    monkeypatch.setattr(tables, "table", interrupted)
+    assert cli.main(["table"]) == 130
+    assert capsys.readouterr().err == "ladder: interrupted; the same command begins again\n"
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

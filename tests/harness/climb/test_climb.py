@@ -1,5 +1,6 @@
 """`ladder climb`: a stranger's layer goes up a small climb, is stopped on the way, goes on, and gets its card."""
 
+import bz2
 import json
 import os
 import signal
@@ -13,16 +14,19 @@ from pathlib import Path
 import pytest
 
 from chomsky_ladder.harness.cli import climb as climbing
+from chomsky_ladder.harness.cli.climb import ClimbOptions
 from chomsky_ladder.harness.cli.main import main
-from chomsky_ladder.harness.climb import card, page, rows
+from chomsky_ladder.harness.climb import page, reference, rows
 from chomsky_ladder.harness.climb.part import Part
 from chomsky_ladder.harness.climb.rows import ROWS
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
+from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocol import SIZED_AT
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.config.sizing import active_parameters
+from chomsky_ladder.harness.store import places
 from chomsky_ladder.harness.store.record import stored
 from chomsky_ladder.models.base import MODELS, ModelConfig
 from support.cases import some
@@ -190,10 +194,14 @@ def test_a_part_of_a_climb_is_a_part_of_its_runs_and_says_so(
     assert main([*few, "--against", "lstm"]) == 2 and "--against compares whole climbs" in capsys.readouterr().err
 
 
-def test_an_installed_package_says_where_reference_rows_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card, "published_results", lambda: None)
-    with pytest.raises(ValueError, match=r"none: run .*--reference takes results/records.csv of the repository$"):
-        card.named("lstm", [])
+def test_an_installed_package_brings_the_reference_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    head, *lines = bz2.decompress(reference.FILE.read_bytes()).splitlines(keepends=True)
+    few = tmp_path / "few.csv.bz2"
+    few.write_bytes(bz2.compress(head + b"".join(line for line in lines if b",climb-v1,mqar,lstm," in line)))
+    monkeypatch.setattr(places, "published_results", lambda: None)
+    monkeypatch.setattr(reference, "FILE", few)
+    records, (lstm,) = climbing._reference(ClimbOptions(exec=Exec(results=tmp_path)))
+    assert len(records) == 6 and [(step.rung.task, step.n) for step in lstm.steps if step.n] == [("mqar", 3)]
 
 
 def test_a_part_is_named_by_rungs_and_tasks() -> None:

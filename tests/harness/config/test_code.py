@@ -78,6 +78,17 @@ def test_what_lies_on_the_path_outside_the_installed_is_hashed(
     assert of(lab) != before
 
 
+def test_what_a_cluster_installs_on_the_path_is_not_hashed(
+    lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "software"
+    (installed / "torch_like-2.0.dist-info").mkdir(parents=True)
+    (installed / "torch_like.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(installed))
+    (lab / "nn.py").write_text(f"import torch_like\n{LAB['lab/nn.py']}")
+    assert names(lab) == ["", "lab.nn", "lab.sizes"]
+
+
 def test_a_name_that_its_package_gives_leads_through_the_package(lab: Path) -> None:
     (lab / "mine.py").write_text("from lab import SIZE\n")
     (lab / "__init__.py").write_text("from .sizes import SIZE\n")

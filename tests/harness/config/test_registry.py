@@ -133,13 +133,19 @@ def test_every_file_of_a_room_is_discovered() -> None:
         assert files == {classes[0].__module__.rpartition(".")[2] for classes in found.values()}
 
 
-def test_an_unknown_name_gets_a_hint() -> None:
+def test_an_unknown_name_gets_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "NAMED", [])
+    yours = "One of yours: --plugin FILE"
+    assert refusal("partiy", "task") == f"unknown task 'partiy'; did you mean parity? {yours}"
+    assert refusal("lsmt", "model") == f"unknown model 'lsmt'; did you mean lstm or xlstm? {yours}"
+    assert refusal("my_mean").endswith(f"? {yours}")
+    rooms.NAMED.append("mine.py")
     assert refusal("partiy", "task") == "unknown task 'partiy'; did you mean parity?"
-    assert refusal("lsmt", "model") == "unknown model 'lsmt'; did you mean lstm or xlstm?"
     assert "did you mean parity?" in refusal("parityy") and "did you mean" in refusal("tranformer")
 
 
-def test_a_name_like_no_other_is_told_where_the_list_is() -> None:
+def test_a_name_like_no_other_is_told_where_the_list_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "NAMED", [])
     yours = "; one of yours: --plugin FILE"
     assert refusal("qqqq", "task") == f"unknown task 'qqqq'; `ladder list` has all {len(all_tasks())}{yours}"
     assert refusal("qqqq", "model") == f"unknown model 'qqqq'; `ladder list` has all {len(all_models())}{yours}"
@@ -241,6 +247,14 @@ def test_a_file_of_a_folder_that_does_not_import_stops_none_of_the_others(tmp_pa
     (tmp_path / "nuts.py").unlink()
     with pytest.raises(ValueError, match=r"cracked\.py does not import"):
         load_plugin(str(tmp_path))
+
+
+def test_a_folders_models_and_tasks_belong_to_it(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no Python file in that folder, nor in its models/ and tasks/$"):
+        load_plugin(str(tmp_path))
+    (tmp_path / "tasks").mkdir()
+    plugin(tmp_path / "tasks" / "nuts.py")
+    assert load_plugin(str(tmp_path)) == [] and find_task("walnut").name == "walnut"
 
 
 def test_a_plugin_that_registers_nothing_is_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

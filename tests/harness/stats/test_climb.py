@@ -205,7 +205,7 @@ def test_a_card_says_what_to_do_next() -> None:
     assert any("theory says it cannot" in line and "ladder errors" in line for line in odd.next)
     shown = terminal(odd, colour=False)
     assert shown.index("compose S3") < shown.index("count mod 2")  # as one looks at a ladder
-    assert "\x1b[35m" in terminal(odd, colour=True) and "\x1b" not in shown
+    assert "\x1b[38;5;133m" in terminal(odd, colour=True) and "\x1b" not in shown
     assert "| count mod 2 | parity | ● 2/3 |" in markdown(odd) and "`ladder run parity c " in markdown(odd)
     parity = next(row for row in odd.rows if row.rung == "count mod 2")
     assert parity.beside == ("2/3",) and parity.best == ("a 2/3", "b 1/3")

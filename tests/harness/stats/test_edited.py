@@ -26,5 +26,11 @@ def test_a_raised_version_is_not_asked_for_again(tmp_path: Path) -> None:
     assert line.startswith(f"rm.py has changed since it made 1 of the runs shown (e6ea1c0d2f84, now {now})")
     raised = row(tmp_path, "b", plugin, now, version=2)
     assert edited(pd.DataFrame([then, raised]), tmp_path) == []
+    for code in ('plain_model("rm", Mean, version=2)', 'class RM:\n    name, year = "rm", 2026\n    version: int = 2'):
+        plugin.write_text(f"{code}\n")  # raised, and not run yet
+        assert edited(pd.DataFrame([then]), tmp_path) == []
+        plugin.write_text(f"{code}\n".replace("rm", "another"))
+        assert len(edited(pd.DataFrame([then]), tmp_path)) == 1
+    plugin.write_text("VERSION = 2\n")
     other = raised | {"sources": raised["sources"].replace("model rm", "model other")}
     assert edited(pd.DataFrame([then, other]), tmp_path) == [line], "of another model of the same file"

@@ -11,7 +11,7 @@ from chomsky_ladder.harness.store.shown import shown
 from chomsky_ladder.harness.tables.plain_text import plain
 from chomsky_ladder.harness.tables.sheets import Column, Entry, Line, Sheet
 
-PAINT = re.compile(r"\x1b\[\d+m")
+PAINT = re.compile(r"\x1b\[[\d;]+m")
 
 
 class Terminal(io.StringIO):
@@ -40,6 +40,20 @@ def test_a_colour_of_ours_reaches_the_terminal(look: str) -> None:
     assert shown(text.replace("m", "J", 1)) != text  # what would clear the screen does not
 
 
+def contrast(code: str, behind: float) -> float:
+    """The contrast of a colour of the 6 x 6 x 6 cube with a grey (WCAG 2), between 1 and 21."""
+    place = int(code.rpartition(";")[2]) - 16
+    shares = [(0, 95, 135, 175, 215, 255)[place // by % 6] / 255 for by in (36, 6, 1)]
+    linear = [share / 12.92 if share <= 0.03928 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return (max(light, behind) + 0.05) / (min(light, behind) + 0.05)
+
+
+def test_every_colour_reads_on_black_and_on_white() -> None:
+    for code in (code for look, code in CODES.items() if look not in ("strong", "faint")):
+        assert contrast(code, 0.0) > 3.8 and contrast(code, 1.0) > 3.8
+
+
 def test_a_table_in_colour_is_the_table() -> None:
     entries = (
         Entry(("1.00", "3/3"), bold=True),
@@ -51,10 +65,10 @@ def test_a_table_in_colour_is_the_table() -> None:
     sheet = Sheet(title="a protocol", lead=(), corner="model", columns=columns, lines=(Line("lstm", entries),))
     bare, bright = plain([sheet], across=80), plain([sheet], across=80, colour=True)
     assert PAINT.sub("", bright) == bare and "\x1b" not in bare
-    assert re.search(r"\x1b\[32m +1\.00\*\x1b\[0m", bright) and "\x1b[1ma protocol\x1b[0m" in bright
+    assert re.search(r"\x1b\[38;5;28m +1\.00\*\x1b\[0m", bright) and "\x1b[1ma protocol\x1b[0m" in bright
     assert re.search(r"\x1b\[2m +0\.10 ·\x1b\[0m", bright)
-    assert re.search(r"\x1b\[32m *0\.99\x1b\[0m", bright)
-    assert not re.search(r"\x1b\[(?!0m)\d+m[^\x1b]*0\.60", bright)
+    assert re.search(r"\x1b\[38;5;28m *0\.99\x1b\[0m", bright)
+    assert not re.search(r"\x1b\[(?!0m)[\d;]+m[^\x1b]*0\.60", bright)
 
 
 def test_a_check_is_green_on_a_terminal_alone(
@@ -68,4 +82,4 @@ def test_a_check_is_green_on_a_terminal_alone(
     monkeypatch.setattr("sys.stdout", terminal)
     assert main(["check", "even_pairs"]) == 0
     bright = terminal.getvalue()
-    assert "\x1b[32meven_pairs: conforms\x1b[0m" in bright and PAINT.sub("", bright) == bare
+    assert "\x1b[38;5;28meven_pairs: conforms\x1b[0m" in bright and PAINT.sub("", bright) == bare

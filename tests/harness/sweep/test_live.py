@@ -229,7 +229,29 @@ def test_expected_seconds_weigh_the_time_left(tmp_path: Path, clock: Clock) -> N
     clock.now += 20
     shown.ended(jobs[0], done(jobs[0]))
     shown.show()
-    assert "3m00s left" in stream.screen[0]  # 10 s took 20, so 90 will take 180
+    assert "at most 3m00s left" in stream.screen[0]  # 10 s took 20, so 90 will take 180
+
+
+def test_the_bound_of_a_planned_sweep_falls_while_steps_get_longer(tmp_path: Path, clock: Clock) -> None:
+    jobs, stream = [job(1), job(2), job(3)], Terminal()
+    expected = {each.runs[0].run_id: seconds for each, seconds in zip(jobs, (100.0, 100.0, 300.0), strict=True)}
+    shown = Live(jobs, tmp_path, runs=3, expected=expected, stream=stream)
+    bounds = []
+    for first, step, seconds in ((True, 500, 25), (False, 1000, 50), (True, 500, 25), (False, 1000, 50)):
+        each = jobs[len(bounds) // 2]
+        if first:
+            shown.started(each)
+            shown.show()
+        clock.now += seconds
+        log(tmp_path, each, {"step": step, "loss": 0.7})
+        shown.show()
+        bounds.append(stream.screen[0].partition("at most ")[2])
+        if not first:
+            shown.ended(each, done(each))
+    assert bounds == ["7m30s left", "6m40s left", "5m50s left", "5m00s left"]  # by the pace it was 3m45s, then 5m00s
+    shown.started(jobs[2])
+    shown.show()
+    assert "at most 5m00s left" in stream.screen[0]
 
 
 def test_the_time_left_is_that_of_runs_like_those_that_are_left(tmp_path: Path, clock: Clock) -> None:

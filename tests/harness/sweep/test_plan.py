@@ -190,7 +190,9 @@ def test_a_script_is_planned(tmp_path: Path, capsys: Capture) -> None:
     words = ["plan", str(script), "--exec.results", str(tmp_path / "results"), "--exec.device", "cpu"]
     assert cli.main([*words, "--exec.pack", "2"]) == 0
     said = capsys.readouterr().out
-    assert "3 runs: 0 finished, 3 to do in 2 packs" in said
+    assert "3 runs of xlstm_20k: 0 finished, 3 to do in 2 packs" in said
+    assert cli.main(["status", str(script), "--results", str(tmp_path / "results")]) == 0
+    assert capsys.readouterr().out.endswith("mine.py: 3 runs, 3 of them not begun\n")
     assert "3 runs in packs of 2, 1" in said and "expected:" in said and "trains alone" not in said
     assert cli.main([*words, "--json"]) == 0
     tree = json.loads(capsys.readouterr().out)

@@ -12,6 +12,7 @@ import pytest
 
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.store.harmless import cell_of
+from chomsky_ladder.harness.store.record import stored
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.formats import html_fragment, markdown
 from chomsky_ladder.harness.tables.latex import latex
@@ -20,6 +21,7 @@ from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Shee
 from chomsky_ladder.harness.tables.write import table, text
 from support.records_by_hand import frame, record
 
+ROOT = Path(__file__).parents[3]
 HOSTILE = (
     "a|b||c",
     "<script>alert(1)</script>",
@@ -187,6 +189,7 @@ def test_latex_is_ascii_and_braced() -> None:
     assert bare.count("{") == bare.count("}")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles(tmp_path: Path) -> None:
     rows = [record(task=task, model=model) for task in ("parity", "set_", "a&b") for model in ("lstm", "[x]", "*y")]
@@ -195,6 +198,18 @@ def test_latex_compiles(tmp_path: Path) -> None:
     sheets += [Sheet("p", ("≤ ≈ ≠ ± ✓ ✗",), "model", (Column("t"),), (Line("m", (marked,)),), warning="Quick.")] * 60
     compiled(latex(sheets), tmp_path)
     assert (tmp_path / "table.pdf").stat().st_size > 1000
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_the_published_tables_compile_and_few_are_too_wide(tmp_path: Path) -> None:
+    """Those of climbs have a table on many pages, and of LaTeX's queue of such no more than a hundred."""
+    published = stored(ROOT / "results" / "records.csv")
+    for kind in ("climb", "cost", "learning", "lengths"):
+        written = text(table(published, kind), "latex")
+        assert "U+" not in written, "a sign of ours that has none in LaTeX"
+        said = compiled(written, tmp_path)
+        assert sum("Overfull \\hbox" in line for line in said.splitlines()) < 4
 
 
 def compiled(tables: str, folder: Path) -> str:
