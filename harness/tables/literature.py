@@ -107,7 +107,10 @@ def protocol_text(paper: str) -> str:
     words += [f"width {budget.width}"] if budget.width else []
     words += [f"{budget.blocks} blocks"] if budget.blocks else []
     words += ["the last answer alone supervised"] if entry["supervised"] == "last" else []
-    words += [f"{source.reports} of {budget.seeds} seeds" if budget.seeds else f"{source.reports} of its seeds"]
+    seeds = (
+        f"{source.reports} of {budget.seeds} seeds" if budget.seeds else f"taken for the {source.reports} of its seeds"
+    )
+    words += [seeds]
     words += ["the best validation of each"] if entry.get("best_validation") else []
     words += [entry["note"]] if "note" in entry else []
     return ", ".join(words)

@@ -92,9 +92,9 @@ def _line(found: Found) -> Line:
 
 
 def _contradictions(records: pd.DataFrame) -> Iterator[Sheet]:
-    """The cells of models and tasks on which papers lie more than NEAR apart, if there are any."""
-    values = _values()
-    apart = {place: own for place, own in values.items() if _spread(own) > NEAR}
+    """The cells of these models on which papers lie more than NEAR apart, if there are any."""
+    models = set(records["model"])
+    apart = {place: own for place, own in _values().items() if place[0] in models and _spread(own) > NEAR}
     names = [name for name in entries() if any(name in own for own in apart.values())]
     lines = []
     for (model, task), own in sorted(apart.items()):
