@@ -10,10 +10,12 @@ one Euler step a token. Blocks do not commute, and one of K numbers can follow a
 
 A(x) = (C x + c) / 40 and B(x) are affine in x. The 1/40, which divides the gradient of C too, is the authors' step of
 time, and C, c start with their standard deviation 0.5 / sqrt(K), here uniform. Nothing bounds the transition: products
-of many may grow, which the norm takes out of the stream. The state is kept in fp32 at least.
+of many may grow, which the norm takes out of the stream up to 1e19. From there its variance is infinite in fp32, and
+its output 0 or no number. The state is kept in fp32 at least.
 
 The authors' code has no input but that of the first token, B(x_1), whose weights start from N(0, 0.5^2)
-(`input_at=first`), and adds .001 sqrt(|C|^2 + |c|^2) of each block to the loss (`norm_penalty`).
+(`input_at=first`), and adds .001 sqrt(|C|^2 + |c|^2) of each block to the loss (`norm_penalty`). It bounds what a token
+adds to the state, A(x) h, by 1e11 tanh(A(x) h / 1e11) (`saturates_at=1e11`), so that neither limit is reached.
 
 models/scans/block_steps.py has the forms of the recurrence.
 """
@@ -29,7 +31,7 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.residual import OneForm
-from chomsky_ladder.models.scans.block_steps import block_steps, block_steps_by_halves
+from chomsky_ladder.models.scans.block_steps import block_steps, block_steps_by_halves, saturating_block_steps
 
 STEPS = 40
 START_STD = 0.5
@@ -41,7 +43,7 @@ class BlockDiagonal(OneForm):
     def __init__(self, config: "SLiCEConfig") -> None:
         super().__init__()
         width, block = config.d_model, config.block_size
-        self.at_first = config.input_at == "first"
+        self.at_first, self.saturates_at = config.input_at == "first", config.saturates_at
         self.transition = nn.Linear(width, width * block)
         self.input = nn.Linear(width, width)
         self.heads, self.block = width // block, block
@@ -66,7 +68,7 @@ class BlockDiagonal(OneForm):
         c_BLX, b_BLD = self.transition(x_BLD), self.input(x_BLD)
         if self.at_first:
             b_BLD = torch.cat([b_BLD[:, :1] * state[1].to(b_BLD.dtype), torch.zeros_like(b_BLD[:, 1:])], 1)
-        h_BLD, last_BHK = stepped(c_BLX, b_BLD, h_BHK, ctx)
+        h_BLD, last_BHK = stepped(c_BLX, b_BLD, h_BHK, ctx, saturates_at=self.saturates_at)
         return h_BLD.to(x_BLD.dtype), (last_BHK, torch.zeros_like(state[1])) if self.at_first else last_BHK
 
     def transition_norm(self) -> Tensor:
@@ -74,8 +76,12 @@ class BlockDiagonal(OneForm):
         return sum(parameter.square().sum() for parameter in self.transition.parameters()) ** 0.5
 
 
-def stepped(c_BLX: Tensor, b_BLD: Tensor, h_BHK: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+def stepped(c_BLX: Tensor, b_BLD: Tensor, h_BHK: Tensor, ctx: Context, *, saturates_at: float) -> tuple[Tensor, Tensor]:
     """All h and the last by the fastest form there is, in at least fp32 inside."""
+    if saturates_at:
+        with torch.autocast(c_BLX.device.type, enabled=False):
+            numbers = c_BLX.to(h_BHK.dtype), b_BLD.to(h_BHK.dtype), h_BHK
+            return saturating_block_steps(*numbers, steps=STEPS, at=saturates_at)
     c_BLHKK = c_BLX.unflatten(-1, (*h_BHK.shape[1:], h_BHK.shape[-1]))
     kernel = chosen("block_steps", c_BLHKK, ctx) if c_BLX.shape[1] > 1 else None
     if kernel:
@@ -140,6 +146,8 @@ class SLiCEConfig(ModelConfig):
     """Which tokens have an input B(x): every one, or the first alone, in place of a learned start."""
     norm_penalty: float = 0.0
     """Weight in the loss of the norm of each block's transition."""
+    saturates_at: float = 0.0
+    """Size at which what a token adds to the state, A(x) h, saturates as tanh does; 0 for no bound."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,9 +155,9 @@ class SLiCEConfig(ModelConfig):
             self.block_size >= 1 and self.d_model % self.block_size == 0,
             f"{self.name}: d_model={self.d_model} does not split into blocks of {self.block_size}",
         )
-        require(
-            0 <= self.norm_penalty < math.inf, f"{self.name}: norm_penalty must not be negative: {self.norm_penalty}"
-        )
+        for setting in ("norm_penalty", "saturates_at"):
+            value = getattr(self, setting)
+            require(0 <= value < math.inf, f"{self.name}: {setting} must not be negative: {value}")
 
     @property
     def transition(self) -> str:

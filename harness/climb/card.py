@@ -18,6 +18,7 @@ from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import Climb, Meeting, Outcome, Step, longest, nearest, sign_of, strings_there
 from chomsky_ladder.harness.stats.families import family_scores
 from chomsky_ladder.harness.store.labels import reproduce
+from chomsky_ladder.harness.tables.literature import Report, literature
 
 NEIGHBOURS, BEST = 2, 3
 FURTHER = "512"
@@ -54,6 +55,8 @@ class Row:
     """The reference rows that hold it best, with their k/n."""
     run_ids: tuple[str, ...]
     command: str
+    reports: tuple[Report, ...] = ()
+    """What papers report for this model here, beside ours."""
 
     @property
     def sign(self) -> str:
@@ -114,7 +117,11 @@ def card(
     beside = [named(name, reference) for name in against] or nearest(climb, reference)[:NEIGHBOURS]
     others = [one for one in reference if one.model != climb.model]
     need = shlex.join([word for plugin in plugins for word in ("--plugin", plugin)])
-    rows = tuple(_row(step, place, beside, others, protocol, need) for place, step in enumerate(climb.steps))
+    reports = literature(climb)
+    rows = tuple(
+        _row(step, place, beside, others, protocol, need, reports.get(step.rung.name, ()))
+        for place, step in enumerate(climb.steps)
+    )
     runs = [run for step in climb.steps if step.cell for run in step.cell.runs]
     speeds = [run["tokens_per_step"] * run["steps"] / run["train_seconds"] for run in runs if run["train_seconds"]]
     wanted, rates = seeds or PROTOCOLS[protocol].seeds, len(PROTOCOLS[protocol].rates)
@@ -153,7 +160,15 @@ def named(name: str, reference: Sequence[Climb]) -> Climb:
     raise ValueError(f"--against {name}: no climb of that model is among the reference rows; there are {there}")
 
 
-def _row(step: Step, place: int, beside: Sequence[Climb], others: Sequence[Climb], protocol: str, need: str) -> Row:
+def _row(
+    step: Step,
+    place: int,
+    beside: Sequence[Climb],
+    others: Sequence[Climb],
+    protocol: str,
+    need: str,
+    reports: tuple[Report, ...],
+) -> Row:
     runs = step.cell.runs if step.cell else ()
     ranked = sorted((one for one in others if one.steps[place].held), key=lambda one: -_share(one.steps[place]))
     return Row(
@@ -178,6 +193,7 @@ def _row(step: Step, place: int, beside: Sequence[Climb], others: Sequence[Climb
         best=tuple(f"{one.model} {_short(one.steps[place])}" for one in ranked[:BEST]),
         run_ids=tuple(run["run_id"] for run in runs),
         command=_command(step, need),
+        reports=reports,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from chomsky_ladder.harness.climb.card import Card, Row
-from chomsky_ladder.harness.climb.text import again, cells, columns, facts, notes, title
+from chomsky_ladder.harness.climb.text import again, cells, columns, facts, notes, reported, title
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1a1a1a; max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
@@ -32,6 +32,8 @@ def html(card: Card, picture: bytes | None) -> str:
         f"<li><b>{escape(row.rung)}</b> ({escape(row.asks)}): {row.theory}; {escape(row.why)}.</li>"
         for row in card.rows
     )
+    papers = "".join(f"<li><b>{escape(rung)}</b>: {escape(said)}.</li>" for rung, said in reported(card))
+    papers = f"<h2>What papers report</h2><ul>{papers}</ul>" if papers else ""
     commands = "".join(
         f"<li>{escape(row.rung)}: <code>{escape(row.command)}</code>, "
         f"and with its kernels <code>{escape(again(row))}</code></li>"
@@ -50,6 +52,7 @@ def html(card: Card, picture: bytes | None) -> str:
 {figure}
 <h2>Next</h2><ul>{"".join(f"<li>{escape(line)}</li>" for line in card.next)}</ul>
 <h2>Theory</h2><ul>{theory}</ul>
+{papers}
 <h2>Commands</h2><ul>{commands}</ul>
 </body></html>
 """

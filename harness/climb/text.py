@@ -33,7 +33,10 @@ def terminal(card: Card, *, colour: bool) -> str:
         text = f"  {'  '.join(parts).rstrip()}"
         look = LOOKS.get(card.rows[len(card.rows) - place].meeting) if place else "strong"
         lines.append(painted(text, look, on=colour))
-    lines += ["", *notes(card), "", "next", *(f"  {one_line(line)}" for line in card.next)]
+    lines += ["", *notes(card)]
+    papers = [f"  {one_line(f'{rung}: {said}')}" for rung, said in reported(card)]
+    lines += ["", "what papers report", *papers] if papers else []
+    lines += ["", "next", *(f"  {one_line(line)}" for line in card.next)]
     return "\n".join(lines) + "\n"
 
 
@@ -45,6 +48,8 @@ def markdown(card: Card) -> str:
     lines += [f"| {' | '.join(map(md, cells(card, row)))} |" for row in reversed(card.rows)]
     lines += ["", *(f"{md(line)}  " for line in notes(card)), "", "## Theory", ""]
     lines += [f"- **{md(row.rung)}** ({md(row.asks)}): {md(row.theory)}; {md(row.why)}." for row in card.rows]
+    papers = [f"- **{md(rung)}**: {md(said)}." for rung, said in reported(card)]
+    lines += ["", "## What papers report", "", *papers] if papers else []
     lines += ["", "## Next", "", *(f"- {md(line)}" for line in card.next), "", "## Commands", ""]
     commands = [(row.rung, _code(row.command), _code(again(row))) for row in card.rows if row.command]
     lines += [f"- {md(rung)}: {command}, and with its kernels {same}" for rung, command, same in commands]
@@ -91,6 +96,11 @@ def notes(card: Card) -> list[str]:
         "length; learnt: the step at which most seeds were at 99 %; theory: can, cannot, open; °: unless TC0 = NC1.",
         *close(card),
     ]
+
+
+def reported(card: Card) -> list[tuple[str, str]]:
+    """The values of papers for this model by rung, each with whether ours agrees."""
+    return [(row.rung, f"{report.word}; {report.text}") for row in card.rows for report in row.reports]
 
 
 def close(card: Card) -> list[str]:

@@ -5,6 +5,8 @@ finite automaton, so that counting has results only at precision log n, where a 
 where nothing is proven and where what is proven hangs on an assumption that an architecture here does not settle.
 Papers by their arXiv numbers. A result that needs so many layers says so, and is open where they are more than the two
 of the climb; for star-free languages there is no one number, as many are needed as the language asks.
+
+harness/config/objections.py has what a review objected to, and what became of it.
 """
 
 from collections.abc import Iterable
@@ -45,6 +47,20 @@ _FIXED = _cannot(
 )
 _SARROF_COUNTS = _can("counters at precision log n, with an eigenvalue of 1 (Sarrof et al. 2024, 2405.17394)")
 _LOG_COUNTS = _can("global counting at precision log n (Alsmann et al. 2026, 2601.19467)")
+_RASP = "averaging hard attention that knows the places' numbers (Weiss et al. 2021, 2106.06981)"
+_RASP_ALONE = _open(f"by {_RASP}; by softmax of bounded scores over turned keys nothing is proven")
+_SLSTM = _can(
+    "where its forget gate is shut, h is s(o) tanh(z): a simple recurrent network, which follows every finite "
+    "automaton (Merrill 2019, 1906.01615)"
+)
+_STACK = _can(
+    "a neural stack simulates every pushdown automaton (Stogin et al. 2020, 2006.03651); the one here, of Joulin and "
+    "Mikolov 2015 (1503.01007), moves exactly where its softmax is saturated"
+)
+_TAPE = _can(
+    "a neural tape that is long enough simulates every Turing machine in real time (Stogin et al. 2020, 2006.03651); "
+    "the one here, of Deletang et al. 2022 (2207.02098), moves exactly where its softmax is saturated"
+)
 _BITS = "a string of n symbols does not fit into a fixed state of O(log n) bits"
 _COPY = _cannot(f"{_BITS} (Jelassi et al. 2024, 2402.01032)")
 _REVERSE = _cannot(f"{_BITS}: the count of Jelassi et al. 2024 (2402.01032) for copying")
@@ -78,9 +94,10 @@ def _state() -> dict[str, Result]:
 
 _TABLE: dict[str, dict[str, Result]] = {
     "attention": {
-        "star-free": _can(
-            "strict masking and hard attention: exactly the star-free languages (Yang et al. 2024, 2310.13897), which "
-            "soft attention can imitate (Yang et al. 2024, 2412.09925)",
+        "star-free": _open(
+            "strict masking and hard attention without positions: exactly the star-free languages (Yang et al. 2024, "
+            "2310.13897); softmax imitates it by unbounded positions or a temperature that depends on the length (Yang "
+            "et al. 2024, 2412.09925), and here there is neither",
         ),
         "parity": _open(
             "at fixed precision no (AC0; Li et al. 2024, 2402.12875); with positions i / n and precision log n a "
@@ -92,13 +109,14 @@ _TABLE: dict[str, dict[str, Result]] = {
         "majority": _can("saturated attention at precision log n (Merrill et al. 2022, 2106.16213)"),
         "counter": _can("precision log n (Yang and Chiang 2024, 2404.04393)"),
         "nesting": _open(
-            "of bounded depth, yes (Yao et al. 2021, 2105.11115); by hard attention, no (Hahn 2020, 1906.06755)",
+            f"of bounded depth, yes (Yao et al. 2021, 2105.11115); of any, by {_RASP}; by hard attention, no (Hahn "
+            "2020, 1906.06755)",
         ),
-        "reversal": _can("averaging hard attention with the places' numbers (Weiss et al. 2021, 2106.06981)"),
+        "reversal": _RASP_ALONE,
         "copying": _open(
-            "token by token, where stretches rarely repeat (Jelassi et al. 2024, 2402.01032); here all at once",
+            f"token by token, where stretches rarely repeat (Jelassi et al. 2024, 2402.01032); all at once, by {_RASP}",
         ),
-        "sorting": _can("averaging hard attention with the places' numbers (Weiss et al. 2021, 2106.06981)"),
+        "sorting": _RASP_ALONE,
         "recall": _can("two layers, of a width that does not grow (Arora et al. 2023, 2312.04927)"),
     },
     "looped attention": {"non-solvable": _TC0_ATTENTION},
@@ -203,6 +221,12 @@ _TABLE: dict[str, dict[str, Result]] = {
     "dense blocks": _each(
         _FINITE, _can("one layer, blocks as large as the automaton asks (Walker et al. 2025, 2505.17761)")
     )
+    | {
+        "non-solvable": _can(
+            "one layer, blocks of 4: A5 and S5 are matrices of whole numbers of that size, which move five things "
+            "whose sum is 0; other groups ask for larger blocks (Walker et al. 2025, 2505.17761)",
+        )
+    }
     | _state(),
     "one-hot columns": _each(
         _FINITE,
@@ -218,24 +242,17 @@ _TABLE: dict[str, dict[str, Result]] = {
                 "every column (Terzic et al. 2025, 2509.22284)",
             ),
         ),
+        "non-solvable": _can(
+            "one layer of 30 numbers with signs for the 60 elements of A5, by matrices with one 1 or -1 in every row "
+            "and column; of as many numbers as elements for other groups (Terzic et al. 2025, 2509.22284)",
+        ),
         **_state(),
     },
     "gated units": _each(_FINITE, _REGULAR) | _each(("majority", "counter"), _NO_COUNT) | _state(),
     "lstm": _each(_FINITE, _REGULAR) | _each(("majority", "counter"), _COUNT) | _state(),
-    "slstm": _each(_FINITE, _REGULAR) | _state(),
-    "stack": _each(_FINITE, _REGULAR)
-    | _each(
-        ("majority", "counter", "nesting", "reversal"),
-        _can(
-            "a deterministic pushdown automaton (Joulin and Mikolov 2015, 1503.01007; Deletang et al. 2022, "
-            "2207.02098)",
-        ),
-    ),
-    "tape": _each(_FINITE, _REGULAR)
-    | _each(
-        ("majority", "counter", "nesting", "reversal", "copying"),
-        _can("a Turing machine of linear time, where the tape is long enough (Deletang et al. 2022, 2207.02098)"),
-    ),
+    "slstm": _each(_FINITE, _SLSTM) | _state(),
+    "stack": _each(_FINITE, _REGULAR) | _each(("majority", "counter", "nesting", "reversal"), _STACK),
+    "tape": _each(_FINITE, _REGULAR) | _each(("majority", "counter", "nesting", "reversal", "copying"), _TAPE),
     "memory": _each(_FINITE, _REGULAR),
     "one vector": {"reversal": _REVERSE, "copying": _COPY},
 }
@@ -251,6 +268,12 @@ _OF_MODELS: dict[tuple[str, str], dict[str, Result]] = {
     **{(name, "diagonal"): _each(("majority", "counter"), _CONVEX) for name in ("min_gru", "min_lstm", "hgrn2")},
     ("gated_slot_attention", "diagonal"): _each(("majority", "counter"), _CONVEX),
     ("retention", "fixed linear"): _each(("majority", "counter"), _FORGETS),
+    ("path_attention", ""): {
+        "non-solvable": _open(
+            "it solves a problem that is complete for NC1 under AC0 reductions (Yang et al. 2025, 2505.16381), which "
+            "other attention cannot if TC0 and NC1 differ; that two layers reduce A5 to it is not proven"
+        )
+    },
     ("kda", "generalised delta"): _each(
         ("parity", "solvable"),
         _cannot(

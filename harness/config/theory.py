@@ -71,10 +71,10 @@ NO_RESULT = Verdict("open", "no result that we know of")
 @lru_cache(maxsize=4096)
 def verdict(transition: str, demand: str, *, model: str = "") -> Verdict:
     """Of a transition, or several joined by " + ", on a demand; either may be empty: not declared."""
-    if not transition or not demand:
-        return NOT_DECLARED
     if (model, transition, demand) in OF_MODELS:
         return Verdict(*OF_MODELS[model, transition, demand])
+    if not transition or not demand:
+        return NOT_DECLARED
     kinds = transition.split(JOIN)
     found = [_of_one(kind, demand) for kind in kinds]
     for kind, one in zip(kinds, found, strict=True):

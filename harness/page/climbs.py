@@ -2,7 +2,7 @@
 
     {"protocol": 0, "where": "225..256", "rungs": [{"name", "asks", "task"}], "rows": [{"model", "steps": [..]}]}
 
-A step names its cell, and the place of what theory says of it among `whys`.
+A step names its cell, the place of what theory says of it among `whys`, and the values that papers report for it.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from chomsky_ladder.harness.page.cells import Sheet
 from chomsky_ladder.harness.page.columns import value_of
 from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import Climb, Step, climbs, longest, strings_there
+from chomsky_ladder.harness.tables.literature import Report, literature
 
 
 def ladders(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
@@ -34,8 +35,12 @@ def ladders(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
 
 
 def _row(climb: Climb, sheet: Sheet, start: int, whys: dict[str, int]) -> dict[str, Any]:
+    reports = literature(climb)
     steps = [
-        _step(step, climb, sheet, start) | {"why": whys.setdefault(step.theory.why, len(whys))} for step in climb.steps
+        _step(step, climb, sheet, start)
+        | {"why": whys.setdefault(step.theory.why, len(whys))}
+        | _papers(reports.get(step.rung.name, ()))
+        for step in climb.steps
     ]
     return {"model": climb.model, "transition": climb.transition, "held": climb.held, "run": climb.run, "steps": steps}
 
@@ -56,6 +61,11 @@ def _step(step: Step, climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
         "meeting": step.meeting if step.n else "open",
         "learnt": step.learnt_at,
     }
+
+
+def _papers(reports: Sequence[Report]) -> dict[str, Any]:
+    """The values of papers for a cell, where there are any: whether ours agrees, whether theirs solves it, in words."""
+    return {"papers": [(report.word, report.solved, report.text) for report in reports]} if reports else {}
 
 
 def _to_come(rows: Sequence[Climb]) -> int:

@@ -8,6 +8,8 @@ c is [B, L, H K K] and b [B, L, H K] as linear layers leave them, h [B, H, K]. `
 `block_steps_by_halves` does not wait L times: two tokens are one of the recurrence of every other h, and those between
 follow at once, so that there are log2(L) levels, whose products of transitions are K times the work of L steps.
 
+`saturating_block_steps` bounds the change of the state, C_t h / S, by a tanh; nothing but a loop computes it.
+
 On the way back g_t = dL/dh_t + (1 + C_{t+1} / S)^T g_{t+1}, dL/db_t = g_t and dL/dC_t = g_t h_{t-1}^T / S.
 """
 
@@ -24,6 +26,19 @@ def block_steps(c_BLX: Tensor, b_BLX: Tensor, h_BHK: Tensor, *, steps: int) -> t
 
 def block_steps_by_halves(c_BLX: Tensor, b_BLX: Tensor, h_BHK: Tensor, *, steps: int) -> tuple[Tensor, Tensor]:
     return _by(by_halves, c_BLX, b_BLX, h_BHK, steps)
+
+
+def saturating_block_steps(
+    c_BLX: Tensor, b_BLX: Tensor, h_BHK: Tensor, *, steps: int, at: float
+) -> tuple[Tensor, Tensor]:
+    """`block_steps` with h_t = h_{t-1} + at tanh(C_t h_{t-1} / (S at)) + b_t."""
+    heads, block = h_BHK.shape[1:]
+    change_BLHKK = (c_BLX / steps).unflatten(-1, (heads, block, block))
+    b_BLHK, outputs = b_BLX.unflatten(-1, (heads, block)), []
+    for change_BHKK, b_BHK in zip(change_BLHKK.unbind(1), b_BLHK.unbind(1), strict=True):
+        h_BHK = h_BHK + at * torch.tanh(applied(change_BHKK, h_BHK) / at) + b_BHK
+        outputs.append(h_BHK)
+    return torch.stack(outputs, 1).flatten(2), h_BHK
 
 
 def _by(

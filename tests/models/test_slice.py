@@ -1,7 +1,7 @@
 """SLiCE against a loop with whole transition matrices, its forms against each other, and what its blocks can hold."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -30,7 +30,12 @@ def naive(p: Weights, x_LD: np.ndarray, *, config: SLiCEConfig) -> np.ndarray:
         for k, block in enumerate(blocks):
             place = slice(k * size, (k + 1) * size)
             transition[place, place] += block
-        h = linear(p, "recurrence.input", x) if at_first and t == 0 else transition @ h
+        if config.saturates_at:  # as in the authors' code
+            bound = config.saturates_at
+            moved = h + bound * np.tanh((transition - np.eye(width)) @ h / bound)
+        else:
+            moved = transition @ h
+        h = linear(p, "recurrence.input", x) if at_first and t == 0 else moved
         if not at_first:
             h = h + linear(p, "recurrence.input", x)
         z = x + h
@@ -54,8 +59,29 @@ def test_without_an_input_it_is_the_authors_recurrence(length: int) -> None:
     assert_equal_to(lambda p, x: naive(p, x, config=config), SLiCEBlock(config).double(), length=length)
 
 
+@pytest.mark.parametrize("input_at", ["every", "first"])
+def test_what_a_token_adds_saturates_as_in_the_authors_code(input_at: Literal["every", "first"]) -> None:
+    config = SLiCEConfig(d_model=6, block_size=3, input_at=input_at, saturates_at=0.02)
+    assert_equal_to(lambda p, x: naive(p, x, config=config), SLiCEBlock(config).double(), length=9)
+
+
+def test_a_state_that_grows_overflows_without_a_bound_and_not_with_the_authors() -> None:
+    """Blocks of 40 double the state at every token: at 1e19 the norm's variance is infinite, its output lost."""
+    for saturates_at, is_lost in ((0.0, True), (1e11, False)):
+        block = SLiCEBlock(SLiCEConfig(d_model=8, saturates_at=saturates_at))
+        with torch.no_grad():
+            block.recurrence.transition.weight.zero_()
+            block.recurrence.transition.bias.copy_(40 * torch.eye(4).flatten().repeat(2))
+            y_BLD = block(torch.randn(2, 150, 8), Context())
+        assert y_BLD[:, 40].abs().max() > 0.1
+        assert (not bool(torch.isfinite(y_BLD[:, 140]).all())) == is_lost
+        assert (float(y_BLD[:, 90].nan_to_num().abs().max()) == 0) == is_lost
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("settings", [{"input_at": "first"}, {"input_at": "first", "block_size": 1, "mixer": "tanh"}])
+@pytest.mark.parametrize(
+    "settings", [{"input_at": "first"}, {"saturates_at": 1e11}, {"input_at": "first", "block_size": 1, "mixer": "tanh"}]
+)
 def test_without_an_input_it_conforms(settings: dict[str, Any]) -> None:
     config = replace(SLiCEConfig.tiny(), norm_penalty=0.001, **settings)
     assert [outcome for outcome in check(config) if outcome.verdict == "FAIL"] == []
@@ -86,9 +112,11 @@ def test_the_penalty_is_the_norm_of_each_blocks_transition() -> None:
     assert free.losses == {}
 
 
-def test_a_negative_penalty_is_refused() -> None:
+def test_a_negative_penalty_or_bound_is_refused() -> None:
     with pytest.raises(ValueError, match=r"slice: norm_penalty must not be negative: -1\.0"):
         SLiCEConfig(norm_penalty=-1.0)
+    with pytest.raises(ValueError, match=r"slice: saturates_at must not be negative: -1\.0"):
+        SLiCEConfig(saturates_at=-1.0)
 
 
 def transitions(length: int) -> tuple[Tensor, Tensor, Tensor]:

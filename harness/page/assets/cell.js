@@ -67,7 +67,14 @@ function theoryOf(cell) {
   const [least, most] = step.between;
   const open = least === most ? "" : ` By what some ${ladder.strings} strings leave open (Wilson's interval of each seed, 95 %): ${least} to ${most}.`;
   const learnt = isNumber(step.learnt) ? ` Most seeds were at 99 % of validation by step ${spaced(step.learnt)}.` : "";
-  return [small("The rung"), note(holds + open + learnt), note(`Theory: ${step.sign} ${step.theory}. ${step.why}.`)];
+  return [small("The rung"), note(holds + open + learnt), note(`Theory: ${step.sign} ${step.theory}. ${step.why}.`), ...papersOf(step)];
+}
+
+// What papers report for this model and the same or the nearest task, beside ours.
+function papersOf(step) {
+  if (!step.papers) return [];
+  const lines = step.papers.map(([word, , text]) => make("li", {}, make("b", {}, `${word[0].toUpperCase()}${word.slice(1)}.`), ` ${text}.`));
+  return [small("What papers report"), make("ul", { class: "papers" }, lines)];
 }
 
 function seedsOf(cell) {

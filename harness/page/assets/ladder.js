@@ -88,14 +88,14 @@ function ladderKey(ladder) {
   ], make("li", { class: "words" }, `Theory says that weights exist at every length, not that training finds them; a rung is tested at ${ladder.where}.`));
 }
 
-// Where theory and training do not agree, the odd ones first.
+// Where theory and training do not agree, the odd ones first, and where a paper solves what is not held here.
 function surprises(ladder, rows) {
   const found = rows.flatMap((row) => row.steps.map((step, i) => ({ row, step, rung: ladder.rungs[i] }))).filter(({ step }) => step.meeting in disagreements);
-  const lists = [["cannot, yet held", "Excluded, and yet held at these lengths"], ["can, not learnt", "Possible, and not learnt"]];
-  return lists.map(([meeting, title]) => {
-    const own = found.filter(({ step }) => step.meeting === meeting);
+  const published = rows.flatMap((row) => row.steps.flatMap((step, i) => (step.papers ?? []).filter(([word, solved]) => word === "differs" && solved).map(([, , text]) => ({ row, step, rung: ladder.rungs[i], text }))));
+  const lists = [["Excluded, and yet held at these lengths", found.filter(({ step }) => step.meeting === "cannot, yet held")], ["Possible, and not learnt", found.filter(({ step }) => step.meeting === "can, not learnt")], ["Solved in a paper, and not held here", published]];
+  return lists.map(([title, own]) => {
     if (!own.length) return null;
-    const say = ({ row, step, rung }) => make("li", {}, button("", () => openCell(step.cell), { class: "text" }).appendChild(make("span", {}, titleOf(row.model), " on ", rung.name)).parentNode, ` ${step.held}/${step.n}. `, make("span", { class: "muted" }, `${step.why}.`));
+    const say = ({ row, step, rung, text }) => make("li", {}, button("", () => openCell(step.cell), { class: "text" }).appendChild(make("span", {}, titleOf(row.model), " on ", rung.name)).parentNode, ` ${step.held}/${step.n}. `, make("span", { class: "muted" }, `${text ?? step.why}.`));
     const [first, rest] = [own.slice(0, 10), own.slice(10)];
     const more = rest.length ? make("details", { class: "noexport" }, make("summary", {}, `${rest.length} more`), make("ul", {}, rest.map(say))) : null;
     return make("section", { class: "surprises" }, small(`${title} (${own.length})`), make("ul", {}, first.map(say)), more);
