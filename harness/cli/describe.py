@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from chomsky_ladder.models.backbone import count_parameters
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.kernel import Kernel
-from chomsky_ladder.tasks.base import LEVELS, Task
+from chomsky_ladder.tasks.base import LEVELS, Floors, Task
 from chomsky_ladder.tasks.layout import Classification
 from chomsky_ladder.tasks.windows import windowed
 
@@ -33,6 +33,7 @@ CAPABILITIES = ("sees", "stepwise", "stackable", "state_growth", "cost")
 FLOOR_LENGTHS = (40, 256)  # those of the published evaluation
 LONGEST = (225, 256)
 WINDOWS = (8, 31, 127)
+MOST_COUNTED = 6  # lengths
 EXAMPLE_WIDTH = 30  # tokens of an example that still read well in a line
 MOST_STATES, MOST_SYMBOLS = 12, 8  # of an automaton that still reads well
 EXAMPLE_VOCAB = 12  # a model is weighed with the vocabulary of the largest of the common tasks
@@ -115,8 +116,14 @@ def _task_in_short(task: Task) -> dict[str, Any]:
     example = next(samples(task, count=1, length=readable[-1])) if readable else None
     return {
         "example": f"{' '.join(example['input'])}  ->  {' '.join(example['answer'])}" if example else "none",
-        "floors": {name: round(value, 4) for name, value in task.floors(legal)._asdict().items()} if legal else {},
+        "floors": {name: round(value, 4) for name, value in _floors(task, legal)._asdict().items()} if legal else {},
     }
+
+
+def _floors(task: Task, legal: Sequence[int]) -> Floors:
+    """The floors; from some lengths, evenly spread, where strings are counted: all of them take a minute."""
+    is_counted = type(task).answer_law is Task.answer_law
+    return task.floors(legal[:: -(-len(legal) // MOST_COUNTED)] if is_counted and legal else legal)
 
 
 def _through_windows(task: Task) -> dict[str, Any]:
