@@ -17,6 +17,7 @@ from typing import Literal, get_args
 
 from tyro.conf import Positional
 
+from chomsky_ladder.harness.cli.commands import COMMANDS
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.config.registry import all_models, all_tasks
 
@@ -44,10 +45,8 @@ def completion(words: list[str]) -> int:
 
 def options_by_command() -> dict[str, list[str]]:
     """Return the options that the help of each command lists."""
-    from chomsky_ladder.harness.cli.main import COMMANDS  # which imports this room as it is needed
-
     found = {}
-    for name, (place, _) in COMMANDS.items():
+    for name, (place, *_) in COMMANDS.items():
         module, function = place.split(":")
         command, shown = (
             getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function),

@@ -10,61 +10,13 @@ import errno
 import importlib
 import os
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from chomsky_ladder.harness.cli.commands import COMMANDS, usage
 from chomsky_ladder.harness.store.shown import showing
 
-COMMANDS: dict[str, tuple[str, str]] = {  # name -> where its function is, and what it does
-    "list": ("catalogue:list_parts", "tasks and models, by name or in full   [tasks|models] [NAME ..] [--json]"),
-    "describe": ("parts:describe_part", "a task or model: settings, an example, its size   NAME [--json]"),
-    "sample": ("parts:sample", "strings of a task with answers   TASK [--count N] [--length L] [--json]"),
-    "export": ("parts:export", "strings of a task in a file with their hash   TASK --out FILE [--count N]"),
-    "run": ("run:run", "train and score   TASK MODEL [--protocol NAME] [--help for every setting]"),
-    "plan": ("sweeps:plan_sweep", "packs of a sweep and the hours it will take   SCRIPT [--json]"),
-    "sweep": (
-        "sweeps:sweep_script",
-        "train what a script lists and is not done yet   SCRIPT [--engine E]",
-    ),
-    "study": (
-        "study:study",
-        "a sweep of the literature, trained, tabled and drawn   [NAME] [--budget smoke|cpu|gpu|full]",
-    ),
-    "climb": ("climb:climb", "how far up a model gets: every rung, and a report card   MODEL [--against M ..] | --all"),
-    "status": ("records:status", "what is done, runs and broke, and where   [SCRIPT] [--all] [--json]"),
-    "table": (
-        "tables:table",
-        "tables of the records   [--kind K] [--format F] [--against xlstm] [--all]",
-    ),
-    "figures": (
-        "figures:figures",
-        "PNG, SVG and CSV of figures   [NAME ..] [--protocol NAME] [--out FOLDER]",
-    ),
-    "page": ("page:page", "one HTML file of tables, cells and figures   [--out FILE]"),
-    "wandb": ("wandb:wandb", "copy runs and tables to W&B, or publish a Report   sync|report"),
-    "merge": ("records:merge", "take in runs of other machines' folders   FOLDER .. [--dry-run]"),
-    "clean": ("records:clean", "remove runs, or their checkpoints   [RUN_ID ..] [--failed] [--yes] .."),
-    "check": ("parts:check", "the conformance of a task or model, yours or ours   NAME"),
-    "adapt": ("adapt:adapt", "a trained model to another task, by low-rank factors   RUN_ID TASK"),
-    "errors": ("inside:errors", "where a trained model fails   RUN_ID [--json]"),
-    "probe": ("inside:probe", "the task's state in the model's head, by layer   RUN_ID [--json]"),
-    "intervene": ("inside:intervene", "edit the board in its head: do its moves follow?   RUN_ID"),
-    "worldmodel": ("worldmodel:worldmodel", "whether a model tells states apart   RUN_ID [--json]"),
-    "horizon": ("horizon:horizon", "how far it holds on strings of 10,000 and more   RUN_ID .. [--picture FILE]"),
-    "throughput": (
-        "throughput:throughput",
-        "what models cost here: speed, memory, state   [--models M ..] [--device D] [--out FOLDER] [--report FILE]",
-    ),
-    "diff": ("records:diff", "the settings in which two runs differ   RUN_ID RUN_ID"),
-    "reproduce": (
-        "reproduce:reproduce",
-        "a recorded run again: the same bits?   RUN_ID [--plan] [--keep FOLDER]",
-    ),
-    "doctor": ("doctor:doctor", "what this machine has   [--json]"),
-    "completion": ("completion:completion", "a script that lets a shell complete all these   bash|zsh|fish"),
-}
 _OF_THE_USER = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 TRAINING = ("run", "sweep", "study", "climb", "adapt")
 COMPUTING = (
@@ -114,7 +66,9 @@ def _obeyed(words: list[str]) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]  # `ladder help run` is `ladder run --help`
     if not words or words[0] in ("--help", "-h"):
-        print(_usage())
+        from chomsky_ladder.harness.cli.help import columns_of
+
+        print(usage(columns_of(sys.stdout)))
         return 0 if words else 2
     if words[0] == "--version":
         from chomsky_ladder.harness.store.checkout import version_line
@@ -129,7 +83,7 @@ def _obeyed(words: list[str]) -> int:
 
     remove_damaged_kernels()  # before anything that would load them
     rest = _with_plugins(rest)
-    module, function = COMMANDS[name][0].split(":")
+    module, function = COMMANDS[name].place.split(":")
     command = getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function)
     with _one_thread(name in COMPUTING and not {"--help", "-h"} & set(rest)):
         return command(rest)
@@ -195,24 +149,6 @@ def _one_thread(is_computing: bool) -> Iterator[None]:
 
     with pinned(1):
         yield
-
-
-def _usage() -> str:
-    """The commands, each in a line where the terminal is wide enough, and what holds for all."""
-    from chomsky_ladder.harness.cli.help import columns_of
-
-    width, columns = max(map(len, COMMANDS)), columns_of(sys.stdout)
-    lines = []
-    for name, (_, help_text) in COMMANDS.items():
-        parts = [help_text] if 4 + width + len(help_text) < columns else help_text.split("   ")
-        lines += [f"  {head:{width}}  {part}" for head, part in zip((name, ""), parts, strict=False)]
-    common = (
-        "A MODEL is a name of `ladder list`, or a torch module of your own: my_package.layers:Mine, layers.py:Mine. "
-        "Every command takes --help, and --plugin FOLDER, FILE or MODULE, which register tasks or models, any number "
-        f"of times; $LADDER_PLUGINS names such for all commands, separated by {os.pathsep!r}."
-    )
-    wrapped = textwrap.wrap(common, columns - 1)
-    return "\n".join(["ladder: sequence models on the Chomsky hierarchy", "", *lines, "", *wrapped])
 
 
 if __name__ == "__main__":

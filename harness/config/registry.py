@@ -9,7 +9,6 @@ for.
 import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator
-from importlib.metadata import entry_points
 
 from chomsky_ladder.harness.config import classes, rooms
 from chomsky_ladder.harness.config.rooms import hint_of, open_room
@@ -42,7 +41,7 @@ def _task_at_hand(name: str) -> type[Task] | None:
 
 def _model_at_hand(name: str) -> type[ModelConfig] | None:
     """The same of a model that names no others; its kernels are there, and nothing installed brings more."""
-    if entry_points(group=_KERNELS.group):
+    if rooms.installed(_KERNELS.group):
         return None
     _KERNELS.explore()
     found = _MODELS.at_hand(name)

@@ -20,8 +20,9 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.machinery import SourceFileLoader
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -57,7 +58,7 @@ class Room:
     def at_hand(self, name: str) -> Any:
         """The one of ours in the file of its name, with no other file imported; None where that does not settle it."""
         module = f"{self.package}.{name}"
-        if self.group in _explored or from_environment() or entry_points(group=self.group):
+        if self.group in _explored or from_environment() or installed(self.group):
             return None
         if name.startswith("_") or not name.isidentifier() or importlib.util.find_spec(module) is None:
             return None
@@ -101,6 +102,12 @@ class Room:
     def _conflict(self, name: str, claims: list[Any]) -> str:
         said = f"{len(claims)} {self.what}s are called {name!r}: {' and '.join(map(_file, claims))}"
         return said if _settled(claims) is None else f"{said}; ours is taken, call the other otherwise"
+
+
+@cache
+def installed(group: str) -> tuple[EntryPoint, ...]:
+    """Return what installed packages bring to a room. It is read once: packages are files, some hundred of them."""
+    return tuple(entry_points(group=group))
 
 
 def _settled(claims: list[Any]) -> Any:

@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -130,9 +130,12 @@ class Bench:
             self.model: Model = config.build(grid.vocab)
         self.work = work_of(self.model)
         self.parameters = active_parameters(config, grid.vocab)
-        at = min(grid.at, config.longest_input or grid.at)
-        self.counted = counted(self.model, self.tokens(1, at, torch.device("cpu")))
         self.model.to(self.device)
+
+    @cached_property
+    def counted(self) -> float:
+        at = min(self.grid.at, self.config.longest_input or self.grid.at)
+        return counted(self.model, self.tokens(1, at, self.device))
 
     def tokens(self, batch: int, length: int, device: torch.device) -> Tensor:
         rows_B = torch.arange(batch, device=device)

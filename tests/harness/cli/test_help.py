@@ -14,6 +14,7 @@ from typing import Literal
 import pytest
 
 from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.cli.commands import Command
 from chomsky_ladder.harness.cli.help import help_text, options_of
 
 NAMED = ("run parity lstm", "climb lstm", "describe lstm", "sample parity", "export parity", "check lstm", "wandb sync")
@@ -93,7 +94,7 @@ class Options:
 
 def test_what_others_wrote_is_still_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setitem(cli.COMMANDS, "theirs", ("main:theirs", ""))
+    monkeypatch.setitem(cli.COMMANDS, "theirs", Command("main:theirs", "", "explore"))
     monkeypatch.setattr(
         cli, "theirs", lambda words: print(help_text(Options, "x", columns=80, colour=True)) or 0, raising=False
     )

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 import chomsky_ladder
 from chomsky_ladder.harness.cli import listing, tables
 from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.cli.commands import GROUPS, usage
 from chomsky_ladder.harness.config.registry import all_models, all_tasks
 from chomsky_ladder.harness.store import checkout
 from chomsky_ladder.harness.train.loop import Loop
@@ -197,7 +199,12 @@ def test_version(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_help(capsys: Capture) -> None:
-    assert all(name in ladder(capsys, "--help") for name in cli.COMMANDS)
+    shown = ladder(capsys, "--help")
+    listed = re.findall(r"^  (\w+) {2,}\S", shown, flags=re.MULTILINE)
+    assert listed == list(cli.COMMANDS), "each command once, by groups"
+    assert {command.group for command in cli.COMMANDS.values()} == set(GROUPS)
+    assert all(f"\n{group}: " in shown for group in GROUPS)
+    assert all(len(line) < 60 for line in usage(60).splitlines())
     with pytest.raises(SystemExit) as stop:
         cli.main(["run", "parity", "lstm", "--help"])
     assert stop.value.code == 0
@@ -364,7 +371,7 @@ def test_an_interrupt_is_one_line(tmp_path: Path, capsys: Capture, monkeypatch: 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_is_where_the_list_says(command: str) -> None:
-    module, function = cli.COMMANDS[command][0].split(":")
+    module, function = cli.COMMANDS[command].place.split(":")
     assert callable(getattr(importlib.import_module(f"chomsky_ladder.harness.cli.{module}"), function))
 
 

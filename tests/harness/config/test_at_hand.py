@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -68,7 +68,7 @@ def test_every_one_of_ours_is_at_hand_or_says_that_it_is_not(monkeypatch: pytest
     """By the file of its name it is what the room finds; where a file has several, exploring settles it."""
     expected = {(room.what, name): room.find(name) for room in (TASKS, MODELS) for name in room.names()}
     monkeypatch.setattr(rooms, "_explored", set[str]())
-    monkeypatch.setattr(rooms, "entry_points", lambda group: EntryPoints())
+    monkeypatch.setattr(rooms, "installed", lambda group: ())
     monkeypatch.delenv(rooms.VARIABLE, raising=False)
     found = {(what, name): (TASKS if what == "task" else MODELS).at_hand(name) for what, name in expected}
     known = {key: cls for key, cls in found.items() if cls is not None}
@@ -122,5 +122,5 @@ def test_where_a_plugin_is_installed_or_named_the_room_is_explored(
     assert room.at_hand("hazel") is None
     monkeypatch.delenv(rooms.VARIABLE)
     entry = EntryPoint(name="mine", value="mine", group=room.group)
-    monkeypatch.setattr(rooms, "entry_points", lambda group: EntryPoints([entry]))
+    monkeypatch.setattr(rooms, "installed", lambda group: (entry,))
     assert room.at_hand("hazel") is None

@@ -1,0 +1,78 @@
+"""The commands of `ladder`: what each one does, where its function is, and the groups that help lists them in."""
+
+import os
+import textwrap
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    place: str
+    """module:function in this room."""
+    about: str
+    group: str
+
+
+GROUPS = {
+    "explore": "what there is",
+    "train": "runs, sweeps and climbs",
+    "inspect": "what a model does, and what it costs",
+    "publish": "tables, figures and pages from records",
+    "maintain": "records and this machine",
+}
+COMMANDS: dict[str, Command] = {
+    "list": Command("catalogue:list_parts", "tasks and models", "explore"),
+    "describe": Command("parts:describe_part", "a task, model or protocol: example, settings, theory", "explore"),
+    "sample": Command("parts:sample", "strings of a task with their answers", "explore"),
+    "export": Command("parts:export", "strings of a task as a file with its hash", "explore"),
+    "check": Command("parts:check", "whether a task or model keeps its promises: yours or ours", "train"),
+    "climb": Command("climb:climb", "a model on all twelve rungs, and its report card", "train"),
+    "run": Command("run:run", "train and score one model on one task", "train"),
+    "plan": Command("sweeps:plan_sweep", "the hours that a sweep will take", "train"),
+    "sweep": Command("sweeps:sweep_script", "train what a script lists and is not done yet", "train"),
+    "study": Command("study:study", "a sweep of the literature, with its tables", "train"),
+    "status": Command("records:status", "what is done, runs or broke, and where", "train"),
+    "adapt": Command("adapt:adapt", "fit a trained model to another task by low-rank factors", "train"),
+    "errors": Command("inside:errors", "where a trained model fails", "inspect"),
+    "horizon": Command("horizon:horizon", "how far it holds on strings of 10,000 and more", "inspect"),
+    "probe": Command("inside:probe", "the task's state in the model, layer by layer", "inspect"),
+    "intervene": Command("inside:intervene", "edit the board in the model: do its moves follow?", "inspect"),
+    "worldmodel": Command("worldmodel:worldmodel", "whether a model tells states apart", "inspect"),
+    "throughput": Command("throughput:throughput", "speed, memory and state of models here", "inspect"),
+    "diff": Command("records:diff", "the settings in which two runs differ", "inspect"),
+    "table": Command("tables:table", "tables of the records, as text, Markdown, LaTeX, CSV or HTML", "publish"),
+    "figures": Command("figures:figures", "figures as PNG, SVG, PDF and CSV", "publish"),
+    "page": Command("page:page", "an interactive page in one file", "publish"),
+    "wandb": Command("wandb:wandb", "copy runs and tables to Weights & Biases", "publish"),
+    "merge": Command("records:merge", "take in the runs of another machine's folder", "maintain"),
+    "reproduce": Command("reproduce:reproduce", "train a recorded run again: the same bits?", "maintain"),
+    "clean": Command("records:clean", "remove runs or their checkpoints", "maintain"),
+    "doctor": Command("doctor:doctor", "what this machine has, and whether it is right", "maintain"),
+    "completion": Command("completion:completion", "let a shell complete all these", "maintain"),
+}
+EXAMPLES = {
+    "ladder climb lstm": "what an LSTM holds, from the runs on record",
+    "ladder run parity lstm --protocol quick": "train one run, ten seconds",
+    "ladder table": "a table of what you ran",
+}
+
+
+def usage(columns: int) -> str:
+    """Return the help of `ladder` itself: examples, the commands by group, what holds for all."""
+    lines = ["ladder: sequence models on the Chomsky hierarchy", ""]
+    wide = max(map(len, EXAMPLES))
+    for example, about in EXAMPLES.items():
+        whole = f"  {example:{wide}}   {about}"
+        lines.append(whole if len(whole) < columns else f"  {example}")
+    width = max(map(len, COMMANDS))
+    for group, about in GROUPS.items():
+        lines += ["", f"{group}: {about}"]
+        for name, command in COMMANDS.items():
+            if command.group == group:
+                first, *more = textwrap.wrap(command.about, max(20, columns - width - 5))
+                lines += [f"  {name:{width}}  {first}", *(f"  {'':{width}}  {line}" for line in more)]
+    common = (
+        "A MODEL is a name of `ladder list`, or a torch module of your own: my_package.layers:Mine or layers.py:Mine. "
+        "Every command takes --help, and --plugin FOLDER, FILE or MODULE for tasks and models of your own; "
+        f"$LADDER_PLUGINS names such for all commands, separated by {os.pathsep!r}."
+    )
+    return "\n".join([*lines, "", *textwrap.wrap(common, columns - 1)])
