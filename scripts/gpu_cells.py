@@ -2,12 +2,14 @@
 
     python scripts/gpu_cells.py --minutes 9 --out FOLDER             then, at home: ladder merge FOLDER
     python scripts/gpu_cells.py --cells fifteen-v1 ..                the frozen suite, in place of xlstm_20k
+    python scripts/gpu_cells.py --cells climb_pilot ..               the pilot of the climb's second protocol
     python scripts/gpu_cells.py --plan                               the runs that nobody has yet, in their order
 
 A self-test comes first and stops everything if it fails: strings are those of a CPU, gradients those of float64. Then
 processes that share the GPU train packs of one cell each, tasks without any result first. A cell of xlstm_20k is one
 seed at two learning rates, compiled. A cell of fifteen-v1 is its tuning seed and its three fresh seeds at all three
-rates. Its kernels are so small that twelve runs cost little more than one, and compiling takes longer than training.
+rates, one of climb_pilot its seed at all three. Their kernels are so small that twelve runs cost little more than one,
+and compiling takes longer than training.
 
 FOLDER gets records.csv and curves.csv of what ended. What is half done is dropped. Runs that are in results/ or
 results/underway are skipped.
@@ -22,10 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.presets import PROTOCOLS
@@ -34,6 +36,7 @@ from chomsky_ladder.harness.stats.cells import FRESH
 from chomsky_ladder.harness.store import curves
 from chomsky_ladder.harness.store.record import collect, recorded
 from chomsky_ladder.harness.sweep.engines.processes import ProcessesOptions
+from chomsky_ladder.harness.sweep.studies import climb_pilot
 from chomsky_ladder.harness.sweep.studies.fifteen import MODELS, SUITE
 from chomsky_ladder.harness.sweep.studies.xlstm_table import ALL
 from chomsky_ladder.harness.sweep.study import study_runs
@@ -43,16 +46,29 @@ ROOT = Path(__file__).resolve().parents[1]
 TASKS = PROTOCOLS[SUITE].table
 RATES = (1e-2, 1e-3)  # of xlstm_20k's three; 1e-4 is chosen least often at 20,000 steps
 REPORTED = 3  # fresh seeds of a cell of the suite
-CELLS = ("xlstm_20k", SUITE)
 SELF_TEST_S = 45.0
 SCORING_S = 10.0  # at the end, for checkpoints and records
+
+
+class Cells(NamedTuple):
+    listed: Callable[[], list[Run]]
+    """Every run, in the order in which they are wanted."""
+    pack: int
+    """Runs of a cell, which train together."""
+    compiled: Literal["on", "off"]
+
+
+CELLS = {
+    "xlstm_20k": Cells(lambda: [run for task in TASKS for run in _published(task)], len(RATES), "on"),
+    SUITE: Cells(lambda: [run for task in TASKS for run in _frozen(task)], 3 * (1 + REPORTED), "off"),
+    "climb_pilot": Cells(lambda: climb_pilot.runs("gpu"), len(climb_pilot.ALL_RATES), "off"),
+}
 
 
 def runs(cells: str) -> list[Run]:
     """Return the runs of every cell, task by task, without those that are on record."""
     known = {run_id for place in ("records.csv", "underway/records.csv") for run_id in _recorded(place)}
-    listed = [run for task in TASKS for run in (_published(task) if cells == CELLS[0] else _frozen(task))]
-    return [run for run in listed if run.run_id not in known]
+    return [run for run in CELLS[cells].listed() if run.run_id not in known]
 
 
 def _published(task: str) -> list[Run]:
@@ -74,7 +90,7 @@ def _recorded(name: str) -> set[str]:
 def self_test() -> str:
     """Compare strings and gradients on the GPU with a CPU's. Return what is wrong, or "" if nothing is."""
     ladder = [sys.executable, "-m", "chomsky_ladder", "doctor", "--device", "cuda"]
-    models = sorted({model if isinstance(model, str) else model[0] for model in ALL})
+    models = sorted({model if isinstance(model, str) else model[0] for model in (*ALL, *climb_pilot.MODELS)})
     commands = [[*ladder, "--stage", "strings"]]
     commands += [[*ladder, "--stage", "kernels", "--models", model] for model in models]
     end = time.monotonic() + SELF_TEST_S
@@ -97,14 +113,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=9.0, help="for all of it")
     parser.add_argument("--processes", type=int, default=max(1, min(9, (os.cpu_count() or 2) - 2)))
     parser.add_argument("--out", type=Path, default=Path("gpu_cells"), help="folder of what is to be carried home")
-    parser.add_argument("--cells", choices=CELLS, default=CELLS[0])
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--cells", choices=CELLS, default="xlstm_20k")
+    parser.add_argument("--tasks", nargs="+", help="some of the tasks; all unless given")
     parser.add_argument("--plan", action="store_true", help="print the runs, and train nothing")
     parser.add_argument("--rehearse", action="store_true", help="without the self-test, on tests/instruments/null_gpu")
     options = parser.parse_args(words)
     end = time.monotonic() + 60 * options.minutes
-    todo = [run for run in runs(options.cells) if run.task.name in options.tasks]
-    of_a_cell, compiled = (len(RATES), "on") if options.cells == CELLS[0] else (3 * (1 + REPORTED), "off")
+    todo, (_, of_a_cell, compiled) = runs(options.cells), CELLS[options.cells]
+    if unknown := {*(options.tasks or ())} - {run.task.name for run in CELLS[options.cells].listed()}:
+        parser.error(f"--tasks: {options.cells} has no task {' and '.join(sorted(unknown))}")
+    todo = [run for run in todo if not options.tasks or run.task.name in options.tasks]
     if options.plan:
         for run in todo:
             print(run.run_id, run.train.lr)

@@ -28,6 +28,19 @@ def test_a_pack_is_one_cell_and_the_telling_tasks_come_first(
     assert {run.protocol for run in listed} == {cells}
 
 
+def test_a_pack_of_the_pilot_is_one_cell_at_all_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda name: set())
+    groups = packs(gpu_cells.runs("climb_pilot"), size=lambda group: gpu_cells.CELLS["climb_pilot"].pack)
+    assert len(groups) == 30 and all(len({run.train.lr for run in group}) == 3 for group in groups)
+    assert all(len({(run.task, run.model) for run in group}) == 1 for group in groups)
+
+
+def test_a_task_that_the_cells_do_not_have_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        gpu_cells.main(["--cells", "climb_pilot", "--tasks", "set", "--plan"])
+    assert stop.value.code == 2 and "climb_pilot has no task set" in capsys.readouterr().err
+
+
 def test_runs_on_record_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_cells, "TASKS", gpu_cells.TASKS[:1])
     monkeypatch.setattr(gpu_cells, "_recorded", lambda name: set())
