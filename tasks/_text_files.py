@@ -87,6 +87,11 @@ def _commonest(text: str, count: int, path: str) -> tuple[str, ...]:
     return tuple(found[:count])
 
 
+def tokens_of(text: str, words: tuple[str, ...]) -> np.ndarray:
+    """Return the tokens of a text: its words that are tokens, and the bytes of all else."""
+    return _tokens(text if words else text.encode(), words)
+
+
 def _tokens(text: bytes | str, words: tuple[str, ...]) -> np.ndarray:
     if isinstance(text, bytes):
         return np.frombuffer(text, dtype=np.uint8).astype(np.int16) + np.int16(1)

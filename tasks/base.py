@@ -208,6 +208,20 @@ class Task(ABC):
         """What else is worth knowing of the task with these settings, for `ladder describe`."""
         return {}
 
+    def read(self, text: str) -> list[int]:
+        """Return the tokens of symbols by their names, with spaces between them."""
+        token_of = {symbol: token for token, symbol in enumerate(self.vocab) if token != PAD}
+        unknown = [word for word in text.split() if word not in token_of]
+        if unknown or not text.split():
+            some = ", ".join(list(token_of)[:12]) + (", .." if len(token_of) > 12 else "")
+            what = f"no symbol {unknown[0]!r}" if unknown else "no empty strings"
+            raise ValueError(f"{self.name} has {what}; its symbols are {some}")
+        return [token_of[word] for word in text.split()]
+
+    def spelled(self, tokens: Sequence[int]) -> str:
+        """Return tokens as people read them."""
+        return " ".join(self.vocab[token] for token in tokens)
+
     def oracle(self, prompt: Sequence[int]) -> list[int] | None:
         """Optional: the answers to one prompt by a slow, independent algorithm; `ladder check` holds samples to it."""
         return None

@@ -17,6 +17,7 @@ being in nats a token; `bits_per_byte` compares across vocabularies. Outside the
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from chomsky_ladder.tasks._automata import composed, states_along
 from chomsky_ladder.tasks._kept import kept
-from chomsky_ladder.tasks._text_files import FIRST_WORD, PARTS, Corpus, digest, open_text
+from chomsky_ladder.tasks._text_files import FIRST_WORD, PARTS, Corpus, digest, open_text, tokens_of
 from chomsky_ladder.tasks.base import PAD, Batch, Task, bounded, register
 from chomsky_ladder.tasks.draw import Draw
 
@@ -123,6 +124,20 @@ class Text(Task):
         if key not in _ON_DEVICE:
             _ON_DEVICE[key] = torch.from_numpy(self._corpus().tokens[name]).to(device)
         return _ON_DEVICE[key]
+
+    def read(self, text: str) -> list[int]:
+        """Return the tokens of a text; of the chain, those of its letters."""
+        if not self.file:
+            return super().read(" ".join(text))
+        return tokens_of(text, self._corpus().words).tolist()
+
+    def spelled(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens. Bytes that are no UTF-8 are replaced."""
+        if not self.file:
+            return "".join(self.vocab[token] for token in tokens)
+        words = self._corpus().words
+        parts = (words[t - FIRST_WORD].encode() if t >= FIRST_WORD else bytes([t - 1]) if t else b"" for t in tokens)
+        return b"".join(parts).decode("utf-8", errors="replace")
 
     def answer_law(self, length: int) -> np.ndarray:
         """Of the chain, or of the windows of the test part."""

@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     "status": Command("records:status", "what is done, runs or broke, and where", "train"),
     "adapt": Command("adapt:adapt", "fit a trained model to another task by low-rank factors", "train"),
     "errors": Command("inside:errors", "where a trained model fails", "inspect"),
+    "generate": Command("generate:generate", "what a trained model writes: greedy, drawn or by beam", "inspect"),
     "horizon": Command("horizon:horizon", "how far it holds on strings of 10,000 and more", "inspect"),
     "probe": Command("inside:probe", "the task's state in the model, layer by layer", "inspect"),
     "intervene": Command("inside:intervene", "edit the board in the model: do its moves follow?", "inspect"),

@@ -21,6 +21,7 @@ _OF_THE_USER = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISD
 TRAINING = ("run", "sweep", "study", "climb", "adapt")
 COMPUTING = (
     "errors",
+    "generate",
     "probe",
     "intervene",
     "worldmodel",

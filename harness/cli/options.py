@@ -90,8 +90,7 @@ def _one_line(said: str) -> str:
     """tyro's framed message without its frame: the sentence, and the options it thinks were meant."""
     parts = re.split(r"\n\s*[-─]{5,}\s*(?:\n|$)", said.replace("│", " "))
     sentence = " ".join(parts[1].split()) if len(parts) > 1 else " ".join(said.split())
-    sentence = sentence.removeprefix("Error parsing train: ").removeprefix("Error parsing eval: ")
-    sentence = re.sub(r"^Error parsing (task|model|exec): ", "", sentence)
+    sentence = re.sub(r"^Error parsing (task|model|train|eval|exec|\w+Options): ", "", sentence)
     sentence = re.sub(r"Expected one of \(([^)]*)\)", _choices, sentence)
     meant = re.findall(r"^\s+(--[\w.-]+)", parts[2], flags=re.MULTILINE) if "Perhaps you meant" in said else []
     return sentence + (f"; did you mean {' or '.join(meant[:2])}?" if meant else "")

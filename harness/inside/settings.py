@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from chomsky_ladder.harness.config.parts import check_types, refuse_endless, require
 
+MOST_WRITTEN = 4096  # strings
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSettings:
@@ -109,3 +111,37 @@ class HorizonSettings:
             require(getattr(self, name) >= 1, f"horizon.{name} must be at least 1, not {getattr(self, name)}")
             refuse_endless(getattr(self, name), what=f"horizon.{name}")
         require(0 <= self.seed < 2**63, f"horizon.seed must be in 0..2**63-1, not {self.seed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenSettings:
+    """What is written, and how."""
+
+    prompt: str = ""
+    """The symbols to go on from, with spaces between them (of a text task: the text); empty for test strings."""
+    count: int = 5
+    """How many strings."""
+    length: int = 0
+    """The length of the test strings, as the task counts it; 0 for the longest of training."""
+    new: int = 0
+    """How many tokens to write; 0 for as many as the string has answers, or 32 behind a prompt of text."""
+    temperature: float = 0.0
+    """Draw each token from softmax(logits / temperature); 0 for the most probable token."""
+    beam: int = 1
+    """How many strings a beam search keeps; 1 for none."""
+    seed: int = 0
+    """Key of the draws."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "generate")
+        require(1 <= self.count <= MOST_WRITTEN, f"--count must lie in 1..{MOST_WRITTEN}, not {self.count}")
+        require(1 <= self.beam <= MOST_WRITTEN, f"--beam must lie in 1..{MOST_WRITTEN}, not {self.beam}")
+        require(self.length >= 0 and self.new >= 0, "--length and --new must not be negative")
+        require(not (self.beam > 1 and self.temperature), "--beam searches and --temperature draws: choose one")
+        require(not (self.prompt and self.length), "--length is that of test strings; a prompt has its own")
+
+    @property
+    def way(self) -> str:
+        if self.beam > 1:
+            return f"beam of {self.beam}"
+        return f"temperature {self.temperature:g}" if self.temperature else "greedy"
