@@ -79,7 +79,8 @@ def main(words: list[str]) -> int:
         path.write_text(json.dumps(dict(sorted((kept | fresh).items())), indent=1) + "\n", "utf-8")
     kept = json.loads((FOLDER / "defaults.json").read_text("utf-8")) if words else {}
     titles.FILE.write_bytes(titles.content_of({name: found[0] for name, found in all_models().items()}))
-    (FOLDER / "defaults.json").write_text(json.dumps(defaults() | kept, indent=1) + "\n", "utf-8")
+    now = {name: {**part, **kept.get(name, {})} for name, part in defaults().items()}
+    (FOLDER / "defaults.json").write_text(json.dumps(now, indent=1) + "\n", "utf-8")
     return 0
 
 

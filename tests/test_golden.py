@@ -39,6 +39,7 @@ def test_the_defaults_behind_the_identities() -> None:
         known = recorded.get(name, {})
         kept = {key: value for key, value in part.items() if key in known}
         assert kept == known, f"a default of {name} changed: raise its version and run scripts/golden.py"
+        assert set(part) == set(known), f"{name} has new settings: run scripts/golden.py --missing"
 
 
 def test_the_records_name_nothing_else() -> None:

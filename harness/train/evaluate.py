@@ -82,7 +82,8 @@ class Scoring(ABC, Generic[S]):
     def scores(self, validation: S | None = None) -> Scores[S]:
         """All that a finished run is asked; `validation` as these weights have answered it already."""
         known = self.validation() if validation is None else validation
-        return Scores(self.test(), known, self.in_distribution(), self.extrapolation())
+        trained = known if self.run.eval.validate == "training" else self.in_distribution()
+        return Scores(self.test(), known, trained, self.extrapolation())
 
     def test(self) -> S:
         return self._counted(self.test_answers(), self.test_task.legal_lengths(*self.run.eval.lengths))
@@ -97,6 +98,8 @@ class Scoring(ABC, Generic[S]):
         return self.answers("test", self.task.legal_lengths(*settings.lengths), settings.test)
 
     def validation(self) -> S:
+        if self.run.eval.validate == "training":
+            return self.in_distribution()
         return self.score("validation", self.run.eval.lengths, self.run.eval.validation)
 
     def in_distribution(self) -> S:

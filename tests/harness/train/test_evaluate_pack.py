@@ -156,3 +156,13 @@ def test_replayed_scores_of_a_pack_are_those_of_each(model: str) -> None:
             assert found.correct == expected.correct and found.nats == pytest.approx(expected.nats, rel=1e-4)
         pack.advance(12)
     assert "replayed.scores" in together.backends
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_run_may_be_validated_at_its_training_lengths(together: bool) -> None:
+    pack = pack_of([replace(run, eval=replace(run.eval, validate="training")) for run in runs_of("lstm")])
+    found = PackEvaluator(pack, backend="auto").scores_apart()[0] if together else alone(pack, 0).scores()
+    usual = alone(pack_of(runs_of("lstm")), 0).scores()
+    assert_equal(found.validation, usual.in_distribution)
+    assert found.validation == found.in_distribution
+    assert_equal(found.test, usual.test)
