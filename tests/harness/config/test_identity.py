@@ -196,7 +196,7 @@ def test_one_identity_is_pinned() -> None:
         "model": {"before_head", "ends_init"},
         "train": {"lr_final", "eps", "weight_decay", "decayed", "loss_over", "qat", "stop_above", "examples"}
         | {"cut", "passed", "next_symbol", "next_set", "base", "lora_rank", "lora_layers", "lora_ends"},
-        "eval": {"lengths_by", "file", "file_sha256"},
+        "eval": {"lengths_by", "validate", "file", "file_sha256"},
     }
     for where, names in left_out.items():
         assert set(run.plain()[where]) - set(run.identity()[where]) == names
