@@ -65,6 +65,11 @@ def generate_pages(app: Any) -> None:
     appended["index"] = "\n\n" + "\n\n".join(contents) + "\n"
 
 
+def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """Name the pages whose end is generated, whether their files changed or not."""
+    return sorted(appended)
+
+
 def complete(app: Any, docname: str, source: list[str]) -> None:
     """Append what is generated, and lead links that leave docs/ to the repository."""
     folder = (DOCS / docname).parent
@@ -99,5 +104,6 @@ def _escaped(line: str) -> str:
 
 def setup(app: Any) -> None:
     app.connect("builder-inited", generate_pages)
+    app.connect("env-get-outdated", outdated)
     app.connect("source-read", complete)
     app.connect("autodoc-process-docstring", as_rst)

@@ -7,9 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from marked import joined
+from marked import escaped, joined, table
 
 from chomsky_ladder.harness.cli import main as cli
+from chomsky_ladder.harness.cli.help import options_of
+from chomsky_ladder.harness.sweep.engines.base import ROOM
 
 ROOT = Path(__file__).resolve().parents[1]
 API = ("chomsky_ladder", "chomsky_ladder.models", "chomsky_ladder.tasks")
@@ -19,6 +21,10 @@ def commands() -> str:
     """Show the help of every command."""
     parts = ["# Commands", f"```text\n{_said('--help')}```"]
     parts += [f"## ladder {name}\n\n```text\n{_said(name, '--help')}```" for name in cli.COMMANDS]
+    parts.append("## Engines\n\nAn engine that `--engine` names adds its options to a command.")
+    for engine in ROOM.all():
+        rows = [[f"`{option.left}`", escaped(option.help)] for option in options_of(engine.options)]
+        parts += [f"### {engine.name}\n\n{escaped(engine.about)}.", table(["option", "meaning"], rows) if rows else ""]
     return joined(parts)
 
 
