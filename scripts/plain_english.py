@@ -43,7 +43,7 @@ def findings(file: Path) -> Iterator[Finding]:
     if file.suffix == ".py":
         yield from _of_docstrings(file, text)
     elif file.suffix == ".md":
-        yield from _of_sentences(file, text)
+        yield from sentences(file, text)
 
 
 def _of_docstrings(file: Path, text: str) -> Iterator[Finding]:
@@ -58,7 +58,9 @@ def _of_docstrings(file: Path, text: str) -> Iterator[Finding]:
             yield Finding(file, place.lineno, place.end_lineno or place.lineno, problem)
 
 
-def _of_sentences(file: Path, text: str) -> Iterator[Finding]:
+def sentences(file: Path, text: str) -> Iterator[Finding]:
+    """Yield the sentences of a document that are too long."""
+
     def blank(match: re.Match[str]) -> str:
         return "\n" * match[0].count("\n")
 

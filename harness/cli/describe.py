@@ -91,17 +91,20 @@ def _listed_model(cls: type[ModelConfig]) -> dict[str, Any]:
     }
 
 
-def described(part: Task | ModelConfig) -> dict[str, Any]:
-    """One task or model: its module's words, its facts and its settings."""
-    facts = _task_facts(part) if isinstance(part, Task) else _model_facts(part)
+def described(part: Task | ModelConfig, *, listed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One task or model: its module's words, its facts and its settings.
+
+    Floors and the example of a task, which may take a minute, are taken from its entry in a listing if that is given.
+    """
+    facts = _task_facts(part, listed) if isinstance(part, Task) else _model_facts(part)
     return {"name": part.name, "version": part.version, "doc": _doc(type(part)), **facts, "settings": settings(part)}
 
 
-def _task_facts(task: Task) -> dict[str, Any]:
+def _task_facts(task: Task, listed: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         "level": task.level,
         "vocabulary": list(task.vocab),
-        **_task_in_short(task),
+        **({name: listed[name] for name in ("example", "floors")} if listed else _task_in_short(task)),
         "floors_at_lengths": list(task.own_lengths or FLOOR_LENGTHS),
         **_through_windows(task),
         **task.facts,

@@ -25,28 +25,28 @@ def describe_protocol(name: str, words: list[str], options: type[Any]) -> int:
         return print_json({"protocol": name, **asdict(protocol)})
     whole = name if protocol.version == 1 else f"{name}, version {protocol.version}"
     print("\n".join(textwrap.wrap(f"{whole}: {protocol.source}.", 100)) + "\n")
-    columns(_facts(protocol))
+    columns(facts(protocol))
     rows = [(str(place), rung.name, rung.task, rung.asks) for place, rung in enumerate(protocol.rungs, start=1)]
     columns(rows, title="rungs")
-    for title, rows in _settings(protocol).items():
+    for title, rows in settings(protocol).items():
         if rows:
-            columns([(key, _shown(value)) for key, value in rows.items()], title=title)
+            columns([(key, shown(value)) for key, value in rows.items()], title=title)
     return 0
 
 
-def _facts(protocol: Protocol) -> list[tuple[str, str]]:
+def facts(protocol: Protocol) -> list[tuple[str, str]]:
     measure = "accuracy above chance" if protocol.measure == "scaled" else "plain accuracy"
-    facts = [
+    known = [
         ("a cell", f"the {protocol.reports} of {protocol.seeds} seeds, {measure}"),
         ("solved", f"from {protocol.solved:g} of that"),
         ("learning rates", ", ".join(f"{rate:g}" for rate in protocol.rates)),
         ("tasks", ", ".join(protocol.table)),
     ]
-    facts += [("parameters", f"about {protocol.params:,}, by the width")] if protocol.params else []
-    return facts + ([("remark", protocol.remark)] if protocol.remark else [])
+    known += [("parameters", f"about {protocol.params:,}, by the width")] if protocol.params else []
+    return known + ([("remark", protocol.remark)] if protocol.remark else [])
 
 
-def _settings(protocol: Protocol) -> dict[str, dict[str, Any]]:
+def settings(protocol: Protocol) -> dict[str, dict[str, Any]]:
     """By what they are settings of, the common ones first."""
     found = {"train": protocol.train, "eval": protocol.eval, "every model": protocol.model, "every task": protocol.task}
     found |= {f"model {name}": own for name, own in protocol.models.items()}
@@ -62,9 +62,9 @@ def _settings(protocol: Protocol) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key}={_shown(own)}" for key, own in value.items())
+        return ", ".join(f"{key}={shown(own)}" for key, own in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value)) or "none"
+        return ", ".join(map(shown, value)) or "none"
     return str(value)
