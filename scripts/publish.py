@@ -214,7 +214,7 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     code = 0
     if results.resolve() == (ROOT / "results").resolve():
         reference.write(results / "records.csv")
-        code = subprocess.run([sys.executable, str(ROOT / "scripts" / "readme_table.py")]).returncode
+        code = subprocess.run([sys.executable, str(ROOT / "scripts" / "shown_numbers.py")]).returncode
         if options.release:
             for picture in release_pictures.write(results, ROOT / "docs" / "pictures"):
                 print(f"{picture.relative_to(ROOT)}: {picture.stat().st_size / 1000:.0f} KB")

@@ -7,36 +7,58 @@ from pathlib import Path
 import pytest
 
 from chomsky_ladder.harness.cli import main as cli
-from chomsky_ladder.harness.store.record import Record
+from chomsky_ladder.harness.store.record import Record, stored
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-_spec = importlib.util.spec_from_file_location("readme_table", ROOT / "scripts" / "readme_table.py")
-readme_table = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(readme_table)
+EXTEND = (ROOT / "docs" / "extend.md").read_text()
+_spec = importlib.util.spec_from_file_location("shown_numbers", ROOT / "scripts" / "shown_numbers.py")
+shown_numbers = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(shown_numbers)
 
 
-def test_the_readme_shows_the_records() -> None:
-    assert readme_table.with_table(README) == README, "run scripts/readme_table.py"
+@pytest.mark.parametrize("name", shown_numbers.SHOWN)
+def test_the_numbers_shown_are_those_of_the_records(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert shown_numbers.filled(name, text) == text, "run scripts/shown_numbers.py"
 
 
-def test_the_climb_says_how_many_rows_there_are() -> None:
-    shown = README.split("<!-- climb-v1 -->")[1].split("<!-- /climb-v1 -->")[0]
-    of_them, every = map(int, re.findall(r"The highest (\d+) of (\d+) rows", shown)[0])
-    whole = (ROOT / readme_table.ALL).read_text()
-    rows = [re.findall(r"^\| .*? \| \**[●◐○] \d/\d ", text, flags=re.MULTILINE) for text in (shown, whole)]
-    assert (of_them, every) == tuple(map(len, rows))
+def test_a_finding_follows_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more model that composes A5, and recalls, makes the sentence another one."""
+    records = stored(ROOT / "results" / "records.csv")
+    is_cell = (records["protocol"] == "climb-v1") & (records["model"] == "xlstm") & (records["task"] == "word_problem")
+    changed = records.copy()
+    for column, value in {"test_bins": '{"225..256":1.0}', "in_distribution": 1.0}.items():
+        changed.loc[is_cell, column] = value
+    assert "Six architectures compose A5" in shown_numbers.findings(records)
+    monkeypatch.setattr(shown_numbers, "NONLINEAR", {*shown_numbers.NONLINEAR, "diagonal + slstm"})
+    said = shown_numbers.findings(changed)
+    assert "Seven architectures compose A5" in said and "One of 52 does both" in said
+
+
+def test_it_is_read_in_three_minutes() -> None:
+    assert README.count("\n") <= 150
+    prose = re.sub(r"```.*?```|<[^>]*>|\([^)]*\)|^\|.*?$", " ", README, flags=re.DOTALL | re.MULTILINE)
+    sentences = re.split(r"(?<=[.:?!])\s|\n\n|\n- ", prose)
+    assert not [sentence for sentence in sentences if len(sentence.split()) > 30]
+    pictures = re.findall(r'src="(docs/pictures/[^"]+)"', README)
+    assert len(pictures) == 2 and all((ROOT / name).stat().st_size < 120_000 for name in pictures)
+
+
+def test_every_file_it_names_is_there() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    assert links and not [link for link in links if not (ROOT / link).exists()]
 
 
 def test_the_findings_say_how_many_cells_are_close() -> None:
     findings = (ROOT / "results" / "README.md").read_text()
-    cells = re.findall(r"(?<= )\**\d/\d [✓✗·]°?( ≈)?", (ROOT / readme_table.ALL).read_text())
+    cells = re.findall(r"(?<= )\**\d/\d [✓✗·]°?( ≈)?", (ROOT / "results" / "tables" / "climb.md").read_text())
     assert f"in {cells.count(' ≈')} of {len(cells)} cells" in findings
 
 
 @pytest.mark.parametrize(("name", "number"), [("running_mean", 0), ("first_symbol", 1)])
 def test_the_examples_conform(name: str, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = [block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "@register" in block]
+    source = [block for block in re.findall(r"```python\n(.*?)```", EXTEND, flags=re.DOTALL) if "@register" in block]
     plugin = tmp_path / f"{name}.py"
     plugin.write_text(source[number])
     assert cli.main(["check", name, "--plugin", str(plugin)]) == 0
@@ -45,7 +67,7 @@ def test_the_examples_conform(name: str, number: int, tmp_path: Path, capsys: py
 
 @pytest.mark.full
 def test_the_example_of_a_wrapped_module_conforms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = next(block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "wrap(" in block)
+    source = next(block for block in re.findall(r"```python\n(.*?)```", EXTEND, flags=re.DOTALL) if "wrap(" in block)
     plugin = tmp_path / "mine.py"
     plugin.write_text(source)
     assert cli.main(["check", "bigru", "--plugin", str(plugin), "--model.depth", "2"]) == 0
