@@ -100,7 +100,7 @@ function modelFilter() {
 }
 
 const protocolOptions = () => protocols.map((own) => [own.label, own.label]);
-const usualProtocol = () => (protocols.find((own) => own.label === "xlstm_cpu") ?? protocols[0]).label;
+const usualProtocol = () => protocols[data.ladders[0]?.protocol ?? 0].label;
 const askedProtocol = (usual) => protocols.find((own) => own.label === asked("protocol", usual)) ?? protocols.find((own) => own.label === usual) ?? protocols[0];
 const protocolSelect = (usual) => selectBox("protocol", "Protocol", protocolOptions(), usual, ["from", "to", "sort", "paper", "parameters", "state"]);
 

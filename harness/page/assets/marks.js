@@ -61,8 +61,9 @@ function box(step) {
   if (step.lost) svg.append(draw("rect", { class: "lost", x: 1 + (boxWidth - 2) * share, y: 1, width: ((boxWidth - 2) * step.lost) / step.n, height: boxHeight - 2, rx: 2 }));
   if (step.n) svg.append(draw("rect", { class: "frame", x: 1, y: 1, width: boxWidth - 2, height: boxHeight - 2, rx: 2 }));
   svg.append(corner(step.theory, boxWidth - 1, 1));
-  const ink = !step.n ? "none" : share > 0.5 ? "on" : "off";
-  svg.append(draw("text", { class: `count ${ink}`, x: boxWidth / 2, y: boxHeight / 2 + 4.5, "text-anchor": "middle" }, step.n ? `${step.close ? "≈" : ""}${step.held}/${step.n}` : ""));
+  const most = share > 0.5; // the count stands in the larger part, for one ink cannot be read on both
+  const ink = !step.n ? "none" : most ? "on" : "off";
+  svg.append(draw("text", { class: `count ${ink}`, x: (boxWidth * (most ? share : 1 + share)) / 2, y: boxHeight / 2 + 4.5, "text-anchor": "middle" }, step.n ? `${step.close ? "≈" : ""}${step.held}/${step.n}` : ""));
   return svg;
 }
 

@@ -53,7 +53,7 @@ def test_the_ladder(at: At) -> None:
     labels = browser.js(
         "return [...document.querySelectorAll('#body tr[data-model=mamba] .cell')].map((o) => o.ariaLabel)"
     )
-    assert labels[2] == "Mamba, count mod 2: 1 of 2 seeds; theory cannot"
+    assert labels[2] == "Mamba, count mod 2: 1 of 2 seeds, not learnt; theory cannot"
     assert labels[-1] == "Mamba, recall: not run; theory open"
     marks = "return ['can', 'cannot', 'open'].map((one) => document.querySelectorAll(`#body tbody .${one}`).length)"
     assert browser.js(marks) == [19, 3, 2]
@@ -68,6 +68,31 @@ def test_the_ladder(at: At) -> None:
     assert said(browser, "#body tr.kind")[0].startswith("diagonal: diagonal, with eigenvalues")
     browser.click("#body .surprises button", 0)
     assert "Theory: ✗ cannot" in browser.js("return document.getElementById('panel').innerText")
+
+
+def test_nothing_lies_over_anything_else(at: At) -> None:
+    """Counts stand on one ground, rung names and long labels in their columns, names of points apart."""
+    browser = at("")
+    left = "return [...document.querySelectorAll('#body tr[data-model=mamba] .count.off')].map((o) => o.getBBox().x)"
+    assert min(browser.js(left)[::2]) > 34  # beside the half that is held
+    wide = "return [...document.querySelectorAll(arguments[0])].filter((o) => o.scrollWidth > o.clientWidth).length"
+    assert browser.js(wide, "#body thead b") == 0
+    browser = at("#models")
+    assert browser.js(wide, "#body tbody th") == 0
+    browser = at("#cost")
+    many = "const taken = [markAt(300, 200)], svg = document.querySelector('#body svg.chart'); for (let i = 0; i < 12;"
+    many += " i++) nameBeside(svg, taken, `Model ${i}`, 300 + i, 200, 700); "
+    many += "return taken.filter((a) => taken.some((b) => "
+    overlap = "a !== b && a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top)).length"
+    assert browser.js(many + overlap) == 0
+    assert said(browser, "#body svg.chart .label")[2:4] == ["Model 0", "Model 1"]
+
+
+def test_the_matrix_opens_on_the_climb(at: At) -> None:
+    browser = at("#matrix")
+    assert browser.js("return document.getElementById('title').textContent").endswith(": climb-v1")
+    choose(browser, "c-protocol", "xlstm_cpu")
+    assert browser.js(HASH) == "#matrix?protocol=xlstm_cpu"
 
 
 def test_the_matrix_sorts(at: At) -> None:
