@@ -20,6 +20,7 @@ from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.page import boards, costs, parts, plain
 from chomsky_ladder.harness.page.cells import Sheet, cells, curves, protocols, runs
 from chomsky_ladder.harness.page.climbs import ladders
+from chomsky_ladder.harness.page.stories import stories
 from chomsky_ladder.harness.stats.view import CLASSES, cells_of
 from chomsky_ladder.harness.store import curves as learning_curves
 from chomsky_ladder.harness.store.record import collect
@@ -27,7 +28,7 @@ from chomsky_ladder.harness.store.record import collect
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (
     *("start", "values", "state", "elements", "marks", "charts", "exports", "controls", "cell"),
-    *("ladder", "matrix", "lengths", "cost", "task", "model", "othello", "add", "about", "views"),
+    *("ladder", "corner", "matrix", "lengths", "cost", "task", "model", "othello", "add", "about", "views"),
 )
 """The script's files in the order in which they are joined: each needs those before it."""
 
@@ -69,6 +70,7 @@ def page(
     data = {
         **_of_records(records, sheets, curves),
         "ladders": climbs,
+        "stories": stories(sheets, climbs),
         **_beside(sheets, climbs, listing or {}, throughput),
         "othello": boards.studies(othello) if othello else [],
         "figures": _of_plugins(labels, figures) if figures else [],

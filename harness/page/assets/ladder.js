@@ -3,16 +3,28 @@
 const laddersNow = () => data.ladders;
 const ladderNow = () => data.ladders.find((one) => protocols[one.protocol].label === asked("protocol")) ?? data.ladders[0];
 
+// Cells that are shown alone; the others fade, and models without one are left out.
+const lenses = {
+  lost: ["learnt and lost", (step) => step.outcome === "lost"],
+  gap: ["theory says can, not held", (step) => step.meeting === "can, not learnt"],
+  odd: ["theory says cannot, held", (step) => step.meeting === "cannot, yet held"],
+  papers: ["a paper solves it, not held here", (step) => (step.papers ?? []).some(([word, solved]) => word === "differs" && solved)],
+};
+const lensNow = () => lenses[asked("show")]?.[1] ?? (() => true);
+
+const storyNow = () => data.stories.find((one) => address(one.view, one.params) === address());
+const storyLinks = () => (data.stories.length ? make("nav", { class: "stories", "aria-label": "Findings" }, data.stories.map((one, i) => link(one.view, one.params, [make("b", {}, one.name), make("span", {}, i ? one.headline : one.more)], { "aria-current": one === storyNow() ? "true" : null }))) : null);
+
 function ladderRows(ladder) {
-  const keep = modelFilter();
-  const kept = ladder.rows.filter((row) => keep(row.model));
+  const [keep, isShown] = [modelFilter(), lensNow()];
+  const kept = ladder.rows.filter((row) => keep(row.model) && row.steps.some(isShown));
   if (asked("by") !== "state") return kept;
   const order = [...Object.keys(data.theory.transitions), ""];
   return [...kept].sort((a, b) => order.indexOf(a.transition) - order.indexOf(b.transition));
 }
 
 views.ladder = {
-  title: () => "How far up does a sequence model climb?",
+  title: () => (storyNow() ?? data.stories[0])?.headline ?? "How far up does a sequence model climb?",
   lead() {
     const ladder = ladderNow();
     if (!ladder) return [make("p", { class: "lead" }, "No climb is among these records; ", link("matrix", {}, "the matrix"), " has all that is.")];
@@ -20,15 +32,17 @@ views.ladder = {
     const best = ladder.rows[0];
     const source = protocols[ladder.protocol].source;
     return [
+      storyNow() ? make("p", { class: "lead" }, storyNow().more) : null,
       make("p", { class: "lead" }, `${ladder.rungs.length} rungs, from one bit of memory to a dictionary, at one size for every model. Each box: of its seeds, how many hold scaled accuracy of ${ladder.holds} at lengths ${ladder.where}, trained on at most 40. Its corner: what is proven of the way that model moves its state.`),
       make("p", { class: "note" }, isolated(titleOf(best.model)), ` stands highest, with ${best.held} of ${ladder.rungs.length}. ${ladder.rows.length} models so far, ${seeds.join(" to ")} seeds a box${ladder.to_come ? `; ${ladder.to_come} more of the reference table are to come` : ""}. ${source ? `${source[0].toUpperCase()}${source.slice(1)}.` : ""}`),
+      storyLinks(),
     ];
   },
   controls() {
     const ladder = ladderNow();
     if (!ladder) return [];
     const choice = data.ladders.length > 1 ? selectBox("protocol", "Climb", data.ladders.map((one) => [protocols[one.protocol].label, protocols[one.protocol].label]), protocols[ladder.protocol].label) : null;
-    return [choice, searchBox("q", "Models"), selectBox("by", "Order", [["", "highest first"], ["state", "by how the state moves"]], ""), familyChips(ladder.rows.map((row) => row.model))];
+    return [choice, searchBox("q", "Models"), selectBox("by", "Order", [["", "highest first"], ["state", "by how the state moves"]], ""), selectBox("show", "Show", [["", "all cells"], ...Object.entries(lenses).map(([name, [text]]) => [name, text])], ""), familyChips(ladder.rows.map((row) => row.model))];
   },
   body() {
     const ladder = ladderNow();
@@ -67,7 +81,7 @@ function ladderLine(ladder, row, levels) {
     const seeds = step.n ? `${step.held} of ${step.n} seeds, ${step.outcome}${step.close ? `, ${step.between.join(" to ")} by other strings` : ""}` : "not run";
     const said = `${titleOf(row.model)}, ${ladder.rungs[i].name}: ${seeds}; theory ${step.theory}`;
     const inside = step.cell === null ? make("span", { class: "cell", role: "img", "aria-label": said }, box(step)) : cellButton(cells[step.cell], [box(step)], { "aria-label": said, title: `${said}. ${step.why}.` });
-    return make("td", { class: classOf(levels[i]) }, inside);
+    return make("td", { class: `${classOf(levels[i])}${lensNow()(step) ? "" : " faded"}` }, inside);
   });
   const name = make("th", { scope: "row" }, swatch(row.model), modelLink(row.model));
   return make("tr", { "data-model": row.model }, name, make("td", { class: "sum" }, make("b", {}, String(row.held)), `/${ladder.rungs.length}`), boxes);

@@ -10,7 +10,7 @@ from support.browser import EXTENT, Browser
 from support.pages import IMAGE, LEVELS, QUOTES, SCRIPT
 
 At = Callable[[str], Browser]
-VIEWS = ("ladder", "matrix", "lengths", "cost", "tasks", "models", "othello", "add", "about")
+VIEWS = ("ladder", "corner", "matrix", "lengths", "cost", "tasks", "models", "othello", "add", "about")
 TITLE = "return document.getElementById('title').textContent"
 HASH = "return decodeURIComponent(location.hash)"
 OPEN = "return document.getElementById('panel').open"
@@ -97,7 +97,7 @@ def test_the_panel_of_a_rung_says_what_theory_says(at: At) -> None:
 @pytest.mark.parametrize(
     ("address", "heads", "line"),
     [
-        ("#ladder?q=mamba", "model,transition,rung", "mamba,diagonal,count mod 2,parity,parity,1,2,cannot,"),
+        ("#ladder?q=mamba", "model,transition,rung", "mamba,diagonal,count mod 2,parity,parity,not learnt,1,0,2,"),
         (
             "#matrix?protocol=xlstm&q=lstm",
             "protocol,task,class",
@@ -109,9 +109,10 @@ def test_the_panel_of_a_rung_says_what_theory_says(at: At) -> None:
         ("#task?name=parity", "task,protocol,label", "parity,climb-v1,parity,lstm,0.95,0.95,0.95,2,2"),
         ("#models?q=lstm", "model,title,family", "lstm,LSTM,recurrent,1997,"),
         ("#model?name=mamba", "model,protocol,task", "mamba,climb-v1,parity,regular,0.001,0.575,0.2,0.95,1,2"),
+        ("#corner", "model,state_tracking,state_tracking_low", ""),
         ("#othello", "floor", "top-1,0.1,0.2"),
         ("#add", "step,command", "climb,ladder climb my_mean"),
-        ("#about", "protocol,task,model,run_id", "xlstm,majority,lstm,xlstm-majority-lstm-0.001-0,0,0.001,done"),
+        ("#about", "protocol,task,model,seed", "xlstm,majority,lstm,0,0.001,done"),
     ],
 )
 def test_every_view_is_a_table_to_take_away(at: At, address: str, heads: str, line: str) -> None:

@@ -297,6 +297,41 @@ def test_a_model_looks_the_same_everywhere(at: At, view: str) -> None:
     assert {"#0072B2", "#009E73"} <= set(looked)
 
 
+def test_stories_are_findings_with_a_view_each(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many)
+    title = "return document.getElementById('title').textContent"
+    assert browser.js(title) == "One of 8 models composes A5, one recalls, one does both."
+    names = said(browser, ".stories b")
+    assert names[:4] == ["State or recall", "Learnt and lost", "Theory says can", "Negative eigenvalues"]
+    browser.click(".stories a", 2)
+    assert browser.js(HASH) == "#ladder?show=gap" and browser.js(title).startswith("Models hold 11 of the 21")
+    assert said(browser, ".stories [aria-current] b") == ["Theory says can"]
+    assert browser.js(ROWS) == ["mamba"]
+    meetings = (
+        "return [...document.querySelectorAll('#body tbody td:not(.faded, .sum) .box')].map((o) => o.classList[1])"
+    )
+    assert set(browser.js(meetings)) == {"gap"}
+    choose(browser, "c-show", "")
+    assert len(browser.js(ROWS)) == 8 and browser.js(HASH) == "#ladder"
+    browser.click(".stories a", 3)
+    assert browser.js(ROWS) == ["mamba (eigenvalues=signed)"]
+    assert browser.complaints() == []
+
+
+def test_a_point_of_the_scatter_leads_to_its_model(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many, "#corner")
+    labels = browser.js("return [...document.querySelectorAll('#body svg.chart a')].map((one) => one.ariaLabel)")
+    assert len(labels) == 8 and labels[0] == "LSTM: state tracking 0.98, retrieval 0.98"
+    choose(browser, "c-y", "memory")
+    assert browser.js("return document.getElementById('title').textContent") == "State tracking against memory"
+    assert browser.js(HASH) == "#corner?y=memory"
+    browser.click("#body svg.chart a .mark")
+    assert browser.js(HASH) == "#model?name=lstm"
+    assert browser.complaints() == []
+
+
 def test_of_many_models_a_chart_shows_those_that_get_furthest(browser: Browser, tmp_path: Path) -> None:
     models = ("lstm", *(f"mine_{i}" for i in range(9)))
     (tmp_path / "page.html").write_text(page(frame(*climb(models=models))))
