@@ -15,9 +15,36 @@ const lensNow = () => lenses[asked("show")]?.[1] ?? (() => true);
 const storyNow = () => data.stories.find((one) => address(one.view, one.params) === address());
 const storyLinks = () => (data.stories.length ? make("nav", { class: "stories", "aria-label": "Findings" }, data.stories.map((one, i) => link(one.view, one.params, [make("b", {}, one.name), make("span", {}, i ? one.headline : one.more)], { "aria-current": one === storyNow() ? "true" : null }))) : null);
 
+// Pinned models stand first; of two or more, the reader may see those alone and only what differs.
+const mostPins = 4;
+const isComparing = () => askedList("pins").length > 1 && isOn("differ");
+
+function pinButton(model, title) {
+  const pins = askedList("pins");
+  const isPinned = pins.includes(model);
+  const pin = () => {
+    choose({ pins: (isPinned ? pins.filter((one) => one !== model) : [...pins, model].slice(-mostPins)).join("~") });
+    drawBody();
+    drawControls();
+  };
+  return button(isPinned ? "★" : "☆", pin, { class: "pin noexport", "aria-pressed": String(isPinned), "aria-label": `Pin ${title}`, title: `Pin up to ${mostPins} models to compare them`, "data-key": `pin ${model}` });
+}
+
+function rungValue(ladder, row, name) {
+  const step = row.steps[ladder.rungs.findIndex((rung) => rung.name === name)];
+  return step?.n ? step.held + step.lost / 10 + mean(step.scores) / 100 : null;
+}
+
+function rungsShown(ladder, rows) {
+  const all = ladder.rungs.map((_, i) => i);
+  return isComparing() ? all.filter((i) => unique(rows.map(({ steps }) => `${steps[i].held}/${steps[i].n} ${steps[i].outcome}`)).length > 1) : all;
+}
+
 function ladderRows(ladder) {
-  const [keep, isShown] = [modelFilter(), lensNow()];
-  const kept = ladder.rows.filter((row) => keep(row.model) && row.steps.some(isShown));
+  const [keep, isShown, pins] = [modelFilter(), lensNow(), new Set(askedList("pins"))];
+  const passes = (row) => !isComparing() && keep(row.model) && row.steps.some(isShown);
+  const sorted = sortedBy(ladder.rows.filter((row) => pins.has(row.model) || passes(row)), (row, key) => rungValue(ladder, row, key), "");
+  const kept = sorted.sort((a, b) => pins.has(b.model) - pins.has(a.model));
   if (asked("by") !== "state") return kept;
   const order = [...Object.keys(data.theory.transitions), ""];
   return [...kept].sort((a, b) => order.indexOf(a.transition) - order.indexOf(b.transition));
@@ -42,13 +69,13 @@ views.ladder = {
     const ladder = ladderNow();
     if (!ladder) return [];
     const choice = data.ladders.length > 1 ? selectBox("protocol", "Climb", data.ladders.map((one) => [protocols[one.protocol].label, protocols[one.protocol].label]), protocols[ladder.protocol].label) : null;
-    return [choice, searchBox("q", "Models"), selectBox("by", "Order", [["", "highest first"], ["state", "by how the state moves"]], ""), selectBox("show", "Show", [["", "all cells"], ...Object.entries(lenses).map(([name, [text]]) => [name, text])], ""), familyChips(ladder.rows.map((row) => row.model))];
+    return [choice, searchBox("q", "Models"), selectBox("by", "Order", [["", "highest first"], ["state", "by how the state moves"]], ""), selectBox("show", "Show", [["", "all cells"], ...Object.entries(lenses).map(([name, [text]]) => [name, text])], ""), askedList("pins").length > 1 ? toggle("differ", "Only what differs between the pinned") : null, familyChips(ladder.rows.map((row) => row.model))];
   },
   body() {
     const ladder = ladderNow();
     if (!ladder) return [];
     const rows = ladderRows(ladder);
-    return rows.length ? [ladderTable(ladder, rows), ladderKey(ladder), ...surprises(ladder, rows)] : [note("No model passes the filter.")];
+    return rows.length ? [ladderTable(ladder, rows), ...((isComparing() && differences(rows)) || []), ladderKey(ladder), ...surprises(ladder, rows)] : [note("No model passes the filter.")];
   },
   sheet() {
     const ladder = ladderNow();
@@ -61,30 +88,54 @@ views.ladder = {
 
 function ladderTable(ladder, rows) {
   const own = protocols[ladder.protocol];
+  const shown = rungsShown(ladder, rows);
   const levels = ladder.rungs.map((rung) => data.listed.tasks[rung.task]?.level ?? own.levels[own.tasks.findIndex((label) => taskName(label) === rung.task)] ?? "none");
-  const heads = ladder.rungs.map((rung, i) => make("th", { scope: "col", class: classOf(levels[i]) }, link("task", { name: rung.task }, [make("b", {}, rung.name), make("small", {}, rung.asks)])));
-  const bands = bandsOf(levels).map((one) => make("th", { scope: "colgroup", colspan: one.count, class: `band ${classOf(one.level)}` }, make("span", { title: className(one.level) }, className(one.level))));
+  const heads = shown.map((i) => {
+    const rung = ladder.rungs[i];
+    const head = sortHead(rung.name, make("span", { class: "hidden-text" }, `Sort by ${rung.name}`), { attributes: { class: classOf(levels[i]) } });
+    head.prepend(link("task", { name: rung.task }, [make("b", {}, rung.name), make("small", {}, rung.asks)]));
+    return head;
+  });
+  const bands = bandsOf(shown.map((i) => levels[i])).map((one) => make("th", { scope: "colgroup", colspan: one.count, class: `band ${classOf(one.level)}` }, make("span", { title: className(one.level) }, className(one.level))));
   const corners = [make("th", { scope: "col", class: "corner", rowspan: 2 }, "Model"), make("th", { scope: "col", class: "sum", rowspan: 2 }, "Rungs")];
   const head = [make("tr", {}, corners, bands), make("tr", {}, heads)];
   let last = null;
   const lines = rows.flatMap((row) => {
     const over = asked("by") === "state" && row.transition !== last ? make("tr", { class: "kind" }, make("th", { colspan: ladder.rungs.length + 2, scope: "rowgroup" }, row.transition ? `${row.transition}: ${data.theory.transitions[row.transition] ?? row.transition}` : "not declared")) : null;
     last = row.transition;
-    return [over, ladderLine(ladder, row, levels)];
+    return [over, ladderLine(ladder, row, levels, shown)];
   });
   const caption = make("caption", { class: "hidden-text" }, `Seeds that hold each rung of ${own.label}, with what theory says`);
   return scroller("The ladder", make("table", { class: "ladder" }, caption, make("thead", {}, head), make("tbody", {}, lines)));
 }
 
-function ladderLine(ladder, row, levels) {
-  const boxes = row.steps.map((step, i) => {
+function ladderLine(ladder, row, levels, shown) {
+  const boxes = shown.map((i) => {
+    const step = row.steps[i];
     const seeds = step.n ? `${step.held} of ${step.n} seeds, ${step.outcome}${step.close ? `, ${step.between.join(" to ")} by other strings` : ""}` : "not run";
     const said = `${titleOf(row.model)}, ${ladder.rungs[i].name}: ${seeds}; theory ${step.theory}`;
     const inside = step.cell === null ? make("span", { class: "cell", role: "img", "aria-label": said }, box(step)) : cellButton(cells[step.cell], [box(step)], { "aria-label": said, title: `${said}. ${step.why}.` });
     return make("td", { class: `${classOf(levels[i])}${lensNow()(step) ? "" : " faded"}` }, inside);
   });
-  const name = make("th", { scope: "row" }, swatch(row.model), modelLink(row.model));
+  const name = make("th", { scope: "row" }, pinButton(row.model, titleOf(row.model)), swatch(row.model), modelLink(row.model));
   return make("tr", { "data-model": row.model }, name, make("td", { class: "sum" }, make("b", {}, String(row.held)), `/${ladder.rungs.length}`), boxes);
+}
+
+// What else differs between pinned models: how they are built, and the most that their runs of these rungs held.
+function differences(rows) {
+  const most = (row, sizeOf) => Math.max(...row.steps.map((step) => (step.cell === null ? 0 : sizeOf(cells[step.cell]) ?? 0)));
+  const listed = (name) => (row) => listedOf(row.model)?.[name];
+  const facts = {
+    "how the state moves": (row) => row.transition,
+    family: (row) => named(row.model).family,
+    year: listed("year"),
+    parameters: (row) => spaced(most(row, parametersOf)),
+    "state, bytes": (row) => spaced(most(row, stateOf)),
+    "the state grows": listed("state_growth"),
+    cost: listed("cost"),
+  };
+  const lines = Object.entries(facts).map(([words, of]) => [words, ...rows.map(of)]).filter(([, ...values]) => unique(values).length > 1);
+  return lines.length ? [heading("What else differs"), plainTable("What else differs", ["", ...rows.map((row) => titleOf(row.model))], lines)] : null;
 }
 
 function ladderKey(ladder) {

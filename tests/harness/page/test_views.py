@@ -319,6 +319,36 @@ def test_stories_are_findings_with_a_view_each(browser: Browser, many: Path) -> 
     assert browser.complaints() == []
 
 
+def test_the_ladder_is_sorted_by_a_rung(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many)
+    recall = "#body thead tr:last-child th:last-child button"
+    browser.click(recall)
+    assert browser.js(HASH) == "#ladder?sort=-recall" and browser.js(ROWS)[0] == "lstm"
+    assert said(browser, "#body [aria-sort=descending] b") == ["recall"]
+    browser.click(recall)
+    assert browser.js(ROWS)[-1] == "lstm" and browser.js(HASH) == "#ladder?sort=recall"
+    assert browser.complaints() == []
+
+
+def test_pinned_models_are_compared(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many)
+    for model in ("mamba", "lstm"):
+        browser.click(f"#body tr[data-model={model}] .pin")
+    assert browser.js(ROWS)[:2] == ["lstm", "mamba"] and len(browser.js(ROWS)) == 8
+    browser.click("#c-differ")
+    assert browser.js(HASH) == "#ladder?pins=mamba~lstm&differ=1" and browser.js(ROWS) == ["lstm", "mamba"]
+    assert len(said(browser, "#body thead tr:last-child b")) == 12
+    assert said(browser, "#body .numbers tbody tr")[0] == "how the state moveslstmdiagonal"
+    browser.go(many, "#ladder?pins=mamba~mine_1&differ=1")
+    assert "What else differs" in browser.js(TEXT) and said(browser, "#body thead:first-of-type b") == []
+    browser.go(many, "#ladder?pins=mine_1~mine_2~mine_3~mine_4")
+    browser.click("#body tr[data-model=lstm] .pin")
+    assert browser.js(HASH) == "#ladder?pins=mine_2~mine_3~mine_4~lstm"
+    assert browser.complaints() == []
+
+
 def test_a_point_of_the_scatter_leads_to_its_model(browser: Browser, many: Path) -> None:
     browser.sized(1440)
     browser.go(many, "#corner")
