@@ -6,7 +6,7 @@ const familyAxis = (name, usual) => (families.includes(asked(name)) ? asked(name
 function cornerShown() {
   const [across, up] = [familyAxis("x", families[0]), familyAxis("y", families[1])];
   const keep = modelFilter();
-  const rows = (ladderNow()?.rows ?? []).filter((row) => keep(row.model) && row.families[across] && row.families[up]);
+  const rows = (climbNow()?.rows ?? []).filter((row) => keep(row.model) && row.families[across] && row.families[up]);
   return { across, up, rows };
 }
 
@@ -18,14 +18,14 @@ views.corner = {
   lead: () => [make("p", { class: "lead" }, "Each point is a model and links to it. The upper right corner is a model that does both."), storyLinks()],
   controls: () => {
     const options = families.map((name) => [name, name]);
-    return [selectBox("x", "Across", options, families[0]), selectBox("y", "Up", options, families[1]), searchBox("q", "Models"), familyChips((ladderNow()?.rows ?? []).map((row) => row.model))];
+    return [selectBox("x", "Across", options, families[0]), selectBox("y", "Up", options, families[1]), searchBox("q", "Models"), familyChips((climbNow()?.rows ?? []).map((row) => row.model))];
   },
   body() {
     const { across, up, rows } = cornerShown();
     if (!rows.length) return [note("No model here was run on all rungs of both families.")];
     const [tall, axis] = [Math.min(560, within(1000)), { from: -0.06, to: 1.06, ticks: shares }];
     const svg = chart({ label: `${up} by ${across}; the numbers are in the table below`, width: within(1000), height: tall, x: axis, y: axis, xTitle: across, yTitle: up, paint: (scales) => cornerPoints(scales, rows, across, up) });
-    const where = `Mean scaled accuracy at lengths ${ladderNow().where} over the rungs of a family, cut to 0..1. Bars: 95% interval of a bootstrap over seeds. Names are left out where they would overlap.`;
+    const where = `Mean scaled accuracy at lengths ${climbNow().where} over the rungs of a family, cut to 0..1. Bars: 95% interval of a bootstrap over seeds. Names are left out where they would overlap.`;
     const said = (row, name) => row.families[name].map((value) => rounded(value)).join(" ");
     const numbers = plainTable("Scores", ["Model", `${across}: mean, low, high`, `${up}: mean, low, high`], rows.map((row) => [make("span", { class: "who" }, swatch(row.model), modelLink(row.model)), said(row, across), said(row, up)]));
     return [make("figure", { class: "scatter" }, svg, make("figcaption", {}, where)), make("details", { class: "noexport" }, make("summary", {}, "Numbers"), numbers)];

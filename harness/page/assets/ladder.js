@@ -1,7 +1,58 @@
 // The ladder: models by rungs, in each box how many seeds hold it and what theory says.
 
 const laddersNow = () => data.ladders;
-const ladderNow = () => data.ladders.find((one) => protocols[one.protocol].label === asked("protocol")) ?? data.ladders[0];
+const climbNow = () => data.ladders.find((one) => protocols[one.protocol].label === asked("protocol")) ?? data.ladders[0];
+
+// The ladder at the length that the slider asks for: as it was written at the longest test lengths, reckoned at others.
+
+const learntFrom = 0.99; // as harness/stats/climb.py has it
+const nearEnough = 4; // some tasks have no string of exactly that length
+
+function ladderStops(ladder) {
+  const own = ladder.rows.flatMap((row) => row.steps).filter((step) => step.cell !== null).map((step) => cells[step.cell]);
+  const highs = (name) => unique(own.flatMap((cell) => cell.done.flatMap((run) => run[name].map((bin) => bin.high)))).sort((a, b) => a - b);
+  const bins = highs("test_bins");
+  const beyond = highs("extrapolation").filter((high, i, all) => high > bins[bins.length - 1] && !(all[i + 1] - high < nearEnough));
+  return { trained: own[0]?.trained?.[1] ?? 0, bins, beyond, stops: [own[0]?.trained?.[1] ?? 0, ...bins, ...beyond] };
+}
+
+function stopWords(ladder, stop) {
+  const { trained, bins } = ladderStops(ladder);
+  return stop === trained ? "of training" : bins.includes(stop) ? binAt(ladder, stop) : String(stop);
+}
+const binAt = (ladder, stop) => ladder.rows.flatMap((row) => row.steps).flatMap((step) => (step.cell === null ? [] : cells[step.cell].done)).flatMap((run) => run.test_bins).find((bin) => bin.high === stop)?.name ?? "";
+const usualStop = (ladder) => Number(ladder.where.split("..")[1]);
+
+function scoreAt(cell, run, stop, trained) {
+  if (stop === trained) return scaled(cell, run.in_distribution);
+  const bin = run.test_bins.find(({ high }) => high === stop) ?? run.extrapolation.find(({ high }) => high <= stop && stop - high < nearEnough);
+  return scaled(cell, bin?.value);
+}
+
+function stepAt(ladder, step, stop, trained) {
+  if (step.cell === null) return step;
+  const cell = cells[step.cell];
+  const found = cell.chosen.map((run) => (run.status === "done" ? [scoreAt(cell, run, stop, trained), scaled(cell, run.in_distribution)] : [0, 0])).filter(([score]) => isNumber(score));
+  const [n, held] = [found.length, found.filter(([score]) => score >= ladder.holds).length];
+  const lost = found.filter(([score, first]) => score < ladder.holds && first >= learntFrom).length;
+  const holds = 2 * held > n;
+  const outcome = holds ? "held" : 2 * (n - held - lost) < n ? "lost" : "not learnt";
+  const meeting = step.theory === "can" ? `can, ${holds ? "learnt" : "not learnt"}` : step.theory === "cannot" ? `cannot, ${holds ? "yet held" : "not learnt"}` : "open";
+  return { ...step, n, held, lost, outcome: n ? outcome : "", close: false, between: [held, held], scores: found.map(([score]) => score), meeting: n ? meeting : "open" };
+}
+
+function ladderNow() {
+  const ladder = climbNow();
+  const stop = Number(asked("at"));
+  if (!ladder || !stop || stop === usualStop(ladder)) return ladder;
+  const { trained, stops } = ladderStops(ladder);
+  if (!stops.includes(stop)) return ladder;
+  const rows = ladder.rows.map((row) => {
+    const steps = row.steps.map((step) => stepAt(ladder, step, stop, trained));
+    return { ...row, steps, held: steps.filter((step) => step.outcome === "held").length, all: steps.reduce((sum, step) => sum + step.held, 0) };
+  });
+  return { ...ladder, rows: rows.sort((a, b) => b.held - a.held || b.all - a.all), where: stopWords(ladder, stop) };
+}
 
 // Cells that are shown alone; the others fade, and models without one are left out.
 const lenses = {
@@ -68,8 +119,10 @@ views.ladder = {
   controls() {
     const ladder = ladderNow();
     if (!ladder) return [];
+    const { stops } = ladderStops(climbNow());
     const choice = data.ladders.length > 1 ? selectBox("protocol", "Climb", data.ladders.map((one) => [protocols[one.protocol].label, protocols[one.protocol].label]), protocols[ladder.protocol].label) : null;
-    return [choice, searchBox("q", "Models"), selectBox("by", "Order", [["", "highest first"], ["state", "by how the state moves"]], ""), selectBox("show", "Show", [["", "all cells"], ...Object.entries(lenses).map(([name, [text]]) => [name, text])], ""), askedList("pins").length > 1 ? toggle("differ", "Only what differs between the pinned") : null, familyChips(ladder.rows.map((row) => row.model))];
+    const length = stops.length > 1 ? slider("at", "Lengths", stops, usualStop(climbNow()), (stop) => stopWords(climbNow(), stop)) : null;
+    return [choice, length, selectBox("cells", "Boxes show", [["", "seeds that hold"], ["accuracy", "median accuracy"]], ""), searchBox("q", "Models"), selectBox("by", "Order", [["", "highest first"], ["state", "by how the state moves"]], ""), selectBox("show", "Show", [["", "all cells"], ...Object.entries(lenses).map(([name, [text]]) => [name, text])], ""), askedList("pins").length > 1 ? toggle("differ", "Only what differs between the pinned") : null, familyChips(ladder.rows.map((row) => row.model))];
   },
   body() {
     const ladder = ladderNow();
@@ -114,7 +167,7 @@ function ladderLine(ladder, row, levels, shown) {
     const step = row.steps[i];
     const seeds = step.n ? `${step.held} of ${step.n} seeds, ${step.outcome}${step.close ? `, ${step.between.join(" to ")} by other strings` : ""}` : "not run";
     const said = `${titleOf(row.model)}, ${ladder.rungs[i].name}: ${seeds}; theory ${step.theory}`;
-    const inside = step.cell === null ? make("span", { class: "cell", role: "img", "aria-label": said }, box(step)) : cellButton(cells[step.cell], [box(step)], { "aria-label": said, title: `${said}. ${step.why}.` });
+    const inside = step.cell === null ? make("span", { class: "cell", role: "img", "aria-label": said }, box(step)) : cellButton(cells[step.cell], [box(step, asked("cells") === "accuracy")], { "aria-label": said, title: `${said}. ${step.why}.` });
     return make("td", { class: `${classOf(levels[i])}${lensNow()(step) ? "" : " faded"}` }, inside);
   });
   const name = make("th", { scope: "row" }, pinButton(row.model, titleOf(row.model)), swatch(row.model), modelLink(row.model));

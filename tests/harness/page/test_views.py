@@ -349,6 +349,21 @@ def test_pinned_models_are_compared(browser: Browser, many: Path) -> None:
     assert browser.complaints() == []
 
 
+def test_the_ladder_moves_with_the_length(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many)
+    counts = "#body tr[data-model=lstm] .count"
+    assert set(said(browser, counts)) == {"3/3"}
+    assert slide(browser, "c-at", 1) == "512" and set(said(browser, counts)) == {"0/3"}
+    assert browser.js(HASH) == "#ladder?at=512" and "at lengths 512" in browser.js("return document.body.innerText")
+    assert slide(browser, "c-at", -2) == "40..64" and len(said(browser, "#body tbody .count.on")) == 8 * 12
+    choose(browser, "c-cells", "accuracy")
+    assert set(said(browser, counts)) == {"1.00"} and browser.js(HASH) == "#ladder?at=64&cells=accuracy"
+    assert slide(browser, "c-at", -1) == "of training" and set(said(browser, counts)) == {"0.80"}
+    assert slide(browser, "c-at", 2) == "225..256" and browser.js(HASH) == "#ladder?cells=accuracy"
+    assert browser.complaints() == []
+
+
 def test_a_point_of_the_scatter_leads_to_its_model(browser: Browser, many: Path) -> None:
     browser.sized(1440)
     browser.go(many, "#corner")
