@@ -28,7 +28,7 @@ from chomsky_ladder.harness.store.record import collect
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (
     *("start", "values", "state", "elements", "marks", "charts", "exports", "controls", "cell"),
-    *("ladder", "corner", "matrix", "lengths", "cost", "task", "model", "othello", "add", "about", "views"),
+    *("ladder", "corner", "matrix", "lengths", "cost", "task", "model", "theory", "othello", "add", "about", "views"),
 )
 """The script's files in the order in which they are joined: each needs those before it."""
 
@@ -130,6 +130,7 @@ def _beside(
     moves = [*TRANSITIONS, *(row["transition"] for climb in climbs for row in climb["rows"])]
     moves += [model["transition"] for model in listed["models"].values() if "transition" in model]
     shown = {"listed": listed, "names": named, "families": parts.families(), "theory": parts.theory(moves)}
+    shown["sources"] = parts.sources()
     return {**shown, "throughput": machines}
 
 

@@ -11,6 +11,7 @@ from chomsky_ladder.harness.config.theory import DEMANDS, NO_RESULT, TRANSITIONS
 from chomsky_ladder.harness.page.cells import Sheet
 from chomsky_ladder.harness.stats.looks import COLOURS, FAMILY, OTHER, looks
 from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.tables.literature import entries, protocol_text
 
 _OF_TASKS = ("level", "version", "about", "doc", "example", "floors", "protocols", "demand", "facts", "automaton")
 _OF_MODELS = ("family", "year", "paper", "about", "doc", "title", "transition", "parameters", "cost", "state_growth")
@@ -57,6 +58,11 @@ def theory(transitions: Sequence[str]) -> dict[str, Any]:
         for transition in sorted(set(transitions) - {""})
     }
     return {"transitions": TRANSITIONS, "demands": DEMANDS, "verdicts": found}
+
+
+def sources() -> list[dict[str, str]]:
+    """Return the papers whose values stand beside a climb's, each with the protocol of its runs."""
+    return [{"where": entry["where"], "protocol": protocol_text(name)} for name, entry in entries().items()]
 
 
 def _named(name: str) -> dict[str, str]:

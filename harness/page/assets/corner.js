@@ -22,7 +22,7 @@ views.corner = {
   },
   body() {
     const { across, up, rows } = cornerShown();
-    if (!rows.length) return [note("No model here was run on all rungs of both families.")];
+    if (!rows.length) return [note("No model here was run on all rungs of both families. Choose other families, or run the missing rungs with ladder climb.")];
     const [tall, axis] = [Math.min(560, within(1000)), { from: -0.06, to: 1.06, ticks: shares }];
     const svg = chart({ label: `${up} by ${across}; the numbers are in the table below`, width: within(1000), height: tall, x: axis, y: axis, xTitle: across, yTitle: up, paint: (scales) => cornerPoints(scales, rows, across, up) });
     const where = `Mean scaled accuracy at lengths ${climbNow().where} over the rungs of a family, cut to 0..1. Bars: 95% interval of a bootstrap over seeds. Names are left out where they would overlap.`;

@@ -10,7 +10,7 @@ from support.browser import EXTENT, Browser
 from support.pages import IMAGE, LEVELS, QUOTES, SCRIPT
 
 At = Callable[[str], Browser]
-VIEWS = ("ladder", "corner", "matrix", "lengths", "cost", "tasks", "models", "othello", "add", "about")
+VIEWS = ("ladder", "corner", "matrix", "lengths", "cost", "theory", "tasks", "models", "othello", "add", "about")
 TITLE = "return document.getElementById('title').textContent"
 HASH = "return decodeURIComponent(location.hash)"
 OPEN = "return document.getElementById('panel').open"
@@ -110,6 +110,7 @@ def test_the_panel_of_a_rung_says_what_theory_says(at: At) -> None:
         ("#models?q=lstm", "model,title,family", "lstm,LSTM,recurrent,1997,"),
         ("#model?name=mamba", "model,protocol,task", "mamba,climb-v1,parity,regular,0.001,0.575,0.2,0.95,1,2"),
         ("#corner", "model,state_tracking,state_tracking_low", ""),
+        ("#theory?q=diagonal", "kind,model_or_transition", "theory,diagonal,parity,cannot,"),
         ("#othello", "floor", "top-1,0.1,0.2"),
         ("#add", "step,command", "climb,ladder climb my_mean"),
         ("#about", "protocol,task,model,seed", "xlstm,majority,lstm,0,0.001,done"),

@@ -274,6 +274,23 @@ def test_othello(at: At) -> None:
     assert said(browser, "#body table tbody tr") == ["top-10.10.2"]
 
 
+def test_theory_and_literature(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many, "#theory")
+    proven = said(browser, "#body .proven tbody tr")
+    assert next(row for row in proven if row.startswith("lstm")).endswith("·11/111/1")
+    papers = "#body .numbers.left3 tbody tr"
+    count = len(said(browser, papers))
+    choose(browser, "c-papers", "agrees")
+    agreed = [row for row in said(browser, papers) if "arXiv:" in row and "LSTM" in row]
+    assert agreed and len(said(browser, papers)) < count and browser.js(HASH) == "#theory?papers=agrees"
+    browser.press("lstm", "#c-q")
+    assert [row[:4] for row in said(browser, "#body .proven tbody tr")] == ["atte", "diag", "lstm", "slst"]
+    browser.js("document.querySelector('#body .left3 tbody button').click()")
+    assert "Theory: ✓ can" in browser.js("return document.getElementById('panel').innerText")
+    assert browser.complaints() == []
+
+
 def test_add_yours_and_about(at: At) -> None:
     browser = at("#add")
     commands = said(browser, "#body .command pre")
