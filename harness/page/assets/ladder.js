@@ -106,13 +106,9 @@ views.ladder = {
   lead() {
     const ladder = ladderNow();
     if (!ladder) return [make("p", { class: "lead" }, "No climb is among these records; ", link("matrix", {}, "the matrix"), " has all that is.")];
-    const seeds = unique(ladder.rows.flatMap((row) => row.steps.filter((step) => step.n).map((step) => step.n))).sort();
-    const best = ladder.rows[0];
-    const source = protocols[ladder.protocol].source;
     return [
       storyNow() ? make("p", { class: "lead" }, storyNow().more) : null,
       make("p", { class: "lead" }, `${ladder.rungs.length} rungs, from one bit of memory to a dictionary, at one size for every model. Each box: of its seeds, how many hold scaled accuracy of ${ladder.holds} at lengths ${ladder.where}, trained on at most 40. Its corner: what is proven of the way that model moves its state.`),
-      make("p", { class: "note" }, isolated(titleOf(best.model)), ` stands highest, with ${best.held} of ${ladder.rungs.length}. ${ladder.rows.length} models so far, ${seeds.join(" to ")} seeds a box${ladder.to_come ? `; ${ladder.to_come} more of the reference table are to come` : ""}. ${source ? `${source[0].toUpperCase()}${source.slice(1)}.` : ""}`),
       storyLinks(),
     ];
   },
@@ -122,13 +118,14 @@ views.ladder = {
     const { stops } = ladderStops(climbNow());
     const choice = data.ladders.length > 1 ? selectBox("protocol", "Climb", data.ladders.map((one) => [protocols[one.protocol].label, protocols[one.protocol].label]), protocols[ladder.protocol].label) : null;
     const length = stops.length > 1 ? slider("at", "Lengths", stops, usualStop(climbNow()), (stop) => stopWords(climbNow(), stop)) : null;
-    return [choice, length, selectBox("cells", "Boxes show", [["", "seeds that hold"], ["accuracy", "median accuracy"]], ""), searchBox("q", "Models"), selectBox("by", "Order", [["", "highest first"], ["state", "by how the state moves"]], ""), selectBox("show", "Show", [["", "all cells"], ...Object.entries(lenses).map(([name, [text]]) => [name, text])], ""), askedList("pins").length > 1 ? toggle("differ", "Only what differs between the pinned") : null, familyChips(ladder.rows.map((row) => row.model))];
+    const rungs = isNarrow() ? selectBox("sort", "Sort by", [["", "rungs held"], ...climbNow().rungs.map((rung) => [`-${rung.name}`, rung.name])], "") : null;
+    return [choice, length, rungs, selectBox("cells", "Boxes show", [["", "seeds that hold"], ["accuracy", "median accuracy"]], ""), searchBox("q", "Models"), selectBox("by", "Order", [["", "highest first"], ["state", "by how the state moves"]], ""), selectBox("show", "Show", [["", "all cells"], ...Object.entries(lenses).map(([name, [text]]) => [name, text])], ""), askedList("pins").length > 1 ? toggle("differ", "Only what differs between the pinned") : null, familyChips(ladder.rows.map((row) => row.model))];
   },
   body() {
     const ladder = ladderNow();
     if (!ladder) return [];
     const rows = ladderRows(ladder);
-    return rows.length ? [ladderTable(ladder, rows), ...((isComparing() && differences(rows)) || []), ladderKey(ladder), ...surprises(ladder, rows)] : [note("No model passes the filter.")];
+    return rows.length ? [ladderTable(ladder, rows), ...((isComparing() && differences(rows)) || []), ladderKey(ladder), aboutClimb(ladder), ...surprises(ladder, rows)] : [note("No model passes the filter.")];
   },
   sheet() {
     const ladder = ladderNow();
@@ -139,7 +136,17 @@ views.ladder = {
   models: () => (ladderNow() ? ladderRows(ladderNow()).map((row) => row.model) : []),
 };
 
+// On a phone: a strip of squares a model, whose rungs are named once above.
+function ladderStrips(ladder, rows) {
+  const shown = rungsShown(ladder, rows);
+  const side = 27;
+  const names = draw("svg", { class: "rungs", viewBox: `0 0 ${side * shown.length} 84`, "aria-hidden": "true" }, shown.map((i, place) => draw("text", { transform: `translate(${side * (place + 0.5) + 4} 80) rotate(-90)` }, ladder.rungs[i].name)));
+  const strips = rows.map((row) => make("li", { "data-model": row.model }, make("div", { class: "who" }, pinButton(row.model, titleOf(row.model)), modelLink(row.model), make("span", { class: "sum" }, `${row.held}/${ladder.rungs.length}`)), make("div", { class: "strip" }, shown.map((i) => ladderCell(ladder, row, i, 26, 26)))));
+  return make("div", { class: "ladder strips" }, names, make("ol", { "aria-label": "The ladder" }, strips));
+}
+
 function ladderTable(ladder, rows) {
+  if (isNarrow()) return ladderStrips(ladder, rows);
   const own = protocols[ladder.protocol];
   const shown = rungsShown(ladder, rows);
   const levels = ladder.rungs.map((rung) => data.listed.tasks[rung.task]?.level ?? own.levels[own.tasks.findIndex((label) => taskName(label) === rung.task)] ?? "none");
@@ -162,16 +169,26 @@ function ladderTable(ladder, rows) {
   return scroller("The ladder", make("table", { class: "ladder" }, caption, make("thead", {}, head), make("tbody", {}, lines)));
 }
 
+function ladderCell(ladder, row, i, ...size) {
+  const step = row.steps[i];
+  const seeds = step.n ? `${step.held} of ${step.n} seeds, ${step.outcome}${step.close ? `, ${step.between.join(" to ")} by other strings` : ""}` : "not run";
+  const said = `${titleOf(row.model)}, ${ladder.rungs[i].name}: ${seeds}; theory ${step.theory}`;
+  const drawn = box(step, asked("cells") === "accuracy", ...size);
+  const faded = lensNow()(step) ? "" : " faded";
+  return step.cell === null ? make("span", { class: `cell${faded}`, role: "img", "aria-label": said }, drawn) : cellButton(cells[step.cell], [drawn], { class: `cell${faded}`, "aria-label": said, title: `${said}. ${step.why}.` });
+}
+
 function ladderLine(ladder, row, levels, shown) {
-  const boxes = shown.map((i) => {
-    const step = row.steps[i];
-    const seeds = step.n ? `${step.held} of ${step.n} seeds, ${step.outcome}${step.close ? `, ${step.between.join(" to ")} by other strings` : ""}` : "not run";
-    const said = `${titleOf(row.model)}, ${ladder.rungs[i].name}: ${seeds}; theory ${step.theory}`;
-    const inside = step.cell === null ? make("span", { class: "cell", role: "img", "aria-label": said }, box(step)) : cellButton(cells[step.cell], [box(step, asked("cells") === "accuracy")], { "aria-label": said, title: `${said}. ${step.why}.` });
-    return make("td", { class: `${classOf(levels[i])}${lensNow()(step) ? "" : " faded"}` }, inside);
-  });
+  const boxes = shown.map((i) => make("td", { class: classOf(levels[i]) }, ladderCell(ladder, row, i)));
   const name = make("th", { scope: "row" }, pinButton(row.model, titleOf(row.model)), swatch(row.model), modelLink(row.model));
   return make("tr", { "data-model": row.model }, name, make("td", { class: "sum" }, make("b", {}, String(row.held)), `/${ladder.rungs.length}`), boxes);
+}
+
+function aboutClimb(ladder) {
+  const seeds = unique(ladder.rows.flatMap((row) => row.steps.filter((step) => step.n).map((step) => step.n))).sort();
+  const best = ladder.rows[0];
+  const source = protocols[ladder.protocol].source;
+  return make("p", { class: "note" }, isolated(titleOf(best.model)), ` stands highest, with ${best.held} of ${ladder.rungs.length}. ${ladder.rows.length} models so far, ${seeds.join(" to ")} seeds a box${ladder.to_come ? `; ${ladder.to_come} more of the reference table are to come` : ""}. ${source ? `${source[0].toUpperCase()}${source.slice(1)}.` : ""}`);
 }
 
 // What else differs between pinned models: how they are built, and the most that their runs of these rungs held.

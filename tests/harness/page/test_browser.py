@@ -176,6 +176,29 @@ def test_nothing_is_wider_than_the_screen(at: At, width: int, view: str) -> None
     assert needed <= there <= width
 
 
+def test_a_phone_has_strips_a_drawer_and_a_picker(browser: Browser, many: Path) -> None:
+    browser.sized(390)
+    browser.go(many, "#ladder")
+    squares = "return [...document.querySelectorAll('#body .strip')].map((one) => one.querySelectorAll('.cell').length)"
+    assert browser.js(squares) == [12] * 8
+    assert browser.js("return document.querySelector('#body .strip .cell').getBoundingClientRect().width") > 24
+    browser.click("#controls summary")
+    chosen = "const one = document.getElementById(arguments[0]); one.value = arguments[1]; "
+    chosen += "one.dispatchEvent(new Event('change'))"
+    browser.js(chosen, "c-sort", "-recall")
+    assert browser.js(HASH) == "#ladder?sort=-recall" and browser.js("return document.querySelector('.drawer').open")
+    assert browser.js("return document.querySelector('.drawer summary').textContent") == "Filters (1)"
+    browser.js("document.querySelector('#body .strip .cell').click()")
+    assert browser.js(OPEN) and browser.js("return document.getElementById('panel').innerText").find("LSTM on") >= 0
+    browser.go(many, "#lengths?models=lstm")
+    assert browser.js("return document.querySelectorAll('#controls .chips[data-name=models]').length") == 0
+    browser.js(chosen, "c-models", "mamba")
+    assert browser.js(HASH) == "#lengths?models=lstm~mamba"
+    browser.js("document.querySelector('.drawer .chip').click()")
+    assert browser.js(HASH) == "#lengths?models=mamba"
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize("width", [390, 1440])
 def test_no_panel_is_wider_than_the_screen(at: At, width: int) -> None:
     browser = at("")

@@ -325,9 +325,7 @@ def test_stories_are_findings_with_a_view_each(browser: Browser, many: Path) -> 
     assert browser.js(HASH) == "#ladder?show=gap" and browser.js(title).startswith("Models hold 11 of the 21")
     assert said(browser, ".stories [aria-current] b") == ["Theory says can"]
     assert browser.js(ROWS) == ["mamba"]
-    meetings = (
-        "return [...document.querySelectorAll('#body tbody td:not(.faded, .sum) .box')].map((o) => o.classList[1])"
-    )
+    meetings = "return [...document.querySelectorAll('#body tbody .cell:not(.faded) .box')].map((o) => o.classList[1])"
     assert set(browser.js(meetings)) == {"gap"}
     choose(browser, "c-show", "")
     assert len(browser.js(ROWS)) == 8 and browser.js(HASH) == "#ladder"
