@@ -28,6 +28,7 @@ RUN_COLUMNS = (
 BINS = ("test_bins", "content_free_bins", "extrapolation")
 CURVES = ("validation", "loss")
 BITS_OF = "train.qat"
+SHORT = 10  # letters of a commit's hash
 _CURVE_NUMBERS = 40_000  # over all curves of a page
 
 
@@ -160,7 +161,8 @@ def _papers(sheet: Sheet) -> list[dict[str, Any]]:
 
 def runs(records: pd.DataFrame) -> dict[str, Any]:
     """The columns of all records that the page shows."""
-    found = table(records.to_dict("records"), RUN_COLUMNS)
+    short = records["commit"].map(lambda commit: commit[:SHORT], na_action="ignore")
+    found = table(records.assign(commit=short).to_dict("records"), RUN_COLUMNS)
     lengths: dict[tuple[str, ...], int] = {}
     bins: dict[str, Any] = {}
     for name in BINS:
@@ -235,7 +237,7 @@ def _facts(own: pd.DataFrame, name: str) -> dict[str, str]:
         "Seeds": ", ".join(map(str, sorted(own["seed"].unique()))),
         "Learning rates": ", ".join(map(str, sorted(own["lr"].unique()))),
         "Time": f"{hours:,.2f} h of training and scoring",
-        "Commits": "; ".join(f"{commit or 'unknown'} ({count:,})" for commit, count in counted(own["commit"])),
+        "Commits": "; ".join(f"{commit[:SHORT] or 'unknown'} ({count:,})" for commit, count in counted(own["commit"])),
         "Uncommitted changes": f"in the code of {dirty:,} runs" if dirty else "",
         "Devices": "; ".join(f"{device} ({count:,})" for device, count in counted(own["device"]) if device),
         "torch": "; ".join(f"{version} ({count:,})" for version, count in counted(own["torch"]) if version),

@@ -99,7 +99,8 @@ def _shared(url: str, picture: str) -> str:
     lines = [f'<link rel="canonical" href="{here}">', f'<meta property="og:url" content="{here}">']
     if picture:
         lines.append(f'<meta property="og:image" content="{here}{escape(picture, quote=True)}">')
-        lines.append('<meta property="og:image:alt" content="Models by how their state moves, rungs from the lowest">')
+        lines.append('<meta property="og:image:width" content="1200">\n<meta property="og:image:height" content="630">')
+        lines.append('<meta property="og:image:alt" content="Which models hold which rungs of the ladder">')
     card = "summary_large_image" if picture else "summary"
     return "\n".join([*lines, f'<meta name="twitter:card" content="{card}">'])
 
