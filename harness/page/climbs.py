@@ -68,11 +68,11 @@ def _step(step: Step, climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
 
 
 def _papers(reports: Sequence[Report]) -> dict[str, Any]:
-    """The values of papers for a cell, where there are any: whether ours agrees, whether theirs solves it, in words."""
+    """Return the values of papers for a cell: whether ours agrees, whether theirs solves it, and the words."""
     return {"papers": [(report.word, report.solved, report.text) for report in reports]} if reports else {}
 
 
 def _to_come(rows: Sequence[Climb]) -> int:
-    """Of the models of the reference table, how many have no row yet."""
+    """Count the models of the reference table that have no row yet."""
     there = [identity for row in rows if (identity := row.identity)]
     return sum(all((name, changes) != (one.model_name, one.of_model()) for one in there) for name, changes in ROWS)

@@ -92,7 +92,7 @@ def page(
 
 
 def _shared(url: str, picture: str) -> str:
-    """What a link to the page is shown with; addresses have to be whole ones."""
+    """Return the tags that say how a link to the page is shown. They need whole addresses."""
     if not url:
         return '<meta name="twitter:card" content="summary">'
     here = escape(url.rstrip("/") + "/", quote=True)
@@ -121,7 +121,7 @@ def _of_records(records: pd.DataFrame, sheets: list[Sheet], points: pd.DataFrame
 def _beside(
     sheets: list[Sheet], climbs: list[dict[str, Any]], listing: Mapping[str, Any], throughput: Path | None
 ) -> dict[str, Any]:
-    """What tasks and models are, and what they cost."""
+    """Return the facts about tasks and models that stand beside the records, and the costs."""
     machines = costs.machines(throughput) if throughput else []
     listed = parts.listed(listing)
     named = parts.names(sheets, [*costs.models(machines), *listed["models"]])

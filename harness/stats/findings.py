@@ -1,4 +1,4 @@
-"""What the climbs of many models show, as sentences whose numbers are counted from the records.
+"""The findings of many climbs, as sentences whose numbers are counted from the records.
 
 The page leads with them. Fewer than eight whole climbs make no finding.
 """

@@ -108,7 +108,7 @@ views.ladder = {
     if (!ladder) return [make("p", { class: "lead" }, "No climb is among these records; ", link("matrix", {}, "the matrix"), " has all that is.")];
     return [
       storyNow() ? make("p", { class: "lead" }, storyNow().more) : null,
-      make("p", { class: "lead" }, `${ladder.rungs.length} rungs, from one bit of memory to a dictionary, at one size for every model. Each box: of its seeds, how many hold scaled accuracy of ${ladder.holds} at lengths ${ladder.where}, trained on at most 40. Its corner: what is proven of the way that model moves its state.`),
+      make("p", { class: "lead" }, `${ladder.rungs.length} rungs, from one bit of memory to a dictionary, with one size for every model. Each box counts the seeds that hold a scaled accuracy of ${ladder.holds} at lengths ${ladder.where}. Training stops at length ${ladderStops(climbNow()).trained}. The corner shows what theory says of the model.`),
       storyLinks(),
     ];
   },
@@ -188,7 +188,7 @@ function aboutClimb(ladder) {
   const seeds = unique(ladder.rows.flatMap((row) => row.steps.filter((step) => step.n).map((step) => step.n))).sort();
   const best = ladder.rows[0];
   const source = protocols[ladder.protocol].source;
-  return make("p", { class: "note" }, isolated(titleOf(best.model)), ` stands highest, with ${best.held} of ${ladder.rungs.length}. ${ladder.rows.length} models so far, ${seeds.join(" to ")} seeds a box${ladder.to_come ? `; ${ladder.to_come} more of the reference table are to come` : ""}. ${source ? `${source[0].toUpperCase()}${source.slice(1)}.` : ""}`);
+  return make("p", { class: "note" }, isolated(titleOf(best.model)), ` holds most rungs, ${best.held} of ${ladder.rungs.length}. The ladder has ${ladder.rows.length} models, with ${seeds.join(" to ")} seeds a box.${ladder.to_come ? ` The reference table lists ${ladder.to_come} more.` : ""} ${source ? `${source[0].toUpperCase()}${source.slice(1)}.` : ""}`);
 }
 
 // What else differs between pinned models: how they are built, and the most that their runs of these rungs held.
@@ -214,13 +214,13 @@ function ladderKey(ladder) {
     sample({ held: 3 }, "held by all seeds"),
     sample({ held: 1 }, "by one of three"),
     sample({ lost: 3 }, "learnt in training, and lost"),
-    sample({ held: 2, close: true }, `${ladder.strings} strings do not say whether most do`),
+    sample({ held: 2, close: true }, `${ladder.strings} strings are too few to tell`),
     sample({ theory: "can" }, "theory: can"),
     sample({ theory: "cannot" }, "cannot"),
     sample({ theory: "open" }, "open"),
-    sample({ theory: "can", meeting: "can, not learnt" }, "can, and most seeds do not"),
-    sample({ held: 3, theory: "cannot", meeting: "cannot, yet held" }, "cannot, and yet most do"),
-  ], make("li", { class: "words" }, `Theory says that weights exist at every length, not that training finds them; a rung is tested at ${ladder.where}.`));
+    sample({ theory: "can", meeting: "can, not learnt" }, "theory says can, most seeds do not"),
+    sample({ held: 3, theory: "cannot", meeting: "cannot, yet held" }, "theory says cannot, most seeds do"),
+  ], make("li", { class: "words" }, `Theory says whether weights exist for every length. It does not say that training finds them. Rungs are tested at ${ladder.where}.`));
 }
 
 // Where theory and training do not agree, the odd ones first, and where a paper solves what is not held here.
