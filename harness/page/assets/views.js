@@ -5,7 +5,7 @@ const tabOf = { task: "tasks", model: "models" };
 function drawControls() {
   const focused = document.activeElement?.id;
   const made = (views[state.view].controls() ?? []).filter(Boolean);
-  byId("controls").replaceChildren(...(isNarrow() && made.length ? [drawer(made.flat())] : made));
+  byId("controls").replaceChildren(...(isNarrow() && made.length > 1 ? [drawer(made.flat())] : made));
   byId("controls").hidden = !made.length;
   if (focused) byId(focused)?.focus();
 }

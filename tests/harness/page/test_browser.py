@@ -196,6 +196,9 @@ def test_a_phone_has_strips_a_drawer_and_a_picker(browser: Browser, many: Path) 
     assert browser.js(HASH) == "#lengths?models=lstm~mamba"
     browser.js("document.querySelector('.drawer .chip').click()")
     assert browser.js(HASH) == "#lengths?models=mamba"
+    browser.go(many, "#model?name=mamba")
+    right = "return document.querySelector('#body .card .box').getBoundingClientRect().right"
+    assert browser.js(right) < 390 and browser.js("return document.querySelector('.drawer')") is None
     assert browser.complaints() == []
 
 
