@@ -28,12 +28,13 @@ RUN_COLUMNS = (
 BINS = ("test_bins", "content_free_bins", "extrapolation")
 CURVES = ("validation", "loss")
 BITS_OF = "train.qat"
+SHORT = 10  # letters of a commit's hash
 _CURVE_NUMBERS = 40_000  # over all curves of a page
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """What the page shows of one protocol."""
+    """The cells of one protocol, with its tasks and models in order."""
 
     label: str
     cells: list[Cell]
@@ -43,7 +44,7 @@ class Sheet:
 
     @property
     def protocol(self) -> Identity:
-        """Of any cell: what they have in common is the protocol."""
+        """Return the identity of a cell, for all cells of a sheet have one protocol."""
         return self.cells[0].stats.identity
 
     @property
@@ -135,7 +136,7 @@ def _cell(number: int, sheet: Sheet, cell: Cell, rows: list[int]) -> dict[str, A
 
 
 def _papers(sheet: Sheet) -> list[dict[str, Any]]:
-    """Those whose values may stand beside this protocol's: by place in its grid value, spread, what ours has more."""
+    """Return the papers comparable with this protocol: by place in the grid value, spread and what ours has more."""
     found = []
     for name in papers():
         paper = published(name)
@@ -160,7 +161,8 @@ def _papers(sheet: Sheet) -> list[dict[str, Any]]:
 
 def runs(records: pd.DataFrame) -> dict[str, Any]:
     """The columns of all records that the page shows."""
-    found = table(records.to_dict("records"), RUN_COLUMNS)
+    short = records["commit"].map(lambda commit: commit[:SHORT], na_action="ignore")
+    found = table(records.assign(commit=short).to_dict("records"), RUN_COLUMNS)
     lengths: dict[tuple[str, ...], int] = {}
     bins: dict[str, Any] = {}
     for name in BINS:
@@ -173,7 +175,7 @@ def runs(records: pd.DataFrame) -> dict[str, Any]:
 
 
 def _id(run_id: str, seed: int) -> tuple[str, str]:
-    """What stands in front of the seed, as with its task's and model's other runs, and behind it; or all of it."""
+    """Split a run's id around its seed: runs of one task and model share the start. Else return the whole id."""
     start, between, digest = run_id.rpartition(f"{seed}-")
     return (start, digest) if between and "-" not in digest else (run_id, "")
 
@@ -187,7 +189,7 @@ def _bins(text: Any, lengths: dict[tuple[str, ...], int]) -> tuple[int, list[Any
 
 
 def curves(records: pd.DataFrame, sheets: Sequence[Sheet], points: pd.DataFrame | None) -> dict[str, Any]:
-    """Of each run at its cell's rate, which is named by its place among the records, both curves, thinned evenly.
+    """Return both curves of each run at its cell's learning rate, thinned evenly. A run is named by its place.
 
     Steps stand once, for runs validate alike; a curve names its own by their place.
     """
@@ -235,7 +237,7 @@ def _facts(own: pd.DataFrame, name: str) -> dict[str, str]:
         "Seeds": ", ".join(map(str, sorted(own["seed"].unique()))),
         "Learning rates": ", ".join(map(str, sorted(own["lr"].unique()))),
         "Time": f"{hours:,.2f} h of training and scoring",
-        "Commits": "; ".join(f"{commit or 'unknown'} ({count:,})" for commit, count in counted(own["commit"])),
+        "Commits": "; ".join(f"{commit[:SHORT] or 'unknown'} ({count:,})" for commit, count in counted(own["commit"])),
         "Uncommitted changes": f"in the code of {dirty:,} runs" if dirty else "",
         "Devices": "; ".join(f"{device} ({count:,})" for device, count in counted(own["device"]) if device),
         "torch": "; ".join(f"{version} ({count:,})" for version, count in counted(own["torch"]) if version),

@@ -2,7 +2,8 @@
 
     {"protocol": 0, "where": "225..256", "rungs": [{"name", "asks", "task"}], "rows": [{"model", "steps": [..]}]}
 
-A step names its cell, the place of what theory says of it among `whys`, and the values that papers report for it.
+A row has the score of each family of rungs with its interval. A step names its cell, the place of what theory says of
+it among `whys`, and the values that papers report for it.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from chomsky_ladder.harness.page.cells import Sheet
 from chomsky_ladder.harness.page.columns import value_of
 from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import Climb, Step, climbs, longest, strings_there
+from chomsky_ladder.harness.stats.families import family_scores
 from chomsky_ladder.harness.tables.literature import Report, literature
 
 
@@ -42,7 +44,9 @@ def _row(climb: Climb, sheet: Sheet, start: int, whys: dict[str, int]) -> dict[s
         | _papers(reports.get(step.rung.name, ()))
         for step in climb.steps
     ]
-    return {"model": climb.model, "transition": climb.transition, "held": climb.held, "run": climb.run, "steps": steps}
+    families = {name: value_of([one.value, one.low, one.high]) for name, one in family_scores(climb).items()}
+    about = {"model": climb.model, "transition": climb.transition, "held": climb.held, "run": climb.run}
+    return {**about, "families": families, "steps": steps}
 
 
 def _step(step: Step, climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
@@ -64,11 +68,11 @@ def _step(step: Step, climb: Climb, sheet: Sheet, start: int) -> dict[str, Any]:
 
 
 def _papers(reports: Sequence[Report]) -> dict[str, Any]:
-    """The values of papers for a cell, where there are any: whether ours agrees, whether theirs solves it, in words."""
+    """Return the values of papers for a cell: whether ours agrees, whether theirs solves it, and the words."""
     return {"papers": [(report.word, report.solved, report.text) for report in reports]} if reports else {}
 
 
 def _to_come(rows: Sequence[Climb]) -> int:
-    """Of the models of the reference table, how many have no row yet."""
+    """Count the models of the reference table that have no row yet."""
     there = [identity for row in rows if (identity := row.identity)]
     return sum(all((name, changes) != (one.model_name, one.of_model()) for one in there) for name, changes in ROWS)

@@ -20,6 +20,7 @@ from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.page import boards, costs, parts, plain
 from chomsky_ladder.harness.page.cells import Sheet, cells, curves, protocols, runs
 from chomsky_ladder.harness.page.climbs import ladders
+from chomsky_ladder.harness.page.stories import stories
 from chomsky_ladder.harness.stats.view import CLASSES, cells_of
 from chomsky_ladder.harness.store import curves as learning_curves
 from chomsky_ladder.harness.store.record import collect
@@ -27,7 +28,7 @@ from chomsky_ladder.harness.store.record import collect
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (
     *("start", "values", "state", "elements", "marks", "charts", "exports", "controls", "cell"),
-    *("ladder", "matrix", "lengths", "cost", "task", "model", "othello", "add", "about", "views"),
+    *("ladder", "corner", "matrix", "lengths", "cost", "task", "model", "theory", "othello", "add", "about", "views"),
 )
 """The script's files in the order in which they are joined: each needs those before it."""
 
@@ -69,6 +70,7 @@ def page(
     data = {
         **_of_records(records, sheets, curves),
         "ladders": climbs,
+        "stories": stories(sheets, climbs),
         **_beside(sheets, climbs, listing or {}, throughput),
         "othello": boards.studies(othello) if othello else [],
         "figures": _of_plugins(labels, figures) if figures else [],
@@ -90,14 +92,15 @@ def page(
 
 
 def _shared(url: str, picture: str) -> str:
-    """What a link to the page is shown with; addresses have to be whole ones."""
+    """Return the tags that say how a link to the page is shown. They need whole addresses."""
     if not url:
         return '<meta name="twitter:card" content="summary">'
     here = escape(url.rstrip("/") + "/", quote=True)
     lines = [f'<link rel="canonical" href="{here}">', f'<meta property="og:url" content="{here}">']
     if picture:
         lines.append(f'<meta property="og:image" content="{here}{escape(picture, quote=True)}">')
-        lines.append('<meta property="og:image:alt" content="Models by how their state moves, rungs from the lowest">')
+        lines.append('<meta property="og:image:width" content="1200">\n<meta property="og:image:height" content="630">')
+        lines.append('<meta property="og:image:alt" content="Which models hold which rungs of the ladder">')
     card = "summary_large_image" if picture else "summary"
     return "\n".join([*lines, f'<meta name="twitter:card" content="{card}">'])
 
@@ -118,7 +121,7 @@ def _of_records(records: pd.DataFrame, sheets: list[Sheet], points: pd.DataFrame
 def _beside(
     sheets: list[Sheet], climbs: list[dict[str, Any]], listing: Mapping[str, Any], throughput: Path | None
 ) -> dict[str, Any]:
-    """What tasks and models are, and what they cost."""
+    """Return the facts about tasks and models that stand beside the records, and the costs."""
     machines = costs.machines(throughput) if throughput else []
     listed = parts.listed(listing)
     named = parts.names(sheets, [*costs.models(machines), *listed["models"]])
@@ -128,6 +131,7 @@ def _beside(
     moves = [*TRANSITIONS, *(row["transition"] for climb in climbs for row in climb["rows"])]
     moves += [model["transition"] for model in listed["models"].values() if "transition" in model]
     shown = {"listed": listed, "names": named, "families": parts.families(), "theory": parts.theory(moves)}
+    shown["sources"] = parts.sources()
     return {**shown, "throughput": machines}
 
 

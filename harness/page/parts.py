@@ -1,4 +1,4 @@
-"""What the page says of tasks and models beside their results: the listing of `ladder list`, and what is proven.
+"""Facts about tasks and models that stand beside their results: the listing, what is proven, the papers.
 
 The listing comes from above, for it takes torch to make: `ladder page` and scripts/publish.py hand it in. Without one
 the page has the names that the records have.
@@ -11,6 +11,7 @@ from chomsky_ladder.harness.config.theory import DEMANDS, NO_RESULT, TRANSITIONS
 from chomsky_ladder.harness.page.cells import Sheet
 from chomsky_ladder.harness.stats.looks import COLOURS, FAMILY, OTHER, looks
 from chomsky_ladder.harness.store.labels import Identity
+from chomsky_ladder.harness.tables.literature import entries, protocol_text
 
 _OF_TASKS = ("level", "version", "about", "doc", "example", "floors", "protocols", "demand", "facts", "automaton")
 _OF_MODELS = ("family", "year", "paper", "about", "doc", "title", "transition", "parameters", "cost", "state_growth")
@@ -18,14 +19,14 @@ _OF_MODELS += ("counted_at_vocabulary", "state_bytes_at_length_256", "stepwise",
 
 
 def listed(listing: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the listing what the views of a task and of a model show."""
+    """Select from the listing the fields that the views of a task and of a model show."""
     tasks = {each["name"]: {key: each[key] for key in _OF_TASKS if key in each} for each in listing.get("tasks", ())}
     models = {each["name"]: {key: each[key] for key in _OF_MODELS if key in each} for each in listing.get("models", ())}
     return {"tasks": tasks, "models": models, "lengths": list(listing.get("floor_lengths", ()))}
 
 
 def names(sheets: Sequence[Sheet], others: Sequence[str]) -> dict[str, Any]:
-    """Of every label of a model its title, name, family and look; of every label of a task its name."""
+    """Return the title, name, family and look of every model label, and the name of every task label."""
     models: dict[str, Any] = {}
     tasks: dict[str, Any] = {}
     for sheet in sheets:
@@ -57,6 +58,11 @@ def theory(transitions: Sequence[str]) -> dict[str, Any]:
         for transition in sorted(set(transitions) - {""})
     }
     return {"transitions": TRANSITIONS, "demands": DEMANDS, "verdicts": found}
+
+
+def sources() -> list[dict[str, str]]:
+    """Return the papers whose values stand beside a climb's, each with the protocol of its runs."""
+    return [{"where": entry["where"], "protocol": protocol_text(name)} for name, entry in entries().items()]
 
 
 def _named(name: str) -> dict[str, str]:

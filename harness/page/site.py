@@ -3,7 +3,7 @@
 site/index.html     the page
 site/records.csv    the records it was made of, in full precision, for who wants to reckon on
 site/curves.csv     their learning curves
-site/climb.png      the picture of the climb, where there is one, which a link to --url is shown with
+site/card.png       with --url, the picture that a link to it is shown with
 """
 
 import shutil
@@ -16,9 +16,10 @@ from urllib.parse import quote
 
 from chomsky_ladder.harness.page.html import of_results
 from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.record import stored
 
 BESIDE = ("records.csv", "curves.csv")
-PICTURE = "climb.png"
+PICTURE = "card.png"
 
 
 def write(
@@ -33,11 +34,11 @@ def write(
 def write_site(results: Path, folder: Path, *, listing: Mapping[str, Any] | None = None, url: str = "") -> int:
     """The page in a folder of its own with the data beside it; the page's size in bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = sorted((results / "figures").glob(f"climb-*/{PICTURE}"))
-    if pictures:
-        shutil.copyfile(pictures[0], folder / PICTURE)
-    shown = PICTURE if pictures else ""
-    size = write(results, folder / "index.html", listing=listing, url=url, picture=shown)
+    size = write(results, folder / "index.html", listing=listing, url=url, picture=PICTURE if url else "")
+    if url:
+        from chomsky_ladder.harness.page.card import card  # with matplotlib
+
+        write_atomically(folder / PICTURE, card(stored(results / "records.csv")))
     for name in BESIDE if folder.resolve() != results.resolve() else ():
         if (results / name).exists():
             shutil.copyfile(results / name, folder / name)

@@ -109,17 +109,20 @@ def rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
-def climb(*, models: tuple[str, ...] = ("lstm", "mamba")) -> list[dict[str, Any]]:
-    """Two seeds on every rung but the last: the first model holds all, the second one half of the seeds of some."""
+def climb(*, models: tuple[str, ...] = ("lstm", "mamba"), whole: bool = False) -> list[dict[str, Any]]:
+    """Two seeds on every rung but the last: the first model holds all, the second one half of the seeds of some.
+
+    A whole climb has three seeds and all rungs.
+    """
     kinds = {"lstm": "lstm", "mamba": "diagonal", "transformer": "attention"}
     rows = []
-    for number, rung in enumerate(PROTOCOLS["climb-v1"].rungs[:-1]):
+    for number, rung in enumerate(PROTOCOLS["climb-v1"].rungs[: None if whole else -1]):
         asks = {"parity": "parity", "majority": "majority", "dyck": "nesting"}.get(rung.task, "star-free")
         usual = PROTOCOLS["climb-v1"].tasks.get(rung.task, {})
         changes = {key: value for key, value in rung.settings.items() if usual.get(key) != value}
         shown = ", ".join(f"{key}={value}" for key, value in changes.items())
         for model in models:
-            for seed in (0, 1):
+            for seed in range(3 if whole else 2):
                 high = model == "lstm" or (number % 2 == 0 and seed == 0)
                 bins = {"40..64": 1.0, _LONGEST: 0.99 if high else 0.6}
                 rows.append(

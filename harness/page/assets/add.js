@@ -23,7 +23,7 @@ views.add = {
   controls: () => [],
   body() {
     const ladder = data.ladders[0];
-    const count = ladder ? `${ladder.rungs.length} rungs, ${ladder.seeds} seeds, ${protocols[ladder.protocol].rates.length} rates: ${ladder.rungs.length * ladder.seeds * protocols[ladder.protocol].rates.length} runs, most of an hour of two cores for a model of middling speed.` : "";
+    const count = ladder ? `${ladder.rungs.length} rungs, ${ladder.seeds} seeds, ${protocols[ladder.protocol].rates.length} learning rates: ${ladder.rungs.length * ladder.seeds * protocols[ladder.protocol].rates.length} runs, most of an hour of two cores for a model of middling speed.` : "";
     const step = (title, ...children) => make("li", {}, make("b", {}, title), children);
     return [make("ol", { class: "steps" },
       step("Write it.", copyable(modelFile)),

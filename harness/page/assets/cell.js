@@ -86,7 +86,7 @@ function seedsOf(cell) {
     const numbers = ["test_scaled", "test", "test_exact", "validation"].map((name) => rounded(run[name], 3));
     return [run.seed, ...numbers, spaced(run.steps) + (run.stopped_early ? ", early" : ""), rounded(run.train_seconds + run.score_seconds, 1)];
   });
-  return [small("Seeds at the chosen rate"), plainTable("Seeds at the chosen rate", ["Seed", "Scaled", "Raw", "Exact strings", "Validation", "Steps", "Seconds"], rows)];
+  return [small("Seeds at the chosen learning rate"), plainTable("Seeds at the chosen learning rate", ["Seed", "Scaled", "Raw", "Exact strings", "Validation", "Steps", "Seconds"], rows)];
 }
 
 function ratesOf(cell) {
@@ -100,7 +100,7 @@ function ratesOf(cell) {
     return { className: isChosen ? "chosen" : "", values: [`${rate}${isChosen && done.length ? " (chosen)" : ""}`, `${done.length} of ${own.length}`, rounded(validation, 3), rounded(mean(of(cell.raw ? "test" : "test_scaled")), 3)] };
   });
   const partial = cell.all.some((run) => run.status !== "done") && all.length > 1;
-  const said = "The rate with the highest mean validation is chosen; a run that did not finish counts zero in that mean.";
+  const said = "The learning rate with the highest mean validation is chosen. A run that did not finish counts as zero in that mean.";
   return [small("Learning rates"), plainTable("Learning rates", ["Learning rate", "Finished", "Mean validation", "Mean test"], rows), ...(partial ? [note(said)] : [])];
 }
 

@@ -72,3 +72,20 @@ function band(svg, label, points, { x, y }) {
 
 const keyOf = (labels) => make("ul", { class: "key", "aria-label": "Key" }, labels.map((label) => make("li", {}, swatch(label), isolated(titleOf(label)))));
 const within = (least) => Math.max(280, Math.min(least, byId("main").clientWidth || least));
+
+// Names beside points, which cover neither another name nor a marker; those without a free place stay out.
+const pen = make("canvas").getContext("2d");
+const markAt = (x, y) => ({ left: x - 5, right: x + 5, top: y - 5, bottom: y + 5 });
+
+function nameBeside(svg, taken, text, x, y, right) {
+  pen.font = `11.5px ${getComputedStyle(document.body).fontFamily}`;
+  const width = pen.measureText(text).width;
+  for (const [dx, dy] of [[7, -8], [-7, -8], [7, 16], [-7, 16], [9, 4], [-9, 4]]) {
+    const left = dx > 0 ? x + dx : x + dx - width;
+    const box = { left: left - 3, right: left + width + 3, top: y + dy - 10, bottom: y + dy + 3 };
+    if (box.right > right + 12 || box.left < 50 || taken.some((other) => box.left < other.right && box.right > other.left && box.top < other.bottom && box.bottom > other.top)) continue;
+    taken.push(box);
+    svg.append(draw("text", { class: "label", x: x + dx, y: y + dy, "text-anchor": dx > 0 ? "start" : "end" }, text));
+    return;
+  }
+}

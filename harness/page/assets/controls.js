@@ -65,7 +65,27 @@ function foremost(own, labels = own.models) {
   return labels.length <= manyModels || !ranked.length ? labels : ranked.slice(0, manyModels).sort(byFamily);
 }
 
-const modelChips = (labels) => chips("models", "Models", labels.map((label) => [label, titleOf(label), swatch(label)]));
+// A phone has a narrow screen: filters lie in a drawer, and models are picked one by one.
+const isNarrow = () => matchMedia("(max-width: 44rem)").matches;
+let isDrawerOpen = false;
+
+function drawer(controls) {
+  const chosen = [...state.params.keys()].filter((name) => !["cell", "protocol", "name"].includes(name)).length;
+  return make("details", { class: "drawer", open: isDrawerOpen, ontoggle: (event) => { isDrawerOpen = event.target.open; } }, make("summary", {}, chosen ? `Filters (${chosen})` : "Filters"), controls);
+}
+
+function modelPicker(labels) {
+  const picked = askedList("models").filter((label) => labels.includes(label));
+  const pick = (now) => {
+    change("models", now.join("~"));
+    drawControls();
+  };
+  const select = make("select", { id: "c-models", onchange: () => pick([...picked, select.value]) }, make("option", { value: "" }, "add a model"), labels.filter((label) => !picked.includes(label)).map((label) => make("option", { value: label }, titleOf(label))));
+  const remove = picked.map((label) => button(`${titleOf(label)} ✕`, () => pick(picked.filter((one) => one !== label)), { class: "chip", "aria-label": `Remove ${titleOf(label)}` }));
+  return [make("label", { class: "field", for: "c-models" }, make("span", {}, "Models"), select), ...remove];
+}
+
+const modelChips = (labels) => (isNarrow() ? modelPicker(labels) : chips("models", "Models", labels.map((label) => [label, titleOf(label), swatch(label)])));
 const chosenOf = (name, all) => {
   const pressed = new Set(askedList(name));
   const kept = all.filter((each) => pressed.has(each));
@@ -100,7 +120,7 @@ function modelFilter() {
 }
 
 const protocolOptions = () => protocols.map((own) => [own.label, own.label]);
-const usualProtocol = () => (protocols.find((own) => own.label === "xlstm_cpu") ?? protocols[0]).label;
+const usualProtocol = () => protocols[data.ladders[0]?.protocol ?? 0].label;
 const askedProtocol = (usual) => protocols.find((own) => own.label === asked("protocol", usual)) ?? protocols.find((own) => own.label === usual) ?? protocols[0];
 const protocolSelect = (usual) => selectBox("protocol", "Protocol", protocolOptions(), usual, ["from", "to", "sort", "paper", "parameters", "state"]);
 

@@ -35,7 +35,8 @@ function merit(own, model) {
 }
 const meritTitle = (own) => (data.ladders.some((one) => one.protocol === own.number) ? "rungs held" : "mean scaled accuracy");
 const costProtocols = () => protocols.filter((own) => own.models.length > 1);
-const costProtocol = () => askedProtocol((data.ladders.length ? protocols[data.ladders[0].protocol] : costProtocols()[0] ?? protocols[0]).label);
+const usualCostProtocol = () => (data.ladders.length ? usualProtocol() : (costProtocols()[0] ?? protocols[0]).label);
+const costProtocol = () => askedProtocol(usualCostProtocol());
 
 function costRows() {
   const own = costProtocol();
@@ -60,7 +61,7 @@ views.cost = {
     return [
       selectBox("x", "Cost", Object.entries(costAxes).map(([key, [title]]) => [key, title]), "train"),
       selectBox("match", "Models at equal", [["parameters", "parameters"], ["state", "state"]], "parameters"),
-      selectBox("protocol", "Accuracy of", costProtocols().map((own) => [own.label, own.label]), (data.ladders.length ? protocols[data.ladders[0].protocol] : costProtocols()[0] ?? protocols[0]).label),
+      selectBox("protocol", "Accuracy of", costProtocols().map((own) => [own.label, own.label]), usualCostProtocol()),
       machines,
       searchBox("q", "Models"),
       familyChips(costRows().map((row) => row.model)),
@@ -91,39 +92,26 @@ function costScatter(rows) {
   const ladder = data.ladders.find((one) => one.protocol === own.number);
   const svg = chart({
     label: `${meritTitle(own)} of ${own.label} by ${costAxes[axis][0]}; the numbers are in the table below`,
-    width: within(760),
-    height: 340,
+    width: within(1000),
+    height: 420,
     x: outward(both.flatMap((row) => [row.axes[axis].value, row.axes[axis].low, row.axes[axis].high]).filter(isNumber)),
     y: ladder ? { from: 0, to: ladder.rungs.length, ticks: [0, 1, 2, 3, 4].map((part) => (part * ladder.rungs.length) / 4) } : { from: 0, to: 1, ticks: shares },
     xTitle: costAxes[axis][0],
     yTitle: meritTitle(own),
     paint: ({ svg, x, y, right }) => {
-      const taken = [];
+      const taken = both.map((row) => markAt(x(row.axes[axis].value), y(row.merit)));
       for (const row of [...both].sort((a, b) => b.merit - a.merit)) {
         const { value, low, high } = row.axes[axis];
         const ink = inkOf(row.model);
         if (isNumber(low)) ink.append(draw("path", { class: "line", d: `M${x(low).toFixed(1)} ${y(row.merit).toFixed(1)}H${x(high).toFixed(1)}` }));
         ink.append(marker(row.model, x(value), y(row.merit), 5, `${titleOf(row.model)}: ${short(value)}, ${rounded(row.merit)}`));
         svg.append(ink);
-        const place = freePlace(taken, x(value), y(row.merit), titleOf(row.model).length * 6.4, right);
-        if (place) svg.append(draw("text", { class: "label", ...place }, titleOf(row.model)));
+        nameBeside(svg, taken, titleOf(row.model), x(value), y(row.merit), right);
       }
     },
   });
   const missing = rows.length - both.length;
   return make("figure", { class: "scatter" }, svg, make("figcaption", {}, `${meritTitle(own)} of ${own.label}, by ${costAxes[axis][0]}.${missing ? ` ${missing} models have only one of the two; they are in the table.` : ""}`));
-}
-
-// Where a label stands that covers no other; none where all places are taken: the table has the model's name.
-function freePlace(taken, x, y, width, right) {
-  for (const [dx, dy] of [[9, -7], [-9, -7], [9, 14], [-9, 14]]) {
-    const [from, to] = dx > 0 ? [x + dx, x + dx + width] : [x + dx - width, x + dx];
-    const isFree = to < right + 12 && from > 56 && !taken.some((box) => from < box.to && to > box.from && Math.abs(y + dy - box.y) < 13);
-    if (!isFree) continue;
-    taken.push({ from, to, y: y + dy });
-    return { x: x + dx, y: y + dy, "text-anchor": dx > 0 ? "start" : "end" };
-  }
-  return null;
 }
 
 function costByLength(models) {

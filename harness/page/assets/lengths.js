@@ -1,7 +1,7 @@
 // Accuracy by length: a panel a task, a line a model, the lengths of training shaded.
 
 function lengthsShown() {
-  const own = askedProtocol(data.ladders.length ? protocols[data.ladders[0].protocol].label : usualProtocol());
+  const own = askedProtocol(usualProtocol());
   const all = [...own.models].sort(byFamily);
   const models = askedList("models").some((label) => all.includes(label)) ? chosenOf("models", all) : foremost(own, all);
   const tasks = chosenOf("tasks", own.tasks);
@@ -18,9 +18,8 @@ views.lengths = {
   lead: () => [make("p", { class: "lead" }, "Trained on short strings, tested on longer ones. A line is the median over seeds at the learning rate chosen on validation, its shade lowest to highest; the dashed line is what length and position alone give away.")],
   controls() {
     const { own, stops } = lengthsShown();
-    const usual = data.ladders.length ? protocols[data.ladders[0].protocol].label : usualProtocol();
     return [
-      protocolSelect(usual),
+      protocolSelect(usualProtocol()),
       stops.length > 1 ? slider("from", "From length", stops, stops[0], String) : null,
       stops.length > 1 ? slider("to", "To length", stops, stops[stops.length - 1], String) : null,
       modelChips([...own.models].sort(byFamily)),

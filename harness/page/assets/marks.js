@@ -46,29 +46,30 @@ function swatch(label) {
   return made;
 }
 
-const boxWidth = 68;
-const boxHeight = 34;
 const disagreements = { "can, not learnt": "gap", "cannot, yet held": "odd" };
 
 // A box of the ladder: filled as far as seeds hold the rung, pale as far as they learn it and lose it; theory in the
 // corner; framed where the two disagree.
 // ≈ where the test's strings do not say whether most do.
-function box(step) {
+function box(step, showsAccuracy = false, boxWidth = 68, boxHeight = 34) {
   const svg = draw("svg", { class: `box ${disagreements[step.meeting] ?? ""}`, viewBox: `0 0 ${boxWidth} ${boxHeight}`, width: boxWidth, height: boxHeight, "aria-hidden": "true" });
-  const share = step.n ? step.held / step.n : 0;
+  const value = showsAccuracy ? median(step.scores) : null;
+  const share = isNumber(value) ? 1 : step.n ? step.held / step.n : 0;
   svg.append(draw("rect", { class: step.n ? "ground" : "ground unrun", x: 1, y: 1, width: boxWidth - 2, height: boxHeight - 2, rx: 2 }));
-  if (share) svg.append(draw("rect", { class: share > 0.5 ? "held" : "held some", x: 1, y: 1, width: (boxWidth - 2) * share, height: boxHeight - 2, rx: 2 }));
-  if (step.lost) svg.append(draw("rect", { class: "lost", x: 1 + (boxWidth - 2) * share, y: 1, width: ((boxWidth - 2) * step.lost) / step.n, height: boxHeight - 2, rx: 2 }));
+  if (share) svg.append(draw("rect", { class: share > 0.5 ? "held" : "held some", "fill-opacity": isNumber(value) ? Math.min(1, Math.max(0, value)) : null, x: 1, y: 1, width: (boxWidth - 2) * share, height: boxHeight - 2, rx: 2 }));
+  if (step.lost && !isNumber(value)) svg.append(draw("rect", { class: "lost", x: 1 + (boxWidth - 2) * share, y: 1, width: ((boxWidth - 2) * step.lost) / step.n, height: boxHeight - 2, rx: 2 }));
   if (step.n) svg.append(draw("rect", { class: "frame", x: 1, y: 1, width: boxWidth - 2, height: boxHeight - 2, rx: 2 }));
-  svg.append(corner(step.theory, boxWidth - 1, 1));
-  const ink = !step.n ? "none" : share > 0.5 ? "on" : "off";
-  svg.append(draw("text", { class: `count ${ink}`, x: boxWidth / 2, y: boxHeight / 2 + 4.5, "text-anchor": "middle" }, step.n ? `${step.close ? "≈" : ""}${step.held}/${step.n}` : ""));
+  svg.append(corner(step.theory, boxWidth - 1, 1, boxWidth < 68 ? 8 : 12));
+  if (boxWidth < boxHeight * 2) return svg; // a square of a strip has no room for its count
+  const most = isNumber(value) ? value > 0.6 : share > 0.5; // the count stands in the larger part, for one ink cannot be read on both
+  const ink = !step.n ? "none" : most ? "on" : "off";
+  svg.append(draw("text", { class: `count ${ink}`, x: (boxWidth * (most || isNumber(value) ? share : 1 + share)) / 2, y: boxHeight / 2 + 4.5, "text-anchor": "middle" }, isNumber(value) ? rounded(value) : step.n ? `${step.close ? "≈" : ""}${step.held}/${step.n}` : ""));
   return svg;
 }
 
 // Theory: a filled corner can, a hollow barred one cannot, a dot is open; told apart without colour.
-function corner(word, right, top) {
-  if (word === "can") return draw("path", { class: "can", d: `M${right - 12} ${top}H${right}V${top + 12}Z` });
+function corner(word, right, top, size) {
+  if (word === "can") return draw("path", { class: "can", d: `M${right - size} ${top}H${right}V${top + size}Z` });
   if (word === "cannot") return draw("path", { class: "cannot", d: `M${right - 10} ${top + 3}l6 6m0 -6l-6 6` });
   return draw("circle", { class: "open", cx: right - 6.5, cy: top + 6.5, r: 1.3 });
 }

@@ -32,7 +32,7 @@ views.matrix = {
     const source = own.source ? `${own.source[0].toUpperCase()}${own.source.slice(1)}. ` : "";
     return [
       make("p", { class: "lead" }, "Test accuracy scaled so that 0 is chance and 1 perfect, at the learning rate chosen on validation: the median over seeds, its range, and how many of the runs solved the task."),
-      make("p", { class: "note" }, `${source}${own.changes ? `Deviates from it in (${own.changes}). ` : ""}Solved: ${own.solved}. ${own.facts.Runs}; rates ${own.rates.join(", ")}.`),
+      make("p", { class: "note" }, `${source}${own.changes ? `Deviates from it in (${own.changes}). ` : ""}Solved: ${own.solved}. ${own.facts.Runs}; learning rates ${own.rates.join(", ")}.`),
       own.warning ? make("p", { class: "warning" }, own.warning) : null,
     ];
   },

@@ -17,7 +17,7 @@ const modelsShown = () => allModels.filter(modelFilter());
 
 views.models = {
   title: () => "The models",
-  lead: () => [make("p", { class: "lead" }, "One file each, by family. A colour is a family's, a shade and a marker the model's own, in every figure here and on paper.")],
+  lead: () => [make("p", { class: "lead" }, "Every model is one file. A family shares a colour; a model has its own shade and marker in every figure.")],
   controls: () => [searchBox("q", "Models"), familyChips(allModels)],
   body() {
     const shown = modelsShown();

@@ -5,7 +5,7 @@ const tabOf = { task: "tasks", model: "models" };
 function drawControls() {
   const focused = document.activeElement?.id;
   const made = (views[state.view].controls() ?? []).filter(Boolean);
-  byId("controls").replaceChildren(...made);
+  byId("controls").replaceChildren(...(isNarrow() && made.length > 1 ? [drawer(made.flat())] : made));
   byId("controls").hidden = !made.length;
   if (focused) byId(focused)?.focus();
 }
@@ -31,7 +31,10 @@ function drawAll() {
   byId("main").replaceChildren(...frame);
   for (const tab of byId("tabs").querySelectorAll("a")) {
     const isHere = tab.getAttribute("href") === `#${tabOf[state.view] ?? state.view}`;
-    if (isHere) tab.setAttribute("aria-current", "page");
+    if (isHere) {
+      tab.setAttribute("aria-current", "page");
+      byId("tabs").scrollLeft = tab.offsetLeft - 32;
+    }
     else tab.removeAttribute("aria-current");
   }
   drawBody();
@@ -54,9 +57,14 @@ addEventListener("hashchange", () => {
   if (isNew && !panel.open) byId("main").focus({ preventScroll: true });
 });
 let resizing = 0;
+let wasNarrow = isNarrow();
 addEventListener("resize", () => {
   clearTimeout(resizing);
-  resizing = setTimeout(drawBody, 150);
+  resizing = setTimeout(() => {
+    drawBody();
+    if (wasNarrow !== isNarrow()) drawControls(); // a phone's keyboard resizes, too, and must not lose its field
+    wasNarrow = isNarrow();
+  }, 150);
 });
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -9,7 +9,8 @@ from chomsky_ladder.harness.cli.listing import of_these_sources
 from chomsky_ladder.harness.page.html import page
 from support.browser import CHROMIUM, DRIVER, Browser, opened
 from support.page_studies import othello, throughput
-from support.pages import curves, runs
+from support.pages import climb, curves, runs
+from support.records_by_hand import frame
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +29,15 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = page(records, curves=curves(records), listing=of_these_sources(), **beside)
     (folder / "page.html").write_text(text)
     return folder / "page.html"
+
+
+@pytest.fixture(scope="session")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with findings: eight models, of which the first holds every rung."""
+    models = ("lstm", "mamba", "mamba (eigenvalues=signed)", *(f"mine_{i}" for i in range(5)))
+    path = tmp_path_factory.mktemp("many") / "page.html"
+    path.write_text(page(frame(*climb(models=models, whole=True)), listing=of_these_sources()))
+    return path
 
 
 @pytest.fixture

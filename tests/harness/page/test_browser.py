@@ -10,7 +10,7 @@ from support.browser import EXTENT, Browser
 from support.pages import IMAGE, LEVELS, QUOTES, SCRIPT
 
 At = Callable[[str], Browser]
-VIEWS = ("ladder", "matrix", "lengths", "cost", "tasks", "models", "othello", "add", "about")
+VIEWS = ("ladder", "corner", "matrix", "lengths", "cost", "theory", "tasks", "models", "othello", "add", "about")
 TITLE = "return document.getElementById('title').textContent"
 HASH = "return decodeURIComponent(location.hash)"
 OPEN = "return document.getElementById('panel').open"
@@ -97,7 +97,7 @@ def test_the_panel_of_a_rung_says_what_theory_says(at: At) -> None:
 @pytest.mark.parametrize(
     ("address", "heads", "line"),
     [
-        ("#ladder?q=mamba", "model,transition,rung", "mamba,diagonal,count mod 2,parity,parity,1,2,cannot,"),
+        ("#ladder?q=mamba", "model,transition,rung", "mamba,diagonal,count mod 2,parity,parity,not learnt,1,0,2,"),
         (
             "#matrix?protocol=xlstm&q=lstm",
             "protocol,task,class",
@@ -109,9 +109,11 @@ def test_the_panel_of_a_rung_says_what_theory_says(at: At) -> None:
         ("#task?name=parity", "task,protocol,label", "parity,climb-v1,parity,lstm,0.95,0.95,0.95,2,2"),
         ("#models?q=lstm", "model,title,family", "lstm,LSTM,recurrent,1997,"),
         ("#model?name=mamba", "model,protocol,task", "mamba,climb-v1,parity,regular,0.001,0.575,0.2,0.95,1,2"),
+        ("#corner", "model,state_tracking,state_tracking_low", ""),
+        ("#theory?q=diagonal", "kind,model_or_transition", "theory,diagonal,parity,cannot,"),
         ("#othello", "floor", "top-1,0.1,0.2"),
         ("#add", "step,command", "climb,ladder climb my_mean"),
-        ("#about", "protocol,task,model,run_id", "xlstm,majority,lstm,xlstm-majority-lstm-0.001-0,0,0.001,done"),
+        ("#about", "protocol,task,model,seed", "xlstm,majority,lstm,0,0.001,done"),
     ],
 )
 def test_every_view_is_a_table_to_take_away(at: At, address: str, heads: str, line: str) -> None:
@@ -172,6 +174,32 @@ def test_nothing_is_wider_than_the_screen(at: At, width: int, view: str) -> None
     browser.js("location.hash = `#${arguments[0]}`", view)
     needed, there = browser.js(EXTENT)
     assert needed <= there <= width
+
+
+def test_a_phone_has_strips_a_drawer_and_a_picker(browser: Browser, many: Path) -> None:
+    browser.sized(390)
+    browser.go(many, "#ladder")
+    squares = "return [...document.querySelectorAll('#body .strip')].map((one) => one.querySelectorAll('.cell').length)"
+    assert browser.js(squares) == [12] * 8
+    assert browser.js("return document.querySelector('#body .strip .cell').getBoundingClientRect().width") > 24
+    browser.click("#controls summary")
+    chosen = "const one = document.getElementById(arguments[0]); one.value = arguments[1]; "
+    chosen += "one.dispatchEvent(new Event('change'))"
+    browser.js(chosen, "c-sort", "-recall")
+    assert browser.js(HASH) == "#ladder?sort=-recall" and browser.js("return document.querySelector('.drawer').open")
+    assert browser.js("return document.querySelector('.drawer summary').textContent") == "Filters (1)"
+    browser.js("document.querySelector('#body .strip .cell').click()")
+    assert browser.js(OPEN) and browser.js("return document.getElementById('panel').innerText").find("LSTM on") >= 0
+    browser.go(many, "#lengths?models=lstm")
+    assert browser.js("return document.querySelectorAll('#controls .chips[data-name=models]').length") == 0
+    browser.js(chosen, "c-models", "mamba")
+    assert browser.js(HASH) == "#lengths?models=lstm~mamba"
+    browser.js("document.querySelector('.drawer .chip').click()")
+    assert browser.js(HASH) == "#lengths?models=mamba"
+    browser.go(many, "#model?name=mamba")
+    right = "return document.querySelector('#body .card .box').getBoundingClientRect().right"
+    assert browser.js(right) < 390 and browser.js("return document.querySelector('.drawer')") is None
+    assert browser.complaints() == []
 
 
 @pytest.mark.parametrize("width", [390, 1440])

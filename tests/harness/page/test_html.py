@@ -72,6 +72,13 @@ def test_a_cell_has_its_numbers_and_its_runs() -> None:
     assert data["protocols"][0]["cells"] == [[0, None], [1, 2]]
 
 
+def test_hashes_of_commits_are_short() -> None:
+    commit = "81470ddd7c08833118ab0bc9be0beda791b0c70a"
+    data = Page(page(frame(record(commit=commit), record(seed=1, commit="")))).data
+    assert sorted(map(str, column(data, "commit"))) == ["", "81470ddd7c"]
+    assert data["protocols"][0]["facts"]["Commits"] == "unknown (1); 81470ddd7c (1)"
+
+
 def test_what_the_ids_of_runs_share_stands_once() -> None:
     odd = ["parity-lstm-s13-s3-0a", "parity-lstm-s3-0b-1", "parity-lstm-s4-0c", "-", ""]
     ids = [f"parity-lstm-s{seed}-{seed:05d}abcde" for seed in range(3, 23)] + odd

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from chomsky_ladder.harness.cli.page import page as page_command
+from chomsky_ladder.harness.page.card import card
+from support.pages import climb
 from support.records_by_hand import frame, record
 
 ROOT = Path(__file__).parents[3]
@@ -34,19 +36,23 @@ def test_a_folder_holds_the_page_and_its_data(results: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.full
-def test_a_link_to_it_is_shown_with_the_picture_of_the_climb(results: Path, tmp_path: Path) -> None:
+def test_a_link_to_it_is_shown_with_a_card(results: Path, tmp_path: Path) -> None:
     words = ["--results", str(results), "--out", str(tmp_path / "site"), "--url", "https://ladder.test/a&b"]
     assert page_command(words) == 0
     page = (tmp_path / "site" / "index.html").read_text()
-    assert '<link rel="canonical" href="https://ladder.test/a&amp;b/">' in page and "og:image" not in page
-    drawn = results / "figures" / "climb-v1-0000" / "climb.png"
-    drawn.parent.mkdir(parents=True)
-    drawn.write_bytes(b"a picture")
-    assert page_command(words) == 0
-    page = (tmp_path / "site" / "index.html").read_text()
-    assert '<meta property="og:image" content="https://ladder.test/a&amp;b/climb.png">' in page
+    assert '<link rel="canonical" href="https://ladder.test/a&amp;b/">' in page
+    assert '<meta property="og:image" content="https://ladder.test/a&amp;b/card.png">' in page
     assert '<meta name="twitter:card" content="summary_large_image">' in page
-    assert (tmp_path / "site" / "climb.png").read_bytes() == b"a picture"
+    assert size_of((tmp_path / "site" / "card.png").read_bytes()) == (1200, 630)
+
+
+def test_the_card_shows_a_climb_too() -> None:
+    assert size_of(card(frame(*climb()))) == (1200, 630)
+
+
+def size_of(png: bytes) -> tuple[int, int]:
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(png[16:20]), int.from_bytes(png[20:24])
 
 
 def test_it_is_served_on_this_machine_until_it_is_stopped(results: Path, tmp_path: Path) -> None:

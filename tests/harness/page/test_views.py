@@ -53,7 +53,7 @@ def test_the_ladder(at: At) -> None:
     labels = browser.js(
         "return [...document.querySelectorAll('#body tr[data-model=mamba] .cell')].map((o) => o.ariaLabel)"
     )
-    assert labels[2] == "Mamba, count mod 2: 1 of 2 seeds; theory cannot"
+    assert labels[2] == "Mamba, count mod 2: 1 of 2 seeds, not learnt; theory cannot"
     assert labels[-1] == "Mamba, recall: not run; theory open"
     marks = "return ['can', 'cannot', 'open'].map((one) => document.querySelectorAll(`#body tbody .${one}`).length)"
     assert browser.js(marks) == [19, 3, 2]
@@ -68,6 +68,31 @@ def test_the_ladder(at: At) -> None:
     assert said(browser, "#body tr.kind")[0].startswith("diagonal: diagonal, with eigenvalues")
     browser.click("#body .surprises button", 0)
     assert "Theory: ✗ cannot" in browser.js("return document.getElementById('panel').innerText")
+
+
+def test_nothing_lies_over_anything_else(at: At) -> None:
+    """Counts stand on one ground, rung names and long labels in their columns, names of points apart."""
+    browser = at("")
+    left = "return [...document.querySelectorAll('#body tr[data-model=mamba] .count.off')].map((o) => o.getBBox().x)"
+    assert min(browser.js(left)[::2]) > 34  # beside the half that is held
+    wide = "return [...document.querySelectorAll(arguments[0])].filter((o) => o.scrollWidth > o.clientWidth).length"
+    assert browser.js(wide, "#body thead b") == 0
+    browser = at("#models")
+    assert browser.js(wide, "#body tbody th") == 0
+    browser = at("#cost")
+    many = "const taken = [markAt(300, 200)], svg = document.querySelector('#body svg.chart'); for (let i = 0; i < 12;"
+    many += " i++) nameBeside(svg, taken, `Model ${i}`, 300 + i, 200, 700); "
+    many += "return taken.filter((a) => taken.some((b) => "
+    overlap = "a !== b && a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top)).length"
+    assert browser.js(many + overlap) == 0
+    assert said(browser, "#body svg.chart .label")[2:4] == ["Model 0", "Model 1"]
+
+
+def test_the_matrix_opens_on_the_climb(at: At) -> None:
+    browser = at("#matrix")
+    assert browser.js("return document.getElementById('title').textContent").endswith(": climb-v1")
+    choose(browser, "c-protocol", "xlstm_cpu")
+    assert browser.js(HASH) == "#matrix?protocol=xlstm_cpu"
 
 
 def test_the_matrix_sorts(at: At) -> None:
@@ -249,6 +274,23 @@ def test_othello(at: At) -> None:
     assert said(browser, "#body table tbody tr") == ["top-10.10.2"]
 
 
+def test_theory_and_literature(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many, "#theory")
+    proven = said(browser, "#body .proven tbody tr")
+    assert next(row for row in proven if row.startswith("lstm")).endswith("·11/111/1")
+    papers = "#body .numbers.left3 tbody tr"
+    count = len(said(browser, papers))
+    choose(browser, "c-papers", "agrees")
+    agreed = [row for row in said(browser, papers) if "arXiv:" in row and "LSTM" in row]
+    assert agreed and len(said(browser, papers)) < count and browser.js(HASH) == "#theory?papers=agrees"
+    browser.press("lstm", "#c-q")
+    assert [row[:4] for row in said(browser, "#body .proven tbody tr")] == ["atte", "diag", "lstm", "slst"]
+    browser.js("document.querySelector('#body .left3 tbody button').click()")
+    assert "Theory: ✓ can" in browser.js("return document.getElementById('panel').innerText")
+    assert browser.complaints() == []
+
+
 def test_add_yours_and_about(at: At) -> None:
     browser = at("#add")
     commands = said(browser, "#body .command pre")
@@ -270,6 +312,84 @@ def test_a_model_looks_the_same_everywhere(at: At, view: str) -> None:
     script = "const made = [...document.querySelectorAll('#body .swatch .ink')]; return [...new Set(made.map((one) => "
     looked = browser.js(f"{script}one.style.getPropertyValue('--model')))]")
     assert {"#0072B2", "#009E73"} <= set(looked)
+
+
+def test_stories_are_findings_with_a_view_each(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many)
+    title = "return document.getElementById('title').textContent"
+    assert browser.js(title) == "One of 8 models composes A5, one recalls, one does both."
+    names = said(browser, ".stories b")
+    assert names[:4] == ["State or recall", "Learnt and lost", "Theory says can", "Negative eigenvalues"]
+    browser.click(".stories a", 2)
+    assert browser.js(HASH) == "#ladder?show=gap" and browser.js(title).startswith("Models hold 11 of the 21")
+    assert said(browser, ".stories [aria-current] b") == ["Theory says can"]
+    assert browser.js(ROWS) == ["mamba"]
+    meetings = "return [...document.querySelectorAll('#body tbody .cell:not(.faded) .box')].map((o) => o.classList[1])"
+    assert set(browser.js(meetings)) == {"gap"}
+    choose(browser, "c-show", "")
+    assert len(browser.js(ROWS)) == 8 and browser.js(HASH) == "#ladder"
+    browser.click(".stories a", 3)
+    assert browser.js(ROWS) == ["mamba (eigenvalues=signed)"]
+    assert browser.complaints() == []
+
+
+def test_the_ladder_is_sorted_by_a_rung(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many)
+    recall = "#body thead tr:last-child th:last-child button"
+    browser.click(recall)
+    assert browser.js(HASH) == "#ladder?sort=-recall" and browser.js(ROWS)[0] == "lstm"
+    assert said(browser, "#body [aria-sort=descending] b") == ["recall"]
+    browser.click(recall)
+    assert browser.js(ROWS)[-1] == "lstm" and browser.js(HASH) == "#ladder?sort=recall"
+    assert browser.complaints() == []
+
+
+def test_pinned_models_are_compared(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many)
+    for model in ("mamba", "lstm"):
+        browser.click(f"#body tr[data-model={model}] .pin")
+    assert browser.js(ROWS)[:2] == ["lstm", "mamba"] and len(browser.js(ROWS)) == 8
+    browser.click("#c-differ")
+    assert browser.js(HASH) == "#ladder?pins=mamba~lstm&differ=1" and browser.js(ROWS) == ["lstm", "mamba"]
+    assert len(said(browser, "#body thead tr:last-child b")) == 12
+    assert said(browser, "#body .numbers tbody tr")[0] == "how the state moveslstmdiagonal"
+    browser.go(many, "#ladder?pins=mamba~mine_1&differ=1")
+    assert "What else differs" in browser.js(TEXT) and said(browser, "#body thead:first-of-type b") == []
+    browser.go(many, "#ladder?pins=mine_1~mine_2~mine_3~mine_4")
+    browser.click("#body tr[data-model=lstm] .pin")
+    assert browser.js(HASH) == "#ladder?pins=mine_2~mine_3~mine_4~lstm"
+    assert browser.complaints() == []
+
+
+def test_the_ladder_moves_with_the_length(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many)
+    counts = "#body tr[data-model=lstm] .count"
+    assert set(said(browser, counts)) == {"3/3"}
+    assert slide(browser, "c-at", 1) == "512" and set(said(browser, counts)) == {"0/3"}
+    assert browser.js(HASH) == "#ladder?at=512" and "at lengths 512" in browser.js("return document.body.innerText")
+    assert slide(browser, "c-at", -2) == "40..64" and len(said(browser, "#body tbody .count.on")) == 8 * 12
+    choose(browser, "c-cells", "accuracy")
+    assert set(said(browser, counts)) == {"1.00"} and browser.js(HASH) == "#ladder?at=64&cells=accuracy"
+    assert slide(browser, "c-at", -1) == "of training" and set(said(browser, counts)) == {"0.80"}
+    assert slide(browser, "c-at", 2) == "225..256" and browser.js(HASH) == "#ladder?cells=accuracy"
+    assert browser.complaints() == []
+
+
+def test_a_point_of_the_scatter_leads_to_its_model(browser: Browser, many: Path) -> None:
+    browser.sized(1440)
+    browser.go(many, "#corner")
+    labels = browser.js("return [...document.querySelectorAll('#body svg.chart a')].map((one) => one.ariaLabel)")
+    assert len(labels) == 8 and labels[0] == "LSTM: state tracking 0.98, retrieval 0.98"
+    choose(browser, "c-y", "memory")
+    assert browser.js("return document.getElementById('title').textContent") == "State tracking against memory"
+    assert browser.js(HASH) == "#corner?y=memory"
+    browser.click("#body svg.chart a .mark")
+    assert browser.js(HASH) == "#model?name=lstm"
+    assert browser.complaints() == []
 
 
 def test_of_many_models_a_chart_shows_those_that_get_furthest(browser: Browser, tmp_path: Path) -> None:

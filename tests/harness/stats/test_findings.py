@@ -1,0 +1,29 @@
+"""The findings of hand-made climbs, sentence by sentence."""
+
+from chomsky_ladder.harness.stats.climb import climbs_of
+from chomsky_ladder.harness.stats.findings import findings
+from support.pages import climb
+from support.records_by_hand import frame
+
+MODELS = ("lstm", "mamba", "mamba (eigenvalues=signed)", *(f"mine_{i}" for i in range(5)))
+
+
+def test_findings_count_what_the_records_say() -> None:
+    found = findings(climbs_of(frame(*climb(models=MODELS, whole=True)), "climb-v1"))
+    assert [one.headline for one in found] == [
+        "One of 8 models composes A5, one recalls, one does both.",
+        "Of 12 cells that are learnt at training lengths, 12 hold at lengths 225..256.",
+        "Models hold 11 of the 21 cells that theory allows.",
+        "None of 1 models with eigenvalues in [-1, 1] holds parity.",
+    ]
+    assert found[0].more.startswith("All that compose A5 are nonlinear recurrences. ")
+    assert [one.more for one in found[1:]] == [
+        "84 are not learnt at all.",
+        "They miss 2 of the 3 that it excludes.",
+        "None holds a cycle of three, S3 or A5.",
+    ]
+
+
+def test_few_models_make_no_finding() -> None:
+    assert findings(climbs_of(frame(*climb(whole=True)), "climb-v1")) == []
+    assert findings([]) == []
