@@ -222,6 +222,7 @@ OTHER: dict[str, dict[str, tuple[Any, str]]] = {
         "validation": (9, "9"),
         "every": (9, "9"),
         "lengths_by": ("turn", "turn"),
+        "validate": ("training", "training"),
         "bins": ((40, 64), "40..64"),
         "extrapolate": ((300,), "300"),
         "extrapolation": (9, "9"),

@@ -318,6 +318,7 @@ def test_strings_longer_than_the_model_takes_are_refused_at_once() -> None:
 def test_every_refusal_of_train_and_eval_is_tried() -> None:
     tried = {name for _, settings in IMPOSSIBLE for name in settings}
     free = {"lengths_per", "lengths_by", "schedule", "decayed", "loss_over", "precision", "score"}  # types say it all
+    free |= {"validate"}
     free |= {"file", "file_sha256"}  # tests/harness/config/test_frozen.py
     free |= {"lora_layers", "lora_ends"}  # tests/harness/train/test_adapt.py
     assert tried | free >= set(chain.from_iterable([f.name for f in fields(cls)] for cls in (Train, Eval)))
