@@ -252,7 +252,9 @@ def test_no_two_models_look_alike() -> None:
     assert len({(look.color, look.marker) for look in looked.values()}) == 77
 
 
-DRAWING = re.compile(r"figures\.(?!plot$|names$)[\w.]+|inside\.(draw_\w+|figures)|throughput\.(figures|families)")
+DRAWING = re.compile(
+    r"figures\.(?!plot$|names$)[\w.]+|page\.card|inside\.(draw_\w+|figures)|throughput\.(figures|families)"
+)
 
 
 def test_nothing_but_figures_imports_matplotlib(tmp_path: Path) -> None:
