@@ -53,14 +53,14 @@ def made(results: Path) -> None:
     tables.write_all(results, against=papers(), forms=COMMITTED)
 
 
-def site_of(results: Path, folder: Path) -> None:
+def site_of(results: Path, folder: Path, *, url: str = "") -> None:
     """Write everything that the site serves into a folder, from copies of the records and measurements."""
     records, learning = collect(results), curves.collect(results)
     folder.mkdir(parents=True, exist_ok=True)
     _copy_sources(results, folder)
     tables.write_all(folder, against=papers())
     figures.write(records, folder / "figures", curves=learning, tell=lambda line: None)
-    site.write_site(folder, folder, listing=of_these_sources())
+    site.write_site(folder, folder, listing=of_these_sources(), url=url)
 
 
 def again(results: Path, scratch: Path) -> Path:
@@ -166,6 +166,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--budget", choices=get_args(Budget), help="carry out the studies first")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     parser.add_argument("--site", type=Path, metavar="FOLDER", help="write the whole site there, and nothing else")
+    parser.add_argument(
+        "--url", default="", help="where the site will be, for the card that links to it are shown with"
+    )
     parser.add_argument("--release", action="store_true", help="redraw the pictures of README and docs, too")
     options = parser.parse_args(words)
     if options.check and (options.budget or options.take or options.begun):
@@ -206,7 +209,7 @@ def _published(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
             print(f"{name} is not what the records make: run scripts/publish.py", file=sys.stderr)
         return 1 if differ else 0
     if options.site:
-        site_of(results, options.site)
+        site_of(results, options.site, url=options.url)
         print(f"the site is in {options.site}: open {options.site / 'index.html'}")
         return int(left)
     made(results)

@@ -149,7 +149,9 @@ def test_the_site_has_page_figures_tables_and_records(tmp_path: Path) -> None:
     """Use a single record, since drawing all protocols takes minutes."""
     results, folder = tmp_path / "results", tmp_path / "site"
     finished(results, RUN)
-    assert publish.main(["--site", str(folder), "--results", str(results)]) == 0
+    url = "https://example.org/ladder"
+    assert publish.main(["--site", str(folder), "--url", url, "--results", str(results)]) == 0
+    assert f"{url}/card.png" in (folder / "index.html").read_text() and (folder / "card.png").exists()
     assert (folder / "index.html").stat().st_size > 100_000
     assert {path.suffix for path in folder.glob("figures/*/heat_map.*")} == {".png", ".svg", ".csv"}
     assert {path.suffix for path in folder.glob("tables/accuracy.*")} == {".md", ".csv", ".tex", ".html"}
