@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from chomsky_ladder.harness.config.protocols import grid, preset_run
     from chomsky_ladder.harness.config.run import Eval, Run, Train
     from chomsky_ladder.harness.config.sizing import sized
+    from chomsky_ladder.harness.inside.written import generate
     from chomsky_ladder.harness.sweep.study import study_runs
     from chomsky_ladder.harness.sweep.sweep import sweep
     from chomsky_ladder.harness.tables.frames import records, table
@@ -37,6 +38,7 @@ __all__ = [
     "Sample",
     "Train",
     "execute",
+    "generate",
     "grid",
     "load",
     "preset_run",
@@ -53,6 +55,7 @@ _HOMES = {
     "harness.config.protocols": ("grid", "preset_run"),
     "harness.config.run": ("Eval", "Run", "Train"),
     "harness.config.sizing": ("sized",),
+    "harness.inside.written": ("generate",),
     "harness.sweep.study": ("study_runs",),
     "harness.sweep.sweep": ("sweep",),
     "harness.tables.frames": ("records", "table"),

@@ -8,6 +8,7 @@ input, so the task has to ask for that: answers that follow one another, as in t
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,9 @@ import torch
 from chomsky_ladder.harness.config.parts import require
 from chomsky_ladder.harness.config.run import Run, without_training_targets
 from chomsky_ladder.harness.inside.settings import WrittenSettings
+from chomsky_ladder.harness.store.folder import find_run
+from chomsky_ladder.harness.store.places import default_results
+from chomsky_ladder.harness.train.build import restored
 from chomsky_ladder.harness.train.generate import beam, greedy, sampled
 from chomsky_ladder.models.base import Model
 from chomsky_ladder.tasks.base import Batch, Task
@@ -116,3 +120,23 @@ def _prompted(task: Task, how: WrittenSettings) -> Asked:
     closing = list(task.closing)
     symbols = tokens[: len(tokens) - len(closing)] if closing and tokens[-len(closing) :] == closing else tokens
     return Asked((*symbols, *closing), (), int(task.slots(len(symbols))))
+
+
+def generate(
+    run_id: str,
+    prompt: str = "",
+    *,
+    count: int = 5,
+    length: int = 0,
+    new: int = 0,
+    temperature: float = 0.0,
+    beam: int = 1,
+    seed: int = 0,
+    results: Path | str | None = None,
+) -> dict[str, Any]:
+    """For a notebook: what a trained run writes, as `ladder generate --json` prints it."""
+    run, model, step = restored(find_run(Path(results or default_results()), run_id))
+    how = WrittenSettings(
+        prompt=prompt, count=count, length=length, new=new, temperature=temperature, beam=beam, seed=seed
+    )
+    return {**written(run, model, how), "step": step}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import chomsky_ladder
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.run import Run, Train
 from chomsky_ladder.harness.inside.settings import WrittenSettings
@@ -140,5 +141,6 @@ def test_the_command_writes_what_the_function_does(tmp_path: Path, capsys: pytes
     assert main(asked) == 0
     shown = capsys.readouterr().out
     assert f"{found['right']} of 4 whole strings are right" in shown and found["written"][0]["prompt"] in shown
+    assert chomsky_ladder.generate("parity", count=4, results=tmp_path) == found
     assert main([*asked, "--beam", "0"]) == 2
     assert capsys.readouterr().err == "ladder: --beam must lie in 1..4096, not 0\n"
