@@ -48,7 +48,7 @@ class FlipFlop(Classification):
     undo: int = 0
     """How many percent of them are u, before w and r share what is left."""
     silence: bool = False
-    """Whether all instructions behind a pair drawn uniformly are i, up to the last r."""
+    """True: all instructions behind a pair drawn uniformly are i, up to the last r."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

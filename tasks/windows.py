@@ -1,4 +1,4 @@
-"""What a model scores that sees a window of the string alone, however well it does what it can with it.
+"""The best score of a model that sees only the last symbols of a string.
 
     windowed(FlipFlop(silence=True), (225, 256), window=31)  ->  0.54
 

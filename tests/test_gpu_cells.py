@@ -61,8 +61,11 @@ def test_a_failed_self_test_stops_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu_cells, "TASKS", ("parity",))
-    monkeypatch.setattr(gpu_cells, "self_test", lambda: "other strings than on a CPU: parity")
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda name: set())
+    asked: list[str] = []
+    monkeypatch.setattr(gpu_cells, "self_test", lambda models: asked.extend(models) or "other strings: parity")
     monkeypatch.setattr(gpu_cells, "carry_out", lambda *runs, **how: pytest.fail("it trains"))
     assert gpu_cells.main(["--out", str(tmp_path / "out"), "--tasks", "parity"]) == 1
-    assert "nothing was trained: other strings than on a CPU: parity" in capsys.readouterr().err
+    assert "nothing was trained: other strings: parity" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+    assert "lstm" in asked and "pd_ssm" not in asked, "the models of these cells alone"

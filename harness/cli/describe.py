@@ -241,7 +241,7 @@ def machine() -> dict[str, Any]:
 
 
 def _changed(dirty: bool | None) -> dict[str, bool]:
-    """Whether the code differs from its commit; nothing where there is no git to tell."""
+    """Return whether the code differs from its commit; nothing where there is no git to tell."""
     return {} if dirty is None else {"dirty": dirty}
 
 

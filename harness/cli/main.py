@@ -91,7 +91,7 @@ def _obeyed(words: list[str]) -> int:
 
 
 def _what_stays(words: list[str]) -> str:
-    """What is there after an interrupt: all files are written whole, or not at all."""
+    """Say what an interrupt leaves: all files are written whole, or not at all."""
     if words[:1] and words[0] in TRAINING:
         return "; a run goes on from its last checkpoint when it is started again"
     return "; the same command begins again" if words[:1] and words[0] in COMMANDS else ""

@@ -25,7 +25,7 @@ class StatusOptions:
     """How many runs are done, running, preempted, failed, diverged and unfinished; then those that are not done."""
 
     script: Positional[str] = ""
-    """Of this sweep alone, its SCRIPT or a study's name; with how many of its runs have not begun."""
+    """One sweep alone, by its SCRIPT or a study's name, with the number of its runs that have not begun."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     all: bool = False

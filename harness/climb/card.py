@@ -56,7 +56,7 @@ class Row:
     run_ids: tuple[str, ...]
     command: str
     reports: tuple[Report, ...] = ()
-    """What papers report for this model here, beside ours."""
+    """The values that papers report for this model on this rung, beside ours."""
 
     @property
     def sign(self) -> str:

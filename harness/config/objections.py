@@ -1,4 +1,4 @@
-"""What a review of the theorems objected to, entry by entry, and what became of each objection.
+"""The objections of a review of the theorems, entry by entry, and the answer to each.
 
     stack, nesting      the cited papers are empirical       accepted: a theorem is cited now
     slstm, parity       Merrill 2019 predates the sLSTM      answered: with its forget gate shut it is a simple RNN

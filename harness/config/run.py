@@ -163,7 +163,7 @@ class Eval:
     validation: int = 2048
     """Validation strings: of the test's lengths, and as many of the training lengths."""
     validate: Literal["test", "training"] = "test"
-    """Which of these two are scored as a run goes: they stop it early, and choose among learning rates."""
+    """The lengths that are scored as a run goes. They stop it early and choose among learning rates."""
     lengths_by: Literal["draw", "turn"] = "draw"
     """Whether a scored string's length is drawn, or the legal ones take turns, so that each has as many strings."""
     every: int = 1000

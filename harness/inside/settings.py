@@ -115,20 +115,20 @@ class HorizonSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenSettings:
-    """What is written, and how."""
+    """The strings that a model is to write, and the way of decoding."""
 
     prompt: str = ""
     """The symbols to go on from, with spaces between them (of a text task: the text); empty for test strings."""
     count: int = 5
-    """How many strings."""
+    """The number of strings."""
     length: int = 0
     """The length of the test strings, as the task counts it; 0 for the longest of training."""
     new: int = 0
-    """How many tokens to write; 0 for as many as the string has answers, or 32 behind a prompt of text."""
+    """The number of tokens to write; 0 for as many as the string has answers, or 32 behind a prompt of text."""
     temperature: float = 0.0
     """Draw each token from softmax(logits / temperature); 0 for the most probable token."""
     beam: int = 1
-    """How many strings a beam search keeps; 1 for none."""
+    """The number of strings that a beam search keeps; 1 for none."""
     seed: int = 0
     """Key of the draws."""
 

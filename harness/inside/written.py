@@ -48,7 +48,7 @@ class Asked(NamedTuple):
     answer: tuple[int, ...]
     """The right tokens behind it; empty where nobody knows."""
     new: int
-    """How many tokens are wanted."""
+    """The number of tokens that are wanted."""
 
 
 def _string(task: Task, asked: Asked, made: Sequence[tuple[list[int], float]]) -> dict[str, Any]:

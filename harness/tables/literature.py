@@ -1,4 +1,4 @@
-"""What papers report for the cells of a climb, and whether ours agrees.
+"""The values that papers report for the cells of a climb, and whether ours agree.
 
     count mod 2    PD-SSM has 1.00 on parity, Terzic et al. 2025 (arXiv:2509.22284), Table 2; ours 0.14    differs
 
@@ -40,13 +40,13 @@ class Report:
     where: str
     """The paper and its table."""
     model: str
-    """By the paper's name."""
+    """The paper's name for it."""
     task: str
     value: float
     """Scaled."""
     spread: float | None
     reports: str
-    """What the value is of the paper's seeds: their mean, median or best."""
+    """The statistic of the paper's seeds: their mean, median or best."""
     nearest: str
     """The difference of its task from the rung's; empty for the same task."""
     form: str
@@ -56,7 +56,7 @@ class Report:
     lengths: str
     word: Word
     reason: str
-    """What may explain a difference; empty where the two agree."""
+    """A possible explanation of a difference; empty where the two agree."""
 
     @property
     def solved(self) -> bool:

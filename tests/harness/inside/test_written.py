@@ -1,4 +1,4 @@
-"""What a model writes: answers of test strings, prompts, and only where it has read its own answers."""
+"""A model writes answers of test strings and prompts, and only where it has read its own answers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What papers report beside a climb: the right value, the right word, and a reason that points the right way."""
+"""Papers beside a climb: the right value, the right word, and a reason that points the right way."""
 
 import csv
 from pathlib import Path
