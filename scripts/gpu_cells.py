@@ -2,14 +2,14 @@
 
     python scripts/gpu_cells.py --minutes 9 --out FOLDER             then, at home: ladder merge FOLDER
     python scripts/gpu_cells.py --cells fifteen-v1 ..                the frozen suite, in place of xlstm_20k
-    python scripts/gpu_cells.py --cells climb_pilot ..               the pilot of the climb's second protocol
+    python scripts/gpu_cells.py --cells climb_pilot fifteen-v1 ..    the pilot of the climb's second protocol, then that
     python scripts/gpu_cells.py --plan                               the runs that nobody has yet, in their order
 
 A self-test comes first and stops everything if it fails: strings are those of a CPU, gradients those of float64. Then
 processes that share the GPU train packs of one cell each, tasks without any result first. A cell of xlstm_20k is one
 seed at two learning rates, compiled. A cell of fifteen-v1 is its tuning seed and its three fresh seeds at all three
-rates, one of climb_pilot its seed at all three. Their kernels are so small that twelve runs cost little more than one,
-and compiling takes longer than training.
+rates, one of climb_pilot its seed at all of its rates. Their kernels are so small that twelve runs cost little more
+than one, and compiling takes longer than training.
 
 FOLDER gets records.csv and curves.csv of what ended. What is half done is dropped. Runs that are in results/ or
 results/underway are skipped.
@@ -61,14 +61,15 @@ class Cells(NamedTuple):
 CELLS = {
     "xlstm_20k": Cells(lambda: [run for task in TASKS for run in _published(task)], len(RATES), "on"),
     SUITE: Cells(lambda: [run for task in TASKS for run in _frozen(task)], 3 * (1 + REPORTED), "off"),
-    "climb_pilot": Cells(lambda: climb_pilot.runs("gpu"), len(climb_pilot.ALL_RATES), "off"),
+    "climb_pilot": Cells(lambda: climb_pilot.runs("gpu"), len(climb_pilot.RATES), "off"),
+    "climb_pilot_longer": Cells(climb_pilot.longer, 3, "off"),
 }
 
 
-def runs(cells: str) -> list[Run]:
-    """Return the runs of every cell, task by task, without those that are on record."""
+def runs(*cells: str) -> list[Run]:
+    """Return the runs of every cell in their order, without those that are on record."""
     known = {run_id for place in ("records.csv", "underway/records.csv") for run_id in _recorded(place)}
-    return [run for run in CELLS[cells].listed() if run.run_id not in known]
+    return [run for name in cells for run in CELLS[name].listed() if run.run_id not in known]
 
 
 def _published(task: str) -> list[Run]:
@@ -112,15 +113,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=9.0, help="for all of it")
     parser.add_argument("--processes", type=int, default=max(1, min(9, (os.cpu_count() or 2) - 2)))
     parser.add_argument("--out", type=Path, default=Path("gpu_cells"), help="folder of what is to be carried home")
-    parser.add_argument("--cells", choices=CELLS, default="xlstm_20k")
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=["xlstm_20k"], help="one behind the other")
     parser.add_argument("--tasks", nargs="+", help="some of the tasks; all unless given")
     parser.add_argument("--plan", action="store_true", help="print the runs, and train nothing")
     parser.add_argument("--rehearse", action="store_true", help="without the self-test, on tests/instruments/null_gpu")
     options = parser.parse_args(words)
     end = time.monotonic() + 60 * options.minutes
-    todo, (_, of_a_cell, compiled) = runs(options.cells), CELLS[options.cells]
-    if unknown := {*(options.tasks or ())} - {run.task.name for run in CELLS[options.cells].listed()}:
-        parser.error(f"--tasks: {options.cells} has no task {' and '.join(sorted(unknown))}")
+    asked = [CELLS[name] for name in options.cells]
+    compiled, *other = {cells.compiled for cells in asked}
+    if other:
+        parser.error("--cells: xlstm_20k is compiled and the others are not, so it goes by itself")
+    todo, of_a_cell = runs(*options.cells), max(cells.pack for cells in asked)
+    if unknown := {*(options.tasks or ())} - {run.task.name for cells in asked for run in cells.listed()}:
+        parser.error(f"--tasks: {' and '.join(options.cells)} has no task {' and '.join(sorted(unknown))}")
     todo = [run for run in todo if not options.tasks or run.task.name in options.tasks]
     if options.plan:
         for run in todo:

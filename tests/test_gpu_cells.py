@@ -30,9 +30,17 @@ def test_a_pack_is_one_cell_and_the_telling_tasks_come_first(
 
 def test_a_pack_of_the_pilot_is_one_cell_at_all_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_cells, "_recorded", lambda name: set())
-    groups = packs(gpu_cells.runs("climb_pilot"), size=lambda group: gpu_cells.CELLS["climb_pilot"].pack)
-    assert len(groups) == 30 and all(len({run.train.lr for run in group}) == 3 for group in groups)
+    groups = packs(gpu_cells.runs("climb_pilot", "fifteen-v1"), size=lambda group: 12)
+    pilot = [group for group in groups if group[0].protocol == "climb-v1"]
+    assert groups[: len(pilot)] == pilot and len(pilot) == 30 + 15, "15 with the last answer alone"
+    assert all(len({run.train.lr for run in group}) == len(group) == 5 for group in pilot)
     assert all(len({(run.task, run.model) for run in group}) == 1 for group in groups)
+
+
+def test_cells_that_compile_go_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        gpu_cells.main(["--cells", "xlstm_20k", "climb_pilot", "--plan"])
+    assert stop.value.code == 2 and "it goes by itself" in capsys.readouterr().err
 
 
 def test_a_task_that_the_cells_do_not_have_is_named(capsys: pytest.CaptureFixture[str]) -> None:

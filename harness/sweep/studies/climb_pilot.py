@@ -5,7 +5,8 @@
 Five models of which four are not the LSTM, on six tasks: 10,000 steps of 64 strings in place of 2,000 of 32, the last
 write with long silences, brackets that nest deep, queries far behind their pairs, and the models in forms that theory
 asks for (a Transformer without positions, PD-SSM with a state for each element of A5). cpu is one seed at one learning
-rate, gpu at three of them, full with the last answer alone trained on as well.
+rate, gpu at five of them, and on the tasks of state tracking with the last answer alone trained on as well. full adds
+the same cells at three rates for 30,000 steps: does an outcome change with more training still?
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +22,10 @@ from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.sweep.study import Budget
 
+Part = tuple[str, Mapping[str, Any]]  # its name and what differs from climb-v1's
+
 FIRST = "climb-v1"
-TASKS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+TASKS: tuple[Part, ...] = (
     ("cycle_nav", {}),
     ("word_problem", {}),
     ("parity", {}),
@@ -30,43 +33,46 @@ TASKS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("dyck", {"nesting": "deep"}),
     ("flip_flop", {"silence": True}),
 )
-MODELS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+TRACKING = ("cycle_nav", "word_problem", "parity")
+MODELS: tuple[Part, ...] = (
     ("delta_net", {"eigenvalues": "signed"}),
     ("pd_ssm", {"d_state": 64, "num_maps": 4}),
     ("transformer", {"positions": "none"}),
     ("xlstm", {"conv": "causal4", "recurrent_init": "zeros"}),
     ("lstm", {}),
 )
-RATES: Mapping[Budget, Sequence[float]] = {"smoke": (3e-3,), "cpu": (3e-3,)}
-ALL_RATES = (3e-3, 1e-2, 1e-3)
-TRAIN = {"steps": 10_000, "batch": 64}
-SCORE = {"every": 500}
-SMOKE_TRAIN = {"steps": 8, "batch": 8, "curriculum": [40]}
-SMOKE_SCORE = {"every": 8, "test": 32, "validation": 16, "extrapolate": []}
+RATES = (3e-3, 1e-2, 1e-3, 3e-2, 3e-4)  # smoke and cpu have the first
+USUAL = {"steps": 10_000, "batch": 64}, {"every": 500}
+LONGER = {"steps": 30_000, "batch": 64}, {"every": 500}
+SMOKE = {"steps": 8, "batch": 8, "curriculum": [40]}, {"every": 8, "test": 32, "validation": 16, "extrapolate": []}
 
 
 def runs(budget: Budget = "cpu") -> list[Run]:
-    rates = RATES.get(budget, ALL_RATES)
-    dense = [_run(task, model, lr, smoke=budget == "smoke") for lr in rates for task in TASKS for model in MODELS]
-    if budget != "full":
-        return dense
-    final = [
-        replace(run, task=replace(run.task, supervision="final"))
-        for run in dense
-        if getattr(run.task, "asks_prefixes", False)
-    ]
-    return [*dense, *final]
+    if budget in ("smoke", "cpu"):
+        return _cells(RATES[:1], *(SMOKE if budget == "smoke" else USUAL))
+    dense = _cells(RATES, *USUAL)
+    final = [replace(run, task=replace(run.task, supervision="final")) for run in dense if run.task.name in TRACKING]
+    return [*dense, *final, *(longer() if budget == "full" else [])]
 
 
-def _run(task: tuple[str, Mapping[str, Any]], model: tuple[str, Mapping[str, Any]], lr: float, *, smoke: bool) -> Run:
+def longer() -> list[Run]:
+    """The same cells, trained three times as long."""
+    return _cells(RATES[:3], *LONGER)
+
+
+def _cells(rates: Sequence[float], train: Mapping[str, Any], score: Mapping[str, Any]) -> list[Run]:
+    return [_run(task, model, {**train, "lr": lr}, score) for task in TASKS for model in MODELS for lr in rates]
+
+
+def _run(task: Part, model: Part, train: Mapping[str, Any], score: Mapping[str, Any]) -> Run:
     usual = preset_run(task[0], model[0], protocol=FIRST)
     changed = replaced(usual.model, dict(model[1]), where="model")
     return replace(
         usual,
         task=replaced(usual.task, dict(task[1]), where="task"),
         model=matched(changed, find_protocol(FIRST)),
-        train=replaced(usual.train, {**(SMOKE_TRAIN if smoke else TRAIN), "lr": lr}, where="train"),
-        eval=replaced(usual.eval, SMOKE_SCORE if smoke else SCORE, where="eval"),
+        train=replaced(usual.train, train, where="train"),
+        eval=replaced(usual.eval, score, where="eval"),
     )
 
 
