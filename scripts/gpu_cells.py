@@ -11,8 +11,8 @@ seed at two learning rates, compiled. A cell of fifteen-v1 is its tuning seed an
 rates, one of climb_pilot its seed at all of its rates. Their kernels are so small that twelve runs cost little more
 than one, and compiling takes longer than training.
 
-FOLDER gets records.csv and curves.csv of what ended. What is half done is dropped. Runs that are in results/ or
-results/underway are skipped.
+FOLDER gets records.csv and curves.csv of what ended. What is half done is dropped. Runs that are in results/, in
+results/underway or in a file of `--known` are skipped.
 
 Nothing should be compiled twice: $TRITON_CACHE_DIR may hold kernels from a rehearsal on tests/instruments/null_gpu,
 which needs no GPU. There every loss is garbage, so `--rehearse` takes that for granted and skips the self-test.
@@ -43,6 +43,7 @@ from chomsky_ladder.harness.sweep.study import study_runs
 from chomsky_ladder.harness.sweep.sweep import carry_out
 
 ROOT = Path(__file__).resolve().parents[1]
+RECORDS = (ROOT / "results" / "records.csv", ROOT / "results" / "underway" / "records.csv")
 TASKS = PROTOCOLS[SUITE].table
 RATES = (1e-2, 1e-3)  # of xlstm_20k's three; 1e-4 is chosen least often at 20,000 steps
 REPORTED = 3  # fresh seeds of a cell of the suite
@@ -66,10 +67,10 @@ CELLS = {
 }
 
 
-def runs(*cells: str) -> list[Run]:
+def runs(*cells: str, known: Sequence[Path] = ()) -> list[Run]:
     """Return the runs of every cell in their order, without those that are on record."""
-    known = {run_id for place in ("records.csv", "underway/records.csv") for run_id in _recorded(place)}
-    return [run for name in cells for run in CELLS[name].listed() if run.run_id not in known]
+    there = {run_id for file in (*RECORDS, *known) for run_id in _recorded(file)}
+    return [run for name in cells for run in CELLS[name].listed() if run.run_id not in there]
 
 
 def _published(task: str) -> list[Run]:
@@ -83,8 +84,7 @@ def _frozen(task: str) -> list[Run]:
     return [run.with_seed(seed) for run in study_runs("cpu", tasks=[task], models=MODELS, cpu=SUITE) for seed in seeds]
 
 
-def _recorded(name: str) -> set[str]:
-    file = ROOT / "results" / name
+def _recorded(file: Path) -> set[str]:
     return set(recorded(file)) if file.exists() else set()
 
 
@@ -115,6 +115,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("gpu_cells"), help="folder of what is to be carried home")
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=["xlstm_20k"], help="one behind the other")
     parser.add_argument("--tasks", nargs="+", help="some of the tasks; all unless given")
+    parser.add_argument("--known", nargs="+", type=Path, default=[], help="records.csv of an earlier call")
     parser.add_argument("--plan", action="store_true", help="print the runs, and train nothing")
     parser.add_argument("--rehearse", action="store_true", help="without the self-test, on tests/instruments/null_gpu")
     options = parser.parse_args(words)
@@ -123,7 +124,7 @@ def main(words: Sequence[str] | None = None) -> int:
     compiled, *other = {cells.compiled for cells in asked}
     if other:
         parser.error("--cells: xlstm_20k is compiled and the others are not, so it goes by itself")
-    todo, of_a_cell = runs(*options.cells), max(cells.pack for cells in asked)
+    todo, of_a_cell = runs(*options.cells, known=options.known), max(cells.pack for cells in asked)
     if unknown := {*(options.tasks or ())} - {run.task.name for cells in asked for run in cells.listed()}:
         parser.error(f"--tasks: {' and '.join(options.cells)} has no task {' and '.join(sorted(unknown))}")
     todo = [run for run in todo if not options.tasks or run.task.name in options.tasks]
