@@ -1,15 +1,16 @@
-"""Fill cells of the xLSTM paper's table on one GPU for some minutes, and leave the records to be carried home.
+"""Fill cells of a table on one GPU for some minutes, and leave the records to be carried home.
 
-    python scripts/gpu_cells.py --minutes 9 --out FOLDER             then, at home: ladder merge FOLDER
-    python scripts/gpu_cells.py --cells fifteen-v1 ..                the frozen suite, in place of xlstm_20k
-    python scripts/gpu_cells.py --cells climb_pilot fifteen-v1 ..    the pilot of the climb's second protocol, then that
-    python scripts/gpu_cells.py --plan                               the runs that nobody has yet, in their order
+    python scripts/gpu_cells.py --minutes 9 --out FOLDER       of climb-v2; then, at home: ladder merge FOLDER
+    python scripts/gpu_cells.py --cells fifteen-v1 ..          of the xLSTM paper's fifteen tasks, at a small budget
+    python scripts/gpu_cells.py --cells xlstm_20k ..           of the same tasks at the paper's size
+    python scripts/gpu_cells.py --plan                         the runs that nobody has yet, in their order
 
 A self-test comes first and stops everything if it fails: strings are those of a CPU, gradients those of float64. Then
 processes that share the GPU train packs of one cell each, tasks without any result first. A cell of xlstm_20k is one
 seed at two learning rates, compiled. A cell of fifteen-v1 is its tuning seed and its three fresh seeds at all three
 rates, one of climb_pilot its seed at all of its rates. Their kernels are so small that twelve runs cost little more
-than one, and compiling takes longer than training.
+than one, and compiling takes longer than training. A cell of climb-v2 is its tuning seed at five rates, then five fresh
+seeds at the one chosen: half of the time goes to the first, and cells that an earlier call has tuned come before all.
 
 FOLDER gets records.csv and curves.csv of what ended. What is half done is dropped. Runs that are in results/, in
 results/underway or in a file of `--known` are skipped.
@@ -19,23 +20,30 @@ which needs no GPU. There every loss is garbage, so `--rehearse` takes that for 
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from chomsky_ladder.harness.climb.part import Part
+from chomsky_ladder.harness.climb.rows import DECISIVE, DECISIVE_RUNGS, SECOND
+from chomsky_ladder.harness.climb.runs import climb_runs, climber
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.registry import find_model
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.stats.cells import FRESH
 from chomsky_ladder.harness.store import curves
-from chomsky_ladder.harness.store.record import collect, recorded
+from chomsky_ladder.harness.store.record import Record, collect, recorded
 from chomsky_ladder.harness.sweep.engines.processes import ProcessesOptions
+from chomsky_ladder.harness.sweep.report_seeds import fresh_runs
 from chomsky_ladder.harness.sweep.studies import climb_pilot
 from chomsky_ladder.harness.sweep.studies.fifteen import MODELS, SUITE
 from chomsky_ladder.harness.sweep.studies.xlstm_table import ALL
@@ -44,10 +52,12 @@ from chomsky_ladder.harness.sweep.sweep import carry_out
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = (ROOT / "results" / "records.csv", ROOT / "results" / "underway" / "records.csv")
+CLIMB = "climb-v2"
 TASKS = PROTOCOLS[SUITE].table
 RATES = (1e-2, 1e-3)  # of xlstm_20k's three; 1e-4 is chosen least often at 20,000 steps
 REPORTED = 3  # fresh seeds of a cell of the suite
 SELF_TEST_S = 45.0
+FIRST = 500  # runs whose models are tested
 SCORING_S = 10.0  # at the end, for checkpoints and records
 
 
@@ -57,9 +67,12 @@ class Cells(NamedTuple):
     pack: int
     """Runs of a cell, which train together."""
     compiled: Literal["on", "off"]
+    report: int = 0
+    """Fresh seeds that follow at the rate that those runs choose."""
 
 
 CELLS = {
+    CLIMB: Cells(lambda: _climb(), len(PROTOCOLS[CLIMB].rates), "off", PROTOCOLS[CLIMB].report),
     "xlstm_20k": Cells(lambda: [run for task in TASKS for run in _published(task)], len(RATES), "on"),
     SUITE: Cells(lambda: [run for task in TASKS for run in _frozen(task)], 3 * (1 + REPORTED), "off"),
     "climb_pilot": Cells(lambda: climb_pilot.runs("gpu"), len(climb_pilot.RATES), "off"),
@@ -67,10 +80,24 @@ CELLS = {
 }
 
 
-def runs(*cells: str, known: Sequence[Path] = ()) -> list[Run]:
+def runs(*cells: str) -> list[Run]:
     """Return the runs of every cell in their order, without those that are on record."""
-    there = {run_id for file in (*RECORDS, *known) for run_id in _recorded(file)}
+    there = on_record()
     return [run for name in cells for run in CELLS[name].listed() if run.run_id not in there]
+
+
+def _climb() -> list[Run]:
+    """Return the tuning runs of the decisive cells, then those of the others, row by row."""
+    rungs = PROTOCOLS[CLIMB].rungs
+    wanted = [(row, name) for name in DECISIVE_RUNGS for row in DECISIVE]
+    wanted += [(row, rung.name) for row in SECOND for rung in rungs if (row, rung.name) not in wanted]
+    return [run for row, name in wanted for run in _cell(row[0], json.dumps(row[1]), name)]
+
+
+@cache
+def _cell(model: str, changes: str, rung: str) -> list[Run]:
+    part = Part.of(PROTOCOLS[CLIMB], rungs=rung)
+    return climb_runs(climber(find_model(model), json.loads(changes), protocol=CLIMB), protocol=CLIMB, part=part)
 
 
 def _published(task: str) -> list[Run]:
@@ -84,8 +111,13 @@ def _frozen(task: str) -> list[Run]:
     return [run.with_seed(seed) for run in study_runs("cpu", tasks=[task], models=MODELS, cpu=SUITE) for seed in seeds]
 
 
-def _recorded(file: Path) -> set[str]:
-    return set(recorded(file)) if file.exists() else set()
+def on_record(known: Sequence[Path] = ()) -> dict[str, Record]:
+    """Return the records there are, by the ids of their runs."""
+    return {run_id: record for file in (*RECORDS, *known) for run_id, record in _recorded(file).items()}
+
+
+def _recorded(file: Path) -> dict[str, Record]:
+    return recorded(file) if file.exists() else {}
 
 
 def self_test(models: Iterable[str]) -> str:
@@ -108,12 +140,43 @@ def self_test(models: Iterable[str]) -> str:
         return "; ".join(filter(None, pool.map(problem, commands)))
 
 
+class Crew(NamedTuple):
+    """Processes that share the GPU until an end."""
+
+    settings: Exec
+    processes: int
+    end: float
+
+    @property
+    def minutes(self) -> float:
+        return (self.end - time.monotonic()) / 60
+
+    def train(self, listed: list[Run]) -> int:
+        """Train runs for as long as there is time. Return how many ended."""
+        if not listed or self.minutes <= 0:
+            return 0
+        engine = ProcessesOptions(processes=self.processes, minutes=self.minutes)
+        return carry_out(listed, self.settings, engine=engine).done
+
+
+def _tuned_and_reported(listed: list[Run], known: Mapping[str, Record], cells: Cells, crew: Crew) -> int:
+    """Tune so many cells that every process has two, report them, and go on with the next."""
+    rows = {run_id: record.model_dump() for run_id, record in known.items()}
+    done, at_once = 0, 2 * crew.processes * cells.pack
+    for start in range(0, len(listed), at_once):
+        tuning = listed[start : start + at_once]
+        done += crew.train([run for run in tuning if run.run_id not in known])
+        fresh, _ = fresh_runs(tuning, crew.settings.results, cells.report, known=rows)
+        done += crew.train([run for run in fresh if run.run_id not in known])
+    return done
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=9.0, help="for all of it")
     parser.add_argument("--processes", type=int, default=max(1, min(9, (os.cpu_count() or 2) - 2)))
     parser.add_argument("--out", type=Path, default=Path("gpu_cells"), help="folder of what is to be carried home")
-    parser.add_argument("--cells", nargs="+", choices=CELLS, default=["xlstm_20k"], help="one behind the other")
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=[CLIMB], help="one behind the other")
     parser.add_argument("--tasks", nargs="+", help="some of the tasks; all unless given")
     parser.add_argument("--known", nargs="+", type=Path, default=[], help="records.csv of an earlier call")
     parser.add_argument("--plan", action="store_true", help="print the runs, and train nothing")
@@ -124,30 +187,34 @@ def main(words: Sequence[str] | None = None) -> int:
     compiled, *other = {cells.compiled for cells in asked}
     if other:
         parser.error("--cells: xlstm_20k is compiled and the others are not, so it goes by itself")
-    todo, of_a_cell = runs(*options.cells, known=options.known), max(cells.pack for cells in asked)
-    if unknown := {*(options.tasks or ())} - {run.task.name for cells in asked for run in cells.listed()}:
+    if CLIMB in options.cells and len(asked) > 1:
+        parser.error(f"--cells: {CLIMB} is tuned and then reported, so it goes by itself")
+    listed, known = [run for cells in asked for run in cells.listed()], on_record(options.known)
+    if unknown := {*(options.tasks or ())} - {run.task.name for run in listed}:
         parser.error(f"--tasks: {' and '.join(options.cells)} has no task {' and '.join(sorted(unknown))}")
-    todo = [run for run in todo if not options.tasks or run.task.name in options.tasks]
+    listed = [run for run in listed if not options.tasks or run.task.name in options.tasks]
+    todo = [run for run in listed if run.run_id not in known]
     if options.plan:
         for run in todo:
             print(run.run_id, run.train.lr)
         return 0
-    if not options.rehearse and (problem := self_test(sorted({run.model.name for run in todo}))):
+    if not options.rehearse and (problem := self_test(sorted({run.model.name for run in todo[:FIRST]}))):
         print(f"gpu_cells.py: the self-test failed, so nothing was trained: {problem}", file=sys.stderr)
         return 1
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        how: Any = {"device": "cuda", "pack": of_a_cell, "compile": compiled, "checkpoint_every": 20_000}
+        pack = max(cells.pack for cells in asked)
+        how: Any = {"device": "cuda", "pack": pack, "compile": compiled, "checkpoint_every": 20_000}
         settings = Exec(results=Path(scratch), **how)
-        minutes = (end - time.monotonic() - SCORING_S) / 60
-        report = carry_out(todo, settings, engine=ProcessesOptions(processes=options.processes, minutes=minutes))
+        crew = Crew(settings, options.processes, end - SCORING_S)
+        done = _tuned_and_reported(listed, known, asked[0], crew) if asked[0].report else crew.train(todo)
         collect(settings.results)
         curves.collect(settings.results)
         for name in ("records.csv", "records.csv.sha256", "curves.csv", "curves.csv.sha256"):
             if (settings.results / name).exists():
                 (options.out / name).write_bytes((settings.results / name).read_bytes())
-    print(f"{report.done} runs in {options.out}, {report.done / options.minutes:.1f} a minute")
-    return 0 if report.done else 1
+    print(f"{done} runs in {options.out}, {done / options.minutes:.1f} a minute")
+    return 0 if done else 1
 
 
 if __name__ == "__main__":

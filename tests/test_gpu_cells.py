@@ -19,7 +19,7 @@ def test_a_pack_is_one_cell_and_the_telling_tasks_come_first(
     cells: str, size: int, models: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_cells, "TASKS", gpu_cells.TASKS[:2])
-    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: set())
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {})
     listed = gpu_cells.runs(cells)
     groups = packs(listed, size=lambda group: size)
     assert {len(group) for group in groups} == {size} and len(groups) == 2 * models
@@ -29,7 +29,7 @@ def test_a_pack_is_one_cell_and_the_telling_tasks_come_first(
 
 
 def test_a_pack_of_the_pilot_is_one_cell_at_all_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: set())
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {})
     groups = packs(gpu_cells.runs("climb_pilot", "fifteen-v1"), size=lambda group: 12)
     pilot = [group for group in groups if group[0].protocol == "climb-v1"]
     assert groups[: len(pilot)] == pilot and len(pilot) == 30 + 15, "15 with the last answer alone"
@@ -51,15 +51,15 @@ def test_a_task_that_the_cells_do_not_have_is_named(capsys: pytest.CaptureFixtur
 
 def test_runs_on_record_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_cells, "TASKS", gpu_cells.TASKS[:1])
-    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: set())
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {})
     first, *others = gpu_cells.runs("fifteen-v1")
-    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {first.run_id} if "underway" in file.parts else set())
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {first.run_id: None} if "underway" in file.parts else {})
     assert gpu_cells.runs("fifteen-v1") == others
 
 
 def test_the_suite_has_each_seed_at_each_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_cells, "TASKS", gpu_cells.TASKS[:1])
-    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: set())
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {})
     lstm = [run for run in gpu_cells.runs("fifteen-v1") if run.model.name == "lstm"]
     assert Counter(run.seed for run in lstm) == dict.fromkeys((0, 1000, 1001, 1002), 3)
     assert {run.train.lr for run in lstm} == {1e-2, 3e-3, 1e-3}
@@ -69,11 +69,11 @@ def test_a_failed_self_test_stops_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu_cells, "TASKS", ("parity",))
-    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: set())
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {})
     asked: list[str] = []
     monkeypatch.setattr(gpu_cells, "self_test", lambda models: asked.extend(models) or "other strings: parity")
     monkeypatch.setattr(gpu_cells, "carry_out", lambda *runs, **how: pytest.fail("it trains"))
-    assert gpu_cells.main(["--out", str(tmp_path / "out"), "--tasks", "parity"]) == 1
+    assert gpu_cells.main(["--out", str(tmp_path / "out"), "--cells", "xlstm_20k", "--tasks", "parity"]) == 1
     assert "nothing was trained: other strings: parity" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert "lstm" in asked and "pd_ssm" not in asked, "the models of these cells alone"

@@ -51,6 +51,8 @@ class ClimbOptions:
     """Train also what is on record elsewhere: published runs count as done unless this is said."""
     engine: str = "serial"
     """serial, processes (several packs at once here), ray (a cluster) or a plugin's; `--engine ray --help`."""
+    decisive: bool = False
+    """With --all: eight models on six rungs, the cells that decide most of what is asked."""
     plan: bool = False
     """Print what is left to do and the hours it will take, and do nothing."""
     card: bool = False
@@ -71,22 +73,26 @@ def climb(words: list[str]) -> int:
     if every:
         return _all(words)
     options, engine, model = _parsed(names[0], words)
+    if options.decisive:
+        raise ValueError("--decisive chooses models and rungs, so it goes with --all")
     return _climb(model, options, engine, again=["ladder", "climb", names[0], *words])
 
 
 def _all(words: list[str]) -> int:
-    from chomsky_ladder.harness.climb.rows import ROWS
+    from chomsky_ladder.harness.climb.rows import DECISIVE, DECISIVE_RUNGS, rows_of
     from chomsky_ladder.harness.climb.runs import climber
     from chomsky_ladder.harness.config.registry import find_model
     from chomsky_ladder.harness.conform.say import said_of
     from chomsky_ladder.harness.store.places import refuse_unwritable
 
     options, engine = parse_with_engine(ClimbOptions, words, prog="ladder climb --all")
+    if options.decisive:
+        options = replace(options, rungs=options.rungs or DECISIVE_RUNGS)
     _part(options)
     _refuse_unknown(options, _reference(options)[1])
     refuse_unwritable(options.exec.results)
     codes, faults = [], {}
-    for name, changes in ROWS:
+    for name, changes in DECISIVE if options.decisive else rows_of(options.protocol):
         try:
             model = climber(find_model(name), changes, protocol=options.protocol)
             codes.append(_climb(model, options, engine, again=["ladder", "climb", "--all", *words]))
@@ -128,7 +134,7 @@ def _part(options: Any) -> Any:
 
 
 def _climb(model: Any, options: Any, engine: Any, *, again: list[str]) -> int:
-    from chomsky_ladder.harness.climb.runs import climb_runs
+    from chomsky_ladder.harness.climb.runs import climb_runs, fresh_candidates
     from chomsky_ladder.harness.config.protocols import identity_of
     from chomsky_ladder.harness.store.places import refuse_published
     from chomsky_ladder.harness.sweep.sources import sources
@@ -145,20 +151,40 @@ def _climb(model: Any, options: Any, engine: Any, *, again: list[str]) -> int:
     if not options.card:
         if not options.again:
             runs = _not_recorded(label, runs, records, settings.results)
-        todo = left_of(runs, settings.results)
+        tuned = not left_of(runs, settings.results)
+        fresh = _fresh(label, whole, records, options, part.report) if part.report and tuned else []
+        todo = left_of([*runs, *fresh], settings.results)
         if todo and not (options.quiet and not options.plan):
-            _say_plan(f"{label}, {part.about}" if part.about else label, runs, settings)
+            one_rate = [run for run in whole if run.train.lr == whole[0].train.lr]
+            to_come = [] if tuned else fresh_candidates(one_rate, part.report)
+            _say_plan(f"{label}, {part.about}" if part.about else label, [*runs, *fresh, *to_come], settings)
         if options.plan:
             if not todo:
                 print(f"{label}: nothing is left to do", file=sys.stderr)
             return 0
         again += [word for source in sources(whole[:1]) for word in ("--plugin", source)]
-        report = carry_out(runs, settings, engine=engine, quiet=options.quiet, again=shlex.join(again))
+        how = {"engine": engine, "quiet": options.quiet, "again": shlex.join(again)}
+        report = carry_out([*runs, *fresh], settings, **how)
+        if part.report and report.complete and not tuned:
+            fresh = _fresh(label, whole, records, options, part.report)
+            report = report.and_then(carry_out(fresh, settings, **how))
         code = 0 if report.complete else 1
         records, reference = _reference(options)
     if part.about:
-        return max(code, _show_part(part, whole, model, records, options))
+        return max(code, _show_part(part, [*whole, *fresh_candidates(whole, part.report)], model, records, options))
     return max(code, _show(label, model, records, reference, options))
+
+
+def _fresh(label: str, runs: list[Any], records: Any, options: Any, count: int) -> list[Any]:
+    """The fresh seeds of each rung at the rate that its other runs chose, here or in the published records."""
+    from chomsky_ladder.harness.stats.rows import as_rows
+    from chomsky_ladder.harness.sweep.report_seeds import fresh_runs
+
+    known = {row["run_id"]: row for row in as_rows(records)} if len(records) else {}
+    fresh, without = fresh_runs(runs, options.exec.results, count, known=known)
+    if without:
+        print(f"{label}: no seed finished, so none is reported: {'; '.join(without)}", file=sys.stderr)
+    return fresh if options.again else _not_recorded(label, fresh, records, options.exec.results)
 
 
 def _not_recorded(label: str, runs: list[Any], records: Any, results: Path) -> list[Any]:
@@ -186,9 +212,10 @@ def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:
     seconds = sum(part.seconds + part.preparing for part in parts)
     cores = max(1, (os.cpu_count() or 1) // settings.threads)
     several = f", {duration(seconds / cores)} on {cores} cores (--engine ray)" if cores > 1 else ""
+    early = "a run stops early once validation stays perfect. " if runs[0].train.stop_after else ""
     print(
-        f"{label}: {left} of {len(runs)} runs to do, at most {duration(seconds)} one after the other{several}; a run "
-        "stops early once validation stays perfect. Ctrl-C stops it behind a checkpoint, and the same command goes on",
+        f"{label}: {left} of {len(runs)} runs to do, at most {duration(seconds)} one after the other{several}; "
+        f"{early}Ctrl-C stops it behind a checkpoint, and the same command goes on",
         file=sys.stderr,
     )
 
@@ -266,7 +293,7 @@ def _show_part(part: Any, runs: list[Any], model: Any, records: Any, options: An
         mine,
         [],
         protocol=options.protocol,
-        seeds=part.seeds,
+        seeds=part.report or part.seeds,
         hours=_hours(own),
         decoded_per_s=_speed(model, options),
         plugins=sources(runs[:1]),

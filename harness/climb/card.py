@@ -15,7 +15,17 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.theory import TRANSITIONS, Verdict, Word
 from chomsky_ladder.harness.stats.aggregates import Estimate
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import Climb, Meeting, Outcome, Step, longest, nearest, sign_of, strings_there
+from chomsky_ladder.harness.stats.climb import (
+    CLIMB,
+    Climb,
+    Meeting,
+    Outcome,
+    Step,
+    longest,
+    nearest,
+    sign_of,
+    strings_there,
+)
 from chomsky_ladder.harness.stats.families import family_scores
 from chomsky_ladder.harness.store.labels import reproduce
 from chomsky_ladder.harness.tables.literature import Report, literature
@@ -124,7 +134,8 @@ def card(
     )
     runs = [run for step in climb.steps if step.cell for run in step.cell.runs]
     speeds = [run["tokens_per_step"] * run["steps"] / run["train_seconds"] for run in runs if run["train_seconds"]]
-    wanted, rates = seeds or PROTOCOLS[protocol].seeds, len(PROTOCOLS[protocol].rates)
+    found = PROTOCOLS[protocol]
+    wanted, rates = seeds or found.report or found.seeds, 1 if found.report else len(found.rates)
     missing = sum(step.n < wanted or (step.cell is not None and step.cell.stats.rates < rates) for step in climb.steps)
     return Card(
         model=climb.model,
@@ -243,7 +254,8 @@ def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str, need: 
         )
     torn = [f"{row.rung} ({row.held} of {row.n})" for row in rows if 0 < row.held < row.n]
     if torn or not said:
-        seeds = f"{_whole(climb)} --seeds 5 {need}".rstrip()
+        more_seeds = "10" if PROTOCOLS[protocol].report else "5"
+        seeds = f"{_whole(climb)} --seeds {more_seeds} {need}".rstrip()
         said.append(f"Seeds differ on {', '.join(torn)}. More of them: {seeds}" if torn else f"More seeds: {seeds}")
     if not climb.transition and any(row.n and row.theory == "open" for row in rows):
         said.append(
@@ -262,6 +274,8 @@ def _whole(climb: Climb) -> str:
     """The command of the whole climb."""
     own = climb.identity.settings.items() if climb.identity else ()
     changes = [word for key, value in own if key.startswith("model.") for word in (f"--{key}", str(value))]
+    protocol = climb.identity.protocol_name if climb.identity else CLIMB
+    changes += ["--protocol", protocol] if protocol != CLIMB else []
     return shlex.join(["ladder", "climb", climb.name, *changes])
 
 

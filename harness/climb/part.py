@@ -16,6 +16,8 @@ from chomsky_ladder.harness.config.rooms import did_you_mean
 class Part:
     rungs: tuple[Rung, ...]
     seeds: int
+    report: int
+    """Fresh seeds beside those; 0 where the protocol reports the seeds that choose."""
     steps: int
     """0: as many as the protocol has."""
     about: str
@@ -29,18 +31,21 @@ class Part:
         if steps < 0:
             raise ValueError(f"--steps is how many, 0 for the protocol's, not {steps}")
         found, usual = _found(protocol, rungs), protocol.train["steps"]
-        seeds, steps = seeds or protocol.seeds, 0 if steps == usual else steps
+        steps, all_seeds = 0 if steps == usual else steps, protocol.report or protocol.seeds
+        seeds = seeds or all_seeds
         words = [f"{len(found)} of {len(protocol.rungs)} rungs"]
-        words += [f"{seeds} seed{'' if seeds == 1 else 's'} of {protocol.seeds}"] if seeds < protocol.seeds else []
+        words += [f"{seeds} seed{'' if seeds == 1 else 's'} of {all_seeds}"] if seeds < all_seeds else []
         words += [f"{steps:,} steps of {usual:,}"] if steps else []
         is_whole = len(found) == len(protocol.rungs) and len(words) == 1
-        return cls(found, seeds, steps, "" if is_whole else ", ".join(words))
+        about = "" if is_whole else ", ".join(words)
+        chosen, report = (protocol.seeds, seeds) if protocol.report else (seeds, 0)
+        return cls(found, chosen, report, steps, about)
 
     @property
     def key(self) -> str:
         """The name that sets it apart from other parts."""
         steps = [f"{self.steps} steps"] if self.steps else []
-        return " ".join([*(rung.name for rung in self.rungs), f"{self.seeds} seeds", *steps])
+        return " ".join([*(rung.name for rung in self.rungs), f"{self.report or self.seeds} seeds", *steps])
 
 
 def _found(protocol: Protocol, words: str) -> tuple[Rung, ...]:

@@ -1,8 +1,13 @@
-"""The rows of the reference table: models, with the settings that make one another, in the order readers would ask."""
+"""The rows of the reference tables: models, with the settings that make one another, in the order readers would ask.
+
+rows_of("climb-v2")      the seeds' models first, then the contested, then the others
+"""
 
 from typing import Any
 
-ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
+Row = tuple[str, dict[str, Any]]
+
+ROWS: tuple[Row, ...] = (
     ("lstm", {}),
     ("transformer", {}),
     ("xlstm", {"ratio": "0:1"}),
@@ -58,3 +63,58 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("titans", {}),
     ("log_linear_attention", {}),
 )
+
+_SIGNED = {"eigenvalues": "signed"}
+_SEEDS: tuple[Row, ...] = (
+    ("transformer", {"positions": "none"}),
+    ("transformer", {}),
+    ("transformer", {"positions": "alibi"}),
+    ("transformer", {"positions": "fire"}),
+    ("sliding_window", {}),
+    ("moe", {}),
+    ("mamba", {}),
+    ("mamba2", {}),
+    ("xlstm", {"ratio": "1:0"}),
+    ("xlstm", {"ratio": "0:1"}),
+    ("xlstm", {}),  # 1:1
+    ("lstm", {}),
+    ("lstm_block", {}),
+    ("retention", {}),
+    ("hyena", {}),
+    ("rwkv4", {}),
+    ("rwkv5", {}),
+    ("rwkv6", {}),
+)
+_CONTESTED: tuple[Row, ...] = (
+    ("pd_ssm", {}),
+    ("slice", {}),
+    ("delta_net", _SIGNED),
+    ("gated_delta_net", _SIGNED),
+    ("gated_delta_product", _SIGNED),
+    ("rwkv7", {}),
+    ("mamba3", {}),
+    ("path_attention", {}),
+    ("m2rnn", {}),
+    ("stack_rnn", {}),
+    ("hybrid", {}),
+)
+_FIRST = (*_SEEDS, *_CONTESTED)
+SECOND: tuple[Row, ...] = (*_FIRST, *(row for row in ROWS if row not in _FIRST))
+
+DECISIVE: tuple[Row, ...] = (
+    ("xlstm", {}),
+    ("lstm", {}),
+    ("pd_ssm", {}),
+    ("transformer", {"positions": "none"}),
+    ("xlstm", {"ratio": "0:1"}),
+    ("delta_net", _SIGNED),
+    ("gated_delta_product", _SIGNED),
+    ("path_attention", {}),
+)
+"""Models whose cells decide most of what is asked; on the rungs of these names."""
+DECISIVE_RUNGS = ("compose A5", "recall", "count mod 2", "count mod 3", "nest", "count")
+
+
+def rows_of(protocol: str) -> tuple[Row, ...]:
+    """Return the rows that a climb's table is to have."""
+    return SECOND if protocol == "climb-v2" else ROWS

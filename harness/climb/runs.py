@@ -1,6 +1,8 @@
 """The runs of a climb: every rung of a protocol at each of its rates with each of its seeds, for one model.
 
 climb_runs(find_model("lstm")())      12 rungs x 2 rates x 3 seeds = 72 runs, the first seed of all rungs first
+
+Where a protocol reports fresh seeds, those runs choose each rung's rate, and the fresh ones follow at that rate.
 """
 
 from dataclasses import replace
@@ -11,9 +13,9 @@ from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol
 from chomsky_ladder.harness.config.protocols import find_protocol, matched, preset_run
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.stats.cells import FRESH
+from chomsky_ladder.harness.stats.climb import CLIMB
 from chomsky_ladder.models.base import ModelConfig
-
-CLIMB = "climb-v1"
 
 
 def climb_protocol(name: str) -> Protocol:
@@ -48,3 +50,9 @@ def climb_runs(model: ModelConfig, *, protocol: str = CLIMB, seeds: int = 0, par
                 train = replace(budget, lr=rate, lr_final=min(rate, budget.lr_final))
                 runs.append(replace(base, task=task, model=model, train=train))
     return runs
+
+
+def fresh_candidates(runs: list[Run], count: int) -> list[Run]:
+    """Each run with every fresh seed: whichever rate is chosen, its runs are among them."""
+    rates = {(run.task, run.model, run.train, run.eval): run for run in runs}
+    return [run.with_seed(FRESH + place) for run in rates.values() for place in range(count)]

@@ -298,6 +298,7 @@ def _suites() -> dict[str, Protocol]:
     for tree in trees.values():
         tree |= {key: tuple(tree[key]) for key in ("rates", "table") if key in tree}
         tree["rungs"] = tuple(Rung(**rung) for rung in tree.get("rungs", ()))
+        tree["cases"] = tuple(Case(**case) for case in tree.get("cases", ()))
     return {name: Protocol(**tree) for name, tree in trees.items()}
 
 

@@ -9,7 +9,7 @@ it among `whys`, and the values that papers report for it.
 from collections.abc import Sequence
 from typing import Any
 
-from chomsky_ladder.harness.climb.rows import ROWS
+from chomsky_ladder.harness.climb.rows import rows_of
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.page.cells import Sheet
 from chomsky_ladder.harness.page.columns import value_of
@@ -28,10 +28,12 @@ def ladders(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
             protocol = PROTOCOLS[sheet.label]
             rungs = [{"name": rung.name, "asks": rung.asks, "task": rung.task} for rung in protocol.rungs]
             about = {"protocol": number, "where": longest(protocol), "strings": strings_there(protocol)}
-            about |= {"holds": SOLVED, "seeds": protocol.seeds}
+            about |= {"holds": SOLVED, "seeds": protocol.report or protocol.seeds}
             whys: dict[str, int] = {}
             lines = [_row(row, sheet, start, whys) for row in rows]
-            found.append({**about, "to_come": _to_come(rows), "rungs": rungs, "rows": lines, "whys": list(whys)})
+            found.append(
+                {**about, "to_come": _to_come(rows, sheet.label), "rungs": rungs, "rows": lines, "whys": list(whys)}
+            )
         start += len(sheet.cells)
     return found
 
@@ -72,7 +74,9 @@ def _papers(reports: Sequence[Report]) -> dict[str, Any]:
     return {"papers": [(report.word, report.solved, report.text) for report in reports]} if reports else {}
 
 
-def _to_come(rows: Sequence[Climb]) -> int:
+def _to_come(rows: Sequence[Climb], protocol: str) -> int:
     """Count the models of the reference table that have no row yet."""
     there = [identity for row in rows if (identity := row.identity)]
-    return sum(all((name, changes) != (one.model_name, one.of_model()) for one in there) for name, changes in ROWS)
+    return sum(
+        all((name, changes) != (one.model_name, one.of_model()) for one in there) for name, changes in rows_of(protocol)
+    )

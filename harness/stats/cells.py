@@ -31,7 +31,10 @@ Place = tuple[str, str, str]  # protocol, task and model
 
 
 def headline(records: pd.DataFrame) -> pd.DataFrame:
-    """Of each protocol the records of fresh seeds at the chosen rates, where no cell is without; else all others."""
+    """Of each protocol the records of fresh seeds at the chosen rates, where no cell is without; else all others.
+
+    A protocol that reports fresh seeds alone (`Protocol.report`) has no cell until it has some.
+    """
     _refuse_mixed_sources(records)
     kept = [_of_protocol(group) for _, group in records.groupby("protocol", sort=False)]
     return records.loc[records.index.isin([index for group in kept for index in group])]
@@ -54,7 +57,9 @@ def _refuse_mixed_sources(records: pd.DataFrame) -> None:
 
 def _of_protocol(records: pd.DataFrame) -> pd.Index:
     is_fresh = records["seed"] >= FRESH
-    if not is_fresh.any() or is_fresh.all():
+    protocol = PROTOCOLS.get(str(records["protocol"].iloc[0]))
+    reports = protocol is not None and protocol.report > 0
+    if not reports and (not is_fresh.any() or is_fresh.all()):
         return records.index
     reported = []
     for _, cell in records.groupby(["task", "model"]):
@@ -64,8 +69,8 @@ def _of_protocol(records: pd.DataFrame) -> pd.Index:
         if (
             rate is None
         ):  # nothing was chosen: what became of those that tried is shown, or the fresh ones that are alone
-            found = fresh if others.empty else others
-        if found.empty:
+            found = fresh if others.empty or reports else others
+        if found.empty and not reports:
             return records.index[~is_fresh]
         reported += list(found.index)
     return pd.Index(reported)
@@ -187,7 +192,8 @@ def solved_text(protocol: str) -> str:
 def best_rate(cell: Iterable[Row], column: str) -> float | None:
     """Of the rates at which a seed finished, the one with the highest mean; a seed that did not finish counts zero.
 
-    A tie goes to the lower rate; the sums are exact, so that rounding never decides one. None: no seed finished.
+    A tie goes to the lower rate, or where the protocol says so to the one that validated at 0.99 after fewer steps. The
+    sums are exact, so that rounding never decides. None: no seed finished.
     """
     cell = list(cell)
     runs = Counter(row["lr"] for row in cell)
@@ -196,7 +202,23 @@ def best_rate(cell: Iterable[Row], column: str) -> float | None:
         if row["status"] == "done":
             scores.setdefault(float(row["lr"]), []).append(row[column])
     means = {rate: math.fsum(values) / runs[rate] for rate, values in scores.items()}
-    return max(sorted(means), key=means.__getitem__, default=None)
+    steps = _steps_to_learn(cell) if cell and _ties_by_steps(cell[0]) else {}
+    return max(sorted(means), key=lambda rate: (means[rate], -steps.get(rate, 0.0)), default=None)
+
+
+def _ties_by_steps(row: Row) -> bool:
+    protocol = PROTOCOLS.get(str(row.get("protocol_name")))
+    return protocol is not None and protocol.ties == "sooner"
+
+
+def _steps_to_learn(cell: Iterable[Row]) -> dict[float, float]:
+    """The steps to 0.99 of all seeds of a rate; endless where one never got there."""
+    steps: dict[float, float] = {}
+    for row in cell:
+        first = row["steps_to_99"] if row["status"] == "done" else None
+        rate = float(row["lr"])
+        steps[rate] = steps.get(rate, 0.0) + (math.inf if first is None or pd.isna(first) else first)
+    return steps
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -32,7 +32,8 @@ MEETINGS: tuple[Meeting, ...] = ("can, learnt", "can, not learnt", "cannot, not 
 Outcome = Literal["held", "lost", "not learnt"]
 MARKS: dict[Outcome, str] = {"held": "●", "lost": "◐", "not learnt": "○"}
 LEARNT = 0.99  # scaled accuracy at the lengths of training
-DRAWN = {"climb-v1": 142}  # test strings of the longest lengths, as they were drawn; a test counts them
+CLIMB = "climb-v1"  # where nothing else is said
+DRAWN = {"climb-v1": 142, "climb-v2": 1078}  # test strings of the longest lengths on the rung with fewest, counted
 SIGNS = {"can": "✓", "cannot": "✗", "open": "·"}
 CONDITIONAL = "°"  # behind the sign of what is proven unless TC0 = NC1
 CLOSE = "≈"
@@ -222,7 +223,7 @@ class Climb:
     def is_complete(self) -> bool:
         """True if every rung has the seeds its protocol asks for; only then does it compare with others."""
         protocol = PROTOCOLS.get(self.identity.protocol_name) if self.identity else None
-        return protocol is not None and self.seeds >= protocol.seeds
+        return protocol is not None and self.seeds >= (protocol.report or protocol.seeds)
 
     @property
     def is_whole(self) -> bool:

@@ -8,7 +8,7 @@ two kinds never stand side by side.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,15 +44,21 @@ def refuse(runs: Sequence[Run], count: int) -> None:
         raise ValueError(f"{taken.run_id}: seeds from {FRESH} on are kept for reporting, and may choose nothing")
 
 
-def fresh_runs(runs: Sequence[Run], results: Path, count: int) -> tuple[list[Run], list[str]]:
-    """For every cell of a sweep that is done `count` runs of fresh seeds at its chosen rate; the cells without one."""
+def fresh_runs(
+    runs: Sequence[Run], results: Path, count: int, *, known: Mapping[str, Row] | None = None
+) -> tuple[list[Run], list[str]]:
+    """For every cell of a sweep that is done `count` runs of fresh seeds at its chosen rate; the cells without one.
+
+    `known` has the records of runs that are not in the results folder, by their ids.
+    """
     refuse(runs, count)
+    known = known or {}
     cells: dict[tuple[str, str, str], list[tuple[Run, Row]]] = {}
     for run in runs:
         named = columns_of(run)
         record = Record.of(RunFolder(results, run.run_id))
         place = (named["protocol"], named["task"], named["model"])
-        cells.setdefault(place, []).append((run, {} if record is None else record.model_dump()))
+        cells.setdefault(place, []).append((run, record.model_dump() if record else known.get(run.run_id, {})))
     made, without = [], []
     for (_, task, model), cell in cells.items():
         rate = best_rate((row for _, row in cell if row), "validation") if all(row for _, row in cell) else None

@@ -18,7 +18,7 @@ from chomsky_ladder.harness.cli.climb import ClimbOptions
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.climb import page, reference, rows
 from chomsky_ladder.harness.climb.part import Part
-from chomsky_ladder.harness.climb.rows import ROWS
+from chomsky_ladder.harness.climb.rows import DECISIVE, DECISIVE_RUNGS, ROWS, rows_of
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.presets import PROTOCOLS
@@ -26,8 +26,9 @@ from chomsky_ladder.harness.config.protocol import SIZED_AT
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
 from chomsky_ladder.harness.config.sizing import active_parameters
+from chomsky_ladder.harness.stats.cells import FRESH
 from chomsky_ladder.harness.store import places
-from chomsky_ladder.harness.store.record import stored
+from chomsky_ladder.harness.store.record import recorded, stored
 from chomsky_ladder.models.base import MODELS, ModelConfig
 from support.cases import some
 
@@ -218,6 +219,35 @@ def test_a_part_is_named_by_rungs_and_tasks() -> None:
     assert not {run.run_id for run in climb_runs(model, part=part)} & all_of_it
 
 
+def test_a_climb_tunes_on_one_seed_and_reports_fresh_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(climbing, "_speed", lambda *of_what: None)
+    found = PROTOCOLS["climb-v2"]
+    few = {"test": 8, "validation": 8, "every": 1, "extrapolate": []}
+    monkeypatch.setitem(PROTOCOLS, "climb-v2", replace(found, eval=found.eval | few, rates=(1e-2, 1e-3)))
+    words = ["climb", "lstm", "--protocol", "climb-v2", "--rungs", "count-mod-2", "--steps", "4", "--seeds", "2"]
+    words += ["--exec.results", str(tmp_path), "--reference", str(_no_records(tmp_path)), "--quiet", "--json"]
+    assert main(words) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    seeds = sorted((record.lr, record.seed) for record in recorded(tmp_path / "records.csv").values())
+    chosen = {lr for lr, seed in seeds if seed >= FRESH}
+    assert [lr for lr, seed in seeds if seed == 0] == [1e-3, 1e-2] and len(chosen) == 1
+    assert [seed for _, seed in seeds if seed] == [FRESH, FRESH + 1] and row["n"] == 2
+    assert main([*words[:-1], "--plan"]) == 0 and "nothing is left to do" in capsys.readouterr().err
+    more = [*words[:9], "3", *words[10:-1], "--plan"]
+    assert main(more) == 0 and "1 of 5 runs to do, at most " in capsys.readouterr().err
+
+
+def test_the_second_climb_has_its_own_rows() -> None:
+    second = rows_of("climb-v2")
+    assert len({(name, *changes.items()) for name, changes in second}) == len(second) == len(rows_of("climb-v1")) + 3
+    assert {(name, *changes.items()) for name, changes in DECISIVE} < {(name, *c.items()) for name, c in second}
+    assert set(DECISIVE_RUNGS) < {rung.name for rung in PROTOCOLS["climb-v2"].rungs}
+    form = climber(find_model("pd_ssm"), protocol="climb-v2")
+    assert (form.d_state, identity_of(climb_runs(form, protocol="climb-v2")[0]).model) == (64, "pd_ssm")
+
+
 def _no_records(folder: Path) -> Path:
     path = folder / "none.csv"
     path.write_text("run_id,protocol\n")
@@ -233,7 +263,8 @@ def test_a_mistake_is_one_line_before_any_work(
         (["lstm", "--all"], "which model? "),
         (["lstmm"], "unknown model 'lstmm'; did you mean lstm"),
         (["lstm", "--protocol", "xlstm"], "xlstm is no climb; there is climb-v1"),
-        (["lstm", "--protocol", "climb-v2"], "unknown protocol 'climb-v2'; did you mean"),
+        (["lstm", "--protocol", "climb-v3"], "unknown protocol 'climb-v3'; did you mean"),
+        (["lstm", "--decisive"], "--decisive chooses models and rungs, so it goes with --all"),
         (["lstm", "--against", "nobody"], "--against nobody: no climb of that model"),
         (
             ["lstm", "--rungs", "partiy"],

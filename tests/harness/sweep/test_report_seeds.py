@@ -10,11 +10,12 @@ import pytest
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.protocols import grid, preset_run
 from chomsky_ladder.harness.stats.cell_stats import cell_stats
-from chomsky_ladder.harness.stats.cells import cells
+from chomsky_ladder.harness.stats.cells import best_rate, cells, headline
 from chomsky_ladder.harness.sweep.report_seeds import FRESH, fresh_runs
 from chomsky_ladder.harness.tables.sheets import accuracy_sheet
 from support.records_by_hand import failure_of, folder_of, frame, record, result_of
 
+RATES = (3e-2, 1e-2, 1e-3)
 SELECTED = [
     record(lr=1e-2, seed=0, validation=0.9, test_scaled=0.9),
     record(lr=1e-2, seed=1, validation=0.7, test_scaled=0.7),
@@ -72,6 +73,28 @@ def test_a_cell_where_no_seed_finished_holds_nothing_up_and_is_still_told_of() -
 def test_a_fresh_seed_that_did_not_finish_is_counted() -> None:
     row = shown(*SELECTED, fresh(0), fresh(1, status="diverged"))
     assert (row["n"], row["diverged"]) == (1, 1)
+
+
+def test_a_protocol_that_reports_fresh_seeds_shows_nothing_else() -> None:
+    of_it = {"protocol": "climb-v2"}
+    tuned = [record(**of_it, lr=lr, validation=0.9, steps_to_99=steps) for lr, steps in ((1e-2, 500), (1e-3, 2000))]
+    rows = [*tuned, record(**of_it, lr=1e-2, seed=FRESH), record(**of_it, model="mamba")]
+    found = cells(frame(*rows))
+    assert list(found["model"]) == ["lstm"] and found["fresh"].all(), "mamba is tuned and not reported yet"
+    assert headline(frame(*tuned)).empty
+
+
+def test_rates_that_validate_alike_are_told_apart_by_what_the_protocol_says() -> None:
+    def rate(protocol: str, *steps: float | None) -> float | None:
+        rows = [
+            record(protocol=protocol, lr=lr, validation=1.0, steps_to_99=at)
+            for lr, at in zip(RATES, steps, strict=True)
+        ]
+        return best_rate([*rows, record(protocol=protocol, lr=1.0, validation=0.9, steps_to_99=1)], "validation")
+
+    assert rate("climb-v1", 500, 2000, 4000) == 1e-3, "the lower"
+    assert rate("climb-v2", 500, 2000, 4000) == 3e-2 and rate("climb-v2", None, 2000, 250) == 1e-3
+    assert rate("climb-v2", 500, 500, None) == 1e-2, "of those that learnt as soon the lower"
 
 
 def test_the_table_says_what_its_seeds_are() -> None:

@@ -20,6 +20,7 @@ from chomsky_ladder.tasks.parity import Parity
 ROOT = Path(__file__).parents[3]
 SUITES = {  # these never change
     "climb-v1": "0533b75c7addb425ce24bc44047da313a6c5668b130c3cf0a1ed5377009513cc",
+    "climb-v2": "847b73fe3868cacc219c8bbc6d8445890d21bce3bda65ca573e440bf9d1266db",
     "fifteen-v1": "969582ddb8d515b59478e104d84f806613832332e2712cc5fa7eeb38b8e6f03e",
     "ladder-v1": "ba371c41feadbf602b6a63e754a80a4814e3af555db7d6cdd3a01189fa716789",
 }
