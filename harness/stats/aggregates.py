@@ -157,6 +157,14 @@ def mean(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
     return _estimated(_resampled(_task_means, _tasks(scores), bootstrap), _mean, bootstrap)
 
 
+def contrast(scores: Scores, over: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
+    """The mean of some tasks' means less that of others, which may have other tasks."""
+    mine, theirs = _tasks(scores), _tasks(over)
+    weight_T = np.array([1 / len(mine)] * len(mine) + [-1 / len(theirs)] * len(theirs))
+    means = _resampled(_task_means, mine + theirs, bootstrap)
+    return _estimated(means, lambda means_TR: (weight_T[:, None] * means_TR).sum(axis=0), bootstrap)
+
+
 def profile(
     scores: Scores,
     *,
