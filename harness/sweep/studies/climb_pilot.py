@@ -22,7 +22,7 @@ from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.sweep.study import Budget
 
-Part = tuple[str, Mapping[str, Any]]  # its name and what differs from climb-v1's
+Part = tuple[str, dict[str, Any]]  # its name and what differs from climb-v1's
 
 FIRST = "climb-v1"
 TASKS: tuple[Part, ...] = (
@@ -71,8 +71,8 @@ def _run(task: Part, model: Part, train: Mapping[str, Any], score: Mapping[str, 
         usual,
         task=replaced(usual.task, dict(task[1]), where="task"),
         model=matched(changed, find_protocol(FIRST)),
-        train=replaced(usual.train, train, where="train"),
-        eval=replaced(usual.eval, score, where="eval"),
+        train=replaced(usual.train, dict(train), where="train"),
+        eval=replaced(usual.eval, dict(score), where="eval"),
     )
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -244,7 +245,7 @@ def test_the_second_climb_has_its_own_rows() -> None:
     assert len({(name, *changes.items()) for name, changes in second}) == len(second) == len(rows_of("climb-v1")) + 3
     assert {(name, *changes.items()) for name, changes in DECISIVE} < {(name, *c.items()) for name, c in second}
     assert set(DECISIVE_RUNGS) < {rung.name for rung in PROTOCOLS["climb-v2"].rungs}
-    form = climber(find_model("pd_ssm"), protocol="climb-v2")
+    form: Any = climber(find_model("pd_ssm"), protocol="climb-v2")
     assert (form.d_state, identity_of(climb_runs(form, protocol="climb-v2")[0]).model) == (64, "pd_ssm")
 
 
