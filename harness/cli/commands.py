@@ -42,6 +42,7 @@ COMMANDS: dict[str, Command] = {
     "diff": Command("records:diff", "the settings in which two runs differ", "inspect"),
     "table": Command("tables:table", "tables of the records, as text, Markdown, LaTeX, CSV or HTML", "publish"),
     "figures": Command("figures:figures", "figures as PNG, SVG, PDF and CSV", "publish"),
+    "report": Command("report:report", "the comparison as one document: Markdown, HTML, LaTeX", "publish"),
     "page": Command("page:page", "an interactive page in one file", "publish"),
     "wandb": Command("wandb:wandb", "copy runs and tables to Weights & Biases", "publish"),
     "merge": Command("records:merge", "take in the runs of another machine's folder", "maintain"),

@@ -68,9 +68,9 @@ def _latex(sheet: Sheet, kind: str) -> list[str]:
     ]
     first = max(len(sheet.corner), *(len(line.name) for line in sheet.lines), 0)
     beside = parts(sheet.columns, [max(map(len, column)) for column in entries], _ACROSS - first)
-    caption = [f"\\textbf{{{_tex(sheet.title)}}}.", *map(_tex, sheet.lead[:1])]
-    note = [*map(_tex, sheet.lead[1:]), *([f"\\textbf{{{_tex(sheet.warning)}}}"] if sheet.warning else [])]
-    note += map(_tex, (*sheet.stands_for, *sheet.notes))
+    caption = [f"\\textbf{{{tex(sheet.title)}}}.", *map(tex, sheet.lead[:1])]
+    note = [*map(tex, sheet.lead[1:]), *([f"\\textbf{{{tex(sheet.warning)}}}"] if sheet.warning else [])]
+    note += map(tex, (*sheet.stands_for, *sheet.notes))
     below = f"\\par\\smallskip\n\\parbox{{\\linewidth}}{{\\footnotesize {' '.join(note)}}}\n" if note else ""
     small = (len(" ".join(caption)) + len(" ".join(note))) // _ACROSS + max(map(len, heads), default=1) + 1
     pieces = [_Piece(tuple(part), lines) for part in beside for lines in _fitting(sheet, part, _DOWN - small)]
@@ -134,10 +134,10 @@ def _tabular(sheet: Sheet, heads: Sequence[Sequence[str]], piece: _Piece) -> str
     groups = [(group, len(list(own))) for group, own in groupby(sheet.columns[place].group for place in part)]
     rows = []
     if any(group for group, _ in groups):
-        spans = [f"\\multicolumn{{{width}}}{{c}}{{{_tex(group)}}}" for group, width in groups]
+        spans = [f"\\multicolumn{{{width}}}{{c}}{{{tex(group)}}}" for group, width in groups]
         rows.append(" & ".join(["", *spans]) + " \\\\")
         rows.append(" ".join(f"\\cmidrule(lr){{{a}-{b}}}" for a, b in _ruled(groups)))
-    rows.append(" & ".join([_tex(sheet.corner), *(_stacked([*map(_tex, heads[place])]) for place in part)]) + " \\\\")
+    rows.append(" & ".join([tex(sheet.corner), *(_stacked([*map(tex, heads[place])]) for place in part)]) + " \\\\")
     blocks = [rows, *([_tex_line(line, part) for line in lines] for lines in models_and_floors(piece.lines))]
     body = "\n\\midrule\n".join("\n".join(block) for block in blocks)
     return f"\\begin{{tabular}}{{l{'r' * len(part)}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
@@ -154,7 +154,7 @@ def _ruled(groups: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
 
 
 def _tex_line(line: Line, part: Sequence[int]) -> str:
-    name = f"\\emph{{{_tex(line.name)}}}" if line.is_floor else _tex(line.name)
+    name = f"\\emph{{{tex(line.name)}}}" if line.is_floor else tex(line.name)
     return " & ".join([name, *(_tex_entry(line.entries[place]) for place in part)]) + " \\\\"
 
 
@@ -174,10 +174,11 @@ def _stacked(lines: Sequence[str]) -> str:
 
 def _tex_number(text: str) -> str:
     """A minus at the start of a number, also behind a bracket, is one; a hyphen within a word is none."""
-    return re.sub(r"(?<![^\s}])-(?=\d)", "$-$", _tex(text))
+    return re.sub(r"(?<![^\s}])-(?=\d)", "$-$", tex(text))
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
+    """Return a text of which nothing is markup to LaTeX."""
     single = re.sub(r"([-,])(?=\1)", "\\1\0", one_line(text))  # two of them would be one sign
     return "".join(_LATEX.get(sign) or _tex_sign(sign) for sign in single)
 
