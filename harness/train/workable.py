@@ -5,9 +5,11 @@ refuse_unworkable(FLAConfig(), backend="auto", device=torch.device("cpu"))
 ->  ValueError: fla runs on a CUDA device alone, not on cpu
 """
 
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -54,9 +56,16 @@ def preflight(runs: Sequence[Run], settings: Exec, *, stacked: bool = False) -> 
         if not any(base in run.run_id for run in runs):  # one of these, which is trained before
             base_folder(base, settings.results)
     refuse_other_code(runs, settings.results)
-    if device.type == "cpu":
-        native.missing()
+    if device.type == "cpu" and (why := native.missing()) and settings.backend == "auto":
+        _say_slower(why)
     return device
+
+
+@cache
+def _say_slower(why: str) -> None:
+    """Say once that no kernels in C can be compiled: nothing else differs but the time."""
+    reason = why.partition(": ")[2] or why
+    print(f"ladder: no kernels in C here ({reason}): plain torch does their work, more slowly", file=sys.stderr)
 
 
 def refuse_unrecordable(run: Run) -> None:
