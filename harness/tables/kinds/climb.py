@@ -10,7 +10,7 @@ from statistics import median
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
-from chomsky_ladder.harness.stats.cells import SOLVED
+from chomsky_ladder.harness.stats.cells import FRESH, SOLVED, best_rate
 from chomsky_ladder.harness.stats.climb import (
     CLOSE,
     CONDITIONAL,
@@ -21,10 +21,13 @@ from chomsky_ladder.harness.stats.climb import (
     Step,
     climbs,
     longest,
+    rung_of,
     strings_there,
 )
 from chomsky_ladder.harness.stats.families import FAMILIES, family_scores, family_text
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.stats.view import cells_of
+from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet
 
@@ -47,7 +50,8 @@ def climb(records: pd.DataFrame) -> Made:
     if not found:
         return Made((), pd.DataFrame(columns=list(COLUMNS)))
     label = str(records["protocol"].iloc[0])
-    return Made((_rungs(found, label), _rates(found, label), _meetings(found, label)), _data(found, label))
+    rates = _tuned(found, label, records) if PROTOCOLS[label].report else _rates(found, label)
+    return Made((_rungs(found, label), rates, _meetings(found, label)), _data(found, label))
 
 
 def step_text(step: Step) -> str:
@@ -108,6 +112,27 @@ def _rates(found: list[Climb], label: str) -> Sheet:
         "then and do not now, and how many the other way round.",
     )
     columns = [*(f"{rate:g}" for rate in rates), "other", "gained", "lost"]
+    return Sheet(f"{label}: learning rates", lead, "rung", tuple(map(Column, columns)), tuple(lines), ())
+
+
+def _tuned(found: list[Climb], label: str, records: pd.DataFrame) -> Sheet:
+    """The learning rates that the tuning seeds chose, and what a choice by the test would be, by rung."""
+    protocol = PROTOCOLS[label]
+    tuning = [row for row in as_rows(records) if row["seed"] < FRESH]
+    lines = []
+    for rung in protocol.rungs:
+        own = [row for row in tuning if rung_of(row["task_name"], Identity.of(row).settings, protocol) == rung]
+        cells = [[row for row in own if row["model"] == one.model] for one in found]
+        chosen = [(best_rate(cell, "validation"), best_rate(cell, "test")) for cell in cells if cell]
+        counts = [sum(rate == by_training for by_training, _ in chosen) for rate in sorted(protocol.rates)]
+        others = sum(by_training != by_test for by_training, by_test in chosen)
+        lines.append(Line(rung.name, tuple(Entry((str(count),)) for count in (*counts, others))))
+    lead = (
+        "Models whose tuning seed chose each learning rate at the lengths of training; of equal rates it takes the one "
+        "that learnt sooner. The least and the greatest are edges of the grid. Other: models for which the same seed "
+        "scores more in the test at another rate, which nobody may choose by.",
+    )
+    columns = [*(f"{rate:g}" for rate in sorted(protocol.rates)), "other"]
     return Sheet(f"{label}: learning rates", lead, "rung", tuple(map(Column, columns)), tuple(lines), ())
 
 

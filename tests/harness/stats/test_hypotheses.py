@@ -64,6 +64,17 @@ def test_a_statement_holds_up_fails_stays_open_or_is_to_come() -> None:
     assert verdicts(corner[0], cell("xlstm", "recall", 1, 1, 0, 0, 0))["corner"][0] == "fails"
 
 
+def test_the_climbs_table_says_which_rates_the_tuning_seeds_chose() -> None:
+    tuned = cell("xlstm", "recall", 1.0, 0.9)
+    other = [row | {"lr": 3e-3, "steps_to_99": 400, "test": 0.1} for row in tuned if row["seed"] == 0]
+    fresh = [row | {"lr": 3e-3} for row in tuned if row["seed"]]
+    made = table(frame(*tuned, *[record(**row) for row in (*other, *fresh)]), "climb")
+    (rates,) = [sheet for sheet in made.sheets if sheet.title == "climb-v2: learning rates"]
+    assert [column.name for column in rates.columns] == ["0.0003", "0.001", "0.003", "0.01", "0.03", "other"]
+    recall = next(line for line in rates.lines if line.name == "recall")
+    assert [entry.lines[0] for entry in recall.entries] == ["0", "0", "1", "0", "0", "1"], "sooner, not better"
+
+
 def test_the_table_is_of_that_suite_alone() -> None:
     made = table(frame(*cell("xlstm", "recall", 1.0, 1.0)), "hypotheses")
     assert set(made.data["verdict"]) == {"to come"} and list(made.data["key"]) == [one.key for one in HYPOTHESES]
