@@ -3,6 +3,8 @@
     python scripts/gpu_cells.py --minutes 9 --out FOLDER       of climb-v2; then, at home: ladder merge FOLDER
     python scripts/gpu_cells.py --cells fifteen-v1 ..          of the xLSTM paper's fifteen tasks, at a small budget
     python scripts/gpu_cells.py --cells xlstm_20k ..           of the same tasks at the paper's size
+    python scripts/gpu_cells.py --cells authors ..             of PD-SSM, SLiCE and the sLSTM in their authors' settings
+    python scripts/gpu_cells.py --cells last_answer ..         of climb-v2's groups, the last answer alone trained on
     python scripts/gpu_cells.py --plan                         the runs that nobody has yet, in their order
 
 A self-test comes first and stops everything if it fails: strings are those of a CPU, gradients those of float64. Then
@@ -44,7 +46,7 @@ from chomsky_ladder.harness.store import curves
 from chomsky_ladder.harness.store.record import Record, collect, recorded
 from chomsky_ladder.harness.sweep.engines.processes import ProcessesOptions
 from chomsky_ladder.harness.sweep.report_seeds import fresh_runs
-from chomsky_ladder.harness.sweep.studies import climb_pilot
+from chomsky_ladder.harness.sweep.studies import authors, climb_pilot, last_answer
 from chomsky_ladder.harness.sweep.studies.fifteen import MODELS, SUITE
 from chomsky_ladder.harness.sweep.studies.xlstm_table import ALL
 from chomsky_ladder.harness.sweep.study import study_runs
@@ -75,6 +77,8 @@ CELLS = {
     CLIMB: Cells(lambda: _climb(), len(PROTOCOLS[CLIMB].rates), "off", PROTOCOLS[CLIMB].report),
     "xlstm_20k": Cells(lambda: [run for task in TASKS for run in _published(task)], len(RATES), "on"),
     SUITE: Cells(lambda: [run for task in TASKS for run in _frozen(task)], 3 * (1 + REPORTED), "off"),
+    "last_answer": Cells(lambda: last_answer.runs("gpu"), len(PROTOCOLS[CLIMB].rates), "off", PROTOCOLS[CLIMB].report),
+    "authors": Cells(lambda: authors.runs("gpu"), len(authors.RATES), "off"),
     "climb_pilot": Cells(lambda: climb_pilot.runs("gpu"), len(climb_pilot.RATES), "off"),
     "climb_pilot_longer": Cells(climb_pilot.longer, 3, "off"),
 }
@@ -187,8 +191,8 @@ def main(words: Sequence[str] | None = None) -> int:
     compiled, *other = {cells.compiled for cells in asked}
     if other:
         parser.error("--cells: xlstm_20k is compiled and the others are not, so it goes by itself")
-    if CLIMB in options.cells and len(asked) > 1:
-        parser.error(f"--cells: {CLIMB} is tuned and then reported, so it goes by itself")
+    if any(cells.report for cells in asked) and len(asked) > 1:
+        parser.error("--cells: what is tuned and then reported goes by itself, as climb-v2 does")
     listed, known = [run for cells in asked for run in cells.listed()], on_record(options.known)
     if unknown := {*(options.tasks or ())} - {run.task.name for run in listed}:
         parser.error(f"--tasks: {' and '.join(options.cells)} has no task {' and '.join(sorted(unknown))}")

@@ -30,7 +30,9 @@ from support.records_by_hand import record
 ROOT = Path(__file__).parents[1]
 STUDIES = (
     *("xlstm_table", "fifteen", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads"),
+    "authors",
     "climb_pilot",
+    "last_answer",
 )
 BY_TASK = ("depth", "fifteen")  # in whose lists a cell is whole before the next task begins
 

@@ -1,0 +1,61 @@
+"""State tracking of climb-v2 with the last answer alone trained on, beside every prefix's: whom does that help?
+
+    ladder study last_answer --budget smoke|cpu|gpu|full --report-seeds 5
+    ladder table --beside task.supervision
+
+The eight decisive models on the four groups. In the pilot PD-SSM held a cycle of three at five learning rates with the
+last answer alone, and at none with every prefix's. cpu is the cycle alone; gpu and full are all four.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from chomsky_ladder.harness.config.parts import replaced
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.protocols import find_protocol, grid, matched
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.sweep.study import Budget
+from chomsky_ladder.harness.sweep.study_tables import published_tables
+
+SUITE = "climb-v2"
+RUNGS = ("count mod 3", "compose A5", "count mod 2", "compose S3")
+MODELS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("pd_ssm", {}),
+    ("xlstm", {}),
+    ("lstm", {}),
+    ("xlstm", {"ratio": "0:1"}),
+    ("delta_net", {"eigenvalues": "signed"}),
+    ("gated_delta_product", {"eigenvalues": "signed"}),
+    ("path_attention", {}),
+    ("transformer", {"positions": "none"}),
+)
+SMOKE_TRAIN = {"steps": 8, "batch": 8, "curriculum": [40]}
+SMOKE_SCORE = {"every": 8, "test": 32, "validation": 16, "extrapolate": []}
+
+
+def runs(budget: Budget = "cpu") -> list[Run]:
+    rungs = RUNGS if budget in ("gpu", "full") else RUNGS[:1]
+    found = [run for rung in rungs for name, changes in MODELS for run in _cell(rung, name, changes)]
+    if budget != "smoke":
+        return found
+    return [
+        replace(
+            run,
+            train=replaced(run.train, SMOKE_TRAIN, where="train"),
+            eval=replaced(run.eval, SMOKE_SCORE, where="eval"),
+        )
+        for run in found
+        if run.train.lr == found[0].train.lr
+    ]
+
+
+def _cell(name: str, model: str, changes: dict[str, Any]) -> list[Run]:
+    """Return the tuning runs of a model on a rung."""
+    rung = next(rung for rung in PROTOCOLS[SUITE].rungs if rung.name == name)
+    listed = grid(rung.task, model, protocol=SUITE)
+    task = replaced(listed[0].task, rung.settings | {"supervision": "final"}, where="task")
+    form = matched(replaced(listed[0].model, changes, where="model"), find_protocol(SUITE))
+    return [replace(run, task=task, model=form) for run in listed]
+
+
+table = published_tables("accuracy")
