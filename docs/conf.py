@@ -18,6 +18,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
 import generate  # noqa: E402  # the path above has it
+import pictured  # noqa: E402
 
 from chomsky_ladder.harness.store.checkout import version_line  # noqa: E402
 
@@ -53,10 +54,12 @@ PAGES = (
 )
 OUTSIDE = re.compile(r"(?<!!)\[(?P<text>(?:\\.|[^]\\])*)\]\((?P<path>(?:\.\./)+[^)\s]*)\)")
 appended: dict[str, str] = {}
+images: dict[str, str] = {}
 
 
 def generate_pages(app: Any) -> None:
     appended.update(generate.write())
+    images.update(pictured.draw())
     columns = (DOCS.parent / "results" / "README.md").read_text("utf-8").split("\n## Columns of records.csv\n")[1]
     appended["records"] = f"\n## Columns of records.csv\n{columns}"
     contents = [
@@ -66,8 +69,8 @@ def generate_pages(app: Any) -> None:
 
 
 def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
-    """Name the pages whose end is generated, whether their files changed or not."""
-    return sorted(appended)
+    """Name the pages of which a part is generated, whether their files changed or not."""
+    return sorted(appended | images)
 
 
 def complete(app: Any, docname: str, source: list[str]) -> None:
@@ -81,6 +84,8 @@ def complete(app: Any, docname: str, source: list[str]) -> None:
         return f'<a class="reference external" href="{SOURCE}/{place}">{match["text"]}</a>'
 
     text = source[0] + appended.get(docname, "")
+    if docname.startswith("findings/"):
+        text = pictured.with_addresses(pictured.with_picture(text, images.get(docname, "")), docname)
     source[0] = text if docname == "_generated/api" else OUTSIDE.sub(outward, text)
 
 

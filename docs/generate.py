@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pictured
 import reference
 from marked import escaped, joined, linked, prose, table, toctree
 
@@ -50,6 +51,7 @@ def write() -> dict[str, str]:
     return {
         "tasks": _index(listing["tasks"], "tasks", "level", listing["levels"]),
         "models": _index(listing["models"], "models", "family"),
+        "findings": toctree(f"findings/{name}" for name in pictured.names()),
         "protocols": toctree(f"_generated/protocols/{name}" for name in PROTOCOLS),
         "log": _log_index(),
     }
