@@ -272,14 +272,13 @@ def _horizon(shown: Shown) -> str:
 def _finding(shown: Shown) -> str:
     """Return a finding of harness/stats/findings.py: its sentence with the numbers of the records."""
     if shown.words["of"] == "slstm":
-        return published_cell()
+        return published_cell(records_there())
     (one,) = [each for each in findings(_climbs(CLIMB)) if each.key == shown.words["of"]]
     return f"**{one.headline}** {one.more}"
 
 
-def published_cell(records: pd.DataFrame | None = None) -> str:
+def published_cell(records: pd.DataFrame) -> str:
     """Return what our sLSTM, a replication and its paper score on cycle navigation."""
-    records = records_there() if records is None else records
     runs = records[(records["protocol_name"] == "xlstm_code") & (records["model"] == SLSTM)]
     (ours,), (chance,) = (runs.loc[runs["task"] == "cycle_nav", name] for name in ("test", "s_rand"))
     paper, others = (published(name).of("cycle_nav", SLSTM) for name in ("xlstm", "pdssm"))
