@@ -28,6 +28,7 @@ from chomsky_ladder.harness.store.record import stored
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "_generated"
 CLIMB = "climb-v1"
+NOTEBOOKS = tuple(f"_generated/notebooks/{name}" for name in ("tour", "bring_your_own"))
 FACTS = ("level", "version", "vocabulary", "family", "year", "paper", "sees", "stepwise", "stackable", "state_growth")
 FACTS += ("cost", "parameters", "active_parameters", "counted_at_vocabulary", "state_bytes_at_length_256", "asks")
 MEASURED = {"train": "training step", "prefill": "prefill", "decode": "decoding"}
@@ -46,6 +47,10 @@ def write() -> dict[str, str]:
     for name in PROTOCOLS:
         _save(f"protocols/{name}", _protocol_page(name))
     _save("cli", reference.commands())
+    for name in NOTEBOOKS:
+        path = ROOT / "docs" / f"{name}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "scripts" / path.name, path)
     (FOLDER / "api.rst").write_text(reference.api(), "utf-8")
     return {
         "tasks": _index(listing["tasks"], "tasks", "level", listing["levels"]),

@@ -31,13 +31,14 @@ class Entry(NamedTuple):
 
 
 def entries(log: str) -> list[Entry]:
-    """Return the entries of a log, the oldest first."""
+    """Return the entries of a log, the oldest day first."""
     found = list(_BEGIN.finditer(log))
     ends = [match.start() for match in found[1:]] + [len(log)]
-    return [
+    made = [
         Entry(match[1], match[2], " ".join(match[3].split()).rstrip("."), log[match.end() : end].strip(), number)
         for number, (match, end) in enumerate(zip(found, ends, strict=True), start=1)
     ]
+    return sorted(made, key=lambda entry: (entry.month, entry.day))
 
 
 def write(folder: Path) -> str:

@@ -88,7 +88,7 @@ def _numbers(table: str, columns: int) -> list[list[int]]:
 
 @pytest.mark.full
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("sphinx", reason="the docs extra is not installed")
+    pytest.importorskip("myst_nb", reason="the docs extra is not installed")
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-d", tmp_path / "trees"]
     made = subprocess.run(
         [*command, ROOT / "docs", tmp_path / "site"],
@@ -106,6 +106,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert all(f"ladder {name}" in helped for name in cli.COMMANDS) and "--report-seeds" in helped
     assert "https://example.org/blob/main/results/tables/climb.md" in (tmp_path / "site" / "findings.html").read_text()
     lines = [line for text in PAGES.values() for line in re.findall(r"^ladder [a-z]+ .*", text, flags=re.MULTILINE)]
+    for name in ("tour", "bring_your_own"):  # executed
+        shown = (generated / "notebooks" / f"{name}.html").read_text()
+        assert re.search(r'<img [^>]*alt="Accuracy [^>]*src="[^"]*_images/\w+\.png"', shown)
     options = {option for line in lines for option in re.findall(r"--[a-z][a-z.-]*", line)}
     assert len(options) > 30
     shown = re.sub(r"<[^>]+>", "", helped)
