@@ -71,6 +71,8 @@ class Plot:
     """Whether it is about the protocol at all; where it is not, nothing is said of it."""
     together: Callable[[Mapping[str, Any]], str] | None = None
     """The label that a record's protocol has in common with those in one picture with it; None: each has its own."""
+    fewest: int = 1
+    """Cells below which it is drawn only where somebody asks for it, or for these models or tasks, by name."""
     rank: int = 100
     """Its place on the page; equal ones as they were registered."""
     module: str = ""

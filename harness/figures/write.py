@@ -58,8 +58,10 @@ def write(
         with style():
             for plot in [each for each in plots if each.when(scene) and (not names or each.name in names)]:
                 data = plot.data(scene)
-                if data.empty:
-                    tell(f"{label}: no figure {plot.name}: {_why_not(plot, scene)}")
+                is_few = len(cells) < plot.fewest and not (names or models or tasks)
+                if data.empty or is_few:
+                    why = f"{len(cells)} cells, fewer than {plot.fewest}" if is_few else _why_not(plot, scene)
+                    tell(f"{label}: no figure {plot.name}: {why}")
                 else:
                     paths += save(
                         plot.draw(data, scene), data, folder / folder_name(label) / plot.name, bare=bare, kinds=kinds

@@ -36,7 +36,7 @@ Rung = Literal["held", "missed", "unknown"]
 
 
 def ladder(scene: Scene) -> pd.DataFrame:
-    """A row for every model and class. `climbed` marks the one on which it stands.
+    """Return a row for every model and class, none where no model climbs. `climbed` marks where it stands.
 
     The tasks that count are those that all models shown have run (`common_tasks`), but for those that a guess from
     length and position solves. A task is held where most runs solve it, a class where all of its tasks are held; it is
@@ -81,7 +81,7 @@ def ladder(scene: Scene) -> pd.DataFrame:
             row["climbed"] = row["level"] == stands
     protocol = {"protocol": cells[0].stats.protocol} if cells else {}
     columns = ("protocol", "model", "level", "rung", "held", "measured", "climbed", "held_tasks", "missed_tasks")
-    if not tasks:
+    if not any(row["climbed"] for row in rows):
         return rows_of([], columns)
     return rows_of([{**protocol, **row} for row in rows], columns)
 
@@ -197,7 +197,7 @@ register(
         title="The highest class each model climbs",
         data=ladder,
         draw=draw,
-        why_not="no task counts",
+        why_not="no model holds a class",
         when=lambda scene: not has_rungs(scene.protocol),  # whose rungs are tasks, not classes
         rank=1,
     )
