@@ -19,7 +19,7 @@ from chomsky_ladder.harness.train.machine import emulates, find_device
 from chomsky_ladder.harness.train.progress import EMULATED
 from chomsky_ladder.models.base import ModelConfig
 
-SEED = Annotated[int, arg(help="Key of the initial weights and of the training strings.")]
+SEED = Annotated[int, arg(help="Seed of the initial weights and of the training strings.")]
 EXAMPLE = ("parity", "lstm")
 CARRIED = {"cpu": "xlstm_cpu", "cuda": "xlstm_20k"}  # the protocol of a line without one, by the kind of device
 
@@ -72,7 +72,7 @@ class TakenFirst:
     """The options that are taken out of a line before its settings are read, for its help."""
 
     protocol: str = ""
-    """The protocol whose settings are the defaults; `ladder describe --protocol NAME` tells them."""
+    """The protocol whose settings are the defaults; `ladder describe --protocol NAME` lists them."""
     json: bool = False
     """Print the result as JSON."""
     quiet: bool = False
@@ -85,9 +85,9 @@ def _help(protocol: str, prog: str) -> None:
     fields = [("train", Train, preset.train), ("eval", Eval, preset.eval), ("exec", Exec, Exec())]
     tree = dataclasses.make_dataclass("Options", [*fields, ("seed", SEED, 0)], frozen=True, bases=(TakenFirst,))
     tree.__doc__ = (
-        "Train and score a MODEL on a TASK. `ladder list` has the names of both; a torch module of your own is a "
+        "Train and score a MODEL on a TASK. `ladder list` has the names of both. A torch module of your own is a "
         "MODEL, too: my_package.layers:Mine, layers.py:Mine.\n\n"
-        f"Behind TASK and MODEL, --help lists their own settings, --task.* and --model.*, too. The defaults below are "
+        f"After TASK and MODEL, --help also lists their own settings, --task.* and --model.*. The defaults below are "
         f"those of `{' '.join([prog, *EXAMPLE])}` under {protocol}. --model.params 100k finds the widths for so many "
         "parameters."
     )

@@ -25,10 +25,10 @@ _ACROSS = 100
 
 @dataclass
 class ListOptions:
-    """Tasks by class and models by family; those that are asked for with an example, floors, sizes."""
+    """List tasks by class and models by family. Those you name are shown with an example, floors and sizes."""
 
     words: Positional[tuple[str, ...]] = ()
-    """`tasks` or `models`; classes, families and names, where * stands for anything."""
+    """`tasks`, `models`, or names of classes, families, tasks and models. * stands for anything."""
     json: bool = False
     """Print JSON."""
 

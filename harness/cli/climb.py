@@ -20,43 +20,43 @@ CLIMB = "climb-v1"
 
 @dataclass
 class ClimbOptions:
-    """Train and score a model on every rung of a climb, at every rate with every seed, and write its report card.
+    """Train and score a model on every rung of a climb, with every learning rate and seed, and write its report card.
 
-    What is done is not done again, here or in the published records, and what was stopped goes on. The card is printed
-    and written to RESULTS/climb/MODEL/ as Markdown, HTML and JSON, its picture as PNG and SVG with the numbers as
-    CSV.
+    Runs that are done, here or in the published records, are not trained again. Stopped runs go on. The card is
+    printed, and written to RESULTS/climb/MODEL/ as Markdown, HTML and JSON, with its picture as PNG and SVG and the
+    numbers as CSV.
 
-    A part of the climb (--rungs, --seeds, --steps) has a card of its own, which says what it leaves out. It stands
-    beside no reference row, and the whole climb takes in those of its runs that have the protocol's steps.
+    --rungs, --seeds and --steps make a part of the climb. Its card says what is left out, and shows no reference
+    models. The whole climb later uses those of its runs that have the protocol's steps.
 
-    In place of a MODEL, --all climbs with every model of the reference table in turn. Behind the MODEL, --help lists
-    its own settings, --model.*, too.
+    --all in place of a MODEL climbs with every model of the reference table in turn. After the MODEL, --help also lists
+    its own settings, --model.*.
     """
 
     exec: Exec = field(default_factory=Exec)
     protocol: str = CLIMB
     """A protocol with rungs."""
     rungs: tuple[str, ...] = ()
-    """These rungs alone, or those of these tasks: parity sort, or parity,sort. Their runs are the whole climb's."""
+    """Train these rungs only, by rung or task: parity sort, or parity,sort."""
     seeds: int = 0
-    """Seeds of a cell; 0 for the protocol's. Fewer make a part of the climb, of its very runs."""
+    """Seeds for each cell; 0 for the protocol's number. Fewer make a part of the climb."""
     steps: int = 0
-    """Steps of a run; 0 for the protocol's. Others make other runs, which no table mixes with the climb's."""
+    """Steps of a run; 0 for the protocol's number. Other runs result, which no table mixes with the climb."""
     against: tuple[str, ...] = ()
-    """Reference rows that stand beside the model, by name or label; its two nearest unless said otherwise."""
+    """Reference models to show beside yours, by name or label; without it, the two nearest."""
     reference: Path | None = None
-    """records.csv with the reference rows; that of the results folder and the published one unless said otherwise. An
-    installed package brings the published rows along."""
+    """A records.csv with the reference models; without it, that of the results folder and the published one. An
+    installed package contains the published one."""
     again: bool = False
-    """Train also what is on record elsewhere: published runs count as done unless this is said."""
+    """Also train runs that are in the published records. Without it they count as done."""
     engine: str = "serial"
     """serial, processes (several packs at once here), ray (a cluster) or a plugin's; `--engine ray --help`."""
     plan: bool = False
-    """Print what is left to do and the hours it will take, and do nothing."""
+    """Print what is left to do and the hours it will take. Train nothing."""
     card: bool = False
-    """Make the card of what there is, and train nothing."""
+    """Write the card from the runs that exist. Train nothing."""
     quiet: bool = False
-    """Print the card alone."""
+    """Print only the card."""
     json: bool = False
     """Print the card as JSON."""
 

@@ -18,14 +18,14 @@ _KINDS = {"linear": "linear", "two_layer": "two layers", "none": ""}
 
 @dataclass
 class ProbeOptions:
-    """Read the task's state (the board, the stack top, the parity) out of every layer of a trained model.
+    """Read the task's state (the board, the top of the stack, the parity) from every layer of a trained model.
 
-    Beside it a random network of the same config, the raw history, the commonest label of each position and shuffled
-    labels. Writes probe.json and the fitted probes into the run's folder.
+    Baselines: a random network of the same config, the raw history, the commonest label of each position, shuffled
+    labels. Writes probe.json and the fitted probes to the run's folder.
     """
 
     run_id: Positional[str]
-    """The run, by its id or a part that only one has."""
+    """The run, by its id or a unique part of it."""
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
@@ -34,7 +34,7 @@ class ProbeOptions:
     json: bool = False
     """Print JSON."""
     quiet: bool = False
-    """No progress."""
+    """Print no progress."""
 
 
 def probe(words: list[str]) -> int:
@@ -81,13 +81,13 @@ def _comparison(row: dict[str, Any]) -> list[str]:
 
 @dataclass
 class InterveneOptions:
-    """Change one square of the board in a model's head, along its linear probe, and see whether its moves follow.
+    """Edit one square of the board in a model's stream, along its linear probe, and measure whether its moves follow.
 
-    Needs `ladder probe` first. Writes intervene.json into the run's folder.
+    Run `ladder probe` first. Writes intervene.json to the run's folder.
     """
 
     run_id: Positional[str]
-    """The run, by its id or a part that only one has."""
+    """The run, by its id or a unique part of it."""
     intervene: InterveneSettings = field(default_factory=InterveneSettings)
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
@@ -96,7 +96,7 @@ class InterveneOptions:
     json: bool = False
     """Print JSON."""
     quiet: bool = False
-    """No progress."""
+    """Print no progress."""
 
 
 def intervene(words: list[str]) -> int:
@@ -150,10 +150,10 @@ def intervene_text(result: dict[str, Any]) -> str:
 
 @dataclass
 class ErrorsOptions:
-    """Where a trained model fails: accuracy by answer slot, the confusion of answers, strings it gets wrong."""
+    """Show where a trained model fails: accuracy by answer slot, confused answers, wrong strings."""
 
     run_id: Positional[str]
-    """The run, by its id or a part that only one has."""
+    """The run, by its id or a unique part of it."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     json: bool = False

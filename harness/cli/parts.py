@@ -19,10 +19,10 @@ from chomsky_ladder.tasks.base import Task
 
 @dataclass
 class DescribeOptions:
-    """A task with a worked example and its floors, or a model with its size; and every setting.
+    """Describe a task with an example and its floors, or a model with its size, and list every setting.
 
-    With --protocol NAME in place of a name: where a protocol comes from, how its paper reports, and what it sets.
-    Behind the NAME, --help lists its own settings, --task.* or --model.*, too; --model.params 100k finds the widths.
+    `--protocol NAME` in place of a name describes a protocol: its source, how its paper reports, and what it sets.
+    After the NAME, --help also lists its own settings, --task.* or --model.*. `--model.params 100k` finds the widths.
     """
 
     json: bool = False
@@ -57,14 +57,14 @@ def describe_part(words: list[str]) -> int:
 
 @dataclass
 class SampleOptions:
-    """Strings of a task with their answers. Behind the TASK, --help lists its own settings, --task.*, too."""
+    """Print strings of a task with their answers. After the TASK, --help also lists its own settings, --task.*."""
 
     count: int = 3
     """How many."""
     length: int = 0
     """Their length, as the task counts lengths; 0 for any from 3 to 20."""
     seed: int = 0
-    """Key of the strings."""
+    """Seed of the strings."""
     json: bool = False
     """Print one JSON object a line."""
 
@@ -84,10 +84,10 @@ def sample(words: list[str]) -> int:
 
 @dataclass
 class ExportOptions:
-    """A file of strings with their answers and its hash, to score any model on (`ladder run .. --eval.file FILE`).
+    """Write a file of strings with their answers and a hash. Any model can be scored on it, with `--eval.file FILE`.
 
-    With the defaults, the test strings of the published lengths. Behind the TASK, --help lists its own settings,
-    --task.*, too.
+    The defaults give the test strings of the published lengths. After the TASK, --help also lists its own settings,
+    --task.*.
     """
 
     out: Path
@@ -95,11 +95,11 @@ class ExportOptions:
     count: int = 8192
     """How many strings."""
     lengths: tuple[int, int] = (40, 256)
-    """Shortest and longest, as the task counts lengths; uniform over the legal ones between."""
+    """Shortest and longest string, as the task counts lengths. Legal lengths between them are equally likely."""
     seed: int = 0
-    """Key of the strings: eval.seed of the runs whose test strings they are."""
+    """Seed of the strings. A run with this eval.seed has the same test strings."""
     split: str = "test"
-    """The stream they are rows of."""
+    """The split that the strings come from."""
     json: bool = False
     """Print the file's first line as JSON."""
 
@@ -127,9 +127,9 @@ def export(words: list[str]) -> int:
 
 @dataclass
 class CheckOptions:
-    """The conformance suite over one task or model, with any settings: what every registered one is held to.
+    """Test that a task or model keeps its promises, with any settings. Every registered one passes these tests.
 
-    Behind the NAME, --help lists its own settings, --task.* or --model.*.
+    After the NAME, --help also lists its own settings, --task.* or --model.*.
     """
 
 

@@ -34,11 +34,11 @@ _WORTH_IT = 1.15  # times as fast, for a plan to speak of packs
 
 @dataclass
 class PlanOptions:
-    """What a sweep will take: its packs, a few measured steps of each shape, the hours it makes."""
+    """Estimate the hours of a sweep from a few measured steps of each shape, and list its packs."""
 
     exec: Exec = field(default_factory=Exec)
     engine: str = "serial"
-    """What will carry it out, with its options as for `ladder sweep`: how many packs it takes at once."""
+    """The engine that will train it, with its options as for `ladder sweep`. It decides how many packs run at once."""
     shard: str = ""
     """i/n: the i-th of n parts of the sweep."""
     json: bool = False
@@ -101,20 +101,21 @@ def _at_once(settings: Exec, packs: int) -> tuple[int, str]:
 
 @dataclass
 class SweepOptions:
-    """Train what a script's runs() lists and is not done yet; what is half done goes on.
+    """Train the runs that a script's runs() lists and that are not done yet. Half-done runs go on.
 
-    Exit code 0 means that every run has its result, of a diverged one that it diverged; 1 that some have not.
+    Exit code 0: every run has a result (a diverged run counts). 1: some have none.
     """
 
     exec: Exec = field(default_factory=Exec)
     engine: str = "serial"
     """serial, processes (several packs at once here), ray (a cluster) or a plugin's; `--engine ray --help`."""
     shard: str = ""
-    """i/n: the i-th of n parts of the sweep, as a job of a SLURM array takes it."""
+    """i/n: the i-th of n parts of the sweep, for one job of a SLURM array."""
     report_seeds: int = 0
-    """When all is done: train so many fresh seeds of each cell at the rate its validation chose, for tables to show."""
+    """When all is done, train this many fresh seeds of each cell at the learning rate that validation chose. Tables
+    then show them."""
     quiet: bool = False
-    """Say only what fails."""
+    """Print only failures."""
     json: bool = False
     """Print JSON at the end."""
 

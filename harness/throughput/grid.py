@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Sizes of one run. The defaults are those of a CPU: every model in a quarter of an hour on one core."""
+    """Sizes to measure. The defaults suit a CPU: all models in a quarter of an hour on one core."""
 
     parameters: int = 100_000
     """Parameters that the models of the first table have."""
