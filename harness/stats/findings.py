@@ -79,7 +79,8 @@ def _eigenvalues(climbs: Sequence[Climb]) -> Finding | None:
     parity = _holders(signed, "count mod 2")
     groups = [one for one in signed if any(one in _holders(signed, rung) for rung in _CYCLES)]
     some, none = (_word(len(holders)).capitalize() for holders in (parity, groups))
-    headline = f"{some} of {_word(len(signed))} models with eigenvalues in [-1, 1] {_verb('hold', len(parity))} parity."
+    models = f"{some} of {_word(len(signed))} models with eigenvalues in [-1, 1]"
+    headline = f"{models} {_verb('hold', len(parity))} parity on most seeds."
     more = f"{none} {_verb('hold', len(groups))} a cycle of three, S3 or A5."
     others = [one for one in climbs if one.model in {one.name for one in signed}]
     if others:

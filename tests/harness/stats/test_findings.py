@@ -14,7 +14,7 @@ def test_findings_count_what_the_records_say() -> None:
         "One of 8 models composes A5 on most seeds, one recalls, one does both.",
         "Models hold 12 cells at lengths 225 to 256, and learn 0 more at training lengths alone.",
         "Models hold 11 of the 21 cells that theory allows.",
-        "None of one models with eigenvalues in [-1, 1] holds parity.",
+        "None of one models with eigenvalues in [-1, 1] holds parity on most seeds.",
     ]
     assert found[0].more.startswith("Those that compose A5 are nonlinear recurrences. ")
     assert [one.more for one in found[1:]] == [
