@@ -21,22 +21,20 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
+import finding_sentences
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import LEARNT, MARKS, Climb, Step, climbs_of, longest
-from chomsky_ladder.harness.stats.findings import findings
 from chomsky_ladder.harness.stats.view import Cell, cells_of, training_lengths
 from chomsky_ladder.harness.store.record import stored
-from chomsky_ladder.harness.tables.published import published
 
 ROOT = Path(__file__).parents[1]
 CLIMB = "climb-v1"
 MARKED = re.compile(
     r"<!-- (?P<kind>cells|rows|horizon|finding) (?P<words>[^\n]*) -->\n.*?<!-- /(?P=kind) -->", re.DOTALL
 )
-SLSTM = "xlstm (ratio=0:1)"
 _WHOLE = {"training": "in_distribution", "all": "test"}  # columns of a record
 
 
@@ -64,7 +62,7 @@ def filled(text: str) -> str:
 
 
 def _filled(match: re.Match[str]) -> str:
-    make = {"cells": _cells, "rows": _rows, "horizon": _horizon, "finding": _finding}[match["kind"]]
+    make = {"cells": _cells, "rows": _rows, "horizon": _horizon, "finding": _sentence}[match["kind"]]
     opening = f"<!-- {match['kind']} {match['words']} -->"
     return f"{opening}\n\n{make(Shown.of(match['words']))}\n\n<!-- /{match['kind']} -->"
 
@@ -269,25 +267,9 @@ def _horizon(shown: Shown) -> str:
     return "\n\n".join([_table(head, rows), scope, _commands(commands), _address(labels[kept[0]["run_id"]])])
 
 
-def _finding(shown: Shown) -> str:
-    """Return a finding of harness/stats/findings.py: its sentence with the numbers of the records."""
-    if shown.words["of"] == "slstm":
-        return published_cell(records_there())
-    (one,) = [each for each in findings(_climbs(CLIMB)) if each.key == shown.words["of"]]
-    return f"**{one.headline}** {one.more}"
-
-
-def published_cell(records: pd.DataFrame) -> str:
-    """Return what our sLSTM, a replication and its paper score on cycle navigation."""
-    runs = records[(records["protocol_name"] == "xlstm_code") & (records["model"] == SLSTM)]
-    (ours,), (chance,) = (runs.loc[runs["task"] == "cycle_nav", name] for name in ("test", "s_rand"))
-    paper, others = (published(name).of("cycle_nav", SLSTM) for name in ("xlstm", "pdssm"))
-    assert paper is not None and others is not None
-    return (
-        f"As configured in its authors' code, our sLSTM scores {ours:.2f} on cycle navigation, where chance is "
-        f"{chance:.2f}. An independent replication reports {others.value:.2f}, the paper {paper.value:.2f}. "
-        "Ours is one seed, which settles nothing."
-    )
+def _sentence(shown: Shown) -> str:
+    """Return the sentence of a finding."""
+    return finding_sentences.sentence(shown.words["of"], records_there(), _climbs(CLIMB))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

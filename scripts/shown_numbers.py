@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import finding_numbers
+import finding_sentences
 import pandas as pd
 
 from chomsky_ladder.harness.config.registry import all_models, all_tasks
@@ -57,7 +58,7 @@ def counts(records: pd.DataFrame) -> str:
 def findings(records: pd.DataFrame) -> str:
     """Return five findings, a sentence or two each, with the numbers that the records have."""
     found = [(each.name, f"{each.headline} {each.more}") for each in of_climbs(climbs_of(records, CLIMB))]
-    found.append(("One published cell", finding_numbers.published_cell(records)))
+    found.append(("One published cell", finding_sentences.published_cell(records)))
     linked = [(f"[{name}](docs/findings/{name.lower().replace(' ', '_')}.md)", text) for name, text in found]
     return "".join(f"{place}. **{name}.** {text}\n" for place, (name, text) in enumerate(linked, 1))
 
