@@ -37,7 +37,7 @@ def write(
     kinds: Sequence[str] = KINDS,
     tell: Callable[[str], None] = say,
 ) -> list[Path]:
-    """Write the figures of one protocol, or of every one of the records, to a folder each; the files written.
+    """Write the figures of one protocol, or of every one of the records, to a folder each. Return the files.
 
     `models` and `tasks` leave those alone that are named, by label, name or pattern; `names` those figures.
     """
@@ -72,7 +72,7 @@ def write(
 
 
 def _pictures(records: pd.DataFrame) -> Iterator[tuple[str, list[str], list[Plot]]]:
-    """Labels, the protocols under each, and what is drawn of them: first of every protocol, then of families."""
+    """Yield each label with its protocols and figures: first single protocols, then families of them."""
     rows = as_rows(records.drop_duplicates("protocol").sort_values("protocol"))
     for row in rows:
         yield row["protocol"], [row["protocol"]], [plot for plot in all_plots() if plot.together is None]

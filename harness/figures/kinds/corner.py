@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 def corner(scene: Scene) -> pd.DataFrame:
-    """A row for every model that was run on all rungs of both families."""
+    """Return a row for every model that was run on all rungs of both families."""
     rows: list[Row] = []
     for one in climbs(scene.cells):
         scores = family_scores(one)

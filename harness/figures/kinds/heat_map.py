@@ -32,7 +32,7 @@ _WIDEST = 1.4  # inches of a task's column
 
 
 def heat_map(scene: Scene) -> pd.DataFrame:
-    """A row for every cell, and for every floor of every task with a finished run."""
+    """Return a row for every cell, and for every floor of every task with a finished run."""
     rows = []
     for cell in scene.cells:
         seen = cell.stats
@@ -107,7 +107,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
 
 
 def _bands(ax: Axes, part: Sequence[tuple[str, str]], width: float) -> list[float]:
-    """A band over the tasks of each class; the left edge of every task."""
+    """Draw a band over the tasks of each class. Return the left edge of every task."""
     lefts, x = [], 0.0
     for level, group in groupby(part, key=lambda column: column[0]):
         wide = width * len(list(group))

@@ -131,7 +131,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
 
 
 def _height(rungs: pd.DataFrame) -> int:
-    """How many rungs up it stands; 0 on the ground."""
+    """Return the number of the highest rung that is climbed; 0 for the ground."""
     return max((i + 1 for i, level in enumerate(CLASSES) if rungs.loc[level, "climbed"]), default=0)
 
 
@@ -140,7 +140,7 @@ def _share(rungs: pd.DataFrame) -> float:
 
 
 def _classes(ax: Axes) -> None:
-    """A band a class over all ladders, with its name at the left; the ground below."""
+    """Draw a band for each class over all ladders, with its name at the left, and the ground below."""
     wide = ax.get_xlim()[1]
     for i, (level, name) in enumerate(CLASSES.items()):
         top = 1 + (_TOP if i + 1 == len(CLASSES) else 0)
@@ -185,7 +185,7 @@ def _rung(ax: Axes, rung: pd.Series, colour: str, *, middle: float, half: float,
 
 
 def _flag(ax: Axes, colour: str, *, x: float, y: float) -> None:
-    """On the right rail of the rung."""
+    """Draw the flag on the right rail of the rung."""
     ax.plot([x, x], [y, y + 0.38], color=INK, lw=1.1, solid_capstyle="round", zorder=6)
     cloth = [(x, y + 0.4), (x - 0.44, y + 0.27), (x, y + 0.14)]
     ax.add_patch(Polygon(cloth, closed=True, facecolor=colour, edgecolor=INK, lw=0.6, zorder=7))

@@ -69,7 +69,7 @@ def learning(scene: Scene, *, of: Of) -> pd.DataFrame:
 
 
 def _held(curve: dict[int, float], steps: Sequence[int]) -> dict[int, float]:
-    """Its last value at all later steps."""
+    """Return the curve with its last value at all later steps."""
     last = max(curve)
     return curve | {step: curve[last] for step in steps if step > last}
 
