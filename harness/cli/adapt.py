@@ -56,7 +56,7 @@ def adapt(words: list[str]) -> int:
 
 
 def parse_adaptation(words: list[str]) -> tuple[Run, Exec]:
-    """The run of a line, under the base run's settings wherever the line has no others."""
+    """Return the run of a line. Settings that the line lacks are those of the base run."""
     rest = with_published(words)
     ranks, layers = take(rest, "--rank"), take(rest, "--layers")
     results = take(list(rest), "--exec.results") or [str(default_results())]

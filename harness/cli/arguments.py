@@ -95,19 +95,19 @@ def _help(protocol: str, prog: str) -> None:
 
 
 def trained_as_said(preset: Run, train: Train, model: ModelConfig, words: Sequence[str]) -> Train:
-    """What its protocol says of training a model of these settings, but for what the line says itself."""
+    """Return the protocol's training settings for a model, except those that the line sets itself."""
     said = {word.split("=")[0].replace("-", "_") for word in words}
     own = {name: value for name, value in case_of(preset, model).items() if f"__train.{name}" not in said}
     return replaced(train, own, where="train")
 
 
 def device_of(words: Sequence[str]) -> torch.device:
-    """The device a line asks for."""
+    """Return the device that a line asks for."""
     return find_device(["auto", *take(list(words), "--exec.device")][-1])
 
 
 def advice(words: Sequence[str], run: Run, settings: Exec) -> list[str]:
-    """What to tell a person before a run begins: choices that the line left to us, and what they cost here."""
+    """Return advice before a run begins: choices that the line left open, and what they cost here."""
     device, said = find_device(settings.device), []
     on_cpu = device.type == "cpu"
     given = {word.split("=")[0] for word in words}
@@ -121,7 +121,7 @@ def advice(words: Sequence[str], run: Run, settings: Exec) -> list[str]:
 
 
 def sized_as_asked(model: ModelConfig, sizes: list[str], words: Sequence[str], *, vocab: int) -> ModelConfig:
-    """The model at the size of `--model.params`, if there is one; what was found goes to stderr."""
+    """Return the model at the size of `--model.params`, if there is one, and say on stderr what was found."""
     if not sizes:
         return model
     if chosen := chosen_width(words):
@@ -136,11 +136,11 @@ def sized_as_asked(model: ModelConfig, sizes: list[str], words: Sequence[str], *
 
 
 def chosen_width(words: Sequence[str]) -> str:
-    """The option that chooses a width, if a line has one."""
+    """Return the option that chooses a width, if a line has one."""
     options = {f"--model.{name}" for width in WIDTHS for name in (width, width.replace("_", "-"))}
     return next((word.split("=")[0] for word in words if word.split("=")[0] in options), "")
 
 
 def at_size_of(protocol: str, model: ModelConfig, words: Sequence[str]) -> ModelConfig:
-    """The model at its protocol's number of parameters, if that has one and the line chooses no width."""
+    """Return the model at its protocol's number of parameters, if that has one and the line chooses no width."""
     return model if chosen_width(words) else matched(model, find_protocol(protocol))

@@ -98,7 +98,7 @@ def _all(words: list[str]) -> int:
 
 
 def _parsed(name: str, words: list[str]) -> tuple[Any, Any, Any]:
-    """The options, the engine's, and the model at the protocol's size."""
+    """Return the options, the engine's options, and the model at the protocol's size."""
     from chomsky_ladder.harness.cli.arguments import at_size_of
     from chomsky_ladder.harness.cli.options import take
     from chomsky_ladder.harness.climb.runs import climber
@@ -162,7 +162,7 @@ def _climb(model: Any, options: Any, engine: Any, *, again: list[str]) -> int:
 
 
 def _not_recorded(label: str, runs: list[Any], records: Any, results: Path) -> list[Any]:
-    """The runs without those that are on record elsewhere, made by the code of today, which is said."""
+    """Return the runs that are not on record elsewhere with the code of today, and say how many are."""
     from chomsky_ladder.harness.stats.rows import as_rows
     from chomsky_ladder.harness.sweep.sweep import left_of
     from chomsky_ladder.harness.train.same_code import sources_of
@@ -176,7 +176,7 @@ def _not_recorded(label: str, runs: list[Any], records: Any, results: Path) -> l
 
 
 def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:
-    """What is left and the hours it takes, from a few measured steps of each shape."""
+    """Print what is left and the hours it takes, from a few measured steps of each shape."""
     from chomsky_ladder.harness.cli.say import duration
     from chomsky_ladder.harness.sweep.plan import plan, save
 
@@ -194,7 +194,7 @@ def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:
 
 
 def _reference(options: Any) -> tuple[Any, list[Any]]:
-    """The records of the protocol, the results folder's before the others', and the climbs among them."""
+    """Return the records of the protocol, the results folder's first, and the climbs among them."""
     import pandas as pd
 
     from chomsky_ladder.harness.climb import reference
@@ -224,7 +224,7 @@ def _refuse_unknown(options: Any, reference: list[Any]) -> None:
 
 
 def _show(label: str, model: Any, records: Any, reference: list[Any], options: Any) -> int:
-    """The card of a whole climb; beside it stand climbs with all their seeds, and those that are asked for."""
+    """Show the card of a whole climb, beside climbs with all their seeds and those asked for."""
     from chomsky_ladder.harness.climb.card import card
     from chomsky_ladder.harness.climb.runs import climb_runs
     from chomsky_ladder.harness.figures.names import folder_name
@@ -250,7 +250,7 @@ def _show(label: str, model: Any, records: Any, reference: list[Any], options: A
 
 
 def _show_part(part: Any, runs: list[Any], model: Any, records: Any, options: Any) -> int:
-    """The card of a part of a climb, of its runs alone."""
+    """Show the card of a part of a climb, from its runs alone."""
     from chomsky_ladder.harness.climb.card import card
     from chomsky_ladder.harness.config.protocols import find_protocol, identity_of
     from chomsky_ladder.harness.figures.names import folder_name
@@ -292,7 +292,7 @@ def _speed(model: Any, options: Any) -> float | None:
 
 
 def _write(made: Any, records: Any, folder: Path, options: Any) -> int:
-    """The card in every format, and on the screen; a picture of it where it is of a whole climb."""
+    """Write the card in every format and to the screen, and draw a picture of a whole climb."""
     from chomsky_ladder.harness.climb import page, text
     from chomsky_ladder.harness.store.files import write_atomically
 

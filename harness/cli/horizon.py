@@ -78,7 +78,7 @@ def horizon(words: list[str]) -> int:
 
 
 def horizon_text(result: dict[str, Any]) -> Iterator[str]:
-    """The table for a person."""
+    """Yield the table for a person."""
     strings = result["settings"]["strings"]
     yield f"{result['run_id']} at step {result['step']:,}: {strings} strings of {result['length']:,}"
     yield f"trained to {result['trained_to']}, {result['state_bytes']:,} bytes of state at the end of a string"

@@ -51,7 +51,7 @@ def probe(words: list[str]) -> int:
 
 
 def probe_text(result: dict[str, Any]) -> str:
-    """The table for a person: every layer of the model, and what each baseline's best layer reads."""
+    """Yield the table for a person: every layer of the model, and the best layer of each baseline."""
     games = result["games"]
     lines = [
         f"{result['run_id']} at step {result['step']:,}: {games['test']:,} test games, fitted to {games['train']:,}",
@@ -113,7 +113,7 @@ def intervene(words: list[str]) -> int:
 
 
 def intervene_text(result: dict[str, Any]) -> str:
-    """The table for a person: errors of the model's moves against the edited board, by the layer the edit starts at."""
+    """Yield the table for a person: errors of the model's moves against the edited board, by the edit's first layer."""
     lines = [
         f"{result['run_id']} at step {result['step']:,}: errors (false positives + false negatives) of the likeliest "
         "moves, mean over boards",

@@ -1,4 +1,4 @@
-"""What each `ladder` command does: parse its line, ask the harness, print for a person or, with --json, a program."""
+"""Commands on one task or model: parse the line, ask the harness, print text or, with --json, JSON."""
 
 import json
 from dataclasses import dataclass, make_dataclass
@@ -60,7 +60,7 @@ class SampleOptions:
     """Print strings of a task with their answers. After the TASK, --help also lists its own settings, --task.*."""
 
     count: int = 3
-    """How many."""
+    """Strings to print."""
     length: int = 0
     """Their length, as the task counts lengths; 0 for any from 3 to 20."""
     seed: int = 0
@@ -93,7 +93,7 @@ class ExportOptions:
     out: Path
     """The file to write."""
     count: int = 8192
-    """How many strings."""
+    """Strings to write."""
     lengths: tuple[int, int] = (40, 256)
     """Shortest and longest string, as the task counts lengths. Legal lengths between them are equally likely."""
     seed: int = 0
@@ -180,7 +180,7 @@ def _without_what_follows(outcomes: list[conformance.Outcome]) -> list[conforman
 
 
 def with_part(options: type, kind: str, part: Task | ModelConfig) -> type:
-    """The options with the settings of a concrete task or model beside them, as `--task.*` or `--model.*`."""
+    """Return the options with the settings of a concrete task or model, as `--task.*` or `--model.*`."""
     both = make_dataclass(options.__name__, [(kind, type(part), part)], bases=(options,))
     both.__doc__ = options.__doc__
     return both

@@ -1,4 +1,4 @@
-"""What the `ladder` commands about results folders do. None of them needs torch to look at what is there."""
+"""Commands about results folders. None of them needs torch to look at a folder."""
 
 import json
 import sys
@@ -76,7 +76,7 @@ def status(words: list[str]) -> int:
 
 
 def _listed(script: str) -> set[str]:
-    """The ids of the runs that a sweep's script lists; none without one."""
+    """Return the ids of the runs that a sweep's script lists; none without a script."""
     if not script:
         return set()
     from chomsky_ladder.harness.sweep.scripts import runs_of  # with torch
@@ -155,7 +155,7 @@ def clean(words: list[str]) -> int:
 
 
 def _agreed(total: str) -> bool:
-    """Whether a person says yes."""
+    """Ask a person, and return True for yes."""
     if not sys.stdin.isatty():
         raise ValueError(f"would remove {total}: confirm with --yes where nobody can be asked")
     print(f"remove {total}? [y/N] ", end="", flush=True)

@@ -98,7 +98,7 @@ def _carried_out(source: Path, record: Any, options: ReproduceOptions) -> int:
 
 
 def _about(source: Path, record: Any) -> list[str]:
-    """What the record is of, and what it took."""
+    """Describe the recorded run and the time it took."""
     spent = [
         f"{duration(seconds)} of {what}"
         for seconds, what in ((record.train_seconds, "training"), (record.score_seconds, "scoring"))

@@ -58,7 +58,7 @@ def main(
     *,
     command: str = "",
 ) -> int:
-    """What a study's script does when it is started; 2 says that the words were wrong, 1 that a run has no result."""
+    """Run a study's script; 2 means that the words were wrong, 1 that a run has no result."""
     prog, given = command or Path(script).name, list(sys.argv[1:] if words is None else words)
     try:
         options, engine = parse_with_engine(StudyOptions, given, prog=prog)

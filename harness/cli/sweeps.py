@@ -1,4 +1,4 @@
-"""What the `ladder` commands about many runs do."""
+"""Commands about many runs."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def plan_sweep(words: list[str]) -> int:
 
 
 def _workers(options: PlanOptions, engine: Engine, own: Any, packs: int) -> tuple[int, str]:
-    """How many packs will train at once, and on what: those of the engine, or of all this machine has."""
+    """Return how many packs will train at once, and on what: those of the engine, or of this machine."""
     if engine.name == "serial":
         workers, of_what = _at_once(options.exec, packs)
         return workers, f"on {workers} {of_what} at once"
@@ -92,7 +92,7 @@ def _workers(options: PlanOptions, engine: Engine, own: Any, packs: int) -> tupl
 
 
 def _at_once(settings: Exec, packs: int) -> tuple[int, str]:
-    """How many packs run beside one another here, on what: a GPU takes one at a time, whatever cores are beside it."""
+    """Return how many packs run at once here, and on what: a GPU takes one at a time, however many cores there are."""
     device = find_device(settings.device)
     if device.type == "cuda":
         return min(torch.cuda.device_count() if device.index is None else 1, max(1, packs)), "GPUs"
@@ -156,7 +156,7 @@ def sweep_script(words: list[str]) -> int:
 
 
 def _shown(runs: Sequence[Run], results: Path) -> None:
-    """The table of what is done of a sweep, and what shows more of it."""
+    """Print the table of what is done of a sweep, and the command that shows more."""
     records = collect(results)
     own = records[records["run_id"].isin([run.run_id for run in runs]) & (records["status"] == "done")]
     if own.empty:
@@ -171,13 +171,13 @@ def _shown(runs: Sequence[Run], results: Path) -> None:
 
 
 def _plugins(runs: Sequence[Run], script: str) -> list[str]:
-    """The options that load what the runs need beside their script."""
+    """Return the options that load what the runs need beside their script."""
     needed = [source for source in sources(runs) if source not in (Path(script).stem, str(Path(script).resolve()))]
     return [word for source in needed for word in ("--plugin", source)]
 
 
 def _lines(parts: list[Part]) -> list[str]:
-    """A line for each task and model, not for each pack."""
+    """Return a line for each task and model, not for each pack."""
     rows: dict[tuple[str, str], list[Part]] = {}
     for part in parts:
         rows.setdefault((part.runs[0].task.name, part.runs[0].model.name), []).append(part)
@@ -194,7 +194,7 @@ def _lines(parts: list[Part]) -> list[str]:
 
 
 def _of_packing(tried: list[Packing]) -> list[str]:
-    """Whether packs are worth asking for, where none are made unasked."""
+    """Say whether packs are worth asking for, where none are made by default."""
     if not tried:
         return []
     told = ", ".join(

@@ -74,12 +74,12 @@ def throughput(words: list[str], peers: "Peers | None" = None) -> int:
 
 
 def _parsed(words: list[str], kind: str) -> Any:
-    """The options, with the grid that is the default on such a device."""
+    """Return the options, with the default grid for the device."""
     tree = make_dataclass("Options", [("grid", Grid, Grid.of(kind))], bases=(ThroughputOptions,))
     tree.__doc__ = ThroughputOptions.__doc__
     return parse(tree, words, prog="ladder throughput")
 
 
 def device_of(words: list[str]) -> str:
-    """The device a line names: the sizes' defaults hang on it."""
+    """Return the device that a line names, because the default sizes depend on it."""
     return (["auto", *take(list(words), "--device")])[-1]

@@ -159,12 +159,12 @@ def _section(reports: Any, protocol: str, records: "pd.DataFrame", *, entity: st
 
 
 def _spelled_out(text: str) -> str:
-    """For a filter: wandb-workspaces parses it as Python, but doubles every = in it first."""
+    """Return a value for a filter: wandb-workspaces parses it as Python, but doubles every = in it first."""
     return "".join(letter if letter.isalnum() else f"\\U{ord(letter):08x}" for letter in text)
 
 
 def _provenance(records: "pd.DataFrame") -> str:
-    """What the records were made with, each with its number of runs."""
+    """Return what the records were made with, each with its number of runs."""
     lines = [f"{len(records)} runs: " + _counted(records["status"])]
     lines += [f"- {name}: {_counted(records[name])}" for name in ("commit", "device", "torch", "backends")]
     dirty = int(records["dirty"].eq(True).sum())

@@ -47,7 +47,7 @@ def worldmodel(words: list[str]) -> int:
 
 
 def worldmodel_text(result: dict[str, Any]) -> str:
-    """The table for a person."""
+    """Yield the table for a person."""
     from chomsky_ladder.harness.inside.worldmodel import METRICS
 
     lines = [
