@@ -47,10 +47,11 @@ def panels(
     data: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame], None], scene: Scene, *, x: str
 ) -> tuple[Figure, float]:
     """Lay out a panel for every task, by class. Return the figure and where the panels end, in inches."""
-    tasks = tasks_of(data)
+    rungs = rung_names(scene)
+    tasks = _in_order(tasks_of(data), rungs)
     most = max(1, int((scene.width - _LEFT + _BETWEEN) / (_LEAST + _BETWEEN)))
     wide = (scene.width - _LEFT - (most - 1) * _BETWEEN) / most
-    names = labels([task for *_, task in tasks], width=round(_LETTERS * wide))
+    names = labels([task for *_, task in tasks], width=round(_LETTERS * wide), titles=rungs)
     height = _STRIP + _TALL + _UNDER
     top = height * math.ceil(len(tasks) / most)
     fig = Figure(figsize=(scene.width, top))
@@ -88,7 +89,7 @@ def by_family(
     """Lay out a row for every task with a panel for every family. Return what `panels` does."""
     families = families_of(set(data["model"]) - {""})
     names = rung_names(scene)
-    tasks = sorted(tasks_of(data), key=lambda task: list(names).index(task[2]) if task[2] in names else len(names))
+    tasks = _in_order(tasks_of(data), names)
     wide = (scene.width - _LEFT - (len(families) - 1) * _APART) / len(families)
     shown = labels([task for *_, task in tasks], width=60, titles=names)
     fig = Figure(figsize=(scene.width, _HEAD + len(tasks) * _LOW_ROW + _UNDER))
@@ -125,6 +126,12 @@ def tasks_of(data: pd.DataFrame) -> list[tuple[int, str, str]]:
     return sorted(
         {(rank(level), str(level), str(task)) for level, task in zip(data["level"], data["task"], strict=True)}
     )
+
+
+def _in_order(tasks: list[tuple[int, str, str]], rungs: Mapping[str, str]) -> list[tuple[int, str, str]]:
+    """Put the rungs of a climb in their order, before other tasks."""
+    places = {task: place for place, task in enumerate(rungs)}
+    return sorted(tasks, key=lambda task: places.get(task[2], len(places)))
 
 
 def rung_names(scene: Scene) -> dict[str, str]:
