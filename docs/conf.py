@@ -2,7 +2,8 @@
 
     python -m sphinx -W -b html docs site/docs
 
-The pages are plain Markdown and read well without Sphinx. At build time each gets what `docs/generate.py` makes, and
+The pages are plain Markdown and read well without Sphinx. The notebooks are executed, and a cell that fails ends the
+build. At build time each page gets what `docs/generate.py` makes, and
 links to files outside docs/ lead to the repository: to $LADDER_SOURCE_URL, or to the files of this clone.
 """
 
@@ -18,15 +19,22 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
 import generate  # noqa: E402  # the path above has it
+import pictured  # noqa: E402
 
 from chomsky_ladder.harness.store.checkout import version_line  # noqa: E402
 
 project = "Chomsky Ladder"
 author = "The Chomsky Ladder maintainers"
 release = version_line().split()[1]
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
 exclude_patterns = ["pictures/*.md"]
 myst_heading_anchors = 3
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_execution_in_temp = True
+nb_output_stderr = "remove"
+nb_merge_streams = True
 html_theme = "furo"
 html_title = project
 html_theme_options = {"navigation_with_keys": True}
@@ -47,16 +55,18 @@ pygments_style = "friendly"
 SOURCE = os.environ.get("LADDER_SOURCE_URL") or DOCS.parent.as_uri()
 PAGES = (
     ("Begin", ("start", "concepts", "findings", "results")),
-    ("Use", ("climb", "sweeps", "python", "publishing", "probing", "cost")),
+    ("Use", ("climb", "sweeps", "python", *generate.NOTEBOOKS, "publishing", "probing", "cost")),
     ("What there is", ("tasks", "models", "protocols", "extend", "kernels")),
     ("Look up", ("reproducibility", "records", "log", "_generated/cli", "_generated/api")),
 )
 OUTSIDE = re.compile(r"(?<!!)\[(?P<text>(?:\\.|[^]\\])*)\]\((?P<path>(?:\.\./)+[^)\s]*)\)")
 appended: dict[str, str] = {}
+images: dict[str, str] = {}
 
 
 def generate_pages(app: Any) -> None:
     appended.update(generate.write())
+    images.update(pictured.draw())
     columns = (DOCS.parent / "results" / "README.md").read_text("utf-8").split("\n## Columns of records.csv\n")[1]
     appended["records"] = f"\n## Columns of records.csv\n{columns}"
     contents = [
@@ -66,8 +76,8 @@ def generate_pages(app: Any) -> None:
 
 
 def outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
-    """Name the pages whose end is generated, whether their files changed or not."""
-    return sorted(appended)
+    """Name the pages of which a part is generated, whether their files changed or not."""
+    return sorted(appended | images)
 
 
 def complete(app: Any, docname: str, source: list[str]) -> None:
@@ -81,7 +91,9 @@ def complete(app: Any, docname: str, source: list[str]) -> None:
         return f'<a class="reference external" href="{SOURCE}/{place}">{match["text"]}</a>'
 
     text = source[0] + appended.get(docname, "")
-    source[0] = text if docname == "_generated/api" else OUTSIDE.sub(outward, text)
+    if docname.startswith("findings/"):
+        text = pictured.with_addresses(pictured.with_picture(text, images.get(docname, "")), docname)
+    source[0] = text if docname in (*generate.NOTEBOOKS, "_generated/api") else OUTSIDE.sub(outward, text)
 
 
 def as_rst(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -1,18 +1,18 @@
 """Generate the pages that the registries and records already say everything about.
 
-    python docs/generate.py        docs/_generated/: pages of tasks, models, protocols, commands and the Python API
+    python docs/generate.py    docs/_generated/: tasks, models, protocols, commands, the Python API and the log by month
 
 `docs/conf.py` calls this before each build. Nothing here is written twice: facts are those of `ladder describe`, help
 is that of the commands, and results come from results/records.csv.
 """
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import month_pages
+import pictured
 import reference
 from marked import escaped, joined, linked, prose, table, toctree
 
@@ -28,6 +28,7 @@ from chomsky_ladder.harness.store.record import stored
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "_generated"
 CLIMB = "climb-v1"
+NOTEBOOKS = tuple(f"_generated/notebooks/{name}" for name in ("tour", "bring_your_own"))
 FACTS = ("level", "version", "vocabulary", "family", "year", "paper", "sees", "stepwise", "stackable", "state_growth")
 FACTS += ("cost", "parameters", "active_parameters", "counted_at_vocabulary", "state_bytes_at_length_256", "asks")
 MEASURED = {"train": "training step", "prefill": "prefill", "decode": "decoding"}
@@ -46,12 +47,17 @@ def write() -> dict[str, str]:
     for name in PROTOCOLS:
         _save(f"protocols/{name}", _protocol_page(name))
     _save("cli", reference.commands())
+    for name in NOTEBOOKS:
+        path = ROOT / "docs" / f"{name}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "scripts" / path.name, path)
     (FOLDER / "api.rst").write_text(reference.api(), "utf-8")
     return {
         "tasks": _index(listing["tasks"], "tasks", "level", listing["levels"]),
         "models": _index(listing["models"], "models", "family"),
+        "findings": toctree(f"findings/{name}" for name in pictured.names()),
         "protocols": toctree(f"_generated/protocols/{name}" for name in PROTOCOLS),
-        "log": _log_index(),
+        "log": month_pages.write(FOLDER / "log"),
     }
 
 
@@ -197,19 +203,6 @@ def _index(parts: Sequence[dict[str, Any]], kind: str, by: str, titles: Mapping[
         rows = [[f"[{part['name']}](_generated/{kind}/{part['name']}.md)", escaped(part["about"])] for part in own]
         lines += [f"### {(titles or {}).get(group, group)}", "", table(["name", "in one sentence"], rows), ""]
     return "\n".join(lines) + toctree(f"_generated/{kind}/{part['name']}" for part in parts)
-
-
-def _log_index() -> str:
-    lines = (ROOT / "results" / "LOG.md").read_text("utf-8").splitlines()
-    found = [(number, re.match(r"\*\*(\d{4}-\d{2})-(\d{2}), ([^*]+)", line)) for number, line in enumerate(lines, 1)]
-    entries = [(*match.groups(), number) for number, match in found if match]
-    parts = []
-    for month, own in groupby(entries, key=lambda entry: entry[0]):
-        rows = [
-            [day, f"[{escaped(title.rstrip('.'))}](../results/LOG.md?plain=1#L{line})"] for _, day, title, line in own
-        ]
-        parts += [f"## {month}", table(["day", "entry"], rows)]
-    return "\n\n" + joined(parts)
 
 
 def _save(name: str, text: str) -> None:

@@ -1,7 +1,7 @@
 """The few pictures that README and docs show, small enough to be kept in the repository.
 
-`scripts/publish.py --release` calls this. A picture is drawn from the records, or taken from where a measurement left
-it under results/ (`ladder horizon`, scripts/othello.py), then cut to a width of 1,200 pixels and 128 colours.
+`scripts/publish.py --release` calls this. A picture is drawn from the records, or from the numbers that
+`ladder horizon` and scripts/othello.py left under results/, then cut to a width of 1,200 pixels and 128 colours.
 """
 
 import io
@@ -14,7 +14,11 @@ import pandas as pd
 from PIL import Image
 
 from chomsky_ladder.harness.figures import write as figures
+from chomsky_ladder.harness.figures.style import save, style
+from chomsky_ladder.harness.inside import draw_horizon, draw_layers
+from chomsky_ladder.harness.stats.view import training_lengths
 from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.record import stored
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.published import published
@@ -22,10 +26,6 @@ from chomsky_ladder.harness.tables.published import published
 CLIMB = "climb-v1"
 HIGHEST = 8  # rows of the climb that are drawn beside the models of the xLSTM paper
 WIDTH, COLOURS, MOST_KB = 1200, 128, 150
-TAKEN = {  # from where a measurement left it, if it is there
-    "compare_ends.png": "horizon/compare_ends.png",
-    "error_by_layer.png": "othello/figures/cpu/error_by_layer.png",
-}
 
 
 def write(results: Path, folder: Path) -> Iterator[Path]:
@@ -36,9 +36,31 @@ def write(results: Path, folder: Path) -> Iterator[Path]:
     shown = [*rows[:HIGHEST], *published("xlstm").models]
     yield _written(_drawn(records, "climb", models=shown), folder / "climb.png")
     yield _written(_drawn(records, "corner"), folder / "corner.png")
-    for name, source in TAKEN.items():
-        if (results / source).exists():
-            yield _written(Image.open(results / source).convert("RGB"), folder / name)
+    with tempfile.TemporaryDirectory() as scratch:
+        horizon, layers = Path(scratch) / "compare_ends.png", Path(scratch) / "error_by_layer"
+        draw_horizon.draw(_readings(results / "horizon" / "compare_ends.csv", records), horizon)
+        edits = pd.read_csv(results / "othello/figures/cpu/error_by_layer.csv", keep_default_na=False, na_values=[""])
+        with style():
+            save(draw_layers.interventions(edits), edits, layers, kinds=("png",))
+        for path in (horizon, layers.with_suffix(".png")):
+            yield _written(Image.open(path).convert("RGB"), folder / path.name)
+
+
+def _readings(file: Path, records: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the readings of `ladder horizon` as it draws them, the models by the records of their runs."""
+    models = records.set_index("run_id")["model"]
+    (_, trained_to), found = training_lengths(Identity.of(records.iloc[0])) or (0, 0), []
+    for run_id, rows in pd.read_csv(file).groupby("run_id", sort=False):
+        first = rows.iloc[0]
+        about: dict[str, Any] = {"run_id": run_id, "model": models[run_id], "trained_to": trained_to}
+        about |= {
+            name: int(first[name]) for name in ("step", "state_bytes", "holds_to", "finite_to", "without_mistake")
+        }
+        about |= {"provenance": {"commit": first["commit"], "packages": {"torch": first["torch"]}}}
+        about |= {"numerics": {"device": first["device"]}, "length": int(rows["to"].max())}
+        bins = rows[["from", "to", "answers", "accuracy", "scaled", "commonest"]].to_dict("records")
+        found.append(about | {"bins": bins})
+    return found
 
 
 def _drawn(records: pd.DataFrame, name: str, *, models: Sequence[str] = ()) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Write the numbers of README.md and docs/results.md from the records: counts, findings and two tables.
+"""Write the numbers of README.md, docs/results.md and docs/findings/ from the records: counts, findings and tables.
 
 python scripts/shown_numbers.py
 """
@@ -6,25 +6,27 @@ python scripts/shown_numbers.py
 import sys
 from pathlib import Path
 
+import finding_numbers
+import finding_sentences
 import pandas as pd
 
 from chomsky_ladder.harness.config.registry import all_models, all_tasks
 from chomsky_ladder.harness.stats.cells import cells
 from chomsky_ladder.harness.stats.climb import climbs_of
 from chomsky_ladder.harness.stats.findings import findings as of_climbs
-from chomsky_ladder.harness.store.record import stored
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.published import published
 
 ROOT = Path(__file__).parents[1]
 CLIMB = "climb-v1"
-SLSTM = "xlstm (ratio=0:1)"
 PROTOCOLS = ("quick", "xlstm_cpu")
 
 
 def filled(name: str, text: str) -> str:
-    """Return the text of README.md or docs/results.md with the numbers of the committed records."""
-    records = stored(ROOT / "results" / "records.csv")
+    """Return the text of a page with the numbers of the committed records."""
+    if name.startswith("docs/findings/"):
+        return finding_numbers.filled(text)
+    records = finding_numbers.records_there()
     parts = _of_readme(records) if name == "README.md" else _of_results(records)
     for marker, part in parts.items():
         text = _between(text, marker, part)
@@ -56,20 +58,9 @@ def counts(records: pd.DataFrame) -> str:
 def findings(records: pd.DataFrame) -> str:
     """Return five findings, a sentence or two each, with the numbers that the records have."""
     found = [(each.name, f"{each.headline} {each.more}") for each in of_climbs(climbs_of(records, CLIMB))]
-    found.append(("One published cell", _slstm(records)))
-    return "".join(f"{place}. **{name}.** {text}\n" for place, (name, text) in enumerate(found, 1))
-
-
-def _slstm(records: pd.DataFrame) -> str:
-    runs = records[(records["protocol_name"] == "xlstm_code") & (records["model"] == SLSTM)]
-    (ours,) = runs.loc[runs["task"] == "cycle_nav", "test"]
-    paper, others = (published(name).of("cycle_nav", SLSTM) for name in ("xlstm", "pdssm"))
-    assert paper is not None and others is not None
-    return (
-        f"As configured in its authors' code (20,000 steps, one seed) our sLSTM scores {ours:.2f} on cycle navigation. "
-        f"An independent replication reports {others.value:.2f}, the paper {paper.value:.2f} "
-        "([comparison](results/tables/accuracy_against_pdssm.md))."
-    )
+    found.append(("One published cell", finding_sentences.published_cell(records)))
+    linked = [(f"[{name}](docs/findings/{name.lower().replace(' ', '_')}.md)", text) for name, text in found]
+    return "".join(f"{place}. **{name}.** {text}\n" for place, (name, text) in enumerate(linked, 1))
 
 
 def _between(text: str, name: str, part: str) -> str:
@@ -80,10 +71,11 @@ def _between(text: str, name: str, part: str) -> str:
 
 
 SHOWN = ("README.md", "docs/results.md")
+FINDINGS = tuple(f"docs/findings/{path.name}" for path in sorted((ROOT / "docs" / "findings").glob("*.md")))
 
 
 def main() -> int:
-    for name in SHOWN:
+    for name in (*SHOWN, *FINDINGS):
         path = ROOT / name
         path.write_text(filled(name, path.read_text("utf-8")), "utf-8")
     return 0

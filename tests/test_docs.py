@@ -12,16 +12,21 @@ import pytest
 from chomsky_ladder.harness.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = {path.name: path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+FILES = (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "findings").glob("*.md"))
+PAGES = {str(path.relative_to(ROOT / "docs")): path.read_text("utf-8") for path in sorted(FILES)}
+FINDINGS = {name: text for name, text in PAGES.items() if name.startswith("findings/")}
 _spec = importlib.util.spec_from_file_location("plain_english", ROOT / "scripts" / "plain_english.py")
 plain_english = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(plain_english)
 
 
+GENERATED = re.compile(r"<!-- (\w+)[^\n]*-->.*?<!-- /\1 -->", re.DOTALL)  # scripts/shown_numbers.py fills it
+
+
 def test_every_link_leads_to_a_file() -> None:
     links = [(name, link) for name, text in PAGES.items() for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)]
     assert len(links) > 100
-    assert not [(name, link) for name, link in links if not (ROOT / "docs" / link).exists()]
+    assert not [(name, link) for name, link in links if not (ROOT / "docs" / name).parent.joinpath(link).exists()]
 
 
 def test_every_command_exists() -> None:
@@ -33,17 +38,31 @@ def test_every_command_exists() -> None:
 
 def test_sentences_are_short() -> None:
     for name, text in PAGES.items():
-        written = re.sub(r"<!-- (\w+) -->.*?<!-- /\1 -->", "", text, flags=re.DOTALL)  # without generated tables
+        written = GENERATED.sub("", text)
         assert not list(map(str, plain_english.sentences(Path("docs") / name, written)))
 
 
-def test_findings_have_two_numbers_at_most_and_a_source() -> None:
+def test_findings_have_two_numbers_at_most_and_a_page() -> None:
     found = re.findall(r"^- \*\*.*?(?=^- |^$)", PAGES["findings.md"], flags=re.MULTILINE | re.DOTALL)
     assert len(found) > 20
+    assert {f"findings/{page}" for page in re.findall(r"\]\(findings/(\w+\.md)\)", "".join(found))} == FINDINGS.keys()
     for text in found:
-        assert "](../results/" in text
+        assert "](findings/" in text
         sentence = re.sub(r"\([^)]*\)|\[[^]]*\]", "", re.sub(r"\]\([^)]*\)", "]", text))
         assert len(re.findall(r"(?<![\w.-])[\d.,]*\d\b", sentence)) <= 2, text
+
+
+def test_numbers_in_the_prose_of_a_finding_are_among_those_generated_from_records() -> None:
+    for name, text in FINDINGS.items():
+        generated = set(_decimals(" ".join(match[0] for match in GENERATED.finditer(text))))
+        prose = re.sub(r"`[^`]*`|!?\[[^]]*\]\([^)]*\)|arXiv:\S+|Table \d", "", GENERATED.sub("", text))
+        assert generated and not set(_decimals(prose)) - generated, name
+
+
+def _decimals(text: str) -> list[float]:
+    """Return the numbers of a text that are no part of a name, such as A5, xLSTM[0:1] or [-1, 1]."""
+    found = re.findall(r"(?<![\w.,:\[-])-?\d[\d,]*(?:\.\d+)?(?![\w:\]-])(?!, -?\d\])", text)
+    return [float(number.strip(",").replace(",", "")) for number in found]
 
 
 def test_counts_in_findings_are_those_of_the_table() -> None:
@@ -69,7 +88,7 @@ def _numbers(table: str, columns: int) -> list[list[int]]:
 
 @pytest.mark.full
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("sphinx", reason="the docs extra is not installed")
+    pytest.importorskip("myst_nb", reason="the docs extra is not installed")
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-d", tmp_path / "trees"]
     made = subprocess.run(
         [*command, ROOT / "docs", tmp_path / "site"],
@@ -87,6 +106,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert all(f"ladder {name}" in helped for name in cli.COMMANDS) and "--report-seeds" in helped
     assert "https://example.org/blob/main/results/tables/climb.md" in (tmp_path / "site" / "findings.html").read_text()
     lines = [line for text in PAGES.values() for line in re.findall(r"^ladder [a-z]+ .*", text, flags=re.MULTILINE)]
+    for name in ("tour", "bring_your_own"):  # executed
+        shown = (generated / "notebooks" / f"{name}.html").read_text()
+        assert re.search(r'<img [^>]*alt="Accuracy [^>]*src="[^"]*_images/\w+\.png"', shown)
     options = {option for line in lines for option in re.findall(r"--[a-z][a-z.-]*", line)}
     assert len(options) > 30
     shown = re.sub(r"<[^>]+>", "", helped)

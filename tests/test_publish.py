@@ -153,7 +153,7 @@ def test_the_site_has_page_figures_tables_and_records(tmp_path: Path) -> None:
     assert publish.main(["--site", str(folder), "--url", url, "--results", str(results)]) == 0
     assert f"{url}/card.png" in (folder / "index.html").read_text() and (folder / "card.png").exists()
     assert (folder / "index.html").stat().st_size > 100_000
-    assert {path.suffix for path in folder.glob("figures/*/heat_map.*")} == {".png", ".svg", ".csv"}
+    assert {path.suffix for path in folder.glob("figures/*/lengths.*")} == {".png", ".svg", ".csv"}
     assert {path.suffix for path in folder.glob("tables/accuracy.*")} == {".md", ".csv", ".tex", ".html"}
     assert (folder / "records.csv").read_bytes() == (results / "records.csv").read_bytes()
     assert not (results / "tables").exists() and not (results / "page.html").exists()

@@ -23,15 +23,15 @@ from chomsky_ladder.harness.train.workable import refuse_unworkable
 
 @dataclasses.dataclass(frozen=True)
 class AdaptOptions:
-    """Adapt a finished run's model to another task: its weights stay, low-rank factors beside them learn.
+    """Adapt a finished run's model to another task. Its weights stay, and low-rank factors beside them learn.
 
-    Behind RUN_ID and TASK, --help lists the settings of the new training, too; the run's own are the defaults.
+    After RUN_ID and TASK, --help also lists the settings of the new training. Their defaults are those of the run.
     """
 
     rank: int = 8
     """Rank of the factors."""
     layers: str = "*"
-    """Patterns of the matrices that have factors, separated by commas."""
+    """Patterns of the matrices that get factors, separated by commas."""
     json: bool = False
     """Print the result as JSON."""
     quiet: bool = False
@@ -56,7 +56,7 @@ def adapt(words: list[str]) -> int:
 
 
 def parse_adaptation(words: list[str]) -> tuple[Run, Exec]:
-    """The run of a line, under the base run's settings wherever the line has no others."""
+    """Return the run of a line. Settings that the line lacks are those of the base run."""
     rest = with_published(words)
     ranks, layers = take(rest, "--rank"), take(rest, "--layers")
     results = take(list(rest), "--exec.results") or [str(default_results())]

@@ -19,7 +19,7 @@ from chomsky_ladder.harness.train.machine import emulates, find_device
 from chomsky_ladder.harness.train.progress import EMULATED
 from chomsky_ladder.models.base import ModelConfig
 
-SEED = Annotated[int, arg(help="Key of the initial weights and of the training strings.")]
+SEED = Annotated[int, arg(help="Seed of the initial weights and of the training strings.")]
 EXAMPLE = ("parity", "lstm")
 CARRIED = {"cpu": "xlstm_cpu", "cuda": "xlstm_20k"}  # the protocol of a line without one, by the kind of device
 
@@ -72,7 +72,7 @@ class TakenFirst:
     """The options that are taken out of a line before its settings are read, for its help."""
 
     protocol: str = ""
-    """The protocol whose settings are the defaults; `ladder describe --protocol NAME` tells them."""
+    """The protocol whose settings are the defaults; `ladder describe --protocol NAME` lists them."""
     json: bool = False
     """Print the result as JSON."""
     quiet: bool = False
@@ -85,9 +85,9 @@ def _help(protocol: str, prog: str) -> None:
     fields = [("train", Train, preset.train), ("eval", Eval, preset.eval), ("exec", Exec, Exec())]
     tree = dataclasses.make_dataclass("Options", [*fields, ("seed", SEED, 0)], frozen=True, bases=(TakenFirst,))
     tree.__doc__ = (
-        "Train and score a MODEL on a TASK. `ladder list` has the names of both; a torch module of your own is a "
+        "Train and score a MODEL on a TASK. `ladder list` has the names of both. A torch module of your own is a "
         "MODEL, too: my_package.layers:Mine, layers.py:Mine.\n\n"
-        f"Behind TASK and MODEL, --help lists their own settings, --task.* and --model.*, too. The defaults below are "
+        f"After TASK and MODEL, --help also lists their own settings, --task.* and --model.*. The defaults below are "
         f"those of `{' '.join([prog, *EXAMPLE])}` under {protocol}. --model.params 100k finds the widths for so many "
         "parameters."
     )
@@ -95,19 +95,19 @@ def _help(protocol: str, prog: str) -> None:
 
 
 def trained_as_said(preset: Run, train: Train, model: ModelConfig, words: Sequence[str]) -> Train:
-    """What its protocol says of training a model of these settings, but for what the line says itself."""
+    """Return the protocol's training settings for a model, except those that the line sets itself."""
     said = {word.split("=")[0].replace("-", "_") for word in words}
     own = {name: value for name, value in case_of(preset, model).items() if f"__train.{name}" not in said}
     return replaced(train, own, where="train")
 
 
 def device_of(words: Sequence[str]) -> torch.device:
-    """The device a line asks for."""
+    """Return the device that a line asks for."""
     return find_device(["auto", *take(list(words), "--exec.device")][-1])
 
 
 def advice(words: Sequence[str], run: Run, settings: Exec) -> list[str]:
-    """What to tell a person before a run begins: choices that the line left to us, and what they cost here."""
+    """Return advice before a run begins: choices that the line left open, and what they cost here."""
     device, said = find_device(settings.device), []
     on_cpu = device.type == "cpu"
     given = {word.split("=")[0] for word in words}
@@ -121,7 +121,7 @@ def advice(words: Sequence[str], run: Run, settings: Exec) -> list[str]:
 
 
 def sized_as_asked(model: ModelConfig, sizes: list[str], words: Sequence[str], *, vocab: int) -> ModelConfig:
-    """The model at the size of `--model.params`, if there is one; what was found goes to stderr."""
+    """Return the model at the size of `--model.params`, if there is one, and say on stderr what was found."""
     if not sizes:
         return model
     if chosen := chosen_width(words):
@@ -136,11 +136,11 @@ def sized_as_asked(model: ModelConfig, sizes: list[str], words: Sequence[str], *
 
 
 def chosen_width(words: Sequence[str]) -> str:
-    """The option that chooses a width, if a line has one."""
+    """Return the option that chooses a width, if a line has one."""
     options = {f"--model.{name}" for width in WIDTHS for name in (width, width.replace("_", "-"))}
     return next((word.split("=")[0] for word in words if word.split("=")[0] in options), "")
 
 
 def at_size_of(protocol: str, model: ModelConfig, words: Sequence[str]) -> ModelConfig:
-    """The model at its protocol's number of parameters, if that has one and the line chooses no width."""
+    """Return the model at its protocol's number of parameters, if that has one and the line chooses no width."""
     return model if chosen_width(words) else matched(model, find_protocol(protocol))

@@ -25,10 +25,10 @@ _ACROSS = 100
 
 @dataclass
 class ListOptions:
-    """Tasks by class and models by family; those that are asked for with an example, floors, sizes."""
+    """List tasks by class and models by family. Those you name are shown with an example, floors and sizes."""
 
     words: Positional[tuple[str, ...]] = ()
-    """`tasks` or `models`; classes, families and names, where * stands for anything."""
+    """`tasks`, `models`, or names of classes, families, tasks and models. * stands for anything."""
     json: bool = False
     """Print JSON."""
 
@@ -51,7 +51,7 @@ GROUPED_BY = {"tasks": "level", "models": "family"}
 
 
 def _asked_for(tree: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """The listing without what no word is of; a word that nothing is of is refused."""
+    """Return the part of the listing that the words name. A word that matches nothing is refused."""
     kinds = [kind for kind in KINDS if kind in words] or list(KINDS)
     names = [word for word in words if word not in KINDS]
     for word in names:
@@ -72,7 +72,7 @@ def _is_of(part: dict[str, Any], kind: str, word: str) -> bool:
 
 
 def _written(group: str) -> str:
-    """A class or family as a word of a command line: state space, state-space: state_space."""
+    """Return a class or family from a word of a command line: state space, state-space: state_space."""
     return group.lower().replace(" ", "_").replace("-", "_")
 
 
@@ -113,7 +113,7 @@ def _in_full(tree: dict[str, Any]) -> None:
 
 
 def _by_level(tree: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """From the lowest class up."""
+    """Group tasks by class, from the lowest up."""
     found = dict(_grouped(tree["tasks"], "level"))
     return [(level, found[level]) for level in tree["levels"] if level in found]
 
@@ -126,7 +126,7 @@ def _grouped(parts: Iterable[dict[str, Any]], by: str) -> list[tuple[str, list[d
 
 
 def _size(model: dict[str, Any]) -> str:
-    """What a model is made of and costs, in one line."""
+    """Describe a model's parts and cost in one line."""
     state = model["state_bytes_at_length_256"]
     grows = " and growing" if model["state_growth"] == "length" else ""
     parts = [

@@ -20,45 +20,45 @@ CLIMB = "climb-v1"
 
 @dataclass
 class ClimbOptions:
-    """Train and score a model on every rung of a climb, at every rate with every seed, and write its report card.
+    """Train and score a model on every rung of a climb, with every learning rate and seed, and write its report card.
 
-    What is done is not done again, here or in the published records, and what was stopped goes on. The card is printed
-    and written to RESULTS/climb/MODEL/ as Markdown, HTML and JSON, its picture as PNG and SVG with the numbers as
-    CSV.
+    Runs that are done, here or in the published records, are not trained again. Stopped runs go on. The card is
+    printed, and written to RESULTS/climb/MODEL/ as Markdown, HTML and JSON, with its picture as PNG and SVG and the
+    numbers as CSV.
 
-    A part of the climb (--rungs, --seeds, --steps) has a card of its own, which says what it leaves out. It stands
-    beside no reference row, and the whole climb takes in those of its runs that have the protocol's steps.
+    --rungs, --seeds and --steps make a part of the climb. Its card says what is left out, and shows no reference
+    models. The whole climb later uses those of its runs that have the protocol's steps.
 
-    In place of a MODEL, --all climbs with every model of the reference table in turn. Behind the MODEL, --help lists
-    its own settings, --model.*, too.
+    --all in place of a MODEL climbs with every model of the reference table in turn. After the MODEL, --help also lists
+    its own settings, --model.*.
     """
 
     exec: Exec = field(default_factory=Exec)
     protocol: str = CLIMB
     """A protocol with rungs."""
     rungs: tuple[str, ...] = ()
-    """These rungs alone, or those of these tasks: parity sort, or parity,sort. Their runs are the whole climb's."""
+    """Train these rungs only, by rung or task: parity sort, or parity,sort."""
     seeds: int = 0
-    """Seeds of a cell; 0 for the protocol's. Fewer make a part of the climb, of its very runs."""
+    """Seeds for each cell; 0 for the protocol's number. Fewer make a part of the climb."""
     steps: int = 0
-    """Steps of a run; 0 for the protocol's. Others make other runs, which no table mixes with the climb's."""
+    """Steps of a run; 0 for the protocol's number. Other runs result, which no table mixes with the climb."""
     against: tuple[str, ...] = ()
-    """Reference rows that stand beside the model, by name or label; its two nearest unless said otherwise."""
+    """Reference models to show beside yours, by name or label; without it, the two nearest."""
     reference: Path | None = None
-    """records.csv with the reference rows; that of the results folder and the published one unless said otherwise. An
-    installed package brings the published rows along."""
+    """A records.csv with the reference models; without it, that of the results folder and the published one. An
+    installed package contains the published one."""
     again: bool = False
-    """Train also what is on record elsewhere: published runs count as done unless this is said."""
+    """Also train runs that are in the published records. Without it they count as done."""
     engine: str = "serial"
     """serial, processes (several packs at once here), ray (a cluster) or a plugin's; `--engine ray --help`."""
     decisive: bool = False
     """With --all: eight models on six rungs, the cells that decide most of what is asked."""
     plan: bool = False
-    """Print what is left to do and the hours it will take, and do nothing."""
+    """Print what is left to do and the hours it will take. Train nothing."""
     card: bool = False
-    """Make the card of what there is, and train nothing."""
+    """Write the card from the runs that exist. Train nothing."""
     quiet: bool = False
-    """Print the card alone."""
+    """Print only the card."""
     json: bool = False
     """Print the card as JSON."""
 
@@ -104,7 +104,7 @@ def _all(words: list[str]) -> int:
 
 
 def _parsed(name: str, words: list[str]) -> tuple[Any, Any, Any]:
-    """The options, the engine's, and the model at the protocol's size."""
+    """Return the options, the engine's options, and the model at the protocol's size."""
     from chomsky_ladder.harness.cli.arguments import at_size_of
     from chomsky_ladder.harness.cli.options import take
     from chomsky_ladder.harness.climb.runs import climber
@@ -188,7 +188,7 @@ def _fresh(label: str, runs: list[Any], records: Any, options: Any, count: int) 
 
 
 def _not_recorded(label: str, runs: list[Any], records: Any, results: Path) -> list[Any]:
-    """The runs without those that are on record elsewhere, made by the code of today, which is said."""
+    """Return the runs that are not on record elsewhere with the code of today, and say how many are."""
     from chomsky_ladder.harness.stats.rows import as_rows
     from chomsky_ladder.harness.sweep.sweep import left_of
     from chomsky_ladder.harness.train.same_code import sources_of
@@ -202,7 +202,7 @@ def _not_recorded(label: str, runs: list[Any], records: Any, results: Path) -> l
 
 
 def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:
-    """What is left and the hours it takes, from a few measured steps of each shape."""
+    """Print what is left and the hours it takes, from a few measured steps of each shape."""
     from chomsky_ladder.harness.cli.say import duration
     from chomsky_ladder.harness.sweep.plan import plan, save
 
@@ -221,7 +221,7 @@ def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:
 
 
 def _reference(options: Any) -> tuple[Any, list[Any]]:
-    """The records of the protocol, the results folder's before the others', and the climbs among them."""
+    """Return the records of the protocol, the results folder's first, and the climbs among them."""
     import pandas as pd
 
     from chomsky_ladder.harness.climb import reference
@@ -251,7 +251,7 @@ def _refuse_unknown(options: Any, reference: list[Any]) -> None:
 
 
 def _show(label: str, model: Any, records: Any, reference: list[Any], options: Any) -> int:
-    """The card of a whole climb; beside it stand climbs with all their seeds, and those that are asked for."""
+    """Show the card of a whole climb, beside climbs with all their seeds and those asked for."""
     from chomsky_ladder.harness.climb.card import card
     from chomsky_ladder.harness.climb.runs import climb_runs
     from chomsky_ladder.harness.figures.names import folder_name
@@ -277,7 +277,7 @@ def _show(label: str, model: Any, records: Any, reference: list[Any], options: A
 
 
 def _show_part(part: Any, runs: list[Any], model: Any, records: Any, options: Any) -> int:
-    """The card of a part of a climb, of its runs alone."""
+    """Show the card of a part of a climb, from its runs alone."""
     from chomsky_ladder.harness.climb.card import card
     from chomsky_ladder.harness.config.protocols import find_protocol, identity_of
     from chomsky_ladder.harness.figures.names import folder_name
@@ -319,7 +319,7 @@ def _speed(model: Any, options: Any) -> float | None:
 
 
 def _write(made: Any, records: Any, folder: Path, options: Any) -> int:
-    """The card in every format, and on the screen; a picture of it where it is of a whole climb."""
+    """Write the card in every format and to the screen, and draw a picture of a whole climb."""
     from chomsky_ladder.harness.climb import page, text
     from chomsky_ladder.harness.store.files import write_atomically
 

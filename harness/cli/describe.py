@@ -124,13 +124,13 @@ def _task_in_short(task: Task) -> dict[str, Any]:
 
 
 def _floors(task: Task, legal: Sequence[int]) -> Floors:
-    """The floors; from some lengths, evenly spread, where strings are counted: all of them take a minute."""
+    """Return the floors. Where strings are counted, use some lengths, evenly spread: all of them take a minute."""
     is_counted = type(task).answer_law is Task.answer_law
     return task.floors(legal[:: -(-len(legal) // MOST_COUNTED)] if is_counted and legal else legal)
 
 
 def _through_windows(task: Task) -> dict[str, Any]:
-    """The accuracy that a window of the longest strings admits, where it can be told."""
+    """Return the accuracy that a window of the longest strings admits, where it can be told."""
     scores = {window: windowed(task, LONGEST, window=window) for window in WINDOWS}
     told = {f"last {window}": round(score, 2) for window, score in scores.items() if score is not None}
     return {f"seen_through_a_window_at_{LONGEST[0]}..{LONGEST[1]}": told} if told else {}
@@ -145,7 +145,7 @@ def _model_facts(config: ModelConfig) -> dict[str, Any]:
 
 
 def _theory_of(part: Task | ModelConfig) -> dict[str, Any]:
-    """What is proven of it: of a model by what languages ask, of a task by how states move."""
+    """Return what is proven: for a model by what languages ask, for a task by how states move."""
     if isinstance(part, Task):
         if not part.demand:
             return {"asks": "not declared"}
@@ -159,7 +159,7 @@ def _theory_of(part: Task | ModelConfig) -> dict[str, Any]:
 
 
 def _rows(found: dict[str, Verdict]) -> list[dict[str, str]]:
-    """What is proven, before what is open; what nobody has a result on is left out."""
+    """Return what is proven, then what is open, without what nobody has a result on."""
     kept = {name: one for name, one in found.items() if one != NO_RESULT}
     order = ("can", "cannot", "open")
     return [{"of": name, **one._asdict()} for name, one in sorted(kept.items(), key=lambda it: order.index(it[1].word))]
@@ -178,7 +178,7 @@ def _model_size(config: ModelConfig) -> dict[str, Any]:
 
 
 def settings(part: Any) -> list[dict[str, Any]]:
-    """Every field with its value and the sentence under it in the source."""
+    """Return every field with its value and the sentence under it in the source."""
     help_texts, values = docs_of(type(part)), plain(part)
     return [{"name": f.name, "value": values[f.name], "help": help_texts.get(f.name, "")} for f in fields(part)]
 
@@ -195,7 +195,7 @@ def samples(task: Task, *, count: int, length: int = 0, seed: int = 0) -> Iterat
 
 
 def outcome(result: dict[str, Any], results: Path) -> str:
-    """A finished run in a few lines."""
+    """Describe a finished run in a few lines."""
     place = results / "runs" / result["run_id"]
     if result["status"] == "diverged":
         return f"{result['run_id']} diverged at step {result['steps']}: loss {result['loss']}  ({place})"
@@ -246,7 +246,8 @@ def _changed(dirty: bool | None) -> dict[str, bool]:
 
 
 def drawable(task: Task) -> dict[str, Any] | None:
-    """The automaton behind a task, small enough to be drawn: where symbols lead from nothing, and from each state."""
+    """Return the automaton behind a task, small enough to draw: where symbols lead from the start and from each
+    state."""
     try:
         machine = machine_of(task)
     except (NotImplementedError, ValueError):  # it has none
@@ -264,17 +265,17 @@ def drawable(task: Task) -> dict[str, Any] | None:
 
 
 def _doc(cls: type) -> str:
-    """All that the module of a class says of it."""
+    """Return all that the module of a class says of it."""
     return inspect.cleandoc(_written(cls))
 
 
 def about(cls: type) -> str:
-    """The first sentence of the module a class stands in."""
+    """Return the first sentence of the module of a class."""
     return " ".join(_written(cls).strip().split("\n\n")[0].split())
 
 
 def _written(cls: type) -> str:
-    """What somebody wrote of it; the signature that `dataclass` puts in a missing docstring's place is nobody's."""
+    """Return the docstring that somebody wrote, and not the signature that `dataclass` puts in its place."""
     own = cls.__doc__ or ""
     return inspect.getmodule(cls).__doc__ or ("" if own.startswith(f"{cls.__name__}(") else own) or "no documentation"
 

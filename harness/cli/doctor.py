@@ -1,4 +1,4 @@
-"""`ladder doctor`: what this machine has, and with --selftest whether it is right."""
+"""`ladder doctor`: show what this machine has, and test it with --selftest."""
 
 import json as jsons
 import os
@@ -12,24 +12,24 @@ from chomsky_ladder.harness.config.registry import find_model
 
 @dataclass
 class DoctorOptions:
-    """What this machine has: devices, kernels and why the others are missing, versions; or a test of it."""
+    """Check what this machine has: devices, kernels and why others are missing, versions. --selftest tests it."""
 
     json: bool = False
     """Print JSON."""
     selftest: bool = False
-    """Compare what runs here with something surer, a stage at a time, a line of JSON each; 1 where one fails."""
+    """Compare what runs here with references, stage by stage, a line of JSON each. Exit code 1 where one fails."""
     device: str = "auto"
-    """Of the self-test: cpu, cuda, cuda:1 ..; auto takes CUDA where there is one."""
+    """Device of the self-test: cpu, cuda, cuda:1 ..; auto takes CUDA where there is one."""
     minutes: float = 8.0
-    """The self-test's at most, shared among its stages."""
+    """Most minutes of the self-test, shared among its stages."""
     out: str = ""
-    """A folder in which the self-test leaves its lines as selftest.jsonl; empty: none."""
+    """Folder to which the self-test writes selftest.jsonl; empty for none."""
     jobs: int = 0
     """Processes that share the models of a stage; 0: half of the processors."""
     stage: str = ""
-    """One stage alone, in this process."""
+    """Run only this stage, in this process."""
     part: str = "1/1"
-    """Of that stage's models those of one process of several: 2/8."""
+    """The share of the models for this process of several: 2/8."""
     models: tuple[str, ...] = ()
     """The models of that stage; all unless named."""
 
@@ -86,7 +86,7 @@ def _part(said: str) -> tuple[int, int]:
 
 
 def _keep(folder: Path, line: str) -> None:
-    """As it ends: what is cut short leaves what it found."""
+    """Keep each result as it ends, so that a test that is cut short leaves what it found."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "selftest.jsonl").open("a") as kept:
         kept.write(line + "\n")

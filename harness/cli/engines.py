@@ -14,7 +14,7 @@ Options = TypeVar("Options")
 
 
 def parse_with_engine(cls: type[Options], words: Sequence[str], *, prog: str) -> tuple[Options, Any]:
-    """A command's options, which have a field `engine`, and the options of the engine that the line names."""
+    """Return a command's options, which have a field `engine`, and the options of the engine that the line names."""
     named = take(list(words), "--engine")
     engine = ROOM.find(named[-1] if named else "serial")
     _refuse_those_of_others(engine, words)

@@ -12,27 +12,27 @@ from chomsky_ladder.harness.store.places import default_results, refuse_no_folde
 
 @dataclass
 class FiguresOptions:
-    """Bring records.csv and curves.csv up to date, draw every figure as PNG and SVG, its numbers beside it as CSV."""
+    """Draw every figure as PNG and SVG, with its numbers as CSV. Bring records.csv and curves.csv up to date first."""
 
     names: Positional[tuple[str, ...]] = ()
-    """Draw these figures alone: heat_map, ladder, lengths, loss, validation, cost, climb, .."""
+    """Draw only these figures: heat_map, ladder, lengths, loss, validation, cost, climb, .."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/, records.csv and curves.csv; `published` for the committed one, with --out."""
     protocol: str = ""
-    """The one protocol to draw; empty for all."""
+    """Draw only this protocol; empty for all."""
     out: Path | None = None
-    """The folder to write to; figures/ of the results."""
+    """The folder to write to; without it figures/ of the results."""
     models: tuple[str, ...] = ()
-    """Draw these models alone, by label, name or pattern: lstm 'xlstm*'."""
+    """Draw only these models, by label, name or pattern: lstm 'xlstm*'."""
     tasks: tuple[str, ...] = ()
-    """Draw these tasks alone, by label, name or pattern."""
+    """Draw only these tasks, by label, name or pattern."""
     bare: bool = False
-    """For a paper: without the title and the caption, which a paper writes itself."""
+    """Leave out title and caption, which a paper writes itself."""
     width: float = 7.2
-    """Inches across, 3.2 or more, with letters of 7 points whatever it is: 5.5 is the text of many a conference, 3.25 a
-    column of two."""
+    """Width in inches, 3.2 or more. Letters keep 7 points. Many conferences have 5.5 for text and 3.25 for a column of
+    two."""
     pdf: bool = False
-    """Also as PDF, its text as text."""
+    """Also write PDF, in which text stays text."""
 
 
 def figures(words: list[str]) -> int:

@@ -15,14 +15,14 @@ from chomsky_ladder.harness.store.places import default_results
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateOptions(WrittenSettings):
-    """Strings that a trained model writes, token by token: greedily, at a temperature, or by beam search.
+    """Print strings that a trained model writes: greedily, at a temperature, or by beam search.
 
-    Without --prompt it answers test strings and says which are right, as in `ladder generate RUN_ID --beam 4`. With
-    one it goes on from there: `ladder generate RUN_ID --prompt "a b b" --temperature .8`.
+    Without --prompt the model answers test strings, and right answers are marked: `ladder generate RUN_ID --beam 4`.
+    With a prompt it continues: `ladder generate RUN_ID --prompt "a b b" --temperature .8`.
     """
 
     run_id: Positional[str]
-    """The run, by its id or a part that only one has."""
+    """The run, by its id or a unique part of it."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     json: bool = False

@@ -47,7 +47,7 @@ class Option(NamedTuple):
 
 
 def help_text(options: type, prog: str, *, columns: int, colour: bool) -> str:
-    """The whole help, in lines of no more than so many columns."""
+    """Return the whole help, in lines of no more than so many columns."""
     found = list(options_of(options))
     named = [option.name for option in found if option.group == _NAMED]
     lines = _wrapped(" ".join(["usage:", prog, *named, "[options]"]), columns, after="    ")
@@ -76,7 +76,7 @@ def columns_of(stream: TextIO) -> int:
 
 
 def options_of(options: type, prefix: str = "", values: Any = None) -> Iterator[Option]:
-    """Every option of a dataclass, its own first, then group by group those of the dataclasses in it."""
+    """Return every option of a dataclass: its own first, then group by group those of the dataclasses in it."""
     kinds, docs, groups = get_type_hints(options, include_extras=True), docs_of(options), []
     group = "\n".join([prefix.rstrip("."), *_paragraphs(options)[:1]]) if prefix else "options"
     for field in dataclasses.fields(options):
@@ -104,13 +104,13 @@ def _option(name: str, kind: Any, value: Any, about: str, group: str) -> Option:
 
 
 def docs_of(cls: type) -> dict[str, str]:
-    """The sentence under each field of a class in its source, inherited ones too."""
+    """Return the sentence under each field of a class in its source, inherited ones too."""
     return {name: text for base in reversed(cls.__mro__) for name, text in _field_docs(base).items()}
 
 
 @lru_cache(maxsize=1024)
 def _field_docs(cls: type) -> dict[str, str]:
-    """The string literals that stand under a class's annotated fields."""
+    """Return the string literals that stand under a class's annotated fields."""
     if cls.__module__ == "types":  # made at run time, of others
         return {}
     try:
@@ -136,7 +136,7 @@ def _paragraphs(cls: type) -> list[str]:
 
 
 def _rows(option: Option, column: int, columns: int, *, colour: bool) -> list[str]:
-    """The option, and what it does beside it, or below where there is no room."""
+    """Lay out an option with its meaning beside it, or below where there is no room."""
     lines = _wrapped(option.help, columns, before=" " * column)
     if len(option.left) + 4 <= column and lines:
         beside = lines.pop(0)[2 + len(option.left) :]
@@ -157,7 +157,7 @@ def _default(field: Any) -> Any:
 
 
 def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type without its annotations and without None, and the annotations."""
+    """Return a type without its annotations and None, and the annotations."""
     kind, extras = (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
     if get_origin(kind) in (Union, UnionType):
         some = [each for each in get_args(kind) if each is not NoneType]
@@ -179,7 +179,7 @@ def _values(kind: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A default as one would type it; nothing for none, for an empty one, and for a switch that is off."""
+    """Return a default as one would type it; nothing for None, an empty one, and a switch that is off."""
     if value is None or value in ("", ()):
         return ""
     if isinstance(value, tuple):

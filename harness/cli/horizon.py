@@ -18,20 +18,20 @@ from chomsky_ladder.harness.store.places import default_results, refuse_unwritab
 
 @dataclass
 class HorizonOptions:
-    """Accuracy by position on strings of 10,000 symbols and more, read from a state of constant size.
+    """Measure accuracy by position on strings of 10,000 symbols and more, for models with a state of constant size.
 
     Writes horizon.json into each run's folder.
     """
 
     run_ids: Positional[tuple[str, ...]]
-    """The runs, each by its id or a part that only one has."""
+    """The runs, each by its id or a unique part of it."""
     horizon: HorizonSettings = field(default_factory=HorizonSettings)
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     picture: Path | None = None
-    """A file of the name something.png, .svg or .pdf, in which all of them are drawn by position."""
+    """Draw all runs by position into this .png, .svg or .pdf file."""
     csv: Path | None = None
-    """A file of the name something.csv, with a line for every range of every run; other runs that it has stay there."""
+    """Write a line for every range of every run to this .csv file. Other runs in the file stay."""
     device: str = "auto"
     """cpu, cuda, cuda:1 ..; auto takes CUDA where there is one."""
     json: bool = False
@@ -78,7 +78,7 @@ def horizon(words: list[str]) -> int:
 
 
 def horizon_text(result: dict[str, Any]) -> Iterator[str]:
-    """The table for a person."""
+    """Yield the table for a person."""
     strings = result["settings"]["strings"]
     yield f"{result['run_id']} at step {result['step']:,}: {strings} strings of {result['length']:,}"
     yield f"trained to {result['trained_to']}, {result['state_bytes']:,} bytes of state at the end of a string"

@@ -18,14 +18,14 @@ _KINDS = {"linear": "linear", "two_layer": "two layers", "none": ""}
 
 @dataclass
 class ProbeOptions:
-    """Read the task's state (the board, the stack top, the parity) out of every layer of a trained model.
+    """Read the task's state (the board, the top of the stack, the parity) from every layer of a trained model.
 
-    Beside it a random network of the same config, the raw history, the commonest label of each position and shuffled
-    labels. Writes probe.json and the fitted probes into the run's folder.
+    Baselines: a random network of the same config, the raw history, the commonest label of each position, shuffled
+    labels. Writes probe.json and the fitted probes to the run's folder.
     """
 
     run_id: Positional[str]
-    """The run, by its id or a part that only one has."""
+    """The run, by its id or a unique part of it."""
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
@@ -34,7 +34,7 @@ class ProbeOptions:
     json: bool = False
     """Print JSON."""
     quiet: bool = False
-    """No progress."""
+    """Print no progress."""
 
 
 def probe(words: list[str]) -> int:
@@ -51,7 +51,7 @@ def probe(words: list[str]) -> int:
 
 
 def probe_text(result: dict[str, Any]) -> str:
-    """The table for a person: every layer of the model, and what each baseline's best layer reads."""
+    """Yield the table for a person: every layer of the model, and the best layer of each baseline."""
     games = result["games"]
     lines = [
         f"{result['run_id']} at step {result['step']:,}: {games['test']:,} test games, fitted to {games['train']:,}",
@@ -81,13 +81,13 @@ def _comparison(row: dict[str, Any]) -> list[str]:
 
 @dataclass
 class InterveneOptions:
-    """Change one square of the board in a model's head, along its linear probe, and see whether its moves follow.
+    """Edit one square of the board in a model's stream, along its linear probe, and measure whether its moves follow.
 
-    Needs `ladder probe` first. Writes intervene.json into the run's folder.
+    Run `ladder probe` first. Writes intervene.json to the run's folder.
     """
 
     run_id: Positional[str]
-    """The run, by its id or a part that only one has."""
+    """The run, by its id or a unique part of it."""
     intervene: InterveneSettings = field(default_factory=InterveneSettings)
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
@@ -96,7 +96,7 @@ class InterveneOptions:
     json: bool = False
     """Print JSON."""
     quiet: bool = False
-    """No progress."""
+    """Print no progress."""
 
 
 def intervene(words: list[str]) -> int:
@@ -113,7 +113,7 @@ def intervene(words: list[str]) -> int:
 
 
 def intervene_text(result: dict[str, Any]) -> str:
-    """The table for a person: errors of the model's moves against the edited board, by the layer the edit starts at."""
+    """Yield the table for a person: errors of the model's moves against the edited board, by the edit's first layer."""
     lines = [
         f"{result['run_id']} at step {result['step']:,}: errors (false positives + false negatives) of the likeliest "
         "moves, mean over boards",
@@ -150,10 +150,10 @@ def intervene_text(result: dict[str, Any]) -> str:
 
 @dataclass
 class ErrorsOptions:
-    """Where a trained model fails: accuracy by answer slot, the confusion of answers, strings it gets wrong."""
+    """Show where a trained model fails: accuracy by answer slot, confused answers, wrong strings."""
 
     run_id: Positional[str]
-    """The run, by its id or a part that only one has."""
+    """The run, by its id or a unique part of it."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     json: bool = False

@@ -26,7 +26,7 @@ _OTHERS = ("harness/cli/describe.py", "harness/train/build.py")
 
 
 def listed() -> dict[str, Any]:
-    """The listing of this code and these plugins; what a plugin named on the line brought is never kept."""
+    """Return the listing of this code and these plugins. What a plugin on the line brought is never cached."""
     tree = of_these_sources()
     if "chomsky_ladder.harness.config.registry" not in sys.modules:
         return tree
@@ -63,7 +63,7 @@ def _made() -> dict[str, Any]:
 
 
 def key_of_sources() -> str:
-    """A hash of all that a listing is made of: the sources of the rooms, and those of installed plugins."""
+    """Return a hash of all sources of a listing: those of the rooms and of installed plugins."""
     digest = hashlib.sha256()
     for name, content in _sources():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)

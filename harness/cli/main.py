@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
-    """The exit code, whatever happens."""
+    """Run a command and return the exit code, whatever happens."""
     try:
         code = _obeyed(words)
         sys.stdout.flush()  # a full disk behind it is told of here
@@ -63,7 +63,7 @@ def _main(words: list[str]) -> int:
 
 
 def _obeyed(words: list[str]) -> int:
-    """The exit code of a command."""
+    """Run a command and return its exit code."""
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]  # `ladder help run` is `ladder run --help`
     if not words or words[0] in ("--help", "-h"):
@@ -98,7 +98,7 @@ def _what_stays(words: list[str]) -> str:
 
 
 def _said(error: OSError) -> str:
-    """What the system refuses, and of which file."""
+    """Describe what the system refuses, and for which file."""
     what = error.strerror or str(error)
     return f"{what}: {error.filename}" if error.filename is not None else what
 
@@ -121,12 +121,12 @@ def _open_streams() -> None:
 
 
 def script() -> None:
-    """The installed command."""
+    """Run the installed command."""
     sys.exit(main())
 
 
 def _with_plugins(words: list[str]) -> list[str]:
-    """The words without `--plugin FOLDER_FILE_OR_MODULE`, each of which is loaded, behind those of $LADDER_PLUGINS."""
+    """Load each `--plugin`, after those of $LADDER_PLUGINS, and return the words without them."""
     if not any(word.split("=")[0] == "--plugin" for word in words) and not os.environ.get("LADDER_PLUGINS"):
         return words
     from chomsky_ladder.harness.cli.options import take
@@ -142,7 +142,7 @@ def _with_plugins(words: list[str]) -> list[str]:
 
 @contextmanager
 def _one_thread(is_computing: bool) -> Iterator[None]:
-    """Of torch, where the command needs it: two are slower on a busy machine, and a run has a setting of its own."""
+    """Give torch one thread: two are slower on a busy machine, and a run has a setting of its own."""
     if not is_computing and "torch" not in sys.modules:
         yield
         return

@@ -23,7 +23,7 @@ _STYLE = (tyro.conf.FlagCreatePairsOff,)
 
 
 def parse(cls: type[Options], arguments: Sequence[str], *, prog: str) -> Options:
-    """The dataclass `cls` from its options; `--help` prints and exits, a mistake is a ValueError of one line."""
+    """Parse the dataclass `cls` from its options. `--help` prints and exits; a mistake is a ValueError of one line."""
     arguments = with_published(arguments)
     if asks_for_help(arguments):
         print_help(cls, prog)

@@ -11,20 +11,21 @@ from chomsky_ladder.harness.store.places import default_results, hint, refuse_no
 
 @dataclass
 class PageOptions:
-    """Bring records.csv and curves.csv up to date and write one HTML file in which every result can be looked at."""
+    """Write one interactive HTML file with every result, after bringing records.csv and curves.csv up to date."""
 
     results: Path = field(default_factory=default_results)
-    """The folder of runs/, records.csv and curves.csv, with throughput/ and othello/ if there are; `published` for the
+    """The folder of runs/, records.csv and curves.csv, with throughput/ and othello/ if they exist; `published` for the
     committed one, with --out or --serve."""
     out: Path | None = None
-    """The file to write, something.html, or else a folder, made if need be, that any web host can serve: index.html
-    with the records beside it; page.html in the results folder if not given."""
+    """An .html file, or a folder that any web host can serve: index.html with the records beside it. Without it:
+    page.html in the results folder."""
     url: str = ""
-    """With --out FOLDER, where it will lie, https://..: a link to it is then shown with the picture of the climb."""
+    """With --out FOLDER: the address where it will lie, https://... A link to it is then shown with a picture of the
+    climb."""
     serve: bool = False
-    """Open it on a port of this machine until Ctrl-C; with no --out nothing is left behind."""
+    """Serve it on a port of this machine until Ctrl-C. Without --out no file is left behind."""
     port: int = 8000
-    """With --serve, the port; 0 for any that is free."""
+    """With --serve: the port; 0 for any free one."""
 
 
 def page(words: list[str]) -> int:

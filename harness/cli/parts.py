@@ -1,4 +1,4 @@
-"""What each `ladder` command does: parse its line, ask the harness, print for a person or, with --json, a program."""
+"""Commands on one task or model: parse the line, ask the harness, print text or, with --json, JSON."""
 
 import json
 from dataclasses import dataclass, make_dataclass
@@ -19,10 +19,10 @@ from chomsky_ladder.tasks.base import Task
 
 @dataclass
 class DescribeOptions:
-    """A task with a worked example and its floors, or a model with its size; and every setting.
+    """Describe a task with an example and its floors, or a model with its size, and list every setting.
 
-    With --protocol NAME in place of a name: where a protocol comes from, how its paper reports, and what it sets.
-    Behind the NAME, --help lists its own settings, --task.* or --model.*, too; --model.params 100k finds the widths.
+    `--protocol NAME` in place of a name describes a protocol: its source, how its paper reports, and what it sets.
+    After the NAME, --help also lists its own settings, --task.* or --model.*. `--model.params 100k` finds the widths.
     """
 
     json: bool = False
@@ -57,14 +57,14 @@ def describe_part(words: list[str]) -> int:
 
 @dataclass
 class SampleOptions:
-    """Strings of a task with their answers. Behind the TASK, --help lists its own settings, --task.*, too."""
+    """Print strings of a task with their answers. After the TASK, --help also lists its own settings, --task.*."""
 
     count: int = 3
-    """How many."""
+    """Strings to print."""
     length: int = 0
     """Their length, as the task counts lengths; 0 for any from 3 to 20."""
     seed: int = 0
-    """Key of the strings."""
+    """Seed of the strings."""
     json: bool = False
     """Print one JSON object a line."""
 
@@ -84,22 +84,22 @@ def sample(words: list[str]) -> int:
 
 @dataclass
 class ExportOptions:
-    """A file of strings with their answers and its hash, to score any model on (`ladder run .. --eval.file FILE`).
+    """Write a file of strings with their answers and a hash. Any model can be scored on it, with `--eval.file FILE`.
 
-    With the defaults, the test strings of the published lengths. Behind the TASK, --help lists its own settings,
-    --task.*, too.
+    The defaults give the test strings of the published lengths. After the TASK, --help also lists its own settings,
+    --task.*.
     """
 
     out: Path
     """The file to write."""
     count: int = 8192
-    """How many strings."""
+    """Strings to write."""
     lengths: tuple[int, int] = (40, 256)
-    """Shortest and longest, as the task counts lengths; uniform over the legal ones between."""
+    """Shortest and longest string, as the task counts lengths. Legal lengths between them are equally likely."""
     seed: int = 0
-    """Key of the strings: eval.seed of the runs whose test strings they are."""
+    """Seed of the strings. A run with this eval.seed has the same test strings."""
     split: str = "test"
-    """The stream they are rows of."""
+    """The split that the strings come from."""
     json: bool = False
     """Print the file's first line as JSON."""
 
@@ -127,9 +127,9 @@ def export(words: list[str]) -> int:
 
 @dataclass
 class CheckOptions:
-    """The conformance suite over one task or model, with any settings: what every registered one is held to.
+    """Test that a task or model keeps its promises, with any settings. Every registered one passes these tests.
 
-    Behind the NAME, --help lists its own settings, --task.* or --model.*.
+    After the NAME, --help also lists its own settings, --task.* or --model.*.
     """
 
 
@@ -180,7 +180,7 @@ def _without_what_follows(outcomes: list[conformance.Outcome]) -> list[conforman
 
 
 def with_part(options: type, kind: str, part: Task | ModelConfig) -> type:
-    """The options with the settings of a concrete task or model beside them, as `--task.*` or `--model.*`."""
+    """Return the options with the settings of a concrete task or model, as `--task.*` or `--model.*`."""
     both = make_dataclass(options.__name__, [(kind, type(part), part)], bases=(options,))
     both.__doc__ = options.__doc__
     return both

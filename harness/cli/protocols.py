@@ -18,7 +18,7 @@ from chomsky_ladder.harness.config.protocols import find_protocol
 
 
 def describe_protocol(name: str, words: list[str], options: type[Any]) -> int:
-    """What is left of the line are `options`, those of `ladder describe`."""
+    """Print a protocol. `words` are parsed as `options`, those of `ladder describe`."""
     protocol = find_protocol(name)
     asked = parse(options, words, prog=f"ladder describe --protocol {name}")
     if asked.json:
@@ -47,7 +47,7 @@ def facts(protocol: Protocol) -> list[tuple[str, str]]:
 
 
 def settings(protocol: Protocol) -> dict[str, dict[str, Any]]:
-    """By what they are settings of, the common ones first."""
+    """Group the settings by what they belong to, the common ones first."""
     found = {"train": protocol.train, "eval": protocol.eval, "every model": protocol.model, "every task": protocol.task}
     found |= {f"model {name}": own for name, own in protocol.models.items()}
     found |= {f"task {name}": own for name, own in protocol.tasks.items()}

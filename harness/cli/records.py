@@ -1,4 +1,4 @@
-"""What the `ladder` commands about results folders do. None of them needs torch to look at what is there."""
+"""Commands about results folders. None of them needs torch to look at a folder."""
 
 import json
 import sys
@@ -22,10 +22,11 @@ _TITLES = {"unfinished": "unfinished: killed, or with their machine"}
 
 @dataclass
 class StatusOptions:
-    """How many runs are done, running, preempted, failed, diverged and unfinished; then those that are not done."""
+    """Count the runs that are done, running, preempted, failed, diverged and unfinished, and list those that are not
+    done."""
 
     script: Positional[str] = ""
-    """One sweep alone, by its SCRIPT or a study's name, with the number of its runs that have not begun."""
+    """Show one sweep only, by its SCRIPT or a study's name, with the number of its runs that have not begun."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     all: bool = False
@@ -75,7 +76,7 @@ def status(words: list[str]) -> int:
 
 
 def _listed(script: str) -> set[str]:
-    """The ids of the runs that a sweep's script lists; none without one."""
+    """Return the ids of the runs that a sweep's script lists; none without a script."""
     if not script:
         return set()
     from chomsky_ladder.harness.sweep.scripts import runs_of  # with torch
@@ -154,7 +155,7 @@ def clean(words: list[str]) -> int:
 
 
 def _agreed(total: str) -> bool:
-    """Whether a person says yes."""
+    """Ask a person, and return True for yes."""
     if not sys.stdin.isatty():
         raise ValueError(f"would remove {total}: confirm with --yes where nobody can be asked")
     print(f"remove {total}? [y/N] ", end="", flush=True)
@@ -177,18 +178,18 @@ def _clean_lines(options: CleanOptions) -> int:
 
 @dataclass
 class MergeOptions:
-    """Take in finished runs, and lines of records.csv, from other machines' results folders.
+    """Take finished runs, and lines of records.csv, from other machines' results folders.
 
-    Each is verified first: the config hashes to the run's id, the result and the checkpoints are its own. What is here
-    is never overwritten; a run that came out with other numbers there is reported, and the exit code is 1.
+    Each run is verified first: its config hashes to its id, and result and checkpoints belong to it. Nothing here is
+    overwritten. A run with other numbers there is reported, and the exit code is 1.
     """
 
     folders: Positional[tuple[Path, ...]] = ()
-    """Results folders to take from."""
+    """Results folders to take runs from."""
     results: Path = field(default_factory=default_results)
-    """The folder to take them into."""
+    """The folder to take runs into."""
     dry_run: bool = False
-    """Verify and report; write nothing."""
+    """Verify and report. Write nothing."""
 
 
 def merge(words: list[str]) -> int:
@@ -215,12 +216,12 @@ def merge(words: list[str]) -> int:
 
 @dataclass
 class DiffOptions:
-    """The settings in which two runs differ."""
+    """Print the settings in which two runs differ."""
 
     a: Positional[str]
-    """The one, by its id or a part that only one run has."""
+    """The first run, by its id or a unique part of it."""
     b: Positional[str]
-    """The other."""
+    """The second run."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     json: bool = False

@@ -20,26 +20,26 @@ from chomsky_ladder.harness.store.places import default_results, published_resul
 
 @dataclass
 class ReproduceOptions:
-    """Train and score a recorded run again, with the kernels it ran on, and compare every number of its record.
+    """Train and score a recorded run again, on the kernels it used, and compare every number of its record.
 
-    A line of records.csv is enough. Exit code 0 says the same bits, or the same within what another device, torch,
-    kernel or code excuses; 1 says that numbers differ; 2 that this code cannot make the run any more.
+    A line of records.csv is enough. Exit code 0: the same bits, or the same within what another device, torch, kernel
+    or code explains. 1: numbers differ. 2: this code cannot make the run any more.
     """
 
     run_id: Positional[str]
-    """The run, by its id or a part that only one record has."""
+    """The run, by its id or a unique part of it."""
     results: Path | None = None
-    """The folder that has its record; your own and then the published one unless said otherwise."""
+    """The folder with its record; without it your own, then the published one."""
     keep: Path | None = None
-    """Run in this results folder and leave it there: to be looked into, or to go on if it is stopped."""
+    """Train in this results folder and keep the run there, to look into it or to go on after a stop."""
     device: str = "auto"
     """cpu, cuda, cuda:1 ..; auto takes CUDA where there is one."""
     plan: bool = False
-    """Say what the record took, and where, and do nothing."""
+    """Print the time the recorded run took, and where. Train nothing."""
     json: bool = False
     """Print JSON."""
     quiet: bool = False
-    """No progress."""
+    """Print no progress."""
 
 
 def reproduce(words: list[str]) -> int:
@@ -98,7 +98,7 @@ def _carried_out(source: Path, record: Any, options: ReproduceOptions) -> int:
 
 
 def _about(source: Path, record: Any) -> list[str]:
-    """What the record is of, and what it took."""
+    """Describe the recorded run and the time it took."""
     spent = [
         f"{duration(seconds)} of {what}"
         for seconds, what in ((record.train_seconds, "training"), (record.score_seconds, "scoring"))

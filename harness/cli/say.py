@@ -1,4 +1,4 @@
-"""How the commands say things to a person: rows as columns, counts, sizes and times; JSON to a program."""
+"""Output for a person: rows as columns, counts, sizes and times; JSON for a program."""
 
 import json
 import sys
@@ -33,12 +33,12 @@ def columns(rows: Iterable[Sequence[str]], *, title: str = "", looks: Mapping[st
 
 
 def said(text: str, look: Look) -> None:
-    """A line that is all good or bad news."""
+    """Print a line of good or bad news in its colour."""
     print(painted(text, look, on=in_colour(sys.stdout)))
 
 
 def say_warnings(records: "pd.DataFrame", results: Path) -> None:
-    """A line for each plugin that is no longer the code that made records, and for seeds that are not shown."""
+    """Warn of each plugin whose code has changed since it made records, and of seeds that are not shown."""
     from chomsky_ladder.harness.stats.cells import set_aside  # with pandas
     from chomsky_ladder.harness.stats.edited import edited
 

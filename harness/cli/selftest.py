@@ -37,11 +37,11 @@ MEMORY = 64 << 20  # bytes that may stay reserved behind a pack
 
 
 class Wrong(Exception):
-    """What a stage found."""
+    """A failure that a stage found."""
 
 
 def environment(device: torch.device) -> Facts:
-    """What there is, and packages asked for what they are used for."""
+    """Describe the machine: its devices, the packages a run uses, and the driver."""
     return {**describe.machine(), "driver": driver()}
 
 
@@ -54,7 +54,7 @@ def _runs(model: str, count: int, precision: Any) -> list[Run]:
 
 
 def strings(device: torch.device) -> Facts:
-    """The same strings here as on a CPU, of every task; on a CPU, in another batch."""
+    """Compare the strings of every task with those of a CPU; on a CPU, with those of another batch."""
     wrong = []
     for name, (cls, *_) in sorted(all_tasks().items()):
         task = cls()
@@ -150,7 +150,7 @@ def compiled(device: torch.device, models: Sequence[str]) -> Facts:
 
 
 def scoring(device: torch.device, folder: Path) -> Facts:
-    """A run's scores with graphs and without, and the memory that is left when its pack is done."""
+    """Compare a run's scores with graphs and without, and check the memory that is left after its pack."""
     results, held = {}, []
     for how in ("auto", "off"):
         settings = Exec(device=str(device), capture=how, results=folder / how)
@@ -237,7 +237,7 @@ def one_stage(name: str, device: str, part: Part = WHOLE, models: Sequence[str] 
 
 
 def stages(names: tuple[str, ...], device: str, *, minutes: float, jobs: int) -> Iterator[Facts]:
-    """Each in processes of its own, with its share of the minutes; a line of each, as it ends."""
+    """Run each stage in processes of its own, with its share of the minutes. Print a line as each ends."""
     device = str(find_device(device))
     for name in names:
         counted = [SHARES[each] for each in SHARES if device != "cpu" or each not in SKIPPED_ON_A_CPU]
@@ -252,7 +252,7 @@ def stages(names: tuple[str, ...], device: str, *, minutes: float, jobs: int) ->
 
 
 def together(parts: Sequence[Facts]) -> Facts:
-    """What the parts of a stage found: all is well where it is in each."""
+    """Join what the parts of a stage found: all is well where each part is."""
     facts: Facts = {"ok": all(part["ok"] for part in parts)}
     for part in parts:
         for name, fact in part.items():

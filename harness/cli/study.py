@@ -20,21 +20,21 @@ from chomsky_ladder.harness.sweep.sweep import diverged
 
 @dataclass
 class StudyOptions:
-    """Train what is missing of a study, write every table and figure of its results, and print the study's own.
+    """Train the missing runs of a study, write all tables and figures of its results, and print the study's table.
 
-    `ladder study` without a NAME lists the studies there are.
+    `ladder study` without a NAME lists the studies.
     """
 
     budget: Budget = "cpu"
-    """smoke: seconds a run; cpu: hours of two cores; gpu: 20,000 steps, hours of a GPU; full: as published."""
+    """smoke: seconds for each run. cpu: hours of two cores. gpu: 20,000 steps, hours of a GPU. full: as published."""
     engine: str = "serial"
-    """ray: as many runs at once as this machine's cores or GPUs carry."""
+    """ray runs as many at once as this machine's cores or GPUs can carry."""
     report_seeds: int = 0
-    """When all is done: so many fresh seeds of each cell at its chosen rate, for the tables to show."""
+    """When all is done, train this many fresh seeds of each cell at its chosen learning rate. Tables then show them."""
     quiet: bool = False
-    """Say only what fails."""
+    """Print only failures."""
     json: bool = False
-    """Print what became of the runs as JSON, in place of the table."""
+    """Print the state of the runs as JSON, in place of the table."""
     exec: Exec = field(default_factory=Exec)
 
 
@@ -58,7 +58,7 @@ def main(
     *,
     command: str = "",
 ) -> int:
-    """What a study's script does when it is started; 2 says that the words were wrong, 1 that a run has no result."""
+    """Run a study's script; 2 means that the words were wrong, 1 that a run has no result."""
     prog, given = command or Path(script).name, list(sys.argv[1:] if words is None else words)
     try:
         options, engine = parse_with_engine(StudyOptions, given, prog=prog)

@@ -1,4 +1,4 @@
-"""What the `ladder` commands about many runs do."""
+"""Commands about many runs."""
 
 import json
 import os
@@ -34,11 +34,11 @@ _WORTH_IT = 1.15  # times as fast, for a plan to speak of packs
 
 @dataclass
 class PlanOptions:
-    """What a sweep will take: its packs, a few measured steps of each shape, the hours it makes."""
+    """Estimate the hours of a sweep from a few measured steps of each shape, and list its packs."""
 
     exec: Exec = field(default_factory=Exec)
     engine: str = "serial"
-    """What will carry it out, with its options as for `ladder sweep`: how many packs it takes at once."""
+    """The engine that will train it, with its options as for `ladder sweep`. It decides how many packs run at once."""
     shard: str = ""
     """i/n: the i-th of n parts of the sweep."""
     json: bool = False
@@ -81,7 +81,7 @@ def plan_sweep(words: list[str]) -> int:
 
 
 def _workers(options: PlanOptions, engine: Engine, own: Any, packs: int) -> tuple[int, str]:
-    """How many packs will train at once, and on what: those of the engine, or of all this machine has."""
+    """Return how many packs will train at once, and on what: those of the engine, or of this machine."""
     if engine.name == "serial":
         workers, of_what = _at_once(options.exec, packs)
         return workers, f"on {workers} {of_what} at once"
@@ -92,7 +92,7 @@ def _workers(options: PlanOptions, engine: Engine, own: Any, packs: int) -> tupl
 
 
 def _at_once(settings: Exec, packs: int) -> tuple[int, str]:
-    """How many packs run beside one another here, on what: a GPU takes one at a time, whatever cores are beside it."""
+    """Return how many packs run at once here, and on what: a GPU takes one at a time, however many cores there are."""
     device = find_device(settings.device)
     if device.type == "cuda":
         return min(torch.cuda.device_count() if device.index is None else 1, max(1, packs)), "GPUs"
@@ -101,20 +101,21 @@ def _at_once(settings: Exec, packs: int) -> tuple[int, str]:
 
 @dataclass
 class SweepOptions:
-    """Train what a script's runs() lists and is not done yet; what is half done goes on.
+    """Train the runs that a script's runs() lists and that are not done yet. Half-done runs go on.
 
-    Exit code 0 means that every run has its result, of a diverged one that it diverged; 1 that some have not.
+    Exit code 0: every run has a result (a diverged run counts). 1: some have none.
     """
 
     exec: Exec = field(default_factory=Exec)
     engine: str = "serial"
     """serial, processes (several packs at once here), ray (a cluster) or a plugin's; `--engine ray --help`."""
     shard: str = ""
-    """i/n: the i-th of n parts of the sweep, as a job of a SLURM array takes it."""
+    """i/n: the i-th of n parts of the sweep, for one job of a SLURM array."""
     report_seeds: int = 0
-    """When all is done: train so many fresh seeds of each cell at the rate its validation chose, for tables to show."""
+    """When all is done, train this many fresh seeds of each cell at the learning rate that validation chose. Tables
+    then show them."""
     quiet: bool = False
-    """Say only what fails."""
+    """Print only failures."""
     json: bool = False
     """Print JSON at the end."""
 
@@ -155,7 +156,7 @@ def sweep_script(words: list[str]) -> int:
 
 
 def _shown(runs: Sequence[Run], results: Path) -> None:
-    """The table of what is done of a sweep, and what shows more of it."""
+    """Print the table of what is done of a sweep, and the command that shows more."""
     records = collect(results)
     own = records[records["run_id"].isin([run.run_id for run in runs]) & (records["status"] == "done")]
     if own.empty:
@@ -170,13 +171,13 @@ def _shown(runs: Sequence[Run], results: Path) -> None:
 
 
 def _plugins(runs: Sequence[Run], script: str) -> list[str]:
-    """The options that load what the runs need beside their script."""
+    """Return the options that load what the runs need beside their script."""
     needed = [source for source in sources(runs) if source not in (Path(script).stem, str(Path(script).resolve()))]
     return [word for source in needed for word in ("--plugin", source)]
 
 
 def _lines(parts: list[Part]) -> list[str]:
-    """A line for each task and model, not for each pack."""
+    """Return a line for each task and model, not for each pack."""
     rows: dict[tuple[str, str], list[Part]] = {}
     for part in parts:
         rows.setdefault((part.runs[0].task.name, part.runs[0].model.name), []).append(part)
@@ -193,7 +194,7 @@ def _lines(parts: list[Part]) -> list[str]:
 
 
 def _of_packing(tried: list[Packing]) -> list[str]:
-    """Whether packs are worth asking for, where none are made unasked."""
+    """Say whether packs are worth asking for, where none are made by default."""
     if not tried:
         return []
     told = ", ".join(

@@ -22,37 +22,37 @@ _FORMATS: dict[str, "Format"] = {".txt": "text", ".md": "markdown", ".csv": "csv
 
 @dataclass
 class TableOptions:
-    """Tables from records.csv, which is brought up to date with the runs beside it.
+    """Print tables from records.csv, after adding the finished runs beside it.
 
-    Without options it writes tables/accuracy.csv and .md and prints the table, in columns on a terminal and else as
-    markdown; with any that choose what is shown it prints that table and writes none; with --all it writes every kind
-    in every format under tables/. Of the published folder (--results published) it prints and writes nothing there.
+    Without options it writes tables/accuracy.csv and .md, and prints the table. Options that choose what is shown print
+    that table and write nothing. --all writes every kind in every format under tables/. Nothing is written to the
+    published folder (--results published).
     """
 
     results: Path = field(default_factory=default_results)
     """The folder of runs/ and records.csv; `published` for the committed one."""
     kind: str = ""
-    """What it shows: one of those that --kinds lists; accuracy unless said otherwise."""
+    """The kind of table; --kinds lists them. Without it: accuracy."""
     protocol: tuple[str, ...] = ()
-    """Of these protocols alone, by name or label; patterns like xlstm* too."""
+    """Only these protocols, by name, label or pattern (xlstm*)."""
     models: tuple[str, ...] = ()
-    """Of these models alone."""
+    """Only these models, by name, label or pattern."""
     tasks: tuple[str, ...] = ()
-    """Of these tasks alone."""
+    """Only these tasks, by name, label or pattern."""
     beside: tuple[str, ...] = ()
-    """Settings that are otherwise protocols of their own, side by side: task.supervision, train.steps, .."""
+    """Settings to compare side by side, otherwise protocols of their own: task.supervision, train.steps, .."""
     format: Literal["text", "markdown", "csv", "latex", "html"] | None = None
-    """How it is written; by the file's name where there is one, else text on a terminal and markdown elsewhere."""
+    """The format. Without it, the file's name decides, else text on a terminal and Markdown elsewhere."""
     out: Path | None = None
-    """A file to write it to: .txt, .md, .csv, .tex or .html."""
+    """Write to this file: .txt, .md, .csv, .tex or .html."""
     against: str = ""
-    """A paper whose values stand beside ours, one of those that --papers lists, or a CSV of your own."""
+    """A paper whose values stand beside ours, or a CSV of your own; --papers lists the papers."""
     kinds: bool = False
-    """List the kinds of table there are, and do nothing else."""
+    """List the kinds of table."""
     papers: bool = False
-    """List the papers there are, and do nothing else."""
+    """List the papers."""
     all: bool = False
-    """Write every kind in every format; with --against those tables too."""
+    """Write every kind in every format, with --against also beside the paper."""
 
 
 def table(words: list[str]) -> int:

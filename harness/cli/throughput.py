@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class ThroughputOptions:
-    """Time training, prefill and decoding of models, and write tables, figures and the report they are made from."""
+    """Time training, prefill and decoding of models. Write the report, and tables and figures from it."""
 
     models: tuple[str, ...] = ()
-    """Names of models; none for all."""
+    """Names of models; all without it."""
     device: str = "auto"
     """cpu, cuda or cuda:N."""
     out: Path | None = None
-    """The folder to write to; throughput/cpu or throughput/cuda of the results."""
+    """The folder to write to; without it throughput/cpu or throughput/cuda of the results."""
     results: Path = field(default_factory=default_results)
     """The folder of records.csv, for accuracy against throughput."""
     report: tuple[Path, ...] = ()
-    """Measure nothing: make tables and figures from these report.json of one machine and grid. Those of other models
-    follow each other, further sittings of the same models are pooled: percentiles then span them all."""
+    """Measure nothing, and make tables and figures from these report.json files of one machine and grid. Reports of
+    other models are joined. Reports of the same models are pooled, and percentiles span them all."""
     against: Path | None = None
-    """A report.json of the same grid, to be compared with: how many points' percentiles overlap."""
+    """Compare with this report.json of the same grid: count the points whose percentiles overlap."""
     json: bool = False
     """Print the report as JSON."""
 
@@ -74,12 +74,12 @@ def throughput(words: list[str], peers: "Peers | None" = None) -> int:
 
 
 def _parsed(words: list[str], kind: str) -> Any:
-    """The options, with the grid that is the default on such a device."""
+    """Return the options, with the default grid for the device."""
     tree = make_dataclass("Options", [("grid", Grid, Grid.of(kind))], bases=(ThroughputOptions,))
     tree.__doc__ = ThroughputOptions.__doc__
     return parse(tree, words, prog="ladder throughput")
 
 
 def device_of(words: list[str]) -> str:
-    """The device a line names: the sizes' defaults hang on it."""
+    """Return the device that a line names, because the default sizes depend on it."""
     return (["auto", *take(list(words), "--device")])[-1]

@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 
 @dataclass
 class SyncOptions:
-    """Make the runs at W&B what the folders here say: of a run that is there already, only what is new is sent."""
+    """Copy runs to W&B. For a run that is there already, only what is new is sent."""
 
     run_ids: Positional[tuple[str, ...]] = ()
-    """Runs, by their ids or a part that only one has; all but those being trained if none is named."""
+    """Runs, by their ids or unique parts of them. Without any: all that are not being trained."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
     mode: tracking.Mode = "online"
-    """offline: write what wandb's own `wandb sync` sends later."""
+    """offline writes files that `wandb sync` sends later."""
     group: str = ""
-    """Name of the sweep, by which W&B groups its runs."""
+    """Group of the runs at W&B: the name of the sweep."""
     tables: bool = False
-    """Also copy records.csv and tables/*.csv, as tables and as an artifact; alone if there are no runs."""
+    """Also copy records.csv and tables/*.csv, as tables and as an artifact."""
 
 
 @dataclass
 class ReportOptions:
-    """Publish a W&B Report: for each protocol its table and the curves of its runs, then what it all was made with."""
+    """Publish a W&B Report: each protocol's table and learning curves, and the provenance."""
 
     results: Path = field(default_factory=default_results)
     """The folder of runs/ and records.csv."""
     title: str = "Chomsky Ladder"
-    """Over the report."""
+    """Title of the report."""
     entity: str = ""
-    """Whose it is; without one, $WANDB_ENTITY, else that of the key."""
+    """Owner of the report; without it $WANDB_ENTITY, else the owner of the key."""
     draft: bool = False
-    """Save it as a draft, which only its author sees."""
+    """Save it as a draft that only its author sees."""
 
 
 def wandb(words: list[str]) -> int:
@@ -159,12 +159,12 @@ def _section(reports: Any, protocol: str, records: "pd.DataFrame", *, entity: st
 
 
 def _spelled_out(text: str) -> str:
-    """For a filter: wandb-workspaces parses it as Python, but doubles every = in it first."""
+    """Return a value for a filter: wandb-workspaces parses it as Python, but doubles every = in it first."""
     return "".join(letter if letter.isalnum() else f"\\U{ord(letter):08x}" for letter in text)
 
 
 def _provenance(records: "pd.DataFrame") -> str:
-    """What the records were made with, each with its number of runs."""
+    """Return what the records were made with, each with its number of runs."""
     lines = [f"{len(records)} runs: " + _counted(records["status"])]
     lines += [f"- {name}: {_counted(records[name])}" for name in ("commit", "device", "torch", "backends")]
     dirty = int(records["dirty"].eq(True).sum())

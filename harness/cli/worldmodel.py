@@ -15,14 +15,15 @@ from chomsky_ladder.harness.store.places import default_results
 
 @dataclass
 class WorldModelOptions:
-    """Compression and distinction of a trained model (Vafa et al. 2024), on games and automata.
+    """Measure whether a trained model tells states apart (compression and distinction, Vafa et al. 2024), on games and
+    automata.
 
-    Does it accept the same continuations of two histories of one state, and others of two states? Beside it a random
-    network of the same config. Writes worldmodel.json into the run's folder.
+    Two histories of one state should accept the same continuations, and those of two states should not. A random
+    network of the same config stands beside it. Writes worldmodel.json to the run's folder.
     """
 
     run_id: Positional[str]
-    """The run, by its id or a part that only one has."""
+    """The run, by its id or a unique part of it."""
     worldmodel: WorldModelSettings = field(default_factory=WorldModelSettings)
     results: Path = field(default_factory=default_results)
     """The folder of runs/."""
@@ -46,7 +47,7 @@ def worldmodel(words: list[str]) -> int:
 
 
 def worldmodel_text(result: dict[str, Any]) -> str:
-    """The table for a person."""
+    """Yield the table for a person."""
     from chomsky_ladder.harness.inside.worldmodel import METRICS
 
     lines = [

@@ -14,33 +14,33 @@ THREADS = 1024  # at most: torch ends the process where it cannot start as many 
 
 @dataclass(frozen=True, kw_only=True)
 class Exec:
-    """How a run is executed: nothing here is part of its identity, everything that touches numerics is recorded."""
+    """Settings of execution. They are no part of a run's identity. What touches numerics is recorded."""
 
     device: str = "auto"
     """cpu, cuda, cuda:1 ..; auto takes CUDA where there is one."""
     threads: int = 1
     """CPU threads of one run."""
     backend: Backend = "auto"
-    """auto takes the fastest path a block has here; reference is plain torch; a kernel's name (ladder
-    doctor lists them) refuses to go without."""
+    """auto takes the fastest kernel here. reference is plain torch. The name of a kernel (`ladder doctor` lists them)
+    demands it."""
     pack: int = 0
-    """Runs of a sweep trained as one; 0: one on a CPU, on CUDA as many as its memory holds, up to 27."""
+    """Runs of a sweep to train as one; 0: one on a CPU, and on CUDA as many as memory holds, up to 27."""
     capture: Literal["auto", "on", "off"] = "auto"
-    """Whether steps and validations are replayed from CUDA graphs; auto: on CUDA."""
+    """Replay steps and validations from CUDA graphs; auto: on CUDA."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Whether torch.compile fuses what it can of a step; auto: on CUDA, for runs long enough to be worth it."""
+    """Fuse steps with torch.compile; auto: on CUDA, for runs that are long enough to gain."""
     wandb: Literal["off", "online", "offline"] = "off"
-    """Whether runs are copied to Weights & Biases while they train (harness/tracking/mirror.py)."""
+    """Copy runs to Weights & Biases while they train."""
     wandb_group: str = ""
-    """Name of the sweep there; `ladder sweep` puts its script's."""
+    """Group of the runs there; `ladder sweep` uses the name of its script."""
     checkpoint_every: int = 1000
     """Steps between checkpoints."""
     log_every: int = 100
     """Steps between lines of metrics.jsonl."""
     unchecked: bool = False
-    """Train a model of yours without looking first whether it sees the future, padding or other rows."""
+    """Do not check first whether your own model sees the future, padding or other rows."""
     results: Path = field(default_factory=default_results)
-    """The folder that holds runs/, tables/ and records.csv: in a clone results/mine, elsewhere results."""
+    """The folder of runs/, tables/ and records.csv: results/mine in a clone, results elsewhere."""
 
     def __post_init__(self) -> None:
         if isinstance(self.results, str):  # as a script names it

@@ -38,66 +38,67 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """How the weights are found. Every step draws strings nobody has seen, but for those of a finite set."""
+    """Settings of training. Every step draws new strings, unless the training set is finite."""
 
     steps: int = 20_000
     """Optimiser steps."""
     batch: int = 256
     """Strings in a step."""
     lengths: tuple[int, int] = (3, 40)
-    """Shortest and longest training string, as the task counts lengths; uniform over the legal ones between."""
+    """Shortest and longest training string, as the task counts lengths; legal lengths between are equally likely."""
     examples: int = 0
-    """Strings of a finite training set, the first so many, seen in epochs of ever new order; 0 for endless ones."""
+    """Strings of a finite training set, seen in epochs of new order; 0 for endless strings."""
     lengths_per: Literal["sequence", "batch"] = "sequence"
-    """Whether every string has its own length, or all of a step share one."""
+    """sequence: every string has its own length. batch: all strings of a step share one."""
     curriculum: tuple[int, ...] = ()
-    """Longest lengths of successive, equally long stages, in place of the fixed one; empty for none."""
+    """Longest lengths of successive, equally long stages; empty for one fixed length."""
     lr: float = 1e-3
     """Peak learning rate."""
     schedule: Literal["cosine", "constant"] = "cosine"
-    """What the rate does after the warm-up: fall to `lr_final` along a cosine, or stay."""
+    """The learning rate after the warm-up: cosine falls to `lr_final`, constant stays."""
     lr_final: float = 1e-5
     """Learning rate at the last step of a cosine."""
     warmup: float = 0.1
-    """Share of the steps in which the rate rises linearly from 0."""
+    """Share of the steps in which the learning rate rises linearly from 0."""
     betas: tuple[float, float] = (0.9, 0.99)
-    """AdamW's averaging constants."""
+    """Beta1 and beta2 of AdamW."""
     eps: float = 1e-8
-    """AdamW's floor under the root of the second moment."""
+    """Epsilon of AdamW."""
     weight_decay: float = 0.1
-    """AdamW's decay, of what `decayed` says."""
+    """Weight decay of AdamW, on the parameters that `decayed` names."""
     decayed: Literal["matrices", "all_but_embedding"] = "matrices"
-    """What is decayed: matrices, but for embeddings and those a model declares, or all but embeddings."""
+    """matrices: decay matrices except embeddings and those that a model declares. all_but_embedding: decay all others,
+    too."""
     clip: float = 1.0
     """Largest norm of the whole gradient; 0 for no clipping."""
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"
     """bf16 is autocast over fp32 weights."""
     loss_over: Literal["answers", "slots"] = "answers"
-    """Which outputs are trained: answers, or every answer slot, with what the task fills those behind the last."""
+    """answers: train answers only. slots: train every answer slot, those after the last with the task's filler."""
     next_symbol: float = 0.0
-    """Weight of a further loss, what comes next in members of the language (or that they end); 0 for none."""
+    """Weight of a further loss on the next symbol (or the end) of strings in the language; 0 for none."""
     next_set: float = 0.0
-    """Weight of a further loss, the set of all that may come next in members of the language; 0 for none."""
+    """Weight of a further loss on the set of symbols that may come next in the language; 0 for none."""
     cut: int = 0
-    """Positions after which a gradient ends and the state alone goes on (truncated backpropagation); 0 for whole
+    """Positions after which the gradient ends and only the state goes on (truncated backpropagation); 0 for whole
     strings."""
     passed: int = 0
-    """Strings that each row reads first, without a gradient: it starts from the state that they leave (state passing);
+    """Strings that each row reads first, without a gradient (state passing). It starts from the state that they leave;
     0 for a fresh state."""
     qat: Literal[0, 2, 4, 8] = 0
-    """Bits that weight matrices are rounded to wherever they are read, in training and scoring; 0 for no rounding."""
+    """Bits that weight matrices are rounded to, in training and scoring; 0 for no rounding."""
     stop_after: int = 0
     """Stop after this many perfect validations in a row; 0 for never."""
     stop_above: float = 1.0
-    """The validation accuracy above which one counts as perfect; 1 for no error at all."""
+    """Validation accuracy that counts as perfect; 1 for no error."""
     base: str = ""
-    """Id of a finished run whose weights are frozen and adapted by low-rank factors (harness/train/adapt.py)."""
+    """Id of a finished run whose weights are frozen and adapted by low-rank factors."""
     lora_rank: int = 0
-    """Rank of the factors beside each adapted matrix; 0 where there is no base."""
+    """Rank of the factors beside each adapted matrix; 0 without a base."""
     lora_layers: str = "*"
-    """Names of the matrices that are adapted, as patterns separated by commas: blocks.0.*,*.weight_hh"""
+    """Names of the adapted matrices, as patterns separated by commas: blocks.0.*,*.weight_hh"""
     lora_ends: Literal["new", "keep"] = "new"
-    """Whether embedding and head are learnt anew or the base run's, which the same tokens allow."""
+    """new: learn embedding and head anew. keep: use those of the base run, which needs the same tokens."""
 
     def __post_init__(self) -> None:
         check_types(self, "train")
@@ -152,39 +153,38 @@ class Train:
 
 @dataclass(frozen=True, kw_only=True)
 class Eval:
-    """What is measured: fixed strings that depend on the task and this seed alone, the same for every model."""
+    """Settings of scoring. The strings depend on the task and this seed alone, and are the same for every model."""
 
     seed: int = 0
-    """Key of the validation and test strings."""
+    """Seed of the validation and test strings."""
     lengths: tuple[int, int] = (40, 256)
     """Shortest and longest string of test and validation."""
     test: int = 8192
-    """Test strings, scored once, after the last step."""
+    """Test strings, scored once after the last step."""
     validation: int = 2048
-    """Validation strings: of the test's lengths, and as many of the training lengths."""
+    """Validation strings of the test lengths, and as many of the training lengths."""
     validate: Literal["test", "training"] = "test"
-    """The lengths that are scored as a run goes. They stop it early and choose among learning rates."""
+    """Lengths of the validation that stops a run early and chooses among learning rates."""
     lengths_by: Literal["draw", "turn"] = "draw"
-    """Whether a scored string's length is drawn, or the legal ones take turns, so that each has as many strings."""
+    """draw: lengths of scored strings are drawn. turn: legal lengths take turns, so each has as many strings."""
     every: int = 1000
     """Steps between validations; 0 for the last step only."""
     bins: tuple[int, ...] = (40, 64, 96, 128, 160, 192, 224, 256)
-    """Edges of the length bins: a bin holds the lengths above one edge up to the next, the first its edge too."""
+    """Edges of the length bins. A bin holds the lengths above one edge up to the next; the first includes its edge."""
     extrapolate: tuple[int, ...] = (512, 1024)
-    """Further lengths, scored after the last step (the nearest legal one below each)."""
+    """Further lengths to score after the last step (the nearest legal length below each)."""
     extrapolation: int = 512
-    """Strings of each further length."""
+    """Strings for each further length."""
     score: Literal["tokens", "lengths", "strings"] = "tokens"
-    """Accuracy over all scored tokens, its mean over lengths, or the share of strings with every answer right.
-
-    Chance and floors of the last are those of single answers, which no guess at all of them exceeds.
+    """tokens: accuracy over all scored tokens. lengths: its mean over lengths. strings: share of strings with every
+    answer right; chance and floors are then those of single answers.
     """
     batch: int = 256
-    """Strings scored at a time, at the most: a CPU takes fewer."""
+    """Most strings scored at a time; a CPU takes fewer."""
     file: str = ""
-    """A file of `ladder export` to score in place of the test strings; its lengths and count replace those here."""
+    """A file of `ladder export` to score in place of the test strings. Its lengths and count replace those here."""
     file_sha256: str = ""
-    """Of that file's strings; found out where it is not given, and what a run's identity has of the file."""
+    """Hash of that file's strings, which is part of the run's identity; computed if not given."""
 
     def __post_init__(self) -> None:
         check_types(self, "eval")

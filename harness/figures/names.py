@@ -1,4 +1,4 @@
-"""Where figures lie: names that both their writers and their readers know."""
+"""Names of figures' files and folders, for those who write and those who read them."""
 
 import hashlib
 import re
@@ -7,7 +7,7 @@ PICTURES = "pictures.json"
 
 
 def folder_name(protocol: str) -> str:
-    """The protocol's label where it is a plain word, else what is readable of it and a hash of the whole."""
+    """Return the protocol's label where it is a plain word, else its readable part and a hash of the whole."""
     if re.fullmatch(r"[a-z0-9_]+", protocol):
         return protocol
     plain = re.sub(r"[^a-z0-9_]+", "-", protocol.lower())[:40].strip("-")

@@ -1,4 +1,4 @@
-"""What a figure is: one file of harness/figures/kinds/, or of a plugin, with its numbers and its drawing.
+"""The interface of a figure: one file of harness/figures/kinds/, or of a plugin, with its numbers and its drawing.
 
     register(Plot(name="spread", title="Spread over seeds", data=numbers, draw=draw, why_not="no seeds"))
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a figure may look at: the cells of one protocol, or of a figure's family of them, and their runs' curves."""
+    """The input of a figure: the cells of one protocol, or of a family of protocols, and the curves of their runs."""
 
     cells: Sequence[Cell]
     curves: pd.DataFrame | None
@@ -43,17 +43,17 @@ class Scene:
 
     @property
     def protocol_name(self) -> str:
-        """Without what differs from it."""
+        """The protocol without the settings that differ from it."""
         return self.cells[0].stats.identity.protocol_name
 
     @property
     def titles(self) -> dict[str, str]:
-        """What models are called, by their labels."""
+        """The names of models in tables, by their labels."""
         return {cell.stats.model: cell.stats.title for cell in self.cells}
 
     @property
     def remark(self) -> str:
-        """What nobody may overlook."""
+        """The protocol's remark, which stands beside the title."""
         return remark_of(self.protocol_name)
 
 
@@ -71,6 +71,8 @@ class Plot:
     """Whether it is about the protocol at all; where it is not, nothing is said of it."""
     together: Callable[[Mapping[str, Any]], str] | None = None
     """The label that a record's protocol has in common with those in one picture with it; None: each has its own."""
+    fewest: int = 1
+    """Cells below which it is drawn only where somebody asks for it, or for these models or tasks, by name."""
     rank: int = 100
     """Its place on the page; equal ones as they were registered."""
     module: str = ""
@@ -87,13 +89,13 @@ def register(plot: Plot) -> Plot:
 
 
 def all_plots() -> list[Plot]:
-    """Those whose name nothing else claims, in their order."""
+    """Return the figures whose name nothing else claims, in their order."""
     kept = {plot.name for plot in ROOM.all()}
     return sorted((plot for plot in PLOTS if plot.name in kept), key=lambda plot: plot.rank)
 
 
 def one_a_task(cells: Sequence[Cell]) -> list[Cell]:
-    """The first cell of each task that has a finished run."""
+    """Return the first cell of each task that has a finished run."""
     first: dict[str, Cell] = {}
     for cell in cells:
         if cell.runs:
@@ -102,7 +104,7 @@ def one_a_task(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def spread(values: Sequence[float | None]) -> dict[str, Any]:
-    """Of the seeds of a cell: median, least, most and how many."""
+    """Return median, least, most and number of the seeds' values."""
     there = [value for value in values if value is not None and math.isfinite(value)]
     numbers = (median_of(there), *least_and_most(there), len(there))
     return dict(zip(("median", "min", "max", "n"), numbers, strict=True))

@@ -1,4 +1,4 @@
-"""How figures look, and how they become files: colours, names that cannot break a picture, equal bytes every time.
+"""The look of figures and their files: colours, names that cannot break a picture, equal bytes every time.
 
 The colours of models are in harness/stats/looks.py. Text is never read as mathematics. The bytes of a picture are the
 same for one version of matplotlib.
@@ -81,26 +81,26 @@ _FONTS = b"font-family: 'DejaVu Sans', 'Bitstream Vera Sans', Verdana, sans-seri
 
 
 def class_look(level: str) -> tuple[str, str, str]:
-    """Colour, tint and name of a class; of a plugin's own class too."""
+    """Return colour, tint and name of a class; a plugin's own class, too."""
     known = level if level in CLASS_COLOURS else "none"
     return CLASS_COLOURS[known], CLASS_TINTS[known], CLASS_NAMES.get(level, level)
 
 
 def on(colour: ColorType) -> str:
-    """Black or white, whichever is read more easily on a colour."""
+    """Return black or white, whichever is easier to read on a colour."""
     red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in to_rgb(colour))
     return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.23 else "white"  # WCAG's luminance
 
 
 def style() -> AbstractContextManager[None]:
-    """matplotlib's own defaults with ours on top, whatever the user's are; theirs are back afterwards."""
+    """Return a context with matplotlib's defaults and our settings on top. The user's settings are back afterwards."""
     return matplotlib.style.context(STYLE, after_reset=True)
 
 
 def labels(
     names: Iterable[str], *, width: int, lines: int = 1, titles: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """What stands for each name in a picture: a title in glyphs there are, of so many lines at most; all different."""
+    """Return the text for each name in a picture: its title in glyphs that exist, in few lines, and all different."""
     font = get_font(findfont(FontProperties(family=STYLE["font.family"])))
     found: dict[str, str] = {}
     for name in sorted(set(names)):
@@ -117,7 +117,7 @@ def labels(
 
 
 def _fitted(name: str, width: int, lines: int, *, ending: str = "") -> str:
-    """Wrapped, with so much of the middle left out that it fits."""
+    """Wrap a name, and leave out so much of its middle that it fits."""
     rows = textwrap.wrap(name + ending, width, break_on_hyphens=False)
     room = width * lines - len(ending)
     while len(rows) > lines:
@@ -128,25 +128,25 @@ def _fitted(name: str, width: int, lines: int, *, ending: str = "") -> str:
 
 
 def at(fig: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Axes by inches from the figure's upper left corner."""
+    """Add axes by inches from the figure's upper left corner."""
     whole, tall = fig.get_size_inches()
     return fig.add_axes((left / whole, 1 - (top + height) / tall, width / whole, height / tall))
 
 
 def words(fig: Figure, left: float, top: float, text: str, *, size: float = SMALL, color: str = INK) -> Text:
-    """Text by inches from the figure's upper left corner, downwards."""
+    """Write text by inches from the figure's upper left corner, downwards."""
     whole, tall = fig.get_size_inches()
     return fig.text(left / whole, 1 - top / tall, text, ha="left", va="top", size=size, color=color, linespacing=1.35)
 
 
 def around(text: Text) -> Text:
-    """Marks what a figure in a paper has in its own caption: left out where a bare one is asked for."""
+    """Mark text that a paper has in its own caption, so that a bare figure leaves it out."""
     text.set_label(_AROUND)
     return text
 
 
 def head(fig: Figure, title: str, scene: Scene) -> None:
-    """A title over a figure and, under it, the protocol."""
+    """Write a title over a figure and, under it, the protocol."""
     name = labels([scene.protocol], width=_scaled(104, fig), lines=2)[scene.protocol]
     remark = f" ({scene.remark})" if scene.remark else ""
     over = 0.14 * name.count("\n")
@@ -155,7 +155,7 @@ def head(fig: Figure, title: str, scene: Scene) -> None:
 
 
 def in_rows(things: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Rows of at most so many, as even as can be."""
+    """Split things into rows of at most so many, as even as can be."""
     number = math.ceil(len(things) / most)
     length = math.ceil(len(things) / number)
     return [things[i : i + length] for i in range(0, len(things), length)]
@@ -166,12 +166,13 @@ def caption(fig: Figure, top: float, text: str) -> None:
 
 
 def _scaled(characters: int, fig: Figure) -> int:
-    """As many as have room where so many have in a figure of the usual width."""
+    """Scale a number of characters from the usual width to the figure's."""
     return int(characters * fig.get_size_inches()[0] / WIDTH)
 
 
 def legend(fig: Figure, top: float, handles: Sequence[Line2D], names: Sequence[str]) -> float:
-    """A key over the figure's width; the height it takes. Names go in last, so that none is taken for an option."""
+    """Draw a key over the figure's width and return its height. Names go in last, so that none is taken for an
+    option."""
     longest = max(map(len, names))
     columns = max(1, min(len(names), int(fig.get_size_inches()[0] / (0.42 + 0.062 * longest))))
     key(fig, 0, top, handles, names, ncols=columns, handlelength=2.6, columnspacing=1.4)
@@ -181,7 +182,7 @@ def legend(fig: Figure, top: float, handles: Sequence[Line2D], names: Sequence[s
 def key(
     fig: Figure, left: float, top: float, handles: Sequence[Line2D], names: Sequence[str], **look: float | str
 ) -> None:
-    """A key by inches from the figure's upper left corner."""
+    """Draw a key by inches from the figure's upper left corner."""
     whole, tall = fig.get_size_inches()
     place = (left / whole, 1 - top / tall)
     box = fig.legend(handles, ["x"] * len(names), loc="upper left", bbox_to_anchor=place, borderaxespad=0, **look)
@@ -190,7 +191,7 @@ def key(
 
 
 def short(number: float, _: object = None) -> str:
-    """12000 as 12k."""
+    """Write 12000 as 12k."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:.4g}{unit}"
@@ -198,7 +199,7 @@ def short(number: float, _: object = None) -> str:
 
 
 def log_axis(ax: Axes, values: Iterable[float], *, which: str) -> None:
-    """A logarithmic axis whose ends and few labelled ticks are 1, 2 or 5 times a power of ten."""
+    """Make an axis logarithmic. Its ends and few labelled ticks are 1, 2 or 5 times a power of ten."""
     low, high = min(values := list(values)), max(values)
     ends = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     ticks = [float(f"{digit}e{power}") for power in ends for digit in (1, 2, 5)]
@@ -219,7 +220,7 @@ def log_axis(ax: Axes, values: Iterable[float], *, which: str) -> None:
 def save(
     fig: Figure, data: pd.DataFrame, stem: Path, *, bare: bool = False, kinds: Sequence[str] = KINDS
 ) -> list[Path]:
-    """The picture in each of these kinds, and its data as CSV beside it; a bare one has neither title nor caption."""
+    """Write the picture in each of these kinds, and its data as CSV. A bare one has neither title nor caption."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = {"csv": csv_of(data, float_format="%.6g").encode()}
     for text in fig.texts:

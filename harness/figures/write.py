@@ -37,7 +37,7 @@ def write(
     kinds: Sequence[str] = KINDS,
     tell: Callable[[str], None] = say,
 ) -> list[Path]:
-    """Write the figures of one protocol, or of every one of the records, to a folder each; the files written.
+    """Write the figures of one protocol, or of every one of the records, to a folder each. Return the files.
 
     `models` and `tasks` leave those alone that are named, by label, name or pattern; `names` those figures.
     """
@@ -58,8 +58,10 @@ def write(
         with style():
             for plot in [each for each in plots if each.when(scene) and (not names or each.name in names)]:
                 data = plot.data(scene)
-                if data.empty:
-                    tell(f"{label}: no figure {plot.name}: {_why_not(plot, scene)}")
+                is_few = len(cells) < plot.fewest and not (names or models or tasks)
+                if data.empty or is_few:
+                    why = f"{len(cells)} cells, fewer than {plot.fewest}" if is_few else _why_not(plot, scene)
+                    tell(f"{label}: no figure {plot.name}: {why}")
                 else:
                     paths += save(
                         plot.draw(data, scene), data, folder / folder_name(label) / plot.name, bare=bare, kinds=kinds
@@ -70,7 +72,7 @@ def write(
 
 
 def _pictures(records: pd.DataFrame) -> Iterator[tuple[str, list[str], list[Plot]]]:
-    """Labels, the protocols under each, and what is drawn of them: first of every protocol, then of families."""
+    """Yield each label with its protocols and figures: first single protocols, then families of them."""
     rows = as_rows(records.drop_duplicates("protocol").sort_values("protocol"))
     for row in rows:
         yield row["protocol"], [row["protocol"]], [plot for plot in all_plots() if plot.together is None]

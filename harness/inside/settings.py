@@ -9,16 +9,16 @@ MOST_WRITTEN = 4096  # strings
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSettings:
-    """What a probe is fitted to and how."""
+    """Settings of the probes."""
 
     games_train: int = 2000
-    """Games, or strings, that probes are fitted to."""
+    """Games, or strings, to fit probes to."""
     games_validation: int = 500
-    """Games that choose the epoch and the layer."""
+    """Games that choose the epoch and the layer (validation)."""
     games_test: int = 1000
-    """Games that are scored."""
+    """Games to score."""
     lengths: tuple[int, int] = (0, 0)
-    """Shortest and longest string, as the task counts lengths; 0 0 for those of the run's training."""
+    """Shortest and longest string, as the task counts lengths; 0 0 for the lengths of the run's training."""
     epochs: int = 6
     """Passes over the games."""
     batch: int = 512
@@ -26,11 +26,11 @@ class ProbeSettings:
     hidden: int = 128
     """Width inside the two-layer probes."""
     lr: float = 0.03
-    """Rate of the first step."""
+    """Learning rate of the first step."""
     weight_decay: float = 0.01
-    """AdamW's decay of the weights."""
+    """Weight decay of AdamW."""
     seed: int = 0
-    """Key of the order of positions, of the two-layer probes' first weights and of the shuffled labels."""
+    """Seed of the order of positions, of the initial weights and of the shuffled labels."""
 
     def __post_init__(self) -> None:
         check_types(self, "probe")
@@ -46,22 +46,22 @@ class ProbeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class InterveneSettings:
-    """Which boards are edited, and how hard."""
+    """Settings of the edits."""
 
     cases_validation: int = 300
-    """Games with an edit that choose the strength and the layer."""
+    """Edited games that choose the strength and the layer (validation)."""
     cases_test: int = 1000
-    """Games with an edit that are reported."""
+    """Edited games to report."""
     after_moves: int = 5
-    """Moves that are played before an edit, at the least."""
+    """Fewest moves before an edit."""
     moves_on: int = 5
-    """Moves that are played on after a carried edit, at the most."""
+    """Most moves after an edit that is carried on."""
     strengths: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-    """What the log odds are brought to, in units of what they are where a board is really so."""
+    """Strengths of an edit: the log odds it aims at, in units of the log odds of a real board."""
     examples: int = 4
-    """Cases that are kept whole, for pictures."""
+    """Cases to keep whole, for pictures."""
     seed: int = 0
-    """Key of the random directions."""
+    """Seed of the random directions."""
 
     def __post_init__(self) -> None:
         check_types(self, "intervene")
@@ -76,15 +76,16 @@ class InterveneSettings:
 @dataclass(frozen=True, kw_only=True)
 class WorldModelSettings:
     pairs: int = 200
-    """Pairs of prefixes, of one state and of two."""
+    """Pairs of prefixes of one state, and as many of two states."""
     eps: float = 0.01
-    """A token is accepted if it is more probable. Of no use where answers are read: there the likeliest counts."""
+    """A token counts as accepted above this probability. It has no effect where answers are read: there the likeliest
+    counts."""
     walks: int = 4
-    """Walks behind each pair, where tokens may be illegal."""
+    """Walks after each pair, where tokens may be illegal."""
     depth: int = 4
     """The longest suffix of a walk."""
     seed: int = 0
-    """Key of prefixes and walks."""
+    """Seed of prefixes and walks."""
 
     def __post_init__(self) -> None:
         check_types(self, "worldmodel")
@@ -97,13 +98,13 @@ class WorldModelSettings:
 @dataclass(frozen=True, kw_only=True)
 class HorizonSettings:
     length: int = 10_000
-    """Symbols of a string; the greatest length that the task has up to it."""
+    """Symbols of a string: the greatest legal length up to this number."""
     strings: int = 16
-    """How many are read side by side."""
+    """Strings to read."""
     piece: int = 256
-    """Symbols that are read at a time."""
+    """Symbols to read at a time."""
     seed: int = 0
-    """Key of the strings."""
+    """Seed of the strings."""
 
     def __post_init__(self) -> None:
         check_types(self, "horizon")
@@ -118,19 +119,19 @@ class WrittenSettings:
     """The strings that a model is to write, and the way of decoding."""
 
     prompt: str = ""
-    """The symbols to go on from, with spaces between them (of a text task: the text); empty for test strings."""
+    """The symbols to continue, separated by spaces (for a text task: the text); empty for test strings."""
     count: int = 5
     """The number of strings."""
     length: int = 0
     """The length of the test strings, as the task counts it; 0 for the longest of training."""
     new: int = 0
-    """The number of tokens to write; 0 for as many as the string has answers, or 32 behind a prompt of text."""
+    """The number of tokens to write; 0 for as many as the string has answers, or 32 after a prompt of text."""
     temperature: float = 0.0
     """Draw each token from softmax(logits / temperature); 0 for the most probable token."""
     beam: int = 1
     """The number of strings that a beam search keeps; 1 for none."""
     seed: int = 0
-    """Key of the draws."""
+    """Seed of the draws."""
 
     def __post_init__(self) -> None:
         check_types(self, "generate")

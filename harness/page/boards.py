@@ -27,7 +27,7 @@ _OVER_SEEDS = {"chosen": "any", "cell": "mean", "board": "mean", "mean": "mean",
 
 
 def studies(folder: Path) -> list[dict[str, Any]]:
-    """Those under results/othello that have drawn something; a smoke run shows only that it runs."""
+    """Return the studies under results/othello that have drawn something, without smoke runs."""
     found = sorted(path.parent.name for path in folder.glob(f"figures/*/{PICTURES}"))
     return [_study(folder, name) for name in found if name != "smoke"]
 
@@ -42,7 +42,7 @@ def _study(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _of(drawn: Path, titles: dict[str, str], kind: str) -> list[tuple[str, Path]]:
-    """The pictures of a kind that have their numbers beside them."""
+    """Return the pictures of a kind that have their numbers beside them."""
     paths = ((picture, drawn / f"{picture}.csv") for picture in titles if picture.rpartition("/")[2] == kind)
     return [(picture, path) for picture, path in paths if path.exists()]
 
@@ -52,7 +52,7 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _layers(path: Path, columns: tuple[str, ...]) -> dict[str, Any]:
-    """The mean of a model's seeds at each of its layers."""
+    """Return the mean of a model's seeds at each of its layers."""
     found = (
         pd.read_csv(path, keep_default_na=False, na_values=dict.fromkeys(_NUMBERS, ""))
         if path.exists()
@@ -78,7 +78,7 @@ def _table(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _game(rows: pd.DataFrame, title: str) -> dict[str, Any]:
-    """A board a ply: the true one, the probed one, how sure the probe is, the model's next moves."""
+    """Return a board for each ply: the true one, the probed one, the probe's confidence, the model's next moves."""
     plies = []
     for ply, own in rows.groupby("ply", sort=True):
         first = own.iloc[0]

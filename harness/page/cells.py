@@ -49,7 +49,7 @@ class Sheet:
 
     @property
     def named(self) -> dict[tuple[str, str], Label]:
-        """The parts of every label: of ("task", ..) and ("model", ..)."""
+        """Return the parts of every label, by ("task", ..) and ("model", ..)."""
         found = [cell.stats for cell in self.cells]
         tasks = {("task", seen.task): seen.identity.task_parts() for seen in found}
         return tasks | {("model", seen.model): seen.identity.model_parts() for seen in found}
@@ -70,7 +70,7 @@ class Sheet:
 
 
 def protocols(records: pd.DataFrame, sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
-    """Each with the grid of its cells, by their number among all cells."""
+    """Return each protocol with the grid of its cells, by their number among all cells."""
     found, start = [], 0
     for sheet in sheets:
         own, place = records[records["protocol"] == sheet.label], sheet.place
@@ -160,7 +160,7 @@ def _papers(sheet: Sheet) -> list[dict[str, Any]]:
 
 
 def runs(records: pd.DataFrame) -> dict[str, Any]:
-    """The columns of all records that the page shows."""
+    """Return the columns of all records that the page shows."""
     short = records["commit"].map(lambda commit: commit[:SHORT], na_action="ignore")
     found = table(records.assign(commit=short).to_dict("records"), RUN_COLUMNS)
     lengths: dict[tuple[str, ...], int] = {}
@@ -181,7 +181,7 @@ def _id(run_id: str, seed: int) -> tuple[str, str]:
 
 
 def _bins(text: Any, lengths: dict[tuple[str, ...], int]) -> tuple[int, list[Any]]:
-    """The place of the lengths' names among `lengths`, and the values by length."""
+    """Return the place of the lengths' names among `lengths`, and the values by length."""
     opened: Mapping[str, float] = json.loads(text) if isinstance(text, str) and text else {}
     order = tuple(sorted(opened, key=lambda name: int(name.partition("..")[0])))
     place = lengths.setdefault(order, len(lengths)) if order else 0
@@ -229,7 +229,7 @@ def _thinned(own: pd.DataFrame, name: str, most: int) -> Iterator[tuple[int, flo
 
 
 def _facts(own: pd.DataFrame, name: str) -> dict[str, str]:
-    """Where a protocol's runs come from."""
+    """Return where a protocol's runs come from."""
     dirty = int(own["dirty"].eq(True).sum())
     hours = (own["train_seconds"].astype(float).sum() + own["score_seconds"].astype(float).sum()) / 3600
     found = {
@@ -248,5 +248,5 @@ def _facts(own: pd.DataFrame, name: str) -> dict[str, str]:
 
 
 def counted(values: pd.Series) -> Iterator[tuple[str, int]]:
-    """Each value with how often it occurs, the commonest first."""
+    """Return each value with how often it occurs, the commonest first."""
     yield from sorted(Counter(map(str, values)).items(), key=lambda pair: (-pair[1], pair[0]))

@@ -50,7 +50,7 @@ def _divides(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Any:
-    """The numbers, in lists of any depth, as parts of one, whole but for the least."""
+    """Return numbers, in lists of any depth, as parts of one, whole but for the least."""
     if isinstance(value, list):
         return list(map(_parts, value))
     return None if value is None else shortened(float(f"{value * PER:.10g}"), 10)
@@ -61,7 +61,7 @@ def table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, 
 
 
 def value_of(value: Any) -> Any:
-    """Of a record: nothing where it is missing, numbers rounded."""
+    """Return a record's value: nothing where it is missing, numbers rounded."""
     if isinstance(value, list | tuple):
         return [value_of(each) for each in value]
     if value is None or (not isinstance(value, str) and pd.isna(value)):

@@ -1,4 +1,4 @@
-"""What models cost, for the page's script: the newest report of every machine under results/throughput.
+"""The cost of models for the page's script: the newest report of every machine under results/throughput.
 
 throughput/<machine>/report.json      as harness/throughput leaves it: rows of train, prefill and decode
 """
@@ -14,7 +14,7 @@ COLUMNS += ("tokens_per_s", "peak_bytes")
 
 
 def machines(folder: Path) -> list[dict[str, Any]]:
-    """The rows of each report that took the path a user gets, in full precision."""
+    """Return the rows of each report that took the path a user gets, in full precision."""
     return [_machine(path) for path in sorted(folder.glob("*/report.json"))]
 
 
@@ -33,5 +33,5 @@ def _machine(path: Path) -> dict[str, Any]:
 
 
 def models(found: list[dict[str, Any]]) -> list[str]:
-    """The names there are in reports."""
+    """Return the names of models in reports."""
     return sorted({name for machine in found for name in machine["models"]})

@@ -136,7 +136,7 @@ def _beside(
 
 
 def _of_plugins(labels: list[str], folder: Path) -> list[dict[str, str]]:
-    """The figures that plugins have drawn beside ours: their titles, and where they lie beside the page."""
+    """Return the figures that plugins have drawn beside ours: their titles, and their places beside the page."""
     if not folder.is_dir():
         return []
     from chomsky_ladder.harness.figures.names import folder_name

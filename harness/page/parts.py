@@ -45,12 +45,12 @@ def names(sheets: Sequence[Sheet], others: Sequence[str]) -> dict[str, Any]:
 
 
 def families() -> dict[str, str]:
-    """Each with its colour, in the order in which chips stand."""
+    """Return each family with its colour, in the order of the chips."""
     return {**COLOURS, OTHER: "#4D4D4D"}
 
 
 def theory(transitions: Sequence[str]) -> dict[str, Any]:
-    """The words and the verdicts of these transitions on every demand; those nobody has a result on are left out."""
+    """Return the words and verdicts of these transitions on every demand, without those that nobody has a result on."""
     found = {
         transition: {
             demand: [one.word, one.why] for demand in DEMANDS if (one := verdict(transition, demand)) != NO_RESULT

@@ -32,7 +32,7 @@ def write(
 
 
 def write_site(results: Path, folder: Path, *, listing: Mapping[str, Any] | None = None, url: str = "") -> int:
-    """The page in a folder of its own with the data beside it; the page's size in bytes."""
+    """Write the page to a folder of its own with the data beside it. Return the page's size in bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     size = write(results, folder / "index.html", listing=listing, url=url, picture=PICTURE if url else "")
     if url:
@@ -53,7 +53,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 def serve(folder: Path, name: str, *, port: int, tell: Callable[[str], None]) -> None:
-    """A folder on this machine alone until Ctrl-C, of which `name` is the page; port 0 is any that is free."""
+    """Serve a folder on this machine alone until Ctrl-C. `name` is the page; port 0 is any free one."""
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Quiet, directory=str(folder)))
     except OSError as error:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.stats.climb import Climb, longest
+from chomsky_ladder.harness.stats.climb import LEARNT, Climb, longest
 
 GROUP, RECALL = "compose A5", "recall"
 NONLINEAR = {"gated units", "lstm", "slstm", "stack", "tape", "memory"}
@@ -40,7 +40,7 @@ def _corner(climbs: Sequence[Climb]) -> Finding:
     group, recall = _holders(climbs, GROUP), _holders(climbs, RECALL)
     both = {one.model for one in group} & {one.model for one in recall}
     headline = (
-        f"{_word(len(group)).capitalize()} of {len(climbs)} models {_verb('compose', len(group))} A5, "
+        f"{_word(len(group)).capitalize()} of {len(climbs)} models {_verb('compose', len(group))} A5 on most seeds, "
         f"{_word(len(recall))} {_verb('recall', len(recall))}, {_word(len(both))} {_verb('do', len(both))} both."
     )
     shares = {one.model: {step.rung.name: step.held / step.n for step in one.steps} for one in climbs}
@@ -49,16 +49,18 @@ def _corner(climbs: Sequence[Climb]) -> Finding:
     seeds = {step.rung.name: f"{step.held} of {step.n}" for step in nearest.steps}
     more = f"{nearest.title} comes nearest: recall on {seeds[RECALL]} seeds, A5 on {seeds[GROUP]}."
     if group and {one.transition for one in group} <= NONLINEAR:
-        more = f"All that compose A5 are nonlinear recurrences. {more}"
+        more = f"Those that compose A5 are nonlinear recurrences. {more}"
     return Finding("corner", "State or recall", headline, more)
 
 
 def _holding(climbs: Sequence[Climb]) -> Finding:
     outcomes = Counter(step.outcome for one in climbs for step in one.steps)
     held, lost = outcomes["held"], outcomes["lost"]
-    where = longest(PROTOCOLS[climbs[0].identity.protocol]) if climbs[0].identity else ""
-    headline = f"Of {held + lost} cells that are learnt at training lengths, {held} hold at lengths {where}."
-    return Finding("holding", "Learnt and lost", headline, f"{outcomes['not learnt']} are not learnt at all.")
+    headline = (
+        f"Models hold {held} cells at lengths {_tested(climbs)}, and learn {lost} more at training lengths alone."
+    )
+    more = f"In the other {outcomes['not learnt']} most seeds stay below {LEARNT} at training lengths, too."
+    return Finding("holding", "Learnt and lost", headline, more)
 
 
 def _theory(climbs: Sequence[Climb]) -> Finding:
@@ -66,7 +68,8 @@ def _theory(climbs: Sequence[Climb]) -> Finding:
     kept, broken = met["cannot, not learnt"], met["cannot, yet held"]
     learnt, missed = met["can, learnt"], met["can, not learnt"]
     headline = f"Models hold {learnt} of the {learnt + missed} cells that theory allows."
-    return Finding("theory", "Theory says can", headline, f"They miss {kept} of the {kept + broken} that it excludes.")
+    more = f"They miss {kept} of the {kept + broken} that it excludes. Theory speaks of every length, the test of some."
+    return Finding("theory", "Theory says can", headline, more)
 
 
 def _eigenvalues(climbs: Sequence[Climb]) -> Finding | None:
@@ -76,9 +79,19 @@ def _eigenvalues(climbs: Sequence[Climb]) -> Finding | None:
     parity = _holders(signed, "count mod 2")
     groups = [one for one in signed if any(one in _holders(signed, rung) for rung in _CYCLES)]
     some, none = (_word(len(holders)).capitalize() for holders in (parity, groups))
-    headline = f"{some} of {len(signed)} models with eigenvalues in [-1, 1] {_verb('hold', len(parity))} parity."
+    models = f"{some} of {_word(len(signed))} models with eigenvalues in [-1, 1]"
+    headline = f"{models} {_verb('hold', len(parity))} parity on most seeds."
     more = f"{none} {_verb('hold', len(groups))} a cycle of three, S3 or A5."
+    others = [one for one in climbs if one.model in {one.name for one in signed}]
+    if others:
+        able = len(_holders(others, "count mod 2"))
+        more += f" With [0, 1] {_word(able)} of {_word(len(others))} {_verb('hold', able)} parity."
     return Finding("eigenvalues", "Negative eigenvalues", headline, more)
+
+
+def _tested(climbs: Sequence[Climb]) -> str:
+    """Return the lengths at which a rung is held or not, as words."""
+    return longest(PROTOCOLS[climbs[0].identity.protocol]).replace("..", " to ") if climbs[0].identity else ""
 
 
 def _holders(climbs: Sequence[Climb], rung: str) -> list[Climb]:

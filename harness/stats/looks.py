@@ -72,6 +72,11 @@ def looks(models: Iterable[str]) -> dict[str, Look]:
     return found
 
 
+def family_of(model: str) -> str:
+    """Return the family of a model by its label."""
+    return FAMILY.get(Identity.of({"protocol": "", "task": "", "model": model}).model_name, OTHER)
+
+
 def look(model: str) -> Look:
     """What a model has by its label alone."""
     told = Identity.of({"protocol": "", "task": "", "model": model})

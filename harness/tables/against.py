@@ -75,7 +75,7 @@ def against_sheet(
     bold: Mapping[str, Collection[str]],
     notes: Sequence[str],
 ) -> Sheet:
-    """The cells of one protocol beside the paper's; `wants` says which of the paper's tasks this kind is about."""
+    """Make the sheet of one protocol beside the paper's; `wants` selects the paper's tasks for this kind."""
     by_place = {(cell.task, cell.model): cell for cell in stats}
 
     def shown(task: str, model: str, row: Cell) -> Entry:
@@ -101,7 +101,8 @@ def against_sheet(
 
 
 def against_data(table: pd.DataFrame, stats: Sequence[CellStats], paper: Published) -> pd.DataFrame:
-    """A row for every cell of ours, with the paper's where it has one; `ours` is in the paper's measure."""
+    """Return a row for every cell of ours, with the paper's value where it has one; `ours` is in the paper's
+    measure."""
     by_place = {(cell.task, cell.model): cell for cell in stats}
     rows = []
     for row in as_rows(table):
@@ -159,7 +160,7 @@ def _unmapped(table: pd.DataFrame, paper: Published, wants: Callable[[Mapping[st
 
 
 def _budgets(table: pd.DataFrame, records: pd.DataFrame, paper: Published) -> str:
-    """What each side's runs were given, ours from the records, their protocol and what differs from it."""
+    """Return the budget of each side: ours from the records, their protocol and its changes."""
     done = records[records["status"] == "done"]
     identities = [Identity.of(row) for row in as_rows(table)]
     ours = {
@@ -183,7 +184,7 @@ def _batch(identity: Identity) -> int | None:
 
 
 def _size(identity: Identity, setting: str) -> int | None:
-    """Of a model, by the protocol's preset and by what differs from it."""
+    """Return the size of a model by the protocol's preset and its changes."""
     preset = PROTOCOLS.get(identity.protocol_name)
     usual = preset.model_of(identity.task_name, identity.model_name) if preset else {}
     return identity.of_model().get(setting, usual.get(setting))

@@ -1,4 +1,4 @@
-"""What may stand in bold: a task's leader and those it was not shown to beat (harness/stats/claims.py)."""
+"""The choice of bold cells: a task's leader, and the models it was not shown to beat (harness/stats/claims.py)."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from chomsky_ladder.harness.stats.claims import verdict
 
 
 def allowed_bold(stats: Sequence[CellStats]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """The models in bold by task, and the sentence that says what it means or why there are none."""
+    """Return the models in bold by task, and a sentence that says what bold means or why there is none."""
     of_task: dict[str, list[CellStats]] = {}
     for cell in stats:
         of_task.setdefault(cell.task, []).append(cell)

@@ -20,7 +20,7 @@ from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Shee
 
 
 def depths(runs: Sequence[Run], records: pd.DataFrame) -> tuple[str, pd.DataFrame]:
-    """A sheet a task as markdown, and a row for every depth tried."""
+    """Make a sheet for each task, as Markdown, and a row for every depth tried."""
     found = {(row["protocol"], row["task"], row["model"]): row for row in as_rows(cells(records))}
     rows = {}
     for run in runs:
@@ -39,7 +39,7 @@ _PLACE = ("protocol", "task", "model", "n", "blocks")
 
 
 def _usual(run: Run) -> int:
-    """The depth that a label leaves out."""
+    """Return the depth that a label leaves out."""
     return preset_run(run.task.name, run.model.name, protocol=run.protocol).model.num_blocks
 
 

@@ -65,7 +65,7 @@ plain_markdown = _md  # for whatever else is written as markdown
 
 
 def html_fragment(sheets: Sequence[Sheet]) -> str:
-    """A div with its own style, for any page."""
+    """Return a div with its own style, for any page."""
     colours = [
         f".ladder-table .{mark} {{ background: rgb({' '.join(map(str, colour))} / .2); }}\n"
         for mark, colour in COLOURS.items()
@@ -108,16 +108,16 @@ def _text(text: str) -> str:
 
 
 def models_and_floors(lines: Sequence[Line]) -> list[list[Line]]:
-    """The models and, apart from them, the floors."""
+    """Return the models and, apart from them, the floors."""
     return [list(alike) for _, alike in groupby(lines, key=lambda line: line.is_floor)]
 
 
 def signed(entry: Entry) -> list[str]:
-    """Its lines, the last with the sign of its mark: colour alone is not seen by everyone."""
+    """Return an entry's lines, the last with the sign of its mark, since not everyone sees colour."""
     sign = SIGNS.get(entry.mark)
     return [*entry.lines[:-1], f"{entry.lines[-1]} {sign}" if sign else entry.lines[-1]]
 
 
 def one_line(text: str) -> str:
-    """Without line breaks and with nothing that cannot be seen."""
+    """Return the text without line breaks and invisible characters."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in " ".join(text.split()))

@@ -23,7 +23,7 @@ def records(
     models: Sequence[str] = (),
     tasks: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """A line for every run that is done or failed, of all or of those named, by name or pattern.
+    """Return a row for every run that is done or failed, of all or of those named, by name or pattern.
 
     records.csv of the folder is brought up to date with its runs.
     """
@@ -44,7 +44,8 @@ def table(
     tasks: Sequence[str] = (),
     against: str | None = None,
 ) -> pd.DataFrame:
-    """The numbers of a kind of table (`ladder table --kinds`), of all records or of those named, by name or pattern."""
+    """Return the numbers of a kind of table (`ladder table --kinds`), of all records or of those named, by name or
+    pattern."""
     asked = records(results, protocols=protocols, models=models, tasks=tasks)
     return write.table(asked, kind, against=against).data
 

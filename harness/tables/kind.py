@@ -1,4 +1,4 @@
-"""What a kind of table is: one file of harness/tables/kinds/, or of a plugin, that says what it makes of the records.
+"""The interface of a kind of table: one file of harness/tables/kinds/, or of a plugin, that makes sheets from records.
 
     def fastest(records: pd.DataFrame) -> Made:
         ...
@@ -67,5 +67,5 @@ def register(kind: Kind) -> Kind:
 
 
 def all_kinds() -> list[Kind]:
-    """Those whose name nothing else claims, in their order."""
+    """Return the kinds whose name nothing else claims, in their order."""
     return sorted(ROOM.all(), key=lambda kind: (kind.rank, kind.name))

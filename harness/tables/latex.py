@@ -85,7 +85,7 @@ def _latex(sheet: Sheet, kind: str) -> list[str]:
 
 
 def _head(column: Column) -> list[str]:
-    """The lines of a column's name; one of which a note says what it stands for is word below word."""
+    """Return the lines of a column's name. A name that a note explains stands word below word."""
     return (column.about and column.name.split()) or [column.title]
 
 
@@ -105,7 +105,7 @@ def _high(line: Line, part: Sequence[int]) -> int:
 
 
 def _fitting(sheet: Sheet, part: Sequence[int], room: int) -> list[tuple[Line, ...]]:
-    """The lines of a tabular that no page is too low for."""
+    """Return the lines of a tabular that fits on a page."""
     found: list[list[Line]] = [[]]
     for line in sheet.lines:
         if found[-1] and _Piece(tuple(part), (*found[-1], line)).high() > room:
@@ -115,7 +115,7 @@ def _fitting(sheet: Sheet, part: Sequence[int], room: int) -> list[tuple[Line, .
 
 
 def _paged(pieces: Sequence[_Piece], room: int) -> list[list[_Piece]]:
-    """The pieces that share a page, in their order."""
+    """Group the pieces that share a page, in their order."""
     found: list[list[_Piece]] = [[]]
     for piece in pieces:
         if found[-1] and sum(each.high() for each in found[-1]) + piece.high() > room:
@@ -173,7 +173,7 @@ def _stacked(lines: Sequence[str]) -> str:
 
 
 def _tex_number(text: str) -> str:
-    """A minus at the start of a number, also behind a bracket, is one; a hyphen within a word is none."""
+    """Write a hyphen at the start of a number, also after a bracket, as a minus, and leave it within a word."""
     return re.sub(r"(?<![^\s}])-(?=\d)", "$-$", tex(text))
 
 

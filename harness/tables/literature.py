@@ -71,12 +71,12 @@ class Report:
 
 @cache
 def entries() -> dict[str, dict[str, Any]]:
-    """The papers that have a rung's task, and their protocols."""
+    """Return the papers that have a rung's task, and their protocols."""
     return json.loads((files("chomsky_ladder.harness.tables") / "papers" / "climb.json").read_text("utf-8"))
 
 
 def literature(climb: Climb) -> dict[str, tuple[Report, ...]]:
-    """The reports on a climb's cells by rung, without the rungs that have none.
+    """Return the reports on a climb's cells by rung, without the rungs that have none.
 
     A climb with another budget than its protocol's has none.
     """
@@ -98,7 +98,7 @@ def scaled(paper: Published, value: Value) -> tuple[float, float | None]:
 
 
 def protocol_text(paper: str) -> str:
-    """The protocol of a paper's runs, as far as it is published."""
+    """Return the protocol of a paper's runs in words, as far as it is published."""
     entry, source = entries()[paper], published(paper)
     budget = source.budget
     low, high = entry["tested"]
@@ -168,7 +168,7 @@ def _is_lower(ours: float, theirs: float, holds: bool) -> bool:
 
 
 def _ours(step: Step, tested: Sequence[int], protocol: Protocol) -> tuple[Sequence[float], str]:
-    """The scores of our seeds at a paper's test lengths, or at all of ours where it has others."""
+    """Return the scores of our seeds at a paper's test lengths, or at all of ours where it has others."""
     low, high = ends(longest(protocol))
     if tested[0] >= low and tested[1] <= high:
         return step.scores, longest(protocol)
@@ -187,7 +187,7 @@ def _reason(
     *,
     is_lower: bool,
 ) -> str:
-    """The differences of protocol that may explain ours, which is lower or higher."""
+    """Name the differences of protocol that may explain why ours is lower or higher."""
     words = [f"another form, {form}"] if form else []
     (longer, most), budget = (protocol.train["lengths"][1], protocol.eval["lengths"][1]), paper.budget
     if is_lower:

@@ -21,13 +21,13 @@ _LOOKS: dict[Mark, Look] = {"agrees": "good", "differs": "weak", "floor": "faint
 
 
 def plain(sheets: Sequence[Sheet], *, across: int | None = None, colour: bool = False) -> str:
-    """As wide as the terminal, or 100 where there is none; in colour the best and the solved are green."""
+    """Write a sheet as wide as the terminal, or 100 without one. In colour, the best and the solved are green."""
     room = across or shutil.get_terminal_size((100, 24)).columns
     return "\n".join(_sheet(sheet, max(LEAST, min(MOST, room)), colour) for sheet in sheets)
 
 
 def parts(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[list[int]]:
-    """The columns that stand beside each other, by number: whole groups where they fit, in their order."""
+    """Split the columns, by number, into parts that fit side by side: whole groups where possible."""
     groups = [list(group) for _, group in groupby(range(len(columns)), key=lambda place: columns[place].group)]
     found: list[list[int]] = [[]]
     for group in groups:
@@ -41,7 +41,7 @@ def parts(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[l
 
 
 def texts(entry: Entry) -> list[str]:
-    """Its lines; a mark's sign behind the last, a star where it is bold."""
+    """Return an entry's lines, with a mark's sign after the last and a star where it is bold."""
     lines = list(entry.lines)
     if entry.bold:
         lines[0] += "*"

@@ -41,7 +41,7 @@ APART += ("eval.file_sha256", *LAYOUT)  # with one of these changed, a run is of
 
 @dataclass(frozen=True)
 class Value:
-    """What a paper has in one cell, as a share."""
+    """The value of a paper in one cell, as a share."""
 
     model: str  # by the paper's name
     task: str
@@ -52,7 +52,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a paper's runs were given; None: not published."""
+    """The budget of a paper's runs; None: not published."""
 
     steps: int | None = None
     batch: int | None = None
@@ -76,7 +76,7 @@ class Published:
     reports: Reports = "mean"
 
     def of(self, task: str, model: str) -> Value | None:
-        """The value beside our cell, if the paper has one."""
+        """Return the value beside our cell, if the paper has one."""
         return self.values.get((self.tasks.get(task, ""), self.models.get(model, "")))
 
     def why_not(self, identity: Identity) -> str:
@@ -92,13 +92,13 @@ class Published:
 
 
 def papers() -> list[str]:
-    """The names of those that come with the harness."""
+    """Return the names of the papers that come with the harness."""
     return sorted(sources())
 
 
 @cache
 def published(paper: str) -> Published:
-    """A paper by its name, or a CSV by its path."""
+    """Return a paper by its name, or a CSV by its path."""
     known = sources()
     if paper not in known:
         if paper.endswith(".csv"):
@@ -116,7 +116,7 @@ def published(paper: str) -> Published:
 
 
 def of_file(path: Path, *, protocols: tuple[str, ...] = ()) -> Published:
-    """The reader's own; its column `protocol` names the protocols it is of, unless `protocols` do."""
+    """Read the reader's own CSV. Its column `protocol` names its protocols, unless `protocols` do."""
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     try:
@@ -143,18 +143,18 @@ def of_file(path: Path, *, protocols: tuple[str, ...] = ()) -> Published:
 
 @cache
 def sources() -> dict[str, dict[str, Any]]:
-    """Where every file of published values comes from, and what it holds."""
+    """Return where every file of published values comes from, and what it holds."""
     return json.loads((files("chomsky_ladder.harness.tables") / "papers" / "sources.json").read_text("utf-8"))
 
 
 def _strings(path: Any) -> pd.DataFrame:
-    """As it is written, so that its last digit is known."""
+    """Read values as they are written, so that their last digit is known."""
     with path.open(encoding="utf-8") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
 def _with_names(frame: pd.DataFrame, entry: Mapping[str, Any]) -> pd.DataFrame:
-    """The files that have no names of ours in them get those of sources.json."""
+    """Give files without our names those of sources.json."""
     if "ladder_model" in frame:
         return frame
     frame = frame.rename(columns={"mean": "value", "std": "spread"})

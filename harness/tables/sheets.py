@@ -62,7 +62,7 @@ class Sheet:
 
     @property
     def stands_for(self) -> tuple[str, ...]:
-        """A note of what the columns' names do."""
+        """Return a note that explains the columns' names."""
         said = [f"{column.name}: {column.about}" for column in self.columns if column.about]
         return (f"{'; '.join(said)}.",) if said else ()
 
@@ -94,7 +94,7 @@ def accuracy_sheet(
     lead: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Sheet:
-    """The cells of one protocol, in its own measure or another's; `bold` names the models of a task in bold."""
+    """Make the cells of one protocol, in its own measure or another's; `bold` names the models of a task in bold."""
     (protocol,) = (str(name) for name in table["protocol"].unique())
     measure = measure or measure_of(table.iloc[0])
     entry = show or plain_entry(measure)
@@ -129,7 +129,7 @@ def accuracy_sheet(
 
 
 def shown_models(table: pd.DataFrame) -> dict[str, str]:
-    """The title of every model label of cells, or of records; beside a setting of the protocol the label itself."""
+    """Return the title of every model label; the label itself where it holds a setting of the protocol."""
     found = table.drop_duplicates("model").to_dict("records")
     identities = {row["model"]: Identity.of(row) for row in found}
     return {model: title_of(of) if of.model == model else model for model, of in identities.items()}
@@ -156,13 +156,13 @@ def floor_name(floor: str) -> str:
 
 
 def measure_of(row: Mapping[str, Any] | pd.Series) -> Measure:
-    """How its protocol's paper measures, where that is known here."""
+    """Return the measure of a protocol's paper, where it is known here."""
     protocol = PROTOCOLS.get(Identity.of(dict(row)).protocol_name)
     return protocol.measure if protocol else "scaled"
 
 
 def in_measure(row: pd.Series, measure: Measure) -> pd.Series:
-    """A cell whose scaled accuracies are what a paper shows: raw ones are chance and what is above it."""
+    """Convert a cell's scaled accuracies to what a paper shows: raw ones are chance and what is above it."""
     if measure == "scaled" or not row["n"] or not row["scaled"]:
         return row
     return pd.Series({**row, **{name: unscaled(row[name], row["s_rand"]) for name in ("median", "low", "high")}})
@@ -182,19 +182,19 @@ def cell_text(row: pd.Series) -> str:
 
 
 def range_entry(values: Sequence[float]) -> Entry:
-    """Of the seeds of a cell, by their values alone."""
+    """Make an entry of the seeds' values alone."""
     middle, (low, high) = median_of(values), least_and_most(values)
     return DASH if middle is None or low is None or high is None else Entry((range_text(middle, low, high),))
 
 
 def range_text(median: float, low: float, high: float) -> str:
-    """A median with the range it lies in, which is left out where it rounds to the median."""
+    """Write a median with its range, which is left out where it rounds to the median."""
     shown = [two_digits(value) for value in (median, low, high)]
     return shown[0] if len(set(shown)) == 1 else f"{shown[0]} [{shown[1]}, {shown[2]}]"
 
 
 def spread_text(mean: float, std: float | None) -> str:
-    """A mean and its standard deviation, where there is one."""
+    """Write a mean and its standard deviation, where there is one."""
     return two_digits(mean) if std is None or pd.isna(std) else f"{two_digits(mean)} ± {std:.2f}"
 
 

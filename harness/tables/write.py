@@ -54,7 +54,7 @@ def table(records: pd.DataFrame, kind: str, *, against: Published | str | None =
 
 
 def _of_family(records: pd.DataFrame, paper: Published) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The records beside which the paper's values may stand, and a sentence on the others."""
+    """Return the records that may stand beside the paper's values, and a sentence on the others."""
     why_not = [paper.why_not(Identity.of(row)) for row in as_rows(records)]
     reasons = "; ".join(dict.fromkeys(filter(None, why_not)))
     kept = records[[not reason for reason in why_not]]
@@ -76,7 +76,7 @@ def text(made: Made, form: Format, *, colour: bool = False) -> str:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """All cells as one table a protocol."""
+    """Write all cells as Markdown, a table for each protocol."""
     return formats.markdown([accuracy_sheet(group) for _, group in table.groupby("protocol", sort=True)])
 
 

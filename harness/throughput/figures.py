@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 
 from chomsky_ladder.harness.config.presets import remark_of
 from chomsky_ladder.harness.figures.kinds.cost import cost
+from chomsky_ladder.harness.figures.named import Point, front, name_points
 from chomsky_ladder.harness.figures.style import (
     FAINT,
     INK,
@@ -210,6 +211,9 @@ def draw_accuracy(data: pd.DataFrame, report: Row, looked: dict[str, Look]) -> F
         if pd.notna(row["low"]):
             ax.plot([row["tokens_per_s"]] * 2, [row["low"], row["high"]], color=look.color, lw=0.9)
         ax.plot(row["tokens_per_s"], row["mean"], ls="", color=look.color, marker=look.marker, markersize=5.5)
+    points = [Point(row["model"], row["tokens_per_s"], row["mean"]) for row in data.to_dict("records")]
+    order = [*front(points), *sorted(points, key=lambda point: -point.y)]
+    name_points(ax, points, labels([point.name for point in points], width=24), list(dict.fromkeys(order)))
     protocol = labels([data["protocol"].iloc[0]], width=90)[data["protocol"].iloc[0]]
     tasks = labels(data["tasks"].iloc[0].split("; "), width=30).values()
     remark = f" ({data.attrs['remark']})" if data.attrs["remark"] else ""

@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Sizes of one run. The defaults are those of a CPU: every model in a quarter of an hour on one core."""
+    """Sizes to measure. The defaults suit a CPU: all models in a quarter of an hour on one core."""
 
     parameters: int = 100_000
     """Parameters that the models of the first table have."""
@@ -65,9 +65,9 @@ class Grid:
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     """The first in all points, the others at the length `at`."""
     compiled: bool = False
-    """Whether torch.compile has rows of its own."""
+    """Add rows for torch.compile."""
     threads: int = 1
-    """Of torch on a CPU."""
+    """Threads of torch on a CPU."""
     slowest: float = 1.5
     """Seconds of one repetition from which a point is given up."""
     memory: int = 0

@@ -29,7 +29,7 @@ _KEY = 6.4  # inches that the key needs in one line
 
 
 def climb(scene: Scene) -> pd.DataFrame:
-    """A row for every model and rung that was run, in the picture's order."""
+    """Return a row for every model and rung that was run, in the picture's order."""
     found = climbs(scene.cells)
     if not found:
         return rows_of([], _COLUMNS)
@@ -121,7 +121,7 @@ def _cell(ax: Axes, row: pd.Series | None, *, x: float, y: float, has_room: bool
 
 
 def _key(ax: Axes, lines: int) -> None:
-    """In one line; theory in the first and frames in the second; or each frame in a line of its own."""
+    """Draw the key in one line, or with theory and frames in two, or with a line for each frame."""
     ax.set(xlim=(0, {1: 12, 2: 7.5, 3: 5.4}[lines]), ylim=(lines, 0))
     ax.axis("off")
     for i, (word, colour) in enumerate(CORNERS.items()):

@@ -4,36 +4,29 @@ The upper right corner is what nobody has yet: a model that does both. Models on
 the others as have room, those that do more first.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
+from chomsky_ladder.harness.figures.named import Point, front, name_points
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
-from chomsky_ladder.harness.figures.style import FAINT, SMALL, at, caption, head, labels
+from chomsky_ladder.harness.figures.style import FAINT, at, caption, head, labels
 from chomsky_ladder.harness.stats.climb import climbs, longest
 from chomsky_ladder.harness.stats.families import family_scores
 from chomsky_ladder.harness.stats.looks import MEMBERS
 
 ACROSS, UP = "state tracking", "retrieval"
 _LEFT, _TALL = 0.5, 3.6  # inches
-_LETTER, _LINE, _GAP = 0.06, 0.15, 0.07  # inches: a letter's width, a line's height, from a point to its name
 _COLUMNS = ("protocol", "model", "tracks", "tracks_low", "tracks_high", "recalls", "recalls_low", "recalls_high")
-_BESIDE = (
-    *((_GAP, 0.06, "left"), (-_GAP, 0.06, "right"), (0, 0.13, "center")),
-    *((0, -0.13, "center"), (-_GAP, -0.06, "right"), (_GAP, -0.06, "left")),
-)
 _FIRST = {names[0] for names in MEMBERS.values()}  # the model of each family that most readers know
 
 Row = dict[str, Any]
-Box = tuple[float, float, float, float]  # inches: left, right, below, above
 
 
 def corner(scene: Scene) -> pd.DataFrame:
-    """A row for every model that was run on all rungs of both families."""
+    """Return a row for every model that was run on all rungs of both families."""
     rows: list[Row] = []
     for one in climbs(scene.cells):
         scores = family_scores(one)
@@ -68,7 +61,10 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
             "zorder": 5,
         }
         ax.plot(row["tracks"], row["recalls"], **mark)
-    _name(ax, points, labels([row["model"] for row in points], width=24, titles=scene.titles), wide=wide)
+    places = [Point(row["model"], row["tracks"], row["recalls"]) for row in points]
+    known = {point.name for point in places} - {point.name for point in front(places)} - _FIRST
+    order = sorted(places, key=lambda point: (point.name in known, -point.x - point.y))
+    name_points(ax, places, labels([point.name for point in places], width=24, titles=scene.titles), order)
     head(fig, "Who tracks state, and who recalls?", scene)
     caption(
         fig,
@@ -78,40 +74,6 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
         f"{len(points)} models; those without a name stand where names would overlap.",
     )
     return fig
-
-
-def _name(ax: Axes, points: Sequence[Row], names: dict[str, str], *, wide: float) -> None:
-    """Write names beside points: first those that no other beats, then the rest by the sum of both scores."""
-    left, right = ax.get_xlim()
-    below, above = ax.get_ylim()
-
-    def inches(row: Row) -> tuple[float, float]:
-        return (row["tracks"] - left) / (right - left) * wide, (row["recalls"] - below) / (above - below) * _TALL
-
-    places = [inches(row) for row in points]
-    taken: list[Box] = [(x - 0.04, x + 0.04, y - 0.04, y + 0.04) for x, y in places]
-    beaten = {row["model"] for row in points if any(_beats(other, row) for other in points)}
-    known = beaten - _FIRST
-    for row in sorted(points, key=lambda row: (row["model"] in known, -row["tracks"] - row["recalls"])):
-        (x, y), text = inches(row), names[row["model"]]
-        long = _LETTER * len(text)
-        for dx, dy, ha in _BESIDE:
-            start = x + dx - {"left": 0, "right": long, "center": long / 2}[ha]
-            box = (start, start + long, y + dy - _LINE / 2, y + dy + _LINE / 2)
-            if box[0] > 0 and box[1] < wide and not any(_overlap(box, other) for other in taken):
-                taken.append(box)
-                place = (row["tracks"], row["recalls"])
-                ax.annotate(text, place, (dx * 72, dy * 72), textcoords="offset points", ha=ha, va="center", size=SMALL)
-                break
-
-
-def _beats(other: Row, row: Row) -> bool:
-    as_good = other["tracks"] >= row["tracks"] and other["recalls"] >= row["recalls"]
-    return as_good and (other["tracks"] > row["tracks"] or other["recalls"] > row["recalls"])
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
 register(

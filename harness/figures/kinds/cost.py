@@ -1,4 +1,7 @@
-"""Accuracy against cost: a panel each for parameters, state and training time, with the Pareto front."""
+"""Accuracy against cost: a panel for state and one for training time, with the names of the Pareto front.
+
+Parameters have a panel, too, unless the protocol brings every model to one number of them.
+"""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -10,6 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.figures.named import Point, name_points
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
 from chomsky_ladder.harness.figures.style import FAINT, INK, at, caption, head, labels, legend, log_axis
 from chomsky_ladder.harness.stats.aggregates import given_away, mean, suites
@@ -82,9 +87,12 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     looked = scene.looked
     everyone, data = sorted(data["model"]), data[data["runs"] > 0].astype(dict.fromkeys(_FRONTS, bool))
     fig = Figure(figsize=(scene.width, _TALL))
-    wide = (scene.width - _LEFT - (len(COSTS) - 1) * _BETWEEN) / len(COSTS)
+    shown_costs = [name for name in COSTS if name != "parameters" or not _is_sized(scene)]
+    wide = (scene.width - _LEFT - (len(shown_costs) - 1) * _BETWEEN) / len(shown_costs)
     low = data[["low", "mean"]].min(axis=None)
-    for i, name in enumerate(COSTS):
+    models = sorted(data["model"])
+    names = labels(models, width=44, titles=scene.titles)
+    for i, name in enumerate(shown_costs):
         ax = at(fig, _LEFT + i * (wide + _BETWEEN), 0, wide, _TALL)
         ax.set_ylim(min(-0.03, low - 0.03), 1.04)
         ax.yaxis.set_major_locator(MultipleLocator(0.2))
@@ -95,9 +103,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
             ax.tick_params(labelleft=False)
         else:
             ax.set_ylabel("mean accuracy above the floor", labelpad=3)
-        _points(ax, data[data[name] > 0].sort_values([name, "model"]), looked, name)
-    models = sorted(data["model"])
-    names = labels(models, width=44, titles=scene.titles)
+        _points(ax, data[data[name] > 0].sort_values([name, "model"]), looked, name, names)
     marks: list[dict[str, Any]] = [looked[model]._asdict() | {"linestyle": ""} for model in models]
     keys = [Line2D([], [], **mark, markersize=5.5) for mark in marks]
     front = Line2D([], [], color=_FRONT, lw=1, marker="o", mfc="none", mec=INK, markersize=9)
@@ -113,7 +119,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     )
     found = sorted({name for row in data["device"] for name in row.split("; ") if name})
     devices = ", ".join(labels(found, width=40).values()) or "unknown"
-    lacking = {name: int((~(data[name] > 0)).sum()) for name in COSTS}
+    lacking = {name: int((~(data[name] > 0)).sum()) for name in shown_costs}
     absent = ", ".join(f"{count} without {_AXES[name].split(',')[0]}" for name, count in lacking.items() if count)
     caption(
         fig,
@@ -127,7 +133,12 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     return fig
 
 
-def _points(ax: Axes, data: pd.DataFrame, looked: Mapping[str, Look], name: str) -> None:
+def _is_sized(scene: Scene) -> bool:
+    """Return True if the protocol brings every model to one number of parameters."""
+    return scene.protocol_name in PROTOCOLS and PROTOCOLS[scene.protocol_name].params > 0
+
+
+def _points(ax: Axes, data: pd.DataFrame, looked: Mapping[str, Look], name: str, names: Mapping[str, str]) -> None:
     if data.empty:
         ax.set_xticks([])
         ax.text(0.5, 0.5, "not measured", ha="center", va="center", transform=ax.transAxes)
@@ -144,6 +155,8 @@ def _points(ax: Axes, data: pd.DataFrame, looked: Mapping[str, Look], name: str)
         ax.plot(
             row[name], row["mean"], color=look.color, marker=look.marker, markersize=5.5, mec="white", mew=0.4, zorder=5
         )
+    places = [Point(row["model"], row[name], row["mean"]) for row in front.to_dict("records")]
+    name_points(ax, places, names, places)
 
 
 register(

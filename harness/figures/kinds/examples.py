@@ -46,7 +46,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
             look, size = scene.looked[row["model"]], 4.8 - 2 * place / is_endless.sum()
             ax.plot([beyond] * 2, [row["min"], row["max"]], color=look.color, lw=2.4, alpha=0.3, zorder=2)
             ax.plot([beyond], [row["median"]], color=look.color, marker=look.marker, ms=size, mew=0, zorder=3)
-        accuracy_axis(ax, data)
+        accuracy_axis(ax)
         ax.set_xscale("log")
         ax.set_xlim(least / 1.6, (beyond if has_endless else most) * 1.6)
         ax.xaxis.set_major_locator(FixedLocator(ticks))

@@ -1,4 +1,8 @@
-"""The heat map: models x tasks by class, in each cell the median and how many runs solved it, floors as rows."""
+"""The heat map: models x tasks by class, in each cell the median and how many runs solved it, floors as rows.
+
+A climb has its rungs for columns, by their names and in their order, and the highest climbers first. Many models have
+low rows, each cell with its median alone, so that all stand on one page.
+"""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -13,19 +17,22 @@ from matplotlib.patches import Rectangle
 from chomsky_ladder.harness.figures.plot import Plot, Scene, one_a_task, register, rows_of, spread
 from chomsky_ladder.harness.figures.style import MUTED, SMALL, WIDTH, at, caption, class_look, head, in_rows, labels, on
 from chomsky_ladder.harness.stats.cells import solved_text
+from chomsky_ladder.harness.stats.climb import climbs
 from chomsky_ladder.harness.stats.view import (
     FLOORS,
     rank,
 )
 
-_COLUMNS = 10  # tasks side by side
-_LEFT, _ROW, _GAP = 1.5, 0.31, 0.07  # inches: the models' names, a row's height, between classes
+_COLUMNS = 12  # tasks side by side
+_LEFT, _ROW, _LOW, _GAP = 1.5, 0.31, 0.155, 0.07  # inches: the models' names, a row, one of many, between classes
+_MANY = 24  # models from which on rows are low
+_FEWEST = 4  # cells
 _BAND = 0.3
 _WIDEST = 1.4  # inches of a task's column
 
 
 def heat_map(scene: Scene) -> pd.DataFrame:
-    """A row for every cell, and for every floor of every task with a finished run."""
+    """Return a row for every cell, and for every floor of every task with a finished run."""
     rows = []
     for cell in scene.cells:
         seen = cell.stats
@@ -42,15 +49,21 @@ def heat_map(scene: Scene) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     tasks = data.drop_duplicates("task").assign(rank=lambda rows: rows["level"].map(rank)).sort_values(["rank", "task"])
-    columns = [(str(row["level"]), str(row["task"])) for _, row in tasks.iterrows()]
-    models = sorted(set(data["model"]) - {""})
+    levels = {str(row["task"]): str(row["level"]) for _, row in tasks.iterrows()}
+    found = climbs(scene.cells)
+    rungs = {step.cell.stats.task: step.rung.name for one in found for step in one.steps if step.cell}
+    order = [*(step.cell.stats.task for step in found[0].steps if step.cell), *levels] if found else [*levels]
+    columns = [(levels[task], task) for task in dict.fromkeys(order) if task in levels]
+    models = list(dict.fromkeys([*(one.model for one in found), *sorted(set(data["model"]) - {""})]))
+    models = [model for model in models if model in set(data["model"])]
+    height = _LOW if len(models) >= _MANY else _ROW
     room = scene.width - _LEFT
     parts = in_rows(columns, int(_COLUMNS * room / (WIDTH - _LEFT)))
     raw = set(data.loc[data["scaled"].eq(False), "task"])
-    names = labels([task for _, task in columns], width=30)
+    names = labels([task for _, task in columns], width=30, titles=rungs)
     names |= {task: f"{names[task]} (raw)" for task in raw}
-    tall = _BAND + _ROW * (len(models) + len(FLOORS)) + 0.12
-    gaps = max(len({level for level, _ in part}) - 1 for part in parts)
+    tall = _BAND + height * (len(models) + len(FLOORS)) + 0.12
+    gaps = max(len(list(groupby(level for level, _ in part))) - 1 for part in parts)
     width = (room - gaps * _GAP) / max(map(len, parts))
     if width > _WIDEST:  # few tasks: what stands beside them stays free
         width, room = _WIDEST, _WIDEST * max(map(len, parts)) + gaps * _GAP
@@ -62,7 +75,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     step = tall + 0.25 + (0.036 * longest if is_turned else 0.1)
     fig = Figure(figsize=(scene.width, step * len(parts)))
     places = {(row["model"] or row["floor"], row["task"]): row for row in data.to_dict("records")}
-    shown_models = labels(models, width=23, lines=2, titles=scene.titles)
+    shown_models = labels(models, width=23, lines=1 if height == _LOW else 2, titles=scene.titles)
     for i, part in enumerate(parts):
         ax = at(fig, _LEFT, i * step, room, tall)
         ax.set(xlim=(0, room), ylim=(tall, 0))  # inches
@@ -70,12 +83,12 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
         lefts = _bands(ax, part, width)
         for row, model in enumerate([*models, *FLOORS]):
             is_floor = row >= len(models)
-            y = _BAND + _ROW * row + (0.1 if is_floor else 0.02)
+            y = _BAND + height * row + (0.1 if is_floor else 0.02)
             name = f"floor: {model.replace('_', ' ')}" if is_floor else shown_models[model]
             look: dict[str, Any] = {"style": "italic", "color": MUTED} if is_floor else {}
-            ax.text(-0.08, y + _ROW / 2 - 0.01, name, ha="right", va="center", linespacing=1.0, **look)
+            ax.text(-0.08, y + height / 2 - 0.01, name, ha="right", va="center", linespacing=1.0, **look)
             for left, (_, task) in zip(lefts, part, strict=True):
-                _cell(ax, places.get((model, task)), left=left, top=y, width=width, is_floor=is_floor)
+                _cell(ax, places.get((model, task)), left=left, top=y, size=(width, height), is_floor=is_floor)
         for left, (_, task) in zip(lefts, part, strict=True):
             place = (left + width / 2 + (0.04 if is_turned else 0), tall + 0.05)
             ax.text(*place, names[task], va="top", **turned)
@@ -85,8 +98,8 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
     caption(
         fig,
         step * len(parts),
-        "Scaled test accuracy (0 is chance, 1 perfect) at the last step: the median over seeds, and how many of the "
-        f"runs at the learning rate chosen on validation have {solved_text(scene.protocol_name)}. A dash: not "
+        "Scaled test accuracy (0 is chance, 1 perfect) at the last step: the median over seeds, at the learning rate "
+        f"chosen on validation. {_solved(height)} {solved_text(scene.protocol_name)}. A dash: not "
         f"measured.{unfinished}{is_raw} "
         "Floors need no computation: always the commonest answer; the best guess from length and position.",
     )
@@ -94,7 +107,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
 
 
 def _bands(ax: Axes, part: Sequence[tuple[str, str]], width: float) -> list[float]:
-    """A band over the tasks of each class; the left edge of every task."""
+    """Draw a band over the tasks of each class. Return the left edge of every task."""
     lefts, x = [], 0.0
     for level, group in groupby(part, key=lambda column: column[0]):
         wide = width * len(list(group))
@@ -103,26 +116,36 @@ def _bands(ax: Axes, part: Sequence[tuple[str, str]], width: float) -> list[floa
         if wide < 0.085 * len(name):
             name = name.replace("-", "-\n")
         middle = (x + wide / 2 - 0.01, _BAND / 2 - 0.01)
-        ax.text(*middle, name, ha="center", va="center", size=SMALL, weight="bold", color=on(colour), linespacing=0.95)
+        size = min(SMALL, 106 * wide / max(map(len, name.split("\n"))))  # points, for bold letters
+        ax.text(*middle, name, ha="center", va="center", size=size, weight="bold", color=on(colour), linespacing=0.95)
         lefts += [x + width * i for i in range(round(wide / width))]
         x += wide + _GAP
     return lefts
 
 
-def _cell(ax: Axes, row: dict | None, *, left: float, top: float, width: float, is_floor: bool) -> None:
-    middle, y = left + width / 2 - 0.01, top + _ROW / 2 - 0.01
+def _solved(height: float) -> str:
+    return "Bold: most runs have" if height == _LOW else "Below it, how many runs have"
+
+
+def _cell(ax: Axes, row: dict | None, *, left: float, top: float, size: tuple[float, float], is_floor: bool) -> None:
+    width, height = size
+    middle, y = left + width / 2 - 0.01, top + height / 2 - 0.01
     if row is None or (is_floor and pd.isna(row["median"])):
         ax.text(middle, y, "–", ha="center", va="center", color=MUTED)
         return
     is_scored = pd.notna(row["median"])
     shade = 0.85 * min(1.0, max(0.0, row["median"])) if is_scored else 0.0
     colour = matplotlib.colormaps["Blues"](shade) if is_scored else (0.9, 0.9, 0.9, 1)
-    ax.add_patch(Rectangle((left, top), width - 0.02, _ROW - 0.02, facecolor=colour, lw=0))
+    ax.add_patch(Rectangle((left, top), width - 0.02, height - 0.02, facecolor=colour, lw=0))
     number = f"{round(row['median'], 2) + 0.0:.2f}" if is_scored else ""
     if is_floor:
         ax.text(middle, y, number, ha="center", va="center", color=on(colour[:3]), style="italic")
         return
     lost = "†" if row["unfinished"] else ""
+    if height == _LOW:
+        weight = "bold" if 2 * row["solved"] > row["runs"] else "normal"
+        ax.text(middle, y, number + lost, ha="center", va="center", color=on(colour[:3]), size=SMALL, weight=weight)
+        return
     seeds = f"{row['solved']}/{row['runs']}{lost}"
     text = f"{number}\n{seeds}" if is_scored else seeds
     ax.text(middle, y, text, ha="center", va="center", color=on(colour[:3]), size=SMALL, linespacing=1.0)
@@ -135,6 +158,7 @@ register(
         data=heat_map,
         draw=draw,
         why_not="no cells",
+        fewest=_FEWEST,
         rank=0,
     )
 )

@@ -36,7 +36,7 @@ Rung = Literal["held", "missed", "unknown"]
 
 
 def ladder(scene: Scene) -> pd.DataFrame:
-    """A row for every model and class. `climbed` marks the one on which it stands.
+    """Return a row for every model and class, none where no model climbs. `climbed` marks where it stands.
 
     The tasks that count are those that all models shown have run (`common_tasks`), but for those that a guess from
     length and position solves. A task is held where most runs solve it, a class where all of its tasks are held; it is
@@ -81,7 +81,7 @@ def ladder(scene: Scene) -> pd.DataFrame:
             row["climbed"] = row["level"] == stands
     protocol = {"protocol": cells[0].stats.protocol} if cells else {}
     columns = ("protocol", "model", "level", "rung", "held", "measured", "climbed", "held_tasks", "missed_tasks")
-    if not tasks:
+    if not any(row["climbed"] for row in rows):
         return rows_of([], columns)
     return rows_of([{**protocol, **row} for row in rows], columns)
 
@@ -131,7 +131,7 @@ def draw(data: pd.DataFrame, scene: Scene) -> Figure:
 
 
 def _height(rungs: pd.DataFrame) -> int:
-    """How many rungs up it stands; 0 on the ground."""
+    """Return the number of the highest rung that is climbed; 0 for the ground."""
     return max((i + 1 for i, level in enumerate(CLASSES) if rungs.loc[level, "climbed"]), default=0)
 
 
@@ -140,7 +140,7 @@ def _share(rungs: pd.DataFrame) -> float:
 
 
 def _classes(ax: Axes) -> None:
-    """A band a class over all ladders, with its name at the left; the ground below."""
+    """Draw a band for each class over all ladders, with its name at the left, and the ground below."""
     wide = ax.get_xlim()[1]
     for i, (level, name) in enumerate(CLASSES.items()):
         top = 1 + (_TOP if i + 1 == len(CLASSES) else 0)
@@ -185,7 +185,7 @@ def _rung(ax: Axes, rung: pd.Series, colour: str, *, middle: float, half: float,
 
 
 def _flag(ax: Axes, colour: str, *, x: float, y: float) -> None:
-    """On the right rail of the rung."""
+    """Draw the flag on the right rail of the rung."""
     ax.plot([x, x], [y, y + 0.38], color=INK, lw=1.1, solid_capstyle="round", zorder=6)
     cloth = [(x, y + 0.4), (x - 0.44, y + 0.27), (x, y + 0.14)]
     ax.add_patch(Polygon(cloth, closed=True, facecolor=colour, edgecolor=INK, lw=0.6, zorder=7))
@@ -197,7 +197,7 @@ register(
         title="The highest class each model climbs",
         data=ladder,
         draw=draw,
-        why_not="no task counts",
+        why_not="no model holds a class",
         when=lambda scene: not has_rungs(scene.protocol),  # whose rungs are tasks, not classes
         rank=1,
     )

@@ -9,7 +9,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from chomsky_ladder.harness.figures.panels import BAND, SCALED, accuracy_axis, lines, panel_key, panels
+from chomsky_ladder.harness.figures.panels import (
+    BAND,
+    GREY,
+    SCALED,
+    above_chance,
+    accuracy_axis,
+    by_family,
+    is_many,
+    lines,
+    panel_key,
+    panels,
+)
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of, spread
 from chomsky_ladder.harness.figures.style import (
     caption,
@@ -58,33 +69,35 @@ def learning(scene: Scene, *, of: Of) -> pd.DataFrame:
 
 
 def _held(curve: dict[int, float], steps: Sequence[int]) -> dict[int, float]:
-    """Its last value at all later steps."""
+    """Return the curve with its last value at all later steps."""
     last = max(curve)
     return curve | {step: curve[last] for step in steps if step > last}
 
 
 def draw_learning(data: pd.DataFrame, scene: Scene, *, of: Of) -> Figure:
-    is_loss = of == "loss"
+    is_loss, many = of == "loss", is_many(data, scene)
     if is_loss:
         data = data.assign(**{name: data[name].clip(lower=_LEAST_LOSS) for name in ("median", "min", "max")})
+    else:
+        data = above_chance(data)
 
     def panel(ax: Axes, rows: pd.DataFrame) -> None:
-        lines(ax, rows, scene, x="step")
+        lines(ax, rows, scene, x="step", marks=3 if many else 8)
         ax.set_xlim(0, 1.03 * data["step"].max())
-        ax.xaxis.set_major_locator(MaxNLocator(4))
+        ax.xaxis.set_major_locator(MaxNLocator(2 if many else 4))
         ax.xaxis.set_major_formatter(FuncFormatter(short))
         if is_loss:
             log_axis(ax, [*data["min"], *data["max"]], which="y")
         else:
-            accuracy_axis(ax, data)
+            accuracy_axis(ax)
 
-    fig, top = panels(data, panel, scene, x="step")
+    fig, top = by_family(data, panel, scene, x="step", column="step") if many else panels(data, panel, scene, x="step")
     top += panel_key(fig, top, data, scene, {})
     title = "Training loss" if is_loss else "Validation accuracy at the test lengths"
     head(fig, f"{title} by step", scene)
     what = "Cross entropy in nats." if is_loss else SCALED
     held = "A seed that stopped early, its validation being perfect, keeps its last value; runs that did not finish"
-    caption(fig, top + 0.05, f"{BAND} {what} {held} are not shown.")
+    caption(fig, top + 0.05, f"{BAND} {f'{GREY} ' if many else ''}{what} {held} are not shown.")
     return fig
 
 

@@ -10,7 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from chomsky_ladder.harness.figures.panels import BAND, SCALED, accuracy_axis, lines, panel_key, panels
+from chomsky_ladder.harness.figures.panels import (
+    BAND,
+    GREY,
+    SCALED,
+    above_chance,
+    accuracy_axis,
+    by_family,
+    is_many,
+    lines,
+    panel_key,
+    panels,
+)
 from chomsky_ladder.harness.figures.plot import Plot, Scene, one_a_task, register, rows_of, spread
 from chomsky_ladder.harness.figures.style import (
     MUTED,
@@ -57,7 +68,10 @@ def _lengths(cell: Cell) -> Iterator[tuple[str, int, int, list[float | None]]]:
 
 
 def draw_lengths(data: pd.DataFrame, scene: Scene) -> Figure:
-    data = data.assign(x=[math.sqrt(low * high) for low, high in zip(data["low"], data["high"], strict=True)])
+    data = above_chance(data).assign(
+        x=[math.sqrt(low * high) for low, high in zip(data["low"], data["high"], strict=True)]
+    )
+    many = is_many(data, scene)
     longest = data["high"].max()
     shortest = data["low"].min()
 
@@ -66,8 +80,8 @@ def draw_lengths(data: pd.DataFrame, scene: Scene) -> Figure:
             ax.axvspan(trained["low"], trained["high"], color="#e6e6e6", lw=0, zorder=0)
         floor = rows[rows["model"] == ""].sort_values("x")
         ax.plot(floor["x"], floor["median"], color=MUTED, lw=0.9, ls=(0, (1, 1)), zorder=1)
-        lines(ax, rows[rows["model"] != ""], scene, x="x")
-        accuracy_axis(ax, data)
+        lines(ax, rows[rows["model"] != ""], scene, x="x", marks=3 if many else 8)
+        accuracy_axis(ax)
         ax.set_xscale("log")
         ax.set_xlim(shortest * 0.9, longest * 1.1)
         ticks = [2**power for power in range(0, 40, 2) if shortest * 0.9 <= 2**power <= longest * 1.1]
@@ -75,7 +89,7 @@ def draw_lengths(data: pd.DataFrame, scene: Scene) -> Figure:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(FuncFormatter(lambda length, _: f"{length:.0f}"))
 
-    fig, top = panels(data, panel, scene, x="length")
+    fig, top = by_family(data, panel, scene, x="length", column="x") if many else panels(data, panel, scene, x="length")
     keys = {
         "lengths trained on": Line2D([], [], color="#dcdcdc", lw=7, solid_capstyle="butt"),
         "floor: length and position": Line2D([], [], color=MUTED, lw=0.9, ls=(0, (1, 1))),
@@ -85,8 +99,8 @@ def draw_lengths(data: pd.DataFrame, scene: Scene) -> Figure:
     caption(
         fig,
         top + 0.05,
-        f"{BAND} {SCALED} A point stands at the geometric middle of its bin: the lengths trained on (other strings "
-        "than those), bins of the test lengths, single lengths beyond.",
+        f"{BAND} {f'{GREY} ' if many else ''}{SCALED} A point stands at the geometric middle of its bin: the lengths "
+        "trained on (other strings than those), bins of the test lengths, single lengths beyond.",
     )
     return fig
 

@@ -21,7 +21,7 @@ def accuracy(records: pd.DataFrame) -> Made:
 
 
 def beside_a_paper(wants: Callable[[Row], bool] = lambda row: True) -> Callable[[pd.DataFrame, Published], Made]:
-    """The cells of a kind beside the paper's; `wants` says which of the paper's tasks are the kind's, too."""
+    """Make the cells of a kind beside the paper's; `wants` selects the paper's tasks for this kind."""
 
     def made(records: pd.DataFrame, paper: Published) -> Made:
         frame, stats = cells(records), cell_stats(records)

@@ -21,7 +21,7 @@ _SETTING = "train.qat"
 
 
 def unrounded(row: Row) -> str:
-    """The protocol's label but for its bits."""
+    """Return the protocol's label without its bits."""
     return Identity.of(row).protocol_parts(_SETTING).whole
 
 
@@ -30,7 +30,7 @@ def is_rounded(row: Row) -> bool:
 
 
 def bits(records: pd.DataFrame) -> Made:
-    """Of protocols that are one but for their bits: a sheet a task, models x bits, and a row for every cell."""
+    """Make a sheet for each task, models x bits, from protocols that differ in bits alone, and a row for every cell."""
     found = cells(records)
     identities = [Identity.of(row) for row in as_rows(found)]
     found = found.assign(

@@ -93,7 +93,7 @@ def _other_sizes(found: list[Climb], label: str) -> tuple[str, ...]:
 
 
 def _rates(found: list[Climb], label: str) -> Sheet:
-    """The learning rates chosen, and what another choice would change, by rung."""
+    """Return the sheet of learning rates chosen, and of what another choice would change, by rung."""
     rates, where = sorted(PROTOCOLS[label].rates), longest(PROTOCOLS[label])
     lines = []
     for place, first in enumerate(found[0].steps):
@@ -137,7 +137,7 @@ def _tuned(found: list[Climb], label: str, records: pd.DataFrame) -> Sheet:
 
 
 def _meetings(found: list[Climb], label: str) -> Sheet:
-    """How often theory and practice agree, by rung."""
+    """Return the sheet that counts how often theory and practice agree, by rung."""
     lines = []
     for place, step in enumerate(found[0].steps):
         counts = Counter(one.steps[place].meeting for one in found if one.steps[place].n)

@@ -1,4 +1,4 @@
-"""What models take: parameters, the state one sequence carries, arithmetic, speed, memory and wall time.
+"""The cost of models: parameters, the state of one sequence, arithmetic, speed, memory and wall time.
 
 A row is a model on a device, over the finished runs at the chosen rates; a range says that tasks differ. Records have
 columns for some of these only, and a dash stands for the others.
@@ -17,7 +17,7 @@ from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Shee
 
 
 def cost(records: pd.DataFrame) -> Made:
-    """The sheet of one protocol, if any of its runs finished, and the numbers in it."""
+    """Return the sheet of one protocol, if any of its runs finished, and the numbers in it."""
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cell in cells_of(records):
         for run in cell.runs:
@@ -49,7 +49,7 @@ def cost(records: pd.DataFrame) -> Made:
 
 
 def _speed(run: dict[str, Any]) -> dict[str, float]:
-    """Of training, where the record knows its tokens."""
+    """Return the speed of training, where the record knows its tokens."""
     if pd.isna(run["tokens_per_step"]) or not run["train_seconds"]:
         return {}
     return {"tokens_per_second": run["tokens_per_step"] * run["steps"] / run["train_seconds"]}

@@ -19,7 +19,7 @@ _NAMED = ("protocol", "task", "model", "examples", "mean", "std", "median", "low
 
 
 def examples(records: pd.DataFrame) -> Made:
-    """Of protocols that are one but for their sets: a sheet a task, models x sizes, and a row for every cell."""
+    """Make a sheet for each task, models x sizes, from protocols that differ in the size of the set alone."""
     found = cells(records)
     rows = as_rows(found)
     found = found.assign(examples=[size_of(row) for row in rows], protocol=[whole(row) for row in rows])

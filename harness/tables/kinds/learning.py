@@ -23,7 +23,7 @@ _MEASURES = (("steps", "steps"), ("tokens", "thousand tokens"), ("seconds", "sec
 
 
 def learning(records: pd.DataFrame) -> Made:
-    """For one protocol a sheet for each accuracy and each measure that anything reached, and the numbers in them.
+    """Return a sheet for each accuracy and measure that any run of a protocol reached, and the numbers in them.
 
     Cells with a record from before such things were recorded are left out.
     """

@@ -31,7 +31,7 @@ _NOT_TESTED = "Nothing may be bold: models are only tested against each other on
 
 
 def lengths(records: pd.DataFrame) -> Made:
-    """The sheets of one protocol, in the hierarchy's order, and a row for every number in them."""
+    """Return the sheets of one protocol, in the hierarchy's order, and a row for every number in them."""
     by_place = placed(records)
     found = view.cells_in(by_place)
     texts = {(row["task"], row["model"]): cell_text(row) for _, row in tabled(by_place).iterrows()}
@@ -105,7 +105,7 @@ def _row(cell: view.Cell, place: Place, values: Sequence[float], *, n: int) -> d
 
 
 def _places(scored: Sequence[Scores]) -> list[Place]:
-    """The columns: all that any model has, training first, then by length, all test lengths behind their bins."""
+    """Return the columns that any model has: training first, then test bins, all test lengths, further lengths."""
     order = {"training": 0, "test": 1, "all": 2, "further": 3}
     found = {place for scores in scored for place in scores}
     return sorted(found, key=lambda place: (order[place[0]], _ends(place[1])))
@@ -116,7 +116,7 @@ def _all(places: Sequence[Place]) -> str:
 
 
 def _scores(cell: view.Cell) -> Scores:
-    """What each seed scored, by place."""
+    """Return the scores of each seed, by column."""
     if not cell.runs:
         return {}
     scores: Scores = {}

@@ -92,7 +92,7 @@ def _line(found: Found) -> Line:
 
 
 def _contradictions(records: pd.DataFrame) -> Iterator[Sheet]:
-    """The cells of these models on which papers lie more than NEAR apart, if there are any."""
+    """Return the cells of these models on which papers lie more than NEAR apart, if there are any."""
     models = set(records["model"])
     apart = {place: own for place, own in _values().items() if place[0] in models and _spread(own) > NEAR}
     names = [name for name in entries() if any(name in own for own in apart.values())]
@@ -113,7 +113,7 @@ def _contradictions(records: pd.DataFrame) -> Iterator[Sheet]:
 
 
 def _values() -> dict[tuple[str, str], dict[str, tuple[float, float | None]]]:
-    """The values of each of our models and tasks, by paper."""
+    """Return the values of each of our models and tasks, by paper."""
     found: dict[tuple[str, str], dict[str, tuple[float, float | None]]] = {}
     for name, entry in entries().items():
         paper, used = published(name), {task for rung in entry["rungs"].values() for task in rung}
@@ -126,7 +126,7 @@ def _values() -> dict[tuple[str, str], dict[str, tuple[float, float | None]]]:
 
 
 def _spread(values: Mapping[str, tuple[float, float | None]]) -> float:
-    """The greatest distance between two papers; two tables of one paper are no contradiction."""
+    """Return the greatest distance between two papers; two tables of one paper do not count."""
     pairs = [(a, b) for a in values for b in values if _arxiv(a) != _arxiv(b)]
     return max((abs(values[a][0] - values[b][0]) for a, b in pairs), default=0.0)
 
@@ -138,7 +138,7 @@ def _arxiv(name: str) -> str:
 
 
 def _ours(records: pd.DataFrame, model: str, task: str, papers: Mapping[str, Any]) -> tuple[float | None, str, str]:
-    """The mean of our seeds, the protocol it is under, and the model's title."""
+    """Return the mean of our seeds, its protocol, and the model's title."""
     best: tuple[int, Cell] | None = None
     own = records[(records["model"] == model) & (records["task"] == task)]
     for label in sorted(own["protocol"].unique()):

@@ -22,7 +22,7 @@ def metrics(records: pd.DataFrame) -> Made:
 
 
 def kept(row: Row) -> dict[str, float]:
-    """The metrics of a record by name."""
+    """Return the metrics of a record by name."""
     return json.loads(row["metrics"]) if isinstance(row.get("metrics"), str) else {}
 
 

@@ -1,4 +1,4 @@
-"""What writing steps down brings: the share of strings with the right answer, by what stands before it.
+"""The gain from written steps: the share of strings with the right answer, by what stands before it.
 
     | task | nothing | fillers | steps |
 
@@ -26,25 +26,25 @@ _SETTING, _DECODE, _METRIC = "scratchpad", "task.decode", "last_answer"
 
 
 def kind_of(row: Row) -> str:
-    """What stands before the answer; "" of a task that has no such setting."""
+    """Return what stands before the answer; "" for a task without the setting."""
     written = Identity.of(row).of_task().get(_SETTING)
     return written or ("steps" if _METRIC in kept(row) else "")
 
 
 def whole(row: Row) -> str:
-    """The protocol's label, whether the model reads what it writes or not: without steps there is nothing to read."""
+    """Return the protocol's label without the way of decoding: without steps there is nothing to read."""
     return Identity.of(row).protocol_parts(_DECODE).whole
 
 
 def answered(row: Row) -> float:
-    """The share of strings with the right answer."""
+    """Return the share of strings with the right answer."""
     share = kept(row).get(_METRIC, row["test_exact"])
     assert share is not None, "a finished run counts exact strings"
     return share
 
 
 def scratchpad(records: pd.DataFrame) -> Made:
-    """A sheet a model: tasks x what stands before the answer, and a row for every cell."""
+    """Make a sheet for each model, tasks x what stands before the answer, and a row for every cell."""
     rows = as_rows(records)
     found = [cell for cell in cells_of(records[[bool(kind_of(row)) for row in rows]]) if cell.runs]
     models = dict.fromkeys(cell.stats.model for cell in found)
@@ -53,7 +53,7 @@ def scratchpad(records: pd.DataFrame) -> Made:
 
 
 def _task(cell: Cell) -> str:
-    """Its label, whatever stands before the answer."""
+    """Return the task's label without the scratchpad setting."""
     identity = Identity.of(cell.runs[0])
     own = ", ".join(f"{name}={value}" for name, value in identity.of_task().items() if name != _SETTING)
     return f"{identity.task_name} ({own})" if own else identity.task_name

@@ -51,7 +51,7 @@ _COLUMNS = (
 
 
 def suite(records: pd.DataFrame) -> Made:
-    """Of the records of one protocol, if two models have two tasks in common."""
+    """Make the sheets of one protocol, if two models have two tasks in common."""
     found = cells_of(records)
     given = given_away([cell.stats for cell in found])
     cells = [cell for cell in found if cell.stats.measure != "test" and cell.stats.task not in given]
@@ -135,7 +135,7 @@ def suite(records: pd.DataFrame) -> Made:
 
 
 def _whole(cells: list[CellStats], tasks: list[str]) -> list[str]:
-    """The models that have all tasks."""
+    """Return the models that have all tasks."""
     have: dict[str, set[str]] = {}
     for cell in cells:
         have.setdefault(cell.model, set()).add(cell.task)

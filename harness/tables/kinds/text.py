@@ -24,7 +24,7 @@ BOUNDS = {"bound: entropy rate": 2 ** (5 / 4), "floor: letters' frequencies": 2 
 
 
 def text(records: pd.DataFrame) -> Made:
-    """For one protocol the sheet of its text tasks, if a run finished, and the numbers in it."""
+    """Return the sheet of a protocol's text tasks, if a run finished, and the numbers in it."""
     cells = cells_of(records)
     if not any(cell.runs for cell in cells):
         return Made((), pd.DataFrame())
@@ -78,7 +78,7 @@ def _entry(cell: Cell | None) -> Entry:
 
 
 def _unit(identity: Identity) -> str:
-    """What a token of a task is; with words some are longer than a byte."""
+    """Return the unit of a task's token; with words some are longer than a byte."""
     settings = identity.of_task()
     return "a token" if "words" in settings else "per byte" if "file_sha256" in settings else "a letter"
 

@@ -13,15 +13,19 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 
+from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.figures.kinds.cost import cost
+from chomsky_ladder.harness.figures.kinds.heat_map import draw as draw_heat_map
 from chomsky_ladder.harness.figures.names import folder_name
+from chomsky_ladder.harness.figures.plot import Scene
 from chomsky_ladder.harness.figures.style import labels
 from chomsky_ladder.harness.figures.write import write
-from chomsky_ladder.harness.stats.looks import looks
+from chomsky_ladder.harness.stats.looks import MEMBERS, looks
 from chomsky_ladder.harness.stats.view import cells_of
 from chomsky_ladder.harness.store.harmless import cell_of
 from support.faults import Child
+from support.pages import climb
 from support.records_by_hand import frame, record
 from support.scenes import heat_map, ladder, learning, lengths
 
@@ -177,9 +181,11 @@ def test_a_figure_with_nothing_to_show_is_not_written_and_said(
     records = frame(record(status="failed"))
     curves = pd.DataFrame([("x", 1, 1.0, 0.5)], columns=["run_id", "step", "loss", "validation"])
     written = write(records, tmp_path, curves=curves)
-    assert {path.stem for path in written} == {"heat_map"} == {path.stem for path in tmp_path.rglob("*.*")}
+    assert written == [] == list(tmp_path.rglob("*.*"))
     said = capsys.readouterr().err
     assert all(f"xlstm: no figure {name}: " in said for name in ("ladder", "lengths", "cost", "validation", "loss"))
+    assert "xlstm: no figure heat_map: 1 cells, fewer than 4" in said  # and yet who asks for it by name has it:
+    assert {path.stem for path in write(records, tmp_path, names=["heat_map"])} == {"heat_map"}
     assert write(frame(), tmp_path / "none") == [] and "no records" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
@@ -245,6 +251,24 @@ def test_labels_fit_and_differ() -> None:
     assert sorted(shown[name] for name in HOSTILE[4:6]) == ["??????", "?????? ~2"]
     cut = labels(["lstm (d_model=32, heads=4)"], width=16, lines=2).popitem()[1]
     assert "…" in cut and cut.startswith("lstm (d_model=") and cut.endswith("heads=4)")
+
+
+@pytest.mark.full
+def test_each_family_of_many_models_stands_over_the_others(tmp_path: Path) -> None:
+    models = [name for names in MEMBERS.values() for name in names[:2]]
+    records = frame(*(record(model=model, test_bins='{"40..64":0.2,"65..96":0.8}') for model in models))
+    write(records, tmp_path, names=["lengths", "heat_map"], tell=silent)
+    svg = (tmp_path / "xlstm" / "lengths.svg").read_text()
+    assert all(f">{family.split()[0]}" in svg for family in MEMBERS) and "other families" in svg
+    assert imread(tmp_path / "xlstm" / "heat_map.png").shape[0] < 2000
+
+
+def test_a_climb_has_its_rungs_for_columns() -> None:
+    cells = cells_of(frame(*climb(models=("lstm", "gru"), whole=True)))
+    fig = draw_heat_map(heat_map(cells), Scene(cells, None, looks({"lstm", "gru"})))
+    texts = [text.get_text() for ax in fig.axes for text in ax.texts]
+    rungs = [rung.name for rung in PROTOCOLS["climb-v1"].rungs]
+    assert [text for text in texts if text in rungs] == rungs
 
 
 def test_no_two_models_look_alike() -> None:

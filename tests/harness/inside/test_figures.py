@@ -224,9 +224,10 @@ def test_the_title_is_what_was_found() -> None:
         ]
         return pd.DataFrame(rows)
 
-    assert figure_layers._following(errors(lstm=2.4, gru=2.7)) == "The moves follow an edit of the board: lstm"
-    assert figure_layers._following(errors(gru=2.7)) == "No moves follow an edit"
-    assert figure_layers._following(errors(lstm=2.4)) == "Every model's moves follow an edit of its board"
+    assert figure_layers._following(errors(lstm=2.4, gru=2.7)) == ("Errors an edit removes: lstm 20%")
+    assert figure_layers._following(errors(gru=2.7)) == "No moves follow an edit of the board"
+    both = "Errors an edit removes: gru 50%, lstm 20%"
+    assert figure_layers._following(errors(lstm=2.4, gru=1.5)) == both
     rows = [
         {"model": model, "seed": seed, "line": line, "chosen": True, "cell": cell}
         for model, of_model in (("lstm", 1.0), ("gru", 0.8))

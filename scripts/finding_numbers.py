@@ -1,0 +1,280 @@
+"""Write what stands between the markers of a page of docs/findings/: numbers, scope, command and permalink.
+
+    <!-- cells models="lstm; xlstm*; holds:recall" on="compose A5; recall" at="225..256" -->
+    <!-- rows file="results/tables/scratchpad.md" of="scratchpad" run="scratchpad-transformer-s0-0123456789" -->
+    <!-- horizon of="even_pairs-*" -->
+    <!-- finding of="corner" -->
+
+Each ends with `<!-- /cells -->`, or the like. `scripts/shown_numbers.py` fills them, so a page has the numbers of the
+committed records. `on` names rungs of a climb, or tasks; without it all of them. `at` may name several ranges of
+lengths, `all` (the lengths of the test) and `training`. `figure` names what docs/generate.py draws beside it.
+"""
+
+import csv
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+import finding_sentences
+import pandas as pd
+
+from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.stats.cells import SOLVED
+from chomsky_ladder.harness.stats.climb import LEARNT, MARKS, Climb, Step, climbs_of, longest
+from chomsky_ladder.harness.stats.view import Cell, cells_of, training_lengths
+from chomsky_ladder.harness.store.record import stored
+
+ROOT = Path(__file__).parents[1]
+CLIMB = "climb-v1"
+MARKED = re.compile(
+    r"<!-- (?P<kind>cells|rows|horizon|finding) (?P<words>[^\n]*) -->\n.*?<!-- /(?P=kind) -->", re.DOTALL
+)
+_WHOLE = {"training": "in_distribution", "all": "test"}  # columns of a record
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The words of a marker."""
+
+    words: Mapping[str, str]
+
+    @classmethod
+    def of(cls, text: str) -> "Shown":
+        return cls(dict(word.split("=", 1) for word in shlex.split(text)))
+
+    def listed(self, name: str) -> list[str]:
+        return [word.strip() for word in self.words.get(name, "").split(";") if word.strip()]
+
+    @property
+    def protocol(self) -> str:
+        return self.words.get("protocol", CLIMB)
+
+
+def filled(text: str) -> str:
+    """Return a page with the numbers of the committed records."""
+    return MARKED.sub(_filled, text)
+
+
+def _filled(match: re.Match[str]) -> str:
+    make = {"cells": _cells, "rows": _rows, "horizon": _horizon, "finding": _sentence}[match["kind"]]
+    opening = f"<!-- {match['kind']} {match['words']} -->"
+    return f"{opening}\n\n{make(Shown.of(match['words']))}\n\n<!-- /{match['kind']} -->"
+
+
+@cache
+def records_there() -> pd.DataFrame:
+    """Return the committed records, read once."""
+    return stored(ROOT / "results" / "records.csv")
+
+
+@cache
+def _climbs(protocol: str) -> list[Climb]:
+    return climbs_of(records_there(), protocol)
+
+
+@cache
+def _found(protocol: str) -> list[Cell]:
+    return cells_of(records_there()[records_there()["protocol"] == protocol])
+
+
+def models_of(shown: Shown) -> list[str]:
+    """Return the labels that a marker names, in its order; those that hold a rung are the highest climbers first."""
+    labels = [one.model for one in _climbs(shown.protocol)] or sorted(
+        {one.stats.model for one in _found(shown.protocol)}
+    )
+    found: list[str] = []
+    for word in shown.listed("models") or ["*"]:
+        if word.startswith("holds:"):
+            own = [one.model for one in _climbs(shown.protocol) if _step(one, word.removeprefix("holds:")).holds]
+        else:
+            own = [label for label in labels if label == word or fnmatchcase(label, word.replace("[", "[[]"))]
+        assert own, f"no model of {shown.protocol} is {word}"
+        found += [label for label in own if label not in found]
+    return found
+
+
+def tasks_of(shown: Shown) -> list[str]:
+    """Return the labels of the tasks that a marker names, by rung or as they are."""
+    climbs = _climbs(shown.protocol)
+    if not climbs:
+        return shown.listed("on")
+    steps = [_step(climbs[0], name) for name in shown.listed("on")]
+    return [step.cell.stats.task for step in steps if step.cell]
+
+
+def _step(climb: Climb, rung: str) -> Step:
+    return next(step for step in climb.steps if step.rung.name == rung)
+
+
+def _cells(shown: Shown) -> str:
+    climbs = {one.model: one for one in _climbs(shown.protocol)}
+    by_place = {(cell.stats.model, cell.stats.task): cell for cell in _found(shown.protocol)}
+    known = [step.rung.name for step in next(iter(climbs.values())).steps] if climbs else []
+    columns = shown.listed("on") or known or list(dict.fromkeys(task for _, task in by_place))
+    ranges = shown.listed("at") or [longest(PROTOCOLS[_found(shown.protocol)[0].stats.identity.protocol_name])]
+    rows, first = [], None
+    for model in models_of(shown):
+        row = []
+        for column in columns:
+            step = _step(climbs[model], column) if climbs else None
+            cell = step.cell if step else by_place.get((model, column))
+            first = first or cell
+            row += [_entry(cell, step if at == ranges[0] else None, at) for at in ranges]
+        title = climbs[model].title if climbs else next(c.stats.title for (m, _), c in by_place.items() if m == model)
+        rows.append([_escaped(title), *row])
+    assert first is not None
+    heads = [
+        f"{_escaped(name)}, {_named(at)}" if len(ranges) > 1 else _escaped(name) for name in columns for at in ranges
+    ]
+    if shown.words.get("count"):
+        held = [sum(_step(one, name).holds for one in climbs.values()) for name in columns]
+        rows.append([f"*models that hold it, of {len(climbs)}*", *map(str, held)])
+    where = "" if len(ranges) > 1 else f" at lengths {_named(ranges[0])}"
+    legend = f"Scaled accuracy{where}, one number a seed."
+    if climbs:
+        legend += f" ● held: most seeds at {SOLVED} or more. ◐ learnt (at {LEARNT} in training) and lost. ○ not learnt."
+        legend += " ✓ theory says can. ✗ cannot."
+    return "\n\n".join([_table(["model", *heads], rows), legend, _scope(shown, columns), _again(shown, first)])
+
+
+def _named(at: str) -> str:
+    return {"all": "all test lengths"}.get(at, at.replace("..", " to "))
+
+
+def _entry(cell: Cell | None, step: Step | None, at: str) -> str:
+    if cell is None or not cell.runs:
+        return "–"
+    if at in _WHOLE:
+        values = [cell.scaled(run[_WHOLE[at]]) for run in cell.runs]
+    else:
+        values = [
+            cell.scaled((json.loads(run["test_bins"]) | json.loads(run["extrapolation"])).get(at)) for run in cell.runs
+        ]
+    numbers = " ".join("–" if value is None else f"{round(value, 2) + 0.0:.2f}" for value in values)
+    if step is None:
+        return numbers
+    sign = {"can": " ✓", "cannot": " ✗"}.get(step.theory.word, "")
+    return f"{MARKS[step.outcome]} {numbers}{sign}"
+
+
+def _scope(shown: Shown, columns: Sequence[str]) -> str:
+    """Say what was trained: size, steps, strings, seeds, learning rates."""
+    models, found = models_of(shown), _found(shown.protocol)
+    climbs = {one.model: one for one in _climbs(shown.protocol)}
+    chosen = [_step(climbs[model], name).cell for model in models for name in columns] if climbs else found
+    cells = [
+        cell
+        for cell in chosen
+        if cell and cell.runs and cell.stats.model in models and (climbs or cell.stats.task in columns)
+    ]
+    runs, identity = [run for cell in cells for run in cell.tried], cells[0].stats.identity
+    preset = PROTOCOLS[identity.protocol_name]
+    sizes = sorted({int(run["parameters"]) for run in runs})
+    steps = int(identity.settings.get("train.steps", preset.train.get("steps", 0)))
+    batch = identity.settings.get("train.batch", preset.train.get("batch"))
+    trained = training_lengths(identity)
+    said = [
+        f"protocol `{shown.protocol}`",
+        f"{sizes[0]:,} to {sizes[-1]:,} parameters" if len(sizes) > 1 else f"{sizes[0]:,} parameters",
+    ]
+    said.append(
+        f"{steps:,} steps of {batch} strings of length {trained[0]} to {trained[1]}"
+        if trained
+        else f"{steps:,} steps of {batch} strings"
+    )
+    seeds = sorted({run["seed"] for run in runs})
+    said.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
+    rates = sorted({run["lr"] for run in runs})
+    said.append(
+        f"learning rates {', '.join(f'{rate:g}' for rate in rates)}"
+        if len(rates) > 1
+        else f"learning rate {rates[0]:g}"
+    )
+    return f"Scope: {'; '.join(said)}."
+
+
+def _again(shown: Shown, cell: Cell) -> str:
+    """Return the commands that make one cell and the table again, and the cell's address on the page."""
+    run = min(cell.runs, key=lambda run: run["seed"])
+    kind = "--kind climb " if _climbs(shown.protocol) else ""
+    models = " ".join(shlex.quote(model) for model in models_of(shown)[:4])
+    table = f"ladder table {kind}--results published --protocol {shlex.quote(shown.protocol)} --models {models}"
+    return "\n\n".join([_commands([f"ladder reproduce {run['run_id']}", table]), _address(cell)])
+
+
+def _commands(lines: Sequence[str]) -> str:
+    return "\n".join(["```sh", *lines, "```"])
+
+
+def _address(cell: Cell) -> str:
+    place = "|".join((cell.stats.protocol, cell.stats.task, cell.stats.model))
+    view = "ladder" if _climbs(cell.stats.protocol) else "matrix"
+    of = "" if view == "ladder" else f"protocol={quote(cell.stats.protocol)}&"
+    return f"On the interactive page: `index.html#{view}?{of}cell={quote(place, safe='~|')}`"
+
+
+def _rows(shown: Shown) -> str:
+    """Copy the rows of a committed table that match a pattern, with the table's head."""
+    lines = (ROOT / shown.words["file"]).read_text("utf-8").splitlines()
+    section = shown.words.get("under", "")
+    start = next(i for i, line in enumerate(lines) if line.startswith("#") and section in line) if section else 0
+    first = next(i for i in range(start, len(lines)) if lines[i].startswith("| "))
+    after = next((i for i in range(first, len(lines)) if not lines[i].startswith("|")), len(lines))
+    head, rule, *body = lines[first:after]
+    named = {line.split(" | ")[0]: line for line in reversed(body)}  # of rows with one name, the first
+    kept = [line for line in body if line is named[line.split(" | ")[0]] or "of" not in shown.words]
+    kept = [line for line in kept if re.search(shown.words.get("of", ""), line.split(" | ")[0])]
+    assert kept, shown.words
+    if shown.words.get("total"):
+        columns = zip(*(line.strip("| ").split(" | ")[1:] for line in kept), strict=True)
+        kept.append(f"| *all* | {' | '.join(str(sum(map(int, column))) for column in columns)} |")
+    parts = ["\n".join([head, rule, *kept]), f"Scope: {shown.words['scope']}." if "scope" in shown.words else ""]
+    commands = [shown.words["again"]] if "again" in shown.words else []
+    parts += [_commands(commands) if commands else ""]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _horizon(shown: Shown) -> str:
+    """List how far runs hold, by the readings of `ladder horizon`."""
+    with (ROOT / "results" / "horizon" / f"{CLIMB}.csv").open(encoding="utf-8") as file:
+        read = {row["run_id"]: row for row in csv.DictReader(file)}
+    labels = {run["run_id"]: cell for cell in _found(CLIMB) for run in cell.tried}
+    kept = [row for run_id, row in read.items() if any(fnmatchcase(run_id, one) for one in shown.listed("of"))]
+    kept.sort(key=lambda row: -int(row["holds_to"]))
+    rows = []
+    for row in kept:
+        cell = labels[row["run_id"]]
+        (run,) = [one for one in cell.tried if one["run_id"] == row["run_id"]]
+        rows.append(
+            [
+                _escaped(cell.stats.title),
+                _escaped(cell.stats.task),
+                f"{run['lr']:g}",
+                f"{int(row['holds_to']):,}",
+                row["without_mistake"],
+            ]
+        )
+    head = ["model", "task", "learning rate", "holds to", "strings of 16 without a mistake"]
+    scope = "Scope: seed 0, 16 strings of 9,999 symbols, no more training. "
+    scope += f"It holds where scaled accuracy is {SOLVED} or more."
+    commands = [f"ladder reproduce {kept[0]['run_id']}", "ladder horizon RUN_ID    # a run of your own results folder"]
+    return "\n\n".join([_table(head, rows), scope, _commands(commands), _address(labels[kept[0]["run_id"]])])
+
+
+def _sentence(shown: Shown) -> str:
+    """Return the sentence of a finding."""
+    return finding_sentences.sentence(shown.words["of"], records_there(), _climbs(CLIMB))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\[\]|])", r"\\\1", text)
