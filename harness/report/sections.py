@@ -16,7 +16,6 @@ from pathlib import Path
 import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
-from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.report.document import Picture, Section
 from chomsky_ladder.harness.stats.cells import SOLVED, cells, headline
 from chomsky_ladder.harness.stats.climb import LEARNT, climbs_of
@@ -235,6 +234,8 @@ def _provenance(material: Material) -> Section:
 
 
 def _pictures(material: Material, label: str, names: Sequence[str]) -> tuple[Picture, ...]:
+    from chomsky_ladder.harness.figures import write as figures  # with matplotlib
+
     files = figures.write(
         material.records,
         material.out / "figures",
