@@ -183,13 +183,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=[CLIMB], help="one behind the other")
     parser.add_argument("--tasks", nargs="+", help="some of the tasks; all unless given")
     parser.add_argument("--known", nargs="+", type=Path, default=[], help="records.csv of an earlier call")
+    parser.add_argument("--compile", choices=["on", "off"], help="as the cells say unless given")
     parser.add_argument("--plan", action="store_true", help="print the runs, and train nothing")
     parser.add_argument("--rehearse", action="store_true", help="without the self-test, on tests/instruments/null_gpu")
     options = parser.parse_args(words)
     end = time.monotonic() + 60 * options.minutes
     asked = [CELLS[name] for name in options.cells]
     compiled, *other = {cells.compiled for cells in asked}
-    if other:
+    if other and not options.compile:
         parser.error("--cells: xlstm_20k is compiled and the others are not, so it goes by itself")
     if any(cells.report for cells in asked) and len(asked) > 1:
         parser.error("--cells: what is tuned and then reported goes by itself, as climb-v2 does")
@@ -208,7 +209,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         pack = max(cells.pack for cells in asked)
-        how: Any = {"device": "cuda", "pack": pack, "compile": compiled, "checkpoint_every": 20_000}
+        how: Any = {"device": "cuda", "pack": pack, "compile": options.compile or compiled, "checkpoint_every": 20_000}
         settings = Exec(results=Path(scratch), **how)
         crew = Crew(settings, options.processes, end - SCORING_S)
         done = _tuned_and_reported(listed, known, asked[0], crew) if asked[0].report else crew.train(todo)
