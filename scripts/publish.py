@@ -1,8 +1,8 @@
-"""Publish results: tables, the README's numbers, the site and its pictures, all from records.csv and curves.csv.
+"""Publish results: tables, numbers of README and docs, the site and its pictures, from records.csv and curves.csv.
 
     python scripts/publish.py --take results/mine ..    take finished runs as `ladder merge` does, then write the tables
     python scripts/publish.py --begun results/mine ..   keep lines and curves of rows that are not whole: underway/
-    python scripts/publish.py                           write the tables again, and the README's
+    python scripts/publish.py                           write the tables again, and the numbers of README and docs
     python scripts/publish.py --check                   write nothing; 1 if a committed table is not what comes out
     python scripts/publish.py --site FOLDER             write the page, all figures and tables in every format there
     python scripts/publish.py --release                 also redraw the few pictures that README and docs show

@@ -104,8 +104,11 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "c_t = s(f) c_{t-1}" in model and "arxiv.org/abs/1906.01615" in model
     helped = (generated / "cli.html").read_text("utf-8")
     assert all(f"ladder {name}" in helped for name in cli.COMMANDS) and "--report-seeds" in helped
-    assert "https://example.org/blob/main/results/tables/climb.md" in (tmp_path / "site" / "findings.html").read_text()
+    assert "https://example.org/blob/main/results/tables/climb.md" in (tmp_path / "site" / "index.html").read_text()
     lines = [line for text in PAGES.values() for line in re.findall(r"^ladder [a-z]+ .*", text, flags=re.MULTILINE)]
+    finding = (tmp_path / "site" / "findings" / "negative_eigenvalues.html").read_text()
+    assert "_images/negative_eigenvalues.svg" in finding and 'href="../../index.html#ladder?cell=' in finding
+    assert list((generated / "log").glob("20*.html"))
     for name in ("tour", "bring_your_own"):  # executed
         shown = (generated / "notebooks" / f"{name}.html").read_text()
         assert re.search(r'<img [^>]*alt="Accuracy [^>]*src="[^"]*_images/\w+\.png"', shown)

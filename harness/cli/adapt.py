@@ -80,7 +80,7 @@ def parse_adaptation(words: list[str]) -> tuple[Run, Exec]:
     if options.task != other.task and train == chosen.train:  # its settings may have changed the tokens
         train = dataclasses.replace(train, lora_ends="keep" if base.task.vocab == options.task.vocab else "new")
     if train.lora_ends == "keep" and base.task.vocab != options.task.vocab:
-        raise ValueError(f"{base.task.name} and {options.task.name} have other tokens: --train.lora-ends new")
+        raise ValueError(f"{base.task.name} and {options.task.name} have different tokens: add --train.lora-ends new")
     return dataclasses.replace(chosen, task=options.task, train=train, eval=options.eval, seed=options.seed), (
         options.exec
     )

@@ -236,7 +236,7 @@ def _reference(options: Any) -> tuple[Any, list[Any]]:
     if other.exists() and other.resolve() != (options.exec.results / "records.csv").resolve():
         frames.append(stored(other))
     elif options.reference and not options.reference.exists():
-        raise ValueError(f"--reference: there is no {options.reference}")
+        raise ValueError(f"--reference: {options.reference} does not exist")
     if not any(map(len, frames)):
         return pd.DataFrame(), []
     records = pd.concat([frame for frame in frames if len(frame)]).drop_duplicates("run_id")

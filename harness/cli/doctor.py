@@ -37,7 +37,7 @@ class DoctorOptions:
 def doctor(words: list[str]) -> int:
     options = parse(DoctorOptions, words, prog="ladder doctor")
     if (options.part != "1/1" or options.models) and not options.stage:
-        raise ValueError("--part and --models are of one stage: name it by --stage")
+        raise ValueError("--part and --models need one stage: add --stage NAME")
     for name in options.models:
         find_model(name)
     if options.selftest or options.stage:
@@ -81,7 +81,7 @@ def _part(said: str) -> tuple[int, int]:
     except ValueError:
         which, of = 0, 0
     if not 1 <= which <= of:
-        raise ValueError(f"--part is one of several, as 2/8, not {said!r}")
+        raise ValueError(f"--part must be I/N, such as 2/8, not {said!r}")
     return which, of
 
 

@@ -44,14 +44,14 @@ def horizon(words: list[str]) -> int:
     if not options.run_ids:
         raise ValueError("ladder horizon needs a RUN_ID, or several; `ladder status --all` lists them")
     if picture and (picture.suffix not in (".png", ".svg", ".pdf") or not picture.parent.is_dir()):
-        raise ValueError(f"--picture is a .png, .svg or .pdf in a folder that is there, not {picture}")
+        raise ValueError(f"--picture {picture}: name a .png, .svg or .pdf file in a folder that exists")
     if table and (table.suffix != ".csv" or not table.parent.is_dir()):
-        raise ValueError(f"--csv is a .csv in a folder that is there, not {table}")
+        raise ValueError(f"--csv {table}: name a .csv file in a folder that exists")
     for option, path in (("--picture", picture), ("--csv", table)):
         if path:
             refuse_unwritable_file(path, option)
     if table and picture and table == picture.with_suffix(".csv"):
-        raise ValueError(f"{table} is where --picture leaves its numbers; call the file of --csv otherwise")
+        raise ValueError(f"--picture writes its numbers to {table}, too: choose another name for --csv")
     from chomsky_ladder.harness.inside.horizon import horizon_run  # with torch
     from chomsky_ladder.harness.inside.horizon_rows import keep, there
 

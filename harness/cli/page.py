@@ -39,12 +39,14 @@ def page(words: list[str]) -> int:
             return _written(options, Path(folder))
     out = options.out or options.results / "page.html"
     if options.url and (_is_file(out) or not re.fullmatch(r"https?://[^\s/][^\s]*", options.url)):
-        raise ValueError(f"--url is the https://.. of the folder that --out makes, not {options.url!r} of {out}")
+        raise ValueError(
+            f"--url {options.url!r}: name the https://.. address of the folder that --out makes, here {out}"
+        )
     refuse_published(out, otherwise="say where to write with --out FILE")
     if _is_file(out) and (out.is_dir() or not out.parent.is_dir()):
-        raise ValueError(f"--out names a file in a folder that is there, not {out}")
+        raise ValueError(f"--out {out}: name an .html file in a folder that exists")
     if not _is_file(out) and out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file and no folder; a page's name ends in .html")
+        raise ValueError(f"--out {out} is a file: name a folder, or a file that ends in .html")
     refuse_no_folder(out.parent)
     return _written(options, out)
 

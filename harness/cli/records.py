@@ -130,11 +130,13 @@ def clean(words: list[str]) -> int:
     options = parse(CleanOptions, words, prog="ladder clean")
     states: list[cleaning.State] = [state for state in STATES if getattr(options, state, False)]
     if not states and not options.run_ids and not options.checkpoints and not options.records:
-        raise ValueError("what? name a RUN_ID, --failed, --preempted, --unfinished, --checkpoints or --records")
+        raise ValueError(
+            "say what to remove: a RUN_ID, --failed, --preempted, --unfinished, --checkpoints or --records"
+        )
     refuse_published(options.results)
     if options.records:
         if states or options.run_ids or options.checkpoints:
-            raise ValueError("--records takes out lines of records.csv alone: remove runs by another command")
+            raise ValueError("--records removes lines of records.csv alone: remove runs with a second command")
         return _clean_lines(options)
     what: cleaning.What = "checkpoints" if options.checkpoints else "runs"
     targets = cleaning.targets(options.results, states=states, run_ids=options.run_ids, what=what)
@@ -157,7 +159,7 @@ def clean(words: list[str]) -> int:
 def _agreed(total: str) -> bool:
     """Ask a person, and return True for yes."""
     if not sys.stdin.isatty():
-        raise ValueError(f"would remove {total}: confirm with --yes where nobody can be asked")
+        raise ValueError(f"would remove {total}: nobody can be asked here, so confirm with --yes")
     print(f"remove {total}? [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         print("nothing was removed")

@@ -58,11 +58,11 @@ class TableOptions:
 def table(words: list[str]) -> int:
     options = parse(TableOptions, words, prog="ladder table")
     if options.all and (options.kind or options.format or options.out):
-        raise ValueError("--all is every --kind in every --format: leave those out")
+        raise ValueError("--all writes every kind in every format: leave out --kind, --format and --out")
     if options.all and (options.protocol or options.models or options.tasks or options.beside):
-        raise ValueError("--all is of all records: leave out --protocol, --models, --tasks and --beside")
+        raise ValueError("--all takes all records: leave out --protocol, --models, --tasks and --beside")
     if options.out is not None and options.out.suffix not in _FORMATS and not options.format:
-        raise ValueError(f"{options.out} says no format by its ending: one of {', '.join(_FORMATS)}, or say --format")
+        raise ValueError(f"--out {options.out}: its ending names no format. Use {', '.join(_FORMATS)}, or add --format")
     from chomsky_ladder.harness.store.record import collect  # with pandas
     from chomsky_ladder.harness.tables import write as tables
     from chomsky_ladder.harness.tables.kind import ROOM, all_kinds

@@ -80,7 +80,7 @@ def _sync(words: list[str]) -> int:
         states = {run.run_id: run.state for run in status.survey(options.results)}
         folders = [RunFolder(options.results, run_id) for run_id, state in states.items() if state != "running"]
     if not folders and not options.tables:
-        raise ValueError(f"no runs under {options.results} that nobody trains")
+        raise ValueError(f"no finished or stopped runs under {options.results}")
     done = 0
     try:
         for done, run_id in enumerate(tracking.sync(folders, mode=options.mode, group=options.group), 1):

@@ -33,9 +33,9 @@ class Scene:
     looked: Mapping[str, Look]
     """How every model looks, the same in all figures."""
     label: str = ""
-    """What its cells stand together under, where that is not their protocol."""
+    """The label of the cells, where that is not their protocol."""
     width: float = 7.2
-    """Inches: a page's text unless asked otherwise, so that sizes in points are what is printed."""
+    """Inches. The default is the text of a page, so sizes in points are as printed."""
 
     @property
     def protocol(self) -> str:
@@ -61,22 +61,22 @@ class Scene:
 class Plot:
     name: str
     title: str
-    """On the page."""
+    """Its title on the page."""
     data: Callable[[Scene], pd.DataFrame]
-    """Its numbers; empty where there is nothing to show."""
+    """Return its numbers; empty where there is nothing to show."""
     draw: "Callable[[pd.DataFrame, Scene], Figure]"
     why_not: str | Callable[[Scene], str]
-    """Said where there is nothing to show."""
+    """The message where there is nothing to show."""
     when: Callable[[Scene], bool] = lambda scene: True
-    """Whether it is about the protocol at all; where it is not, nothing is said of it."""
+    """Return True if the figure suits the protocol. Where it does not, no message is printed."""
     together: Callable[[Mapping[str, Any]], str] | None = None
-    """The label that a record's protocol has in common with those in one picture with it; None: each has its own."""
+    """Return the label that protocols in one picture have in common; None: each protocol has its own picture."""
     fewest: int = 1
-    """Cells below which it is drawn only where somebody asks for it, or for these models or tasks, by name."""
+    """Cells it needs. With fewer it is drawn only if the figure, or models or tasks, are asked for by name."""
     rank: int = 100
-    """Its place on the page; equal ones as they were registered."""
+    """Its place on the page; equal ranks in the order of registration."""
     module: str = ""
-    """Where it is registered; filled in by `register`."""
+    """The module that registers it; filled in by `register`."""
 
 
 PLOTS: list[Plot] = []

@@ -73,7 +73,7 @@ class Suite:
 
 @dataclass(frozen=True, kw_only=True)
 class Bootstrap:
-    """How an interval is made."""
+    """The settings of a bootstrap: how an interval is made."""
 
     confidence: float = 0.95
     resamples: int = 10_000
@@ -85,7 +85,7 @@ class Bootstrap:
             raise ValueError("a bootstrap needs a resample or more, and a key of 0 or more")
 
     def interval(self, values_R: np.ndarray) -> np.ndarray:
-        """Its two percentiles, along the first axis."""
+        """Return the two percentiles of the resamples, along the first axis."""
         tail = (1 - self.confidence) / 2
         return np.quantile(values_R, [tail, 1 - tail], axis=0)
 
@@ -216,7 +216,7 @@ def _once(tasks: Arrays) -> Arrays:
 
 
 def _drawn(tasks: Arrays, bootstrap: Bootstrap) -> Arrays:
-    """How often each run was drawn in each resample; nothing where a task has only one run."""
+    """Return how often each run was drawn in each resample; nothing where a task has only one run."""
     sizes = tuple(map(len, tasks))
     return list(_counts(sizes, bootstrap.resamples, bootstrap.key)) if min(sizes) > 1 else []
 
@@ -247,7 +247,7 @@ def _blocks(counts: Arrays) -> Iterator[Arrays]:
 def _resampled(
     of: Callable[[Arrays, Arrays], np.ndarray], tasks: Arrays, bootstrap: Bootstrap
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """What it is of the runs as they are, and of each resample, along the last axis."""
+    """Return a statistic of the runs as they are, and of each resample, along the last axis."""
     drawn = _drawn(tasks, bootstrap)
     blocks = [of(tasks, block) for block in _blocks(drawn)]  # at once, ten thousand runs would take a gigabyte
     return of(tasks, _once(tasks)), np.concatenate(blocks, axis=-1) if blocks else None

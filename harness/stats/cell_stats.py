@@ -28,7 +28,7 @@ Measure = Literal["test_scaled", "test"]
 
 @dataclass(frozen=True)
 class Share:
-    """How many of n, with the Wilson score interval of the share."""
+    """A count of n, with the Wilson score interval of the share."""
 
     hits: int
     n: int
@@ -77,7 +77,8 @@ class CellStats:
 
     @property
     def title(self) -> str:
-        """What the model is called; its label where that holds a setting of the protocol (harness/stats/chosen.py)."""
+        """The model's name in tables; its label where that holds a setting of the protocol
+        (harness/stats/chosen.py)."""
         return title_of(self.identity) if self.identity.model == self.model else self.model
 
     @property
@@ -186,7 +187,7 @@ class TimeToAccuracy:
 
 
 def time_to_accuracy(record: dict[str, Any], *, threshold: Literal["95", "99"] = "95") -> TimeToAccuracy:
-    """Of a run that finished, from its record; the first records kept no such thing and are refused."""
+    """Return the time of a finished run to an accuracy, from its record; the first records lack it and are refused."""
     steps = record[f"steps_to_{threshold}"]
     if pd.isna(record["tokens_per_step"]):
         raise ValueError(f"the record of {record['run_id']} does not know when it got where")
@@ -198,7 +199,7 @@ def time_to_accuracy(record: dict[str, Any], *, threshold: Literal["95", "99"] =
 
 @dataclass(frozen=True)
 class TimesToAccuracy:
-    """Those of a cell's seeds. A median is None, never, where half of the runs or more did not get there."""
+    """The times of a cell's seeds. A median is None, never, where half of the runs or more did not get there."""
 
     threshold: str
     reached: Share

@@ -31,7 +31,8 @@ Place = tuple[str, str, str]  # protocol, task and model
 
 
 def headline(records: pd.DataFrame) -> pd.DataFrame:
-    """Of each protocol the records of fresh seeds at the chosen rates, where no cell is without; else all others.
+    """Return the records of fresh seeds at the chosen rates for each protocol, where every cell has some; else all
+    others.
 
     A protocol that reports fresh seeds alone (`Protocol.report`) has no cell until it has some.
     """
@@ -162,7 +163,8 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
 
 
 def _is_scaled(cell: list[Row]) -> bool:
-    """Whether a cell shows scaled accuracies: where several answers are right, no run has one; else every run must."""
+    """Return True if a cell shows scaled accuracies: where several answers are right, no run has one; else every run
+    must."""
     done = [row for row in cell if row["status"] == "done"]
     without = [row["run_id"] for row in done if pd.isna(row["test_scaled"])]
     if without and len(without) < len(done):
@@ -174,7 +176,7 @@ def _is_scaled(cell: list[Row]) -> bool:
 
 
 def solved_among(finished: Sequence[Row]) -> int:
-    """How many runs of a cell have the task, by what its protocol calls solved; raw where nothing is scaled."""
+    """Count the runs of a cell that solve the task, as its protocol says; raw where nothing is scaled."""
     protocol = PROTOCOLS.get(Identity.of(finished[0]).protocol_name) if finished else None
     enough, is_raw = (protocol.solved, protocol.measure == "raw") if protocol else (SOLVED, False)
     return sum(
@@ -222,7 +224,7 @@ def _steps_to_learn(cell: Iterable[Row]) -> dict[float, float]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Of those there are, as pandas takes it."""
+    """Return the mean of the values that are there, as pandas takes it."""
     array = np.array(values, dtype=float)  # None becomes nan
     there = ~np.isnan(array)
     return float(np.where(there, array, 0).sum() / there.sum()) if there.any() else math.nan
@@ -235,7 +237,7 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
-    """Of those there are."""
+    """Return the median of the values that are there."""
     there = [float(value) for value in values if value is not None and math.isfinite(value)]
     return median(there) if there else None
 

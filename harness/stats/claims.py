@@ -87,7 +87,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What may be claimed in one task's cells."""
+    """The claims that one task's cells allow."""
 
     leader: str
     bold: tuple[str, ...]  # the leader and those it was not shown to beat, if it was shown to beat any
@@ -103,7 +103,7 @@ def verdict(
     least: int = 5,
     correction: Literal["none", "holm"] = "none",
 ) -> Verdict:
-    """Which models of one task may be called better: permutation tests of the highest mean against every other.
+    """Return the models of a task that may be called better: permutation tests of the highest mean against every other.
 
     A claim needs `least` runs on both sides. A diverged run is one, with a score of 0; a failed one is no result, and
     its model is neither called better nor worse until it has been run again. Without a correction each test stands for

@@ -65,7 +65,7 @@ class Step:
 
     @property
     def holds(self) -> bool:
-        """Whether most seeds do."""
+        """True if most seeds hold the rung."""
         return 2 * self.held > self.n
 
     @property
@@ -105,7 +105,7 @@ class Step:
 
     @property
     def held_between(self) -> tuple[int, int]:
-        """Of the seeds, how many hold it at least and at most, each by the interval that its strings leave open."""
+        """The least and the most seeds that hold the rung, each by the interval that its strings leave open."""
         if self.cell is None or not self.cell.runs:
             return self.held, self.held
         chance = self.cell.chance
@@ -116,7 +116,7 @@ class Step:
 
     @property
     def is_close(self) -> bool:
-        """Whether it hangs on the strings of this test that most seeds hold it, or that they do not."""
+        """True if these test strings do not settle whether most seeds hold the rung."""
         least, most = self.held_between
         return (2 * least > self.n) != (2 * most > self.n)
 
@@ -135,7 +135,7 @@ class Step:
 
     @property
     def meeting(self) -> Meeting:
-        """How theory and practice agree."""
+        """The agreement of theory and practice."""
         found: dict[tuple[str, bool], Meeting] = {
             ("can", True): "can, learnt",
             ("can", False): "can, not learnt",
@@ -195,12 +195,12 @@ class Climb:
 
     @property
     def identity(self) -> Identity | None:
-        """Of one of its cells; None: it has none."""
+        """The identity of one of its cells; None: it has none."""
         return next((step.cell.stats.identity for step in self.steps if step.cell), None)
 
     @property
     def transition(self) -> str:
-        """How its state moves; the same on every rung."""
+        """The way the model's state moves; the same on every rung."""
         return next(
             (str(step.cell.runs[0]["transition"] or "") for step in self.steps if step.cell and step.cell.runs), ""
         )
@@ -211,7 +211,7 @@ class Climb:
 
     @property
     def run(self) -> int:
-        """How many rungs were."""
+        """The number of rungs that were run."""
         return sum(step.n > 0 for step in self.steps)
 
     @property
@@ -284,7 +284,7 @@ def climbs_of(records: pd.DataFrame, protocol: str) -> list[Climb]:
 
 
 def rung_of(task: str, settings: Mapping[str, Any], protocol: Protocol) -> Rung | None:
-    """Which rung a task with these settings is; None: the protocol has it not."""
+    """Return the rung of a task with these settings; None: the protocol has it not."""
     own = {key.removeprefix("task."): value for key, value in settings.items() if key.startswith("task.")}
     usual = protocol.tasks.get(task, {})
     for rung in protocol.rungs:
@@ -311,7 +311,7 @@ def _measured(run: dict[str, Any]) -> dict[str, float]:
 
 
 def _share(climb: Climb) -> float:
-    """Of all seeds, those that hold their rung."""
+    """Return the share of all seeds that hold their rung."""
     return sum(step.held for step in climb.steps) / max(1, sum(step.n for step in climb.steps))
 
 

@@ -1,4 +1,4 @@
-"""Which records were made by plugins that have been edited since, without importing any of them.
+"""The search for records whose plugins have been edited since, without importing any plugin.
 
     rm.py has changed since it made 3 of the runs shown (e6ea1c0d2f84, now e0f0a1b2c3d4), so that none is used again:
     raise its version and run them anew

@@ -1,4 +1,4 @@
-"""Whether what was measured here agrees with a published value: equivalence, not the overlap of two spreads.
+"""The test that our measurement agrees with a published value: equivalence, not the overlap of two spreads.
 
     seeds .99 1.00 1.00, published 1.00       agrees: the 95 % interval of our mean, .982..1.011, lies within .05 of it
     seeds .00 .00 1.00, published 1.00        undecided: the interval is -1.10..1.77
@@ -50,7 +50,7 @@ def equivalence(
 
 
 def reported(scores: Sequence[float], reports: Reports) -> float:
-    """What stands for the seeds, as a paper has it."""
+    """Return the number that stands for the seeds, as a paper has it."""
     return {
         "mean": lambda: math.fsum(scores) / len(scores),
         "median": lambda: median(scores),

@@ -12,7 +12,7 @@ ENDLESS = 0
 
 
 def size_of(row: Mapping[str, Any]) -> int:
-    """How many strings a record, or a cell, was trained on."""
+    """Return how many strings a record, or a cell, was trained on."""
     return Identity.of(row).settings.get(SETTING, ENDLESS)
 
 

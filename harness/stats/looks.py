@@ -1,4 +1,4 @@
-"""How a model looks, in every figure and on the page: a colour by its family, a shade and a marker by its name.
+"""The look of a model in every figure and on the page: a colour by its family, a shade and a marker by its name.
 
     looks(["lstm", "xlstm (ratio=0:1)"])      both blue, of other shades, markers and dashes
 
@@ -60,7 +60,7 @@ class Look(NamedTuple):
 
 
 def looks(models: Iterable[str]) -> dict[str, Look]:
-    """Of models by their labels; no two of the first 297 have colour and marker in common."""
+    """Return the look of models by their labels; no two of the first 297 share colour and marker."""
     found: dict[str, Look] = {}
     for model in sorted(set(models)):
         wanted = look(model)
@@ -78,7 +78,7 @@ def family_of(model: str) -> str:
 
 
 def look(model: str) -> Look:
-    """What a model has by its label alone."""
+    """Return the look that a model has by its label alone."""
     told = Identity.of({"protocol": "", "task": "", "model": model})
     name, changes = told.model_name, told.model_parts().changes
     family = FAMILY.get(name, OTHER)

@@ -18,7 +18,7 @@ def as_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def distinct(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Of records or cells, a row for every label: what else sets two runs apart is no part of what they are."""
+    """Return a row for every label of records or cells; other differences of two runs do not count."""
     return as_rows(frame.drop_duplicates(["protocol", "task", "model"]))
 
 

@@ -1,4 +1,4 @@
-"""What a finite test leaves open: Wilson's interval, at 95 %, of an accuracy on so many strings.
+"""The uncertainty of a finite test: Wilson's interval, at 95 %, of an accuracy on so many strings.
 
     wilson(.95, 150)        (.903, .975)
 
@@ -13,7 +13,7 @@ _Z = NormalDist().inv_cdf(0.975)
 
 
 def wilson(share: float, strings: float) -> tuple[float, float]:
-    """Of the accuracy on all strings of the kind, by what was measured on some."""
+    """Return the interval of the accuracy on all strings of the kind, from the accuracy on some."""
     if strings <= 0:
         raise ValueError("an interval needs a string or more")
     centre = (share + _Z**2 / (2 * strings)) / (1 + _Z**2 / strings)

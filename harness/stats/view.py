@@ -67,7 +67,7 @@ def cells_in(places: dict[Place, list[Row]]) -> list[Cell]:
 
 
 def common_tasks(cells: Sequence[Cell]) -> list[str]:
-    """Of the models' sets of tasks, and what all have in common: the one with most cells of models that have it all."""
+    """Return the set of tasks that gives most cells, if only models that have all of them count."""
     have: dict[str, frozenset[str]] = {}
     for cell in cells:
         have[cell.stats.model] = have.get(cell.stats.model, frozenset()) | {cell.stats.task}
@@ -91,7 +91,7 @@ def tested_lengths(cells: Sequence[Cell]) -> tuple[int, int] | None:
 
 
 def training_lengths(identity: Identity, test_bins: Sequence[str] = ()) -> tuple[int, int] | None:
-    """What a protocol and what differs from it say of them; None if it is no preset here.
+    """Return the training lengths of a protocol with its changes; None if it is no preset here.
 
     A task with lengths of its own is trained on those it is tested on: its bins are not the protocol's.
     """

@@ -120,10 +120,10 @@ def test_parts_are_all_of_a_stages_models(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--stage", "golden", "--part", "3/2"], "--part is one of several, as 2/8, not '3/2'"),
-        (["--stage", "golden", "--part", "all"], "--part is one of several, as 2/8, not 'all'"),
-        (["--part", "2/3"], "--part and --models are of one stage: name it by --stage"),
-        (["--models", "lstm"], "--part and --models are of one stage: name it by --stage"),
+        (["--stage", "golden", "--part", "3/2"], "--part must be I/N, such as 2/8, not '3/2'"),
+        (["--stage", "golden", "--part", "all"], "--part must be I/N, such as 2/8, not 'all'"),
+        (["--part", "2/3"], "--part and --models need one stage: add --stage NAME"),
+        (["--models", "lstm"], "--part and --models need one stage: add --stage NAME"),
         (["--stage", "kernels", "--models", "lsmt"], "unknown model 'lsmt'; did you mean lstm"),
         (["--selftest", "--jobs", "-1"], "--jobs must not be negative, not -1"),
         (["--stage", "luck"], "no stage is called 'luck'; there are environment, "),

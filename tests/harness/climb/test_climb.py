@@ -272,7 +272,7 @@ def test_a_mistake_is_one_line_before_any_work(
             "--rungs: no rung or task of the climb is called 'partiy'; did you mean parity",
         ),
         (["lstm", "--steps", "-1"], "--steps is how many, 0 for the protocol's, not -1"),
-        (["lstm", "--reference", "nowhere.csv"], "--reference: there is no nowhere.csv"),
+        (["lstm", "--reference", "nowhere.csv"], "--reference: nowhere.csv does not exist"),
         (["lstm", "--model.ratio", "1:0"], "Unrecognized"),
     ):
         assert main(["climb", *words, *rest]) == 2

@@ -86,11 +86,11 @@ def test_it_is_served_on_this_machine_until_it_is_stopped(results: Path, tmp_pat
     [
         (["--results", "{}/none"], "no such folder of results"),
         (["--results", "{}"], "no finished runs"),
-        (["--results", "{}", "--out", "{}/no/page.html"], "--out names a file in a folder that is there"),
+        (["--results", "{}", "--out", "{}/no/page.html"], "name an .html file in a folder that exists"),
         (["--results", "{}", "--out", "{}/taken/x"], "taken is a file and no folder"),
-        (["--results", "{}", "--out", "{}/taken"], "is a file and no folder; a page's name ends in .html"),
-        (["--results", "{}", "--out", "{}/site", "--url", "mine.test"], "--url is the https://"),
-        (["--results", "{}", "--out", "{}/page.html", "--url", "https://mine.test"], "--url is the https://"),
+        (["--results", "{}", "--out", "{}/taken"], "is a file: name a folder, or a file that ends in .html"),
+        (["--results", "{}", "--out", "{}/site", "--url", "mine.test"], "name the https://.. address"),
+        (["--results", "{}", "--out", "{}/page.html", "--url", "https://mine.test"], "name the https://.. address"),
         (["--results", "{}", "--serve", "--port", "70000"], "--port must lie in 0..65535, not 70000"),
     ],
 )

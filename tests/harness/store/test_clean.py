@@ -116,7 +116,7 @@ def test_it_refuses_where_nobody_can_be_asked(results: Path, capsys: Capture, mo
 
 def test_it_must_be_told_what(results: Path, capsys: Capture) -> None:
     assert cleaned(results) == 2
-    assert "name a RUN_ID, --failed" in capsys.readouterr().err
+    assert "say what to remove: a RUN_ID, --failed" in capsys.readouterr().err
     assert there(results) == EVERY
 
 

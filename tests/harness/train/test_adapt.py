@@ -210,7 +210,10 @@ def test_the_command(done: tuple[Path, Run], capsys: pytest.CaptureFixture[str])
         ([*words, "--rank", "0"], "--rank must be a whole number of at least 1, not '0'"),
         ([*words, "--rank", "two"], "--rank must be a whole number of at least 1, not 'two'"),
         (["adapt", "gone", *words[2:]], "no run 'gone'"),
-        ([*words[:2], "cycle_nav", *words[3:], "--train.lora-ends", "keep"], "have other tokens"),
+        (
+            [*words[:2], "cycle_nav", *words[3:], "--train.lora-ends", "keep"],
+            "have different tokens: add --train.lora-ends new",
+        ),
         ([*words, "--train.qat", "4"], "train.qat rounds no adapted weights"),
     ):
         assert main(wrong) == 2
