@@ -73,7 +73,8 @@ def report(words: list[str]) -> int:
     labels = sorted(set(records["protocol"].astype(str)))
     known = [label for label in labels if label in PROTOCOLS and not PROTOCOLS[label].remark]
     if not (options.protocol or known):
-        raise ValueError(f"no record in {options.results} is of a protocol as it is: name one with --protocol")
+        there = ", ".join(map(repr, labels)) or "none"
+        raise ValueError(f"no record is of a published or frozen protocol as it is; --protocol takes others: {there}")
     protocols = options.protocol or tuple(known)
     records = chosen(records, protocols=protocols, models=() if models == ("*",) else models)
     place = "published" if is_published(options.results) else str(options.results)
