@@ -303,7 +303,10 @@ def _show_part(part: Any, runs: list[Any], model: Any, records: Any, options: An
 
 
 def _nothing(what: str, protocol: str) -> str:
-    return f"no run of {what} under {protocol} has finished: leave out --card, and it will climb"
+    from chomsky_ladder.harness.config.protocols import find_protocol
+
+    run = "fresh seed" if find_protocol(protocol).report else "run"
+    return f"no {run} of {what} under {protocol} has finished: leave out --card, and it will climb"
 
 
 def _hours(own: Any) -> float:

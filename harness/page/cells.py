@@ -198,7 +198,7 @@ def curves(records: pd.DataFrame, sheets: Sequence[Sheet], points: pd.DataFrame 
     found_cells = [cell.stats for sheet in sheets for cell in sheet.cells]
     rates = {(seen.protocol, seen.task, seen.model): seen.lr for seen in found_cells}
     keys = zip(records["protocol"], records["task"], records["model"], strict=True)
-    shown = records["run_id"][[rates[key] == lr for key, lr in zip(keys, records["lr"], strict=True)]]
+    shown = records["run_id"][[rates.get(key) == lr for key, lr in zip(keys, records["lr"], strict=True)]]
     kept = points[points["run_id"].isin(set(shown))].sort_values(["run_id", "step"])
     most = max(10, min(200, _CURVE_NUMBERS // (2 * max(1, kept["run_id"].nunique()))))
     places = {run_id: place for place, run_id in enumerate(records["run_id"])}

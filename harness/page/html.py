@@ -65,7 +65,8 @@ def page(
     """
     records = records.sort_values("run_id", ignore_index=True)
     labels = sorted(records["protocol"].unique())
-    sheets = [Sheet.of(label, cells_of(records[records["protocol"] == label])) for label in labels]
+    every = [Sheet.of(label, cells_of(records[records["protocol"] == label])) for label in labels]
+    sheets = [sheet for sheet in every if sheet.cells]  # of runs that only choose a rate there is nothing to show
     climbs = ladders(sheets)
     data = {
         **_of_records(records, sheets, curves),

@@ -156,6 +156,8 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
             }
         )
     certain = ("fresh", "scaled", "seconds", "parameters")  # also where nothing finished
+    if not rows:
+        return pd.DataFrame(columns=["protocol", "level", "task", "model", "n", *IDENTITY])
     measured = [name for name in max(rows, key=len) if name not in IDENTITY]
     columns = dict.fromkeys([*measured, *certain, *IDENTITY])
     whole = {name: "Int64" for name in ("parameters", "solved", "runs") if name in columns}

@@ -16,6 +16,8 @@ from chomsky_ladder.harness.tables.sheets import accuracy_sheet
 def accuracy(records: pd.DataFrame) -> Made:
     places = placed(records)
     frame = tabled(places)
+    if frame.empty:
+        return Made((), frame)
     bold, why = allowed_bold(stats_of(places))
     return Made((accuracy_sheet(frame, bold=bold, notes=why),), frame)
 
@@ -25,6 +27,8 @@ def beside_a_paper(wants: Callable[[Row], bool] = lambda row: True) -> Callable[
 
     def made(records: pd.DataFrame, paper: Published) -> Made:
         frame, stats = cells(records), cell_stats(records)
+        if frame.empty:
+            return Made((), frame)
         bold, why = allowed_bold(stats)
         sheet = against_sheet(frame, records, stats, paper, wants=wants, bold=bold, notes=why)
         return Made((sheet,), against_data(frame, stats, paper))

@@ -272,3 +272,10 @@ def test_a_thousand_runs_fit(tmp_path: Path) -> None:
     size = write(tmp_path, tmp_path / "page.html")
     assert size == (tmp_path / "page.html").stat().st_size < 1_500_000
     assert time.process_time() - start < 10
+
+
+def test_runs_that_only_choose_a_rate_have_no_cell_on_the_page() -> None:
+    tuned = record(protocol="climb-v2", task="word_problem", model="xlstm")
+    whole = page(frame(tuned, *[record(seed=seed) for seed in range(2)]))
+    assert [one["label"] for one in Page(whole).data["protocols"]] == ["xlstm"]
+    assert Page(page(frame(tuned))).data["protocols"] == []

@@ -11,6 +11,7 @@ from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.protocols import grid, preset_run
 from chomsky_ladder.harness.stats.cell_stats import cell_stats
 from chomsky_ladder.harness.stats.cells import best_rate, cells, headline
+from chomsky_ladder.harness.stats.climb import climbs_of
 from chomsky_ladder.harness.sweep.report_seeds import FRESH, fresh_runs
 from chomsky_ladder.harness.tables.sheets import accuracy_sheet
 from support.records_by_hand import failure_of, folder_of, frame, record, result_of
@@ -81,7 +82,8 @@ def test_a_protocol_that_reports_fresh_seeds_shows_nothing_else() -> None:
     rows = [*tuned, record(**of_it, lr=1e-2, seed=FRESH), record(**of_it, model="mamba")]
     found = cells(frame(*rows))
     assert list(found["model"]) == ["lstm"] and found["fresh"].all(), "mamba is tuned and not reported yet"
-    assert headline(frame(*tuned)).empty
+    assert headline(frame(*tuned)).empty and cells(frame(*tuned)).empty
+    assert climbs_of(frame(*tuned), "climb-v2") == []
 
 
 def test_rates_that_validate_alike_are_told_apart_by_what_the_protocol_says() -> None:
