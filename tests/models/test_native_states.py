@@ -4,12 +4,9 @@ import platform
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from chomsky_ladder.models.kernels.native import missing
-from chomsky_ladder.models.kernels.native_matrix_rnn import native_matrix_rnn
-from chomsky_ladder.models.kernels.native_momentum import native_momentum
-from chomsky_ladder.models.kernels.native_slots import native_slots
 from chomsky_ladder.models.kernels.native_ssd import native_ssd
 from chomsky_ladder.models.kernels.native_sticks import native_sticks
 
@@ -30,24 +27,6 @@ def leaves(*tensors: Tensor) -> list[Tensor]:
     return [x.detach().requires_grad_() for x in tensors]
 
 
-def by_slots() -> tuple[Tensor, list[Tensor]]:
-    given = leaves(drawn(3), drawn(3), drawn(5), torch.full((1, 2, LENGTH, 5), 0.5), torch.zeros(1, 2, 3, 5))
-    return native_slots(*given)[0], given
-
-
-def by_momentum() -> tuple[Tensor, list[Tensor]]:
-    gates = torch.rand(1, 2, LENGTH), *[torch.full((1, 2, LENGTH), 0.4).log()] * 2
-    state = torch.zeros(2, 1, 2, 3, 5)
-    given = leaves(drawn(3), nn.functional.normalize(drawn(3), dim=-1), drawn(5), *gates, *state)
-    return native_momentum(*given[:6], (given[6], given[7]))[0], given
-
-
-def by_matrix() -> tuple[Tensor, list[Tensor]]:
-    turned = [x.transpose(1, 2) for x in (drawn(3), drawn(3), drawn(5), torch.full((1, 2, LENGTH), 0.4))]
-    given = leaves(*turned, torch.eye(5).repeat(2, 1, 1) / 10, torch.zeros(1, 2, 3, 5))
-    return native_matrix_rnn(*given)[0].transpose(1, 2), given
-
-
 def by_sticks() -> tuple[Tensor, list[Tensor]]:
     given = leaves(*(x.transpose(1, 2) / 3 for x in (drawn(5), drawn(5), drawn(5))))
     return native_sticks(torch.cat(given, 2), num_heads=2).transpose(1, 2), given
@@ -60,7 +39,7 @@ def by_chunks() -> tuple[Tensor, list[Tensor]]:
     return y_BLHRK.squeeze(3).transpose(1, 2), given
 
 
-@pytest.mark.parametrize("made", [by_slots, by_momentum, by_matrix, by_sticks, by_chunks])
+@pytest.mark.parametrize("made", [by_sticks, by_chunks])
 def test_gradients_that_die_out_are_nothing_in_the_end(made: object) -> None:
     assert callable(made)
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.momentum_delta import momentum_delta_rule
+from chomsky_ladder.models.operations.momentum.reference import momentum_delta_rule
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import momentum as _triton_momentum
-from chomsky_ladder.models.kernels.triton.momentum import CHUNK, _Plan, triton_momentum
+from chomsky_ladder.models.operations.momentum import gpu as _triton_momentum
+from chomsky_ladder.models.operations.momentum.gpu import CHUNK, _Plan, triton_momentum
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.slots import decayed_slots
+from chomsky_ladder.models.operations.slots.reference import decayed_slots
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import slots as _triton_slots
-from chomsky_ladder.models.kernels.triton.slots import CHUNK, READ, WARPS, _Plan, triton_slots
+from chomsky_ladder.models.operations.slots import gpu as _triton_slots
+from chomsky_ladder.models.operations.slots.gpu import CHUNK, READ, WARPS, _Plan, triton_slots
 
 torch.set_num_threads(1)
 

@@ -1,4 +1,4 @@
-"""The delta rule with momentum as two Triton kernels: `momentum_delta_rule` of models/scans/momentum_delta.py.
+"""The delta rule with momentum as two Triton kernels: `momentum_delta_rule` of reference.py.
 
     e_t = k_t M_{t-1} - v_t        S_t = h_t S_{t-1} - r_t k_t^T e_t        M_t = a_t M_{t-1} + S_t        y_t = q_t M_t
 
@@ -24,8 +24,8 @@ import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.memory import by_token, each_together, together
-from chomsky_ladder.models.kernels.triton.momentum_programs import backward_kernel, forward_kernel
-from chomsky_ladder.models.scans.momentum_delta import Held
+from chomsky_ladder.models.operations.momentum.gpu_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.operations.momentum.reference import Held
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 4  # tokens, of which one warp holds all states going back

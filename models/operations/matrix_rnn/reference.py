@@ -8,8 +8,7 @@ Mishra et al. 2026 (2603.14360), in every head of its own: h [K, V], W [V, V], f
 
     g_t = q_t dy_t + f_{t+1} g_{t+1} + d_{t+1} W^T        d_t = (1 - f_t) (1 - z_t^2) g_t
 
-is carried from step to step. It takes tanh(x) as 2 sigmoid(2 x) - 1, a ninth of tanh's time on a CPU. In C
-(models/kernels/native_matrix_rnn.py) it takes a third of that loop's time where K = V = 16, half where they are 64.
+is carried from step to step. It takes tanh(x) as 2 sigmoid(2 x) - 1, a ninth of tanh's time on a CPU.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""M2RNN's recurrence as two Triton kernels: `matrix_rnn_loop` of models/scans/matrix_rnn.py has the equations.
+"""M2RNN's recurrence as two Triton kernels: `matrix_rnn_loop` of reference.py has the equations.
 
 A program walks through a string's tokens for one head, with h [K, V] in registers and W on the chip, forwards or from
 the end. Kept for the way back are all h; z is made again of them, which is a product more and half the memory. What W's

@@ -17,8 +17,7 @@ of length 1 the pair (M, S) has eigenvalues of product a h and sum a + h - r, co
 of size 1 at most while r <= (1 + a) (1 + h). Gradients at an older M, which make the paper's form parallel, are not
 needed for a memory that is linear.
 
-Chunks are those of gated_delta.py. On a CPU it goes token by token in C (models/kernels/native_momentum.py), in a
-seventh of the time where K = V = 16, two thirds where they are 64, and on CUDA in Triton (triton_momentum.py there).
+Chunks are those of models/scans/gated_delta.py. In C (cpu.c) and in Triton (gpu.py) it goes token by token.
 """
 
 import torch

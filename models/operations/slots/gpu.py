@@ -1,4 +1,4 @@
-"""Linear attention that writes into slots as two Triton kernels: `decayed_slots` of models/scans/slots.py.
+"""Linear attention that writes into slots as two Triton kernels: `decayed_slots` of reference.py.
 
     y_t = q_t S_t        S_t = S_{t-1} diag(w_t) + k_t s_t^T
 
@@ -25,7 +25,7 @@ import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.memory import by_token, each_together, together
-from chomsky_ladder.models.kernels.triton.slots_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.operations.slots.gpu_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 16  # tokens from one state that is kept to the next

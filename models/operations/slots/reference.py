@@ -11,9 +11,8 @@ its block's start up to t,
     y_t += (prod_{start <= i <= t} w_i) sum_s (q_t . k_s) (prod_{s < i <= end} w_i) s_s
 
 and blocks double in size until they are the chunk of 16. Every factor is a product of decays, thus in [0, 1]: nothing
-is divided, decays of exactly 0 and 1 are exact, and all gradients are finite. On a CPU it goes token by token in C
-(models/kernels/native_slots.py), in an eighth of the time where K = M = 16, a third where they are 64; on CUDA so in
-Triton, in one kernel each way (models/kernels/triton_slots.py).
+is divided, decays of exactly 0 and 1 are exact, and all gradients are finite. In C (cpu.c) and in Triton (gpu.py) it
+goes token by token.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""What a program that writes into slots does (models/kernels/triton/slots.py): its way there, and back.
+"""What a program that writes into slots does (gpu.py): its way there, and back.
 
 A program has one head of one row and one tile of slots. What is read comes with its strides over replicas, rows, heads
 and tokens; what is written lies token by token, every token's heads side by side, and what is of keys tile after tile.

@@ -1,0 +1,160 @@
+"""The table of operations: how the inputs of each are drawn, and what else they may be. The tests are those of all.
+
+    Table(kernel="native_slots", operation=slots, inputs="q k: B H L K, s decay: B H L V, first: B H K V", ..)
+
+`inputs` names the tensors of a call in their order, with their axes. A letter has the size that the case or the table
+says, or else the one in SIZES. Every operation has the cases of `cases_of`.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from chomsky_ladder.models.operations.matrix_rnn import matrix_rnn
+from chomsky_ladder.models.operations.momentum import momentum
+from chomsky_ladder.models.operations.operation import Operation
+from chomsky_ladder.models.operations.slots import slots
+
+SIZES = {"B": 2, "H": 3, "L": 9, "K": 4, "V": 5}
+LENGTHS = (1, 2, 3, 16, 17, 33)
+WIDTHS = ((1, 1), (16, 16), (15, 17), (17, 15), (20, 3), (33, 40))
+REPLICAS = 3
+
+Draw = Callable[..., Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table:
+    kernel: str
+    operation: Operation[..., Any]
+    inputs: str
+    draws: Mapping[str, Draw] = field(default_factory=dict)
+    """How an input is made of a normal one; the others are left as they are."""
+    calls: tuple[Callable[..., Any], ...] = (lambda act, *tensors: act(*tensors),)
+    """How the operation is called with the tensors, once for each of its options."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    widths: tuple[str, str] = ("K", "V")
+    """The letters of widths that need not fill a vector."""
+    changed: tuple[tuple[str, float], ...] = ()
+    """Inputs and what all of their numbers may be."""
+    carries: str = ""
+    """The inputs that the last outputs are, for the next call with what follows in time (L)."""
+    forgets: tuple[str, float] | None = None
+    """An input, and the value at which a token forgets all before it."""
+    dying: Mapping[str, float] = field(default_factory=dict)
+    """Inputs and values at which gradients die out within 200 tokens."""
+    narrow: str = ""
+    """Inputs that may be of 16 bits, in C."""
+    shared: str = ""
+    """Inputs that all replicas share."""
+    slow: Mapping[str, Draw] = field(default_factory=dict)
+    """Draws for 300 tokens of which little is forgotten."""
+
+    @property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        parts = [part.partition(":") for part in self.inputs.split(",")]
+        return {name: tuple(axes.split()) for names, _, axes in parts for name in names.split()}
+
+
+class Case(NamedTuple):
+    sizes: dict[str, int] = {}
+    lies: str = "in one piece"  # or "turned", "in a product"
+    changed: tuple[str, float] | None = None
+    part: int | None = None  # the output whose gradients are taken; None: all
+    call: int = 0
+
+
+PLAIN = Case()
+
+
+def cases_of(table: Table) -> Iterator[Case]:
+    for call in range(len(table.calls)):
+        yield from (Case({"L": length}, call=call) for length in LENGTHS)
+        yield from (Case({"L": 5} | dict(zip(table.widths, widths, strict=True)), call=call) for widths in WIDTHS)
+        yield from (Case(lies=lies, call=call) for lies in ("turned", "in a product"))
+        yield from (Case({"L": 12}, changed=changed, call=call) for changed in table.changed)
+
+
+def drawn(table: Table, case: Case = PLAIN, *, draws: Mapping[str, Draw] | None = None, seed: int = 0) -> list[Tensor]:
+    """Return the inputs in double precision, which want gradients."""
+    sizes, made = SIZES | table.sizes | case.sizes, []
+    generator = torch.Generator().manual_seed(seed)
+    for name, axes in table.axes.items():
+        shape = [int(x) if x.isdigit() else sizes[x] for x in axes]
+        x = torch.randn(shape, generator=generator, dtype=torch.float64)
+        draw = (draws or {}).get(name) or table.draws.get(name)
+        x = x if draw is None else draw(x)
+        if case.changed and case.changed[0] == name:
+            x = torch.full_like(x, case.changed[1])
+        made.append(laid(x, case.lies).detach().requires_grad_())
+    return made
+
+
+def laid(x: Tensor, lies: str) -> Tensor:
+    """Return the same numbers in another order of memory, or as a part of something wider."""
+    if lies == "turned" and x.ndim > 1:
+        first = 1 if x.ndim > 3 else 0
+        return x.transpose(first, first + 1).contiguous().transpose(first, first + 1)
+    return torch.cat([x, torch.full_like(x, torch.nan)], -1)[..., : x.shape[-1]] if lies == "in a product" else x
+
+
+def flat(outputs: Any) -> list[Tensor]:
+    """Return the tensors among what an operation returns, in order."""
+    if outputs is None:
+        return []
+    return [outputs] if isinstance(outputs, Tensor) else [x for part in outputs for x in flat(part)]
+
+
+def half(x: Tensor) -> Tensor:
+    return x.sigmoid()
+
+
+def log_half(x: Tensor) -> Tensor:
+    return nn.functional.logsigmoid(x)
+
+
+def unit(x: Tensor) -> Tensor:
+    return nn.functional.normalize(x, dim=-1)
+
+
+_GATES = tuple((gate, value) for gate in ("log_a", "log_h") for value in (0.0, -300.0, -math.inf))
+
+TABLES = (
+    Table(
+        kernel="native_momentum",
+        operation=momentum,
+        inputs="q k: B H L K, v: B H L V, r log_a log_h: B H L, M S: B H K V",
+        draws={"k": unit, "r": half, "log_a": log_half, "log_h": log_half},
+        calls=(lambda act, *tensors: act(*tensors[:6], tensors[6:]),),
+        changed=_GATES,
+        carries="M S",
+        dying={"log_a": math.log(0.4), "log_h": math.log(0.4)},
+        narrow="r log_a log_h",
+        slow={"log_a": lambda x: log_half(x) / 100, "log_h": lambda x: log_half(x) - 0.5},
+    ),
+    Table(
+        kernel="native_slots",
+        operation=slots,
+        inputs="q k: B H L K, s decay: B H L V, first: B H K V",
+        draws={"decay": lambda x: x.sigmoid() ** 3},
+        changed=(("decay", 0.0), ("decay", 1e-30), ("decay", 1.0)),
+        carries="first",
+        forgets=("decay", 0.0),
+        dying={"decay": 0.5},
+        slow={"decay": lambda x: 1 - x.sigmoid() / 100},
+    ),
+    Table(
+        kernel="native_matrix_rnn",
+        operation=matrix_rnn,
+        inputs="q k: B L H K, v: B L H V, f: B L H, W: H V V, h: B H K V",
+        draws={"f": half, "W": lambda x: x / x.shape[-1] ** 0.5},
+        changed=(("f", 0.0), ("f", 1.0)),
+        carries="h",
+        dying={"f": 0.4, "W": 0.0},
+        slow={"W": lambda x: x / x.shape[-1] ** 0.5 / 2},
+    ),
+)
