@@ -10,7 +10,7 @@ passes of gated linear attention, with a softmax between them and one gate for b
 divided by sqrt(K), and there is no short convolution; by default the slots are as many as a head has channels, where
 its models have 64. Weights start as torch.nn.Linear's do.
 
-The first pass is that of models/operations/slots/reference.py, the second GLA's.
+The first pass is that of models/operations/slots, the second GLA's.
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ what is proven of `rnn` with tanh holds here, and no number leaves [-1, 1].
 
 W starts as the identity, s as 1, A and d as those of `gated_delta_net`, all else at torch.nn.Linear's default, the two
 projections into the stream divided by sqrt(2 blocks). The state is kept in fp32 at least. It is a loop by nature
-(models/operations/matrix_rnn/reference.py).
+(models/operations/matrix_rnn).
 """
 
 from dataclasses import dataclass

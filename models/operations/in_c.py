@@ -49,6 +49,11 @@ class Plan:
     integers: ctypes.Array
 
 
+def whole_vectors(sizes: Sizes, letter: str) -> int:
+    """Return the numbers of a row that is filled up to whole vectors."""
+    return -(-sizes[letter] // sizes["lanes"]) * sizes["lanes"]
+
+
 class Loops:
     """A pair of loops in C, called with the tensors that `forward` reads and then the settings."""
 
@@ -92,13 +97,13 @@ class Loops:
             for x, axes in self.axes.items()
         }
         self._plans: dict[Any, Plan] = {}
-        self._function = _function_of(self)
+        self._function, self._returned = _function_of(self)
         self.ALL.append(self)
 
     def __call__(self, *arguments: Any) -> tuple[Tensor, ...]:
         count = len(self.inputs)
         plan = self.plan(arguments[:count], arguments[count:], torch.is_grad_enabled())
-        return self._function.apply(*arguments[:count], plan)
+        return self._function.apply(*arguments[:count], plan)[: self._returned]
 
     def plan(self, tensors: Sequence[Tensor | None], settings: tuple[int, ...], keeps: bool) -> Plan:
         shapes = tuple([None if x is None else x.shape for x in tensors])
@@ -148,8 +153,8 @@ def _axes(tensors: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _function_of(loops: Loops) -> type[Function]:
-    """Return the loops as a function of torch. Names are resolved here, once, and not in every call."""
+def _function_of(loops: Loops) -> tuple[type[Function], int]:
+    """Return the loops as a function of torch, and how many outputs it returns. Names are resolved here, once."""
     inputs, outputs = loops.inputs, loops.outputs
     read, written = loops.signatures["backward"]
     every = [*inputs, *outputs]
@@ -220,4 +225,4 @@ def _function_of(loops: Loops) -> type[Function]:
             return (*apart, *found[count:]), (*unfolds, *[None] * len(found[count:]))
 
     InC.__name__ = InC.__qualname__ = loops.name
-    return InC
+    return InC, count

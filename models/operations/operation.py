@@ -54,12 +54,16 @@ class Operation(Generic[P, T]):
 
     def __call__(self, ctx: Context, *args: P.args, **kwargs: P.kwargs) -> T:
         x = self.shown(*args, **kwargs)
-        kernel = None if x is None else chosen(self.name, x, ctx, inside=self.inside)
-        if kernel:
-            return kernel.call(*args, **kwargs)
-        return (self.reference if ctx.backend == "reference" else self.fused)(*args, **kwargs)
+        kernel = None if x is None else self.chosen(x, ctx)
+        plain = self.reference if ctx.backend == "reference" else self.fused
+        return (kernel or plain)(*args, **kwargs)
 
-    def in_c(self, call: Callable[P, T], *, name: str, rank: int, takes: Takes = native.untraced) -> None:
+    def chosen(self, x: Tensor, ctx: Context) -> Callable[P, T] | None:
+        """Return the best kernel that takes `x`, and record it; None if the plain form is left."""
+        kernel = chosen(self.name, x, ctx, inside=self.inside)
+        return kernel and kernel.call
+
+    def in_c(self, call: Callable[..., T], *, name: str, rank: int, takes: Takes = native.untraced) -> None:
         """Register a kernel in C. It must support vmap."""
         self._register(
             call, name=name, rank=rank, takes=takes, device="cpu", dtypes=tuple(native.REAL), missing=native.missing
@@ -84,7 +88,7 @@ class Operation(Generic[P, T]):
 
     def _register(
         self,
-        call: Callable[P, T],
+        call: Callable[..., T],
         *,
         name: str,
         rank: int,

@@ -5,8 +5,6 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.m2rnn import M2RNNConfig, MatrixRNN
 from chomsky_ladder.models.operations.matrix_rnn.reference import matrix_rnn_loop, matrix_rnn_scan
 from support.cases import full
@@ -156,21 +154,3 @@ def test_initial_weights() -> None:
 def test_what_is_refused(changes: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=f"m2rnn: {said}"):
         M2RNNConfig(**changes)
-
-
-@pytest.mark.skipif(bool(missing()), reason=missing())
-@pytest.mark.parametrize(("place", "wrong"), [(2, torch.nan), (2, 1e30), (1, torch.inf)])
-def test_numbers_that_are_none_spoil_no_more_in_c_than_in_the_loop(place: int, wrong: float) -> None:
-    """Behind the values of a row nothing times infinity is no number, and must not be added up."""
-    shapes = ((2, 4, 3, 3), (2, 4, 3, 3), (2, 4, 3, 5), (2, 4, 3), (3, 5, 5), (2, 3, 3, 5))
-    given = [torch.randn(shape).sigmoid().requires_grad_() for shape in shapes]
-    with torch.no_grad():
-        given[place][0, 1, 0, 0] = wrong
-    results = [scan(*given) for scan in (named("native_matrix_rnn").call, matrix_rnn_loop)]
-    for found, expected in zip(*results, strict=True):
-        assert torch.equal(found.isnan(), expected.isnan())
-        close(found.nan_to_num(), expected.nan_to_num(), 1e-5)
-    if wrong == torch.inf:
-        of_each = (gradients(torch.cat([x.flatten() for x in found]), given) for found in results)
-        for one, other in zip(*of_each, strict=True):
-            assert torch.equal(one.isfinite(), other.isfinite())

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from chomsky_ladder.models.kernels.kernel import KERNELS, member
-from chomsky_ladder.models.scans.fast_weights import Norm
+from chomsky_ladder.models.operations.fast_weights.reference import Norm
 from support.cases import full, some
 from support.triton_kernels import needs_triton
 
@@ -76,18 +76,18 @@ LAUNCHED = {
         *(f"{name}_kernel" for name in ("states", "read", "solve_back", "read_back", "write_back")),
     ),
     "triton_decayed": ("kernels.triton.decayed", "forward_kernel", "backward_kernel"),
-    "triton_block_steps": ("kernels.triton.block_steps", "forward_kernel", "backward_kernel"),
+    "triton_block_steps": ("operations.block_steps.gpu", "forward_kernel", "backward_kernel"),
     "triton_slots": ("operations.slots.gpu", "forward_kernel", "backward_kernel"),
     "triton_momentum": ("operations.momentum.gpu", "forward_kernel", "backward_kernel"),
     "triton_path": ("kernels.triton.path", "forward_kernel", "backward_kernel"),
-    "triton_fast_weights": ("kernels.triton.fast_weights", "forward_kernel", "backward_kernel"),
+    "triton_fast_weights": ("operations.fast_weights.gpu", "forward_kernel", "backward_kernel"),
     "triton_turing": ("kernels.triton.turing", "forward_kernel", "backward_kernel"),
     "triton_linked": ("kernels.triton.linked", "forward_kernel", "backward_kernel"),
     "triton_turing_machine": ("kernels.triton.turing_machine", "forward_kernel", "backward_kernel"),
     "triton_linked_machine": ("kernels.triton.linked_machine", "forward_kernel", "backward_kernel"),
     "triton_stack_machine": ("kernels.triton.moving_machine", "forward_kernel", "backward_kernel"),
     "triton_tape_machine": ("kernels.triton.moving_machine", "forward_kernel", "backward_kernel"),
-    "triton_one_hot": ("kernels.triton.one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
+    "triton_one_hot": ("operations.one_hot.gpu", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
 

@@ -14,10 +14,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.models.operations import mesa
+from chomsky_ladder.models.operations.block_steps import block_steps
+from chomsky_ladder.models.operations.fast_weights import Norm, fast_weights_from
+from chomsky_ladder.models.operations.long_conv import long_convolution
 from chomsky_ladder.models.operations.matrix_rnn import matrix_rnn
 from chomsky_ladder.models.operations.momentum import momentum
+from chomsky_ladder.models.operations.one_hot import one_hot
 from chomsky_ladder.models.operations.operation import Operation
 from chomsky_ladder.models.operations.slots import slots
+from chomsky_ladder.models.operations.space import System, impulse_response
 
 SIZES = {"B": 2, "H": 3, "L": 9, "K": 4, "V": 5}
 LENGTHS = (1, 2, 3, 16, 17, 33)
@@ -37,6 +43,10 @@ class Table:
     calls: tuple[Callable[..., Any], ...] = (lambda act, *tensors: act(*tensors),)
     """How the operation is called with the tensors, once for each of its options."""
     sizes: dict[str, int] = field(default_factory=dict)
+    derived: Callable[[dict[str, int]], dict[str, int]] = lambda sizes: {}
+    """Sizes that follow from others."""
+    more: tuple[dict[str, int], ...] = ()
+    """Sizes of further cases."""
     widths: tuple[str, str] = ("K", "V")
     """The letters of widths that need not fill a vector."""
     changed: tuple[tuple[str, float], ...] = ()
@@ -51,6 +61,10 @@ class Table:
     """Inputs that may be of 16 bits, in C."""
     shared: str = ""
     """Inputs that all replicas share."""
+    spreads: str = ""
+    """Inputs of which NaN and infinity reach the very numbers that they reach in the plain form."""
+    rounds: float = 2.0
+    """How many times the plain form's errors in single precision are allowed."""
     slow: Mapping[str, Draw] = field(default_factory=dict)
     """Draws for 300 tokens of which little is forgotten."""
 
@@ -75,6 +89,7 @@ def cases_of(table: Table) -> Iterator[Case]:
     for call in range(len(table.calls)):
         yield from (Case({"L": length}, call=call) for length in LENGTHS)
         yield from (Case({"L": 5} | dict(zip(table.widths, widths, strict=True)), call=call) for widths in WIDTHS)
+        yield from (Case(sizes, call=call) for sizes in table.more)
         yield from (Case(lies=lies, call=call) for lies in ("turned", "in a product"))
         yield from (Case({"L": 12}, changed=changed, call=call) for changed in table.changed)
 
@@ -82,6 +97,7 @@ def cases_of(table: Table) -> Iterator[Case]:
 def drawn(table: Table, case: Case = PLAIN, *, draws: Mapping[str, Draw] | None = None, seed: int = 0) -> list[Tensor]:
     """Return the inputs in double precision, which want gradients."""
     sizes, made = SIZES | table.sizes | case.sizes, []
+    sizes |= table.derived(sizes)
     generator = torch.Generator().manual_seed(seed)
     for name, axes in table.axes.items():
         shape = [int(x) if x.isdigit() else sizes[x] for x in axes]
@@ -155,6 +171,79 @@ TABLES = (
         changed=(("f", 0.0), ("f", 1.0)),
         carries="h",
         dying={"f": 0.4, "W": 0.0},
+        spreads="k v",
         slow={"W": lambda x: x / x.shape[-1] ** 0.5 / 2},
+    ),
+    Table(
+        kernel="native_block_steps",
+        operation=block_steps,
+        inputs="c: B L C, b: B L X, h: B H K",
+        derived=lambda sizes: {"C": sizes["H"] * sizes["K"] ** 2, "X": sizes["H"] * sizes["K"]},
+        widths=("H", "K"),
+        calls=tuple(lambda act, *tensors, steps=steps: act(*tensors, steps=steps) for steps in (7, 40)),
+        carries="h",
+        spreads="c",
+        slow={"c": lambda x: x / 9},
+    ),
+    Table(
+        kernel="native_fast_weights",
+        operation=fast_weights_from,
+        inputs="q k v: B H L K, rate: B H L, place_rate: C, scale shift: H 1 K, M: B H X K",
+        derived=lambda sizes: {"X": sizes["K"] + 1},
+        sizes={"C": 16},
+        widths=("C", "K"),
+        draws={"rate": lambda x: x.sigmoid() / 9, "place_rate": half, "scale": lambda x: 1 + x / 3},
+        calls=(lambda act, *tensors: act(*tensors[:5], Norm(*tensors[5:7]), tensors[7]),),
+        more=({"L": 45, "C": 3, "K": 17}, {"L": 45, "C": 20}, {"L": 45, "C": 64}),
+        rounds=5,
+    ),
+    Table(
+        kernel="native_mesa",
+        operation=mesa.exact,
+        inputs="q k: B H L K, v: B H L V, beta log_decay: B H L, H: B H K K, G: B H K V",
+        draws={
+            "k": lambda x: x / x.shape[-1] ** 0.5,
+            "beta": half,
+            "log_decay": lambda x: log_half(x) / 4,
+            "H": lambda x: x @ x.mT / x.shape[-1],
+        },
+        calls=(lambda act, *tensors: act(*tensors[:5], tensors[5:]),),
+        more=({"B": 1, "L": 3}, {"B": 5, "L": 8}, {"B": 11, "L": 7}),
+        changed=(("beta", 0.0), ("beta", 1.0), ("log_decay", 0.0), ("log_decay", -1e4)),
+        carries="H G",
+        slow={"log_decay": lambda x: torch.full_like(x, -1e-4)},
+    ),
+    Table(
+        kernel="native_one_hot",
+        operation=one_hot,
+        inputs="share: B L K, maps: K V V, d b: B L V 2, h: B V 2",
+        draws={
+            "share": lambda x: torch.softmax(3 * x, -1),
+            "d": lambda x: unit(x) * x[..., :1].sigmoid(),
+        },
+        calls=tuple(lambda act, *tensors, form=form: act(*tensors, form) for form in ("gather", "scatter")),
+        more=({"L": 11, "V": 16, "K": 8}, {"L": 11, "V": 17, "K": 9}, {"L": 11, "V": 40, "K": 17}, {"L": 11, "K": 1}),
+    ),
+    Table(
+        kernel="native_space",
+        operation=impulse_response,
+        inputs="d b C q r: H M 2",
+        widths=("H", "M"),
+        sizes={"M": 5},
+        draws={"d": unit, "q": lambda x: x / 9, "r": lambda x: x / 9},
+        calls=tuple(
+            lambda act, d, b, C, q, r, length=length, has_rank=has_rank: act(
+                C, System(d, q if has_rank else None, r if has_rank else None, b), length
+            )
+            for length, has_rank in ((1, True), (2, False), (3, True), (33, False), (33, True), (130, True))
+        ),
+    ),
+    Table(
+        kernel="native_long_conv",
+        operation=long_convolution,
+        inputs="z: B L K, taps: T K",
+        sizes={"T": 1},
+        widths=("B", "K"),
+        more=({"L": 9, "T": 8}, {"L": 9, "T": 9}, {"L": 40, "T": 14, "K": 17}),
     ),
 )

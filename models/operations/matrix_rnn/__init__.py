@@ -9,7 +9,7 @@ takes 24; 294 ms where K = V = 64 and it takes 564. On a GPU the plain form is 2
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.operations.in_c import Loops, Sizes
+from chomsky_ladder.models.operations.in_c import Loops, Sizes, whole_vectors
 from chomsky_ladder.models.operations.matrix_rnn.reference import matrix_rnn_loop, matrix_rnn_scan
 from chomsky_ladder.models.operations.operation import Operation
 
@@ -18,8 +18,7 @@ LARGEST = 32  # keys or values of a head in Triton; of 64 registers spill
 
 def _kept(sizes: Sizes) -> Sizes:
     """All z are kept for a backward pass, in rows of whole vectors."""
-    lanes = sizes["lanes"]
-    return {"T": sizes["keeps"] * sizes["L"], "W": -(-sizes["V"] // lanes) * lanes}
+    return {"T": sizes["keeps"] * sizes["L"], "W": whole_vectors(sizes, "V")}
 
 
 _LOOPS = Loops(
@@ -37,7 +36,7 @@ def _in_c(
     q_BLHK: Tensor, k_BLHK: Tensor, v_BLHV: Tensor, f_BLH: Tensor, W_HVV: Tensor, h_BHKV: Tensor
 ) -> tuple[Tensor, Tensor]:
     """C version of `matrix_rnn_scan`."""
-    y_BLHV, last_BHKV, *_ = _LOOPS(*(x.to(h_BHKV.dtype) for x in (q_BLHK, k_BLHK, v_BLHV, f_BLH, W_HVV, h_BHKV)))
+    y_BLHV, last_BHKV = _LOOPS(*(x.to(h_BHKV.dtype) for x in (q_BLHK, k_BLHK, v_BLHV, f_BLH, W_HVV, h_BHKV)))
     return y_BLHV, last_BHKV
 
 

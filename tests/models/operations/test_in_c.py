@@ -23,7 +23,10 @@ from support.layers import as_good_in_single, close, gradients, kept_for_backwar
 from support.operation_tables import PLAIN, REPLICAS, TABLES, Case, Table, cases_of, drawn, flat
 
 torch.set_num_threads(1)
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+    pytest.mark.each_time(len(TABLES)),  # a case is an operation
+]
 
 
 def every(has: Callable[[Table], object] = lambda table: True) -> pytest.MarkDecorator:
@@ -117,10 +120,34 @@ def test_without_a_gradient_no_bit_is_another_and_nothing_is_kept(table: Table) 
 @each
 def test_single_precision_is_as_good_as_that_of_the_plain_form(table: Table) -> None:
     case = Case({"L": 300, "B": 4} | dict.fromkeys(table.widths, 16))
-    as_good_in_single(*forms(table), [x.detach() for x in drawn(table, case, draws=table.slow)])
+    given = [x.detach() for x in drawn(table, case, draws=table.slow)]
+    as_good_in_single(*forms(table), given, times=table.rounds)
 
 
-@each
+@every(lambda table: table.spreads)
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_numbers_that_are_none_spoil_no_more_than_in_the_plain_form(table: Table, wrong: float) -> None:
+    """Behind the values of a row nothing times infinity is no number, and must not be added up."""
+    for name in table.spreads.split():
+        given = [x.detach().float().requires_grad_() for x in drawn(table)]
+        with torch.no_grad():
+            given[[*table.axes].index(name)][0, 1].flatten()[0] = wrong
+        outputs = [form(*given) for form in forms(table)]
+        results = [(x, *gradients(x, given)) for x in outputs]
+        for one, other in zip(*results, strict=True):
+            assert torch.equal(one.isfinite(), other.isfinite())
+
+
+@every(lambda table: "B" in table.axes[next(iter(table.axes))])
+def test_no_number_stays_in_its_string(table: Table) -> None:
+    given = [x.detach() for x in drawn(table)]
+    whole = flat(table.calls[0](named(table.kernel).call, *given))
+    given[0][1] = torch.nan
+    for one, other in zip(flat(table.calls[0](named(table.kernel).call, *given)), whole, strict=True):
+        assert torch.equal(one[0], other[0])
+
+
+@every(lambda table: any("L" in axes for axes in table.axes.values()))
 def test_memory_is_linear_in_the_length(table: Table) -> None:
     native, _ = forms(table)
     many = [drawn(table, Case({"L": length})) for length in (160, 320, 640)]

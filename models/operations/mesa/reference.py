@@ -18,8 +18,7 @@ The gradient of x is such a solution, too, z_t = (1 + H_t)^-1 dx_t, with dq_t = 
 the way to x is kept for it but, of a single chunk, Cholesky's factors.
 
 Measured for B = 32, H = 4, L = 40, forward and backward on one thread: K = 16 takes 13 ms and K = 32 37, by steps 21
-and 61, and by autograd through all H_t and torch.linalg.solve 25 and 80. In C (models/kernels/native_mesa.py) a token
-follows the other, sixteen rows at once.
+and 61, and by autograd through all H_t and torch.linalg.solve 25 and 80.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a program of the mesa layer does (models/kernels/triton/mesa.py) on its way there.
+"""What a program of the mesa layer does (gpu.py) on its way there.
 
 A program has one head of one row, or a chunk of it where chunks need not wait for each other. What is read comes with
 its strides over replicas, rows, heads and tokens; what is written lies token by token, every token's heads side by

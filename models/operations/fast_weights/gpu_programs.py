@@ -1,4 +1,4 @@
-"""What a program of fast weights does (models/kernels/triton/fast_weights.py): its way there, and back.
+"""What a program of fast weights does (gpu.py): its way there, and back.
 
 A program has one head of one row and one mini-batch at a time. Its weights, and going back their gradients, stay in
 memory, of which it reads and writes `BLOCK` rows at a time; other threads of it may read what one wrote only behind a
@@ -13,7 +13,7 @@ import triton.language as tl
 from chomsky_ladder.models.kernels.triton.memory import begin_head, read, write
 from chomsky_ladder.models.kernels.triton.pairs import product
 
-EPS = tl.constexpr(1e-6)  # as in models/scans/fast_weights.py
+EPS = tl.constexpr(1e-6)  # as in reference.py
 
 
 @triton.jit

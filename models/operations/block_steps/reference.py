@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 def block_steps(c_BLX: Tensor, b_BLX: Tensor, h_BHK: Tensor, *, steps: int) -> tuple[Tensor, Tensor]:
-    """All h [B, L, H K], and the last."""
+    """All h [B, L, H K], and the last, in the precision of the first h."""
     return _by(in_turn, c_BLX, b_BLX, h_BHK, steps)
 
 
@@ -45,9 +45,11 @@ def _by(
     form: Callable[[Tensor, Tensor, Tensor], Tensor], c_BLX: Tensor, b_BLX: Tensor, h_BHK: Tensor, steps: int
 ) -> tuple[Tensor, Tensor]:
     heads, block = h_BHK.shape[1:]
-    one_KK = torch.eye(block, device=c_BLX.device, dtype=c_BLX.dtype)
-    a_BLHKK = one_KK + (c_BLX / steps).unflatten(-1, (heads, block, block))
-    h_BLHK = form(a_BLHKK, b_BLX.unflatten(-1, (heads, block)), h_BHK)
+    c_BLX, b_BLX = c_BLX.to(h_BHK.dtype), b_BLX.to(h_BHK.dtype)
+    with torch.autocast(c_BLX.device.type, enabled=False):
+        one_KK = torch.eye(block, device=c_BLX.device, dtype=c_BLX.dtype)
+        a_BLHKK = one_KK + (c_BLX / steps).unflatten(-1, (heads, block, block))
+        h_BLHK = form(a_BLHKK, b_BLX.unflatten(-1, (heads, block)), h_BHK)
     return h_BLHK.flatten(2), h_BLHK[:, -1]
 
 

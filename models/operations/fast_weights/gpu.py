@@ -1,4 +1,4 @@
-"""Fast weights that descend in mini-batches as two Triton kernels: `fast_weights_from` of models/scans/fast_weights.py.
+"""Fast weights that descend in mini-batches as two Triton kernels: `fast_weights_from` of reference.py.
 
     u_s = k_s M + m        n_s = (u_s - E(u_s)) p_s        e_s = g (g n_s + b - (v_s - k_s))
     d_s = (e_s - E(e_s) - n_s E(e_s n_s)) p_s        z_t = q_t M + m - r_t sum_{s <= t} c_s (q_t k_s + 1) d_s
@@ -30,9 +30,9 @@ import torch
 import triton
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.fast_weights_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.kernels.triton.memory import by_token, each_together, together
-from chomsky_ladder.models.scans.fast_weights import Norm
+from chomsky_ladder.models.operations.fast_weights.gpu_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.operations.fast_weights.reference import Norm
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 BLOCK = 16  # the least that an axis of a product may have; so many rows of the weights are multiplied at a time

@@ -6,8 +6,7 @@ up, without an index:
 
     v = taps_0, 0 .. 0, taps_{N-1} .. taps_1    (2N numbers)        N times v in rows of 2N - 1: the first N of each
 
-A compiler fuses nothing with transforms and complex numbers; products of matrices want but their layout. In C:
-models/kernels/native_long_conv.py.
+A compiler fuses nothing with transforms and complex numbers; products of matrices need only their layout.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""The recurrence of PD-SSM as four Triton kernels: `one_hot_loop` of models/scans/one_hot.py has the equations.
+"""The recurrence of PD-SSM as four Triton kernels: `one_hot_loop` of reference.py has the equations.
 
 A token's map, N x N numbers, is never written: a program has one row m of the K matrices it is made of, walks over
 tokens, and makes of each that row alone, for its largest number there and for its softmax on the way back. What lies
@@ -15,13 +15,13 @@ import torch
 import triton
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton.one_hot_programs import (
+from chomsky_ladder.models.operations.one_hot.gpu_programs import (
     back_kernel,
     maps_kernel,
     places_kernel,
     states_kernel,
 )
-from chomsky_ladder.models.scans.one_hot import Form, keep
+from chomsky_ladder.models.operations.one_hot.reference import Form, keep
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 ELEMENTS = 1 << 11  # tokens times maps times places that a warp has at a time: sums within one wait for no other

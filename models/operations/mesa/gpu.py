@@ -1,4 +1,4 @@
-"""The mesa layer as Triton kernels: `mesa` of models/scans/mesa.py by conjugate gradients, two there and three back.
+"""The mesa layer as Triton kernels: `mesa` of reference.py by conjugate gradients, two there and three back.
 
     H_t = a_t H_{t-1} + b_t k_t k_t^T        G_t = a_t G_{t-1} + b_t k_t v_t^T
     (1 + H_t) x_t = q_t                      y_t = x_t^T G_t
@@ -25,13 +25,13 @@ import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.memory import by_token, each_together, together
-from chomsky_ladder.models.kernels.triton.mesa_back_programs import (
+from chomsky_ladder.models.operations.mesa.gpu_back_programs import (
     read_back_kernel,
     solve_back_kernel,
     write_back_kernel,
 )
-from chomsky_ladder.models.kernels.triton.mesa_programs import read_kernel, states_kernel
-from chomsky_ladder.models.scans.mesa import ROUNDING, Held
+from chomsky_ladder.models.operations.mesa.gpu_programs import read_kernel, states_kernel
+from chomsky_ladder.models.operations.mesa.reference import ROUNDING, Held
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 16  # tokens, and the least of an axis of a product

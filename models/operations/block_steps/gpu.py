@@ -1,4 +1,4 @@
-"""SLiCE's recurrence as two Triton kernels: `block_steps` of models/scans/block_steps.py.
+"""SLiCE's recurrence as two Triton kernels: `block_steps` of reference.py.
 
     h_t = (1 + C_t / S) h_{t-1} + b_t        g_t = dL/dh_t + (1 + C_{t+1} / S)^T g_{t+1}
     dL/db_t = g_t                            dL/dC_t = g_t h_{t-1}^T / S

@@ -1,11 +1,11 @@
-"""What a program of the mesa layer does (models/kernels/triton/mesa.py) on its way back, as mesa_programs.py there."""
+"""What a program of the mesa layer does (gpu.py) on its way back, as mesa_programs.py there."""
 # pyright: reportAssignmentType=false, reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false
 
 import triton
 import triton.language as tl
 
 from chomsky_ladder.models.kernels.triton.memory import begin_head, read, write
-from chomsky_ladder.models.kernels.triton.mesa_programs import decays, solve
+from chomsky_ladder.models.operations.mesa.gpu_programs import decays, solve
 
 
 @triton.jit
