@@ -32,7 +32,7 @@ from chomsky_ladder.models.kernels import native
 from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas
 
-Sizes = dict[str, int]
+Sizes = dict[str, Any]  # integers, and settings that `derived` makes integers of
 Shape = tuple[int, ...]
 _MOST_PLANS = 1024  # of one operation
 
@@ -41,7 +41,7 @@ _MOST_PLANS = 1024  # of one operation
 class Plan:
     """What follows from the shapes of a call, worked out once for all calls alike."""
 
-    settings: tuple[int, ...]
+    settings: tuple[Any, ...]
     keeps: bool
     inputs: tuple[Shape | None, ...]
     outputs: list[Shape]
@@ -77,7 +77,7 @@ class Loops:
 
         settings: names of integers that follow the tensors in a call, for `sizes` and `derived`
         derived:  sizes that follow from others, from settings, from `keeps` (1: there will be a backward pass) and
-                  from `lanes`, the numbers of a vector
+                  from `lanes`, the numbers of a vector; a tuple stands for several integers
         rows:     inputs whose rows, of so many last axes, may lie apart; `sizes` may name the distance: row_x
         integers: outputs that hold integers of 32 bits
         fold:     the axes that replicas under vmap become more of: the first that a tensor has; one that has neither
@@ -105,7 +105,7 @@ class Loops:
         plan = self.plan(arguments[:count], arguments[count:], torch.is_grad_enabled())
         return self._function.apply(*arguments[:count], plan)[: self._returned]
 
-    def plan(self, tensors: Sequence[Tensor | None], settings: tuple[int, ...], keeps: bool) -> Plan:
+    def plan(self, tensors: Sequence[Tensor | None], settings: tuple[Any, ...], keeps: bool) -> Plan:
         shapes = tuple([None if x is None else x.shape for x in tensors])
         case = (shapes, settings, keeps, tensors[0].dtype)  # pyright: ignore[reportOptionalMemberAccess]
         plan = self._plans.get(case)
@@ -116,7 +116,7 @@ class Loops:
         return plan
 
     def _planned(
-        self, shapes: tuple[Shape | None, ...], settings: tuple[int, ...], keeps: bool, dtype: torch.dtype
+        self, shapes: tuple[Shape | None, ...], settings: tuple[Any, ...], keeps: bool, dtype: torch.dtype
     ) -> Plan:
         sizes: Sizes = {"keeps": int(keeps), "lanes": native.lanes(dtype), **{f"row_{x}": 0 for x in self.rows}}
         sizes.update(zip(self.settings, settings, strict=True))
@@ -126,7 +126,7 @@ class Loops:
                 assert known == size, f"{self.name}: {axis} of {name} is {size}, elsewhere {known}"
         sizes |= self.derived(sizes)
         outputs = [tuple(int(x) if x.isdigit() else sizes[x] for x in self.axes[name]) for name in self.outputs]
-        numbers = [sizes[x] for x in self.sizes]
+        numbers = [n for x in self.sizes for n in (sizes[x] if isinstance(sizes[x], tuple) else (sizes[x],))]
         return Plan(settings, keeps, shapes, outputs, numbers, native.integers(*numbers))
 
     def as_c_takes(self, names: Sequence[str], tensors: Sequence[Any], plan: Plan) -> tuple[list[Any], ctypes.Array]:

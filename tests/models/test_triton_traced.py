@@ -81,12 +81,12 @@ LAUNCHED = {
     "triton_momentum": ("operations.momentum.gpu", "forward_kernel", "backward_kernel"),
     "triton_path": ("kernels.triton.path", "forward_kernel", "backward_kernel"),
     "triton_fast_weights": ("operations.fast_weights.gpu", "forward_kernel", "backward_kernel"),
-    "triton_turing": ("kernels.triton.turing", "forward_kernel", "backward_kernel"),
-    "triton_linked": ("kernels.triton.linked", "forward_kernel", "backward_kernel"),
-    "triton_turing_machine": ("kernels.triton.turing_machine", "forward_kernel", "backward_kernel"),
-    "triton_linked_machine": ("kernels.triton.linked_machine", "forward_kernel", "backward_kernel"),
-    "triton_stack_machine": ("kernels.triton.moving_machine", "forward_kernel", "backward_kernel"),
-    "triton_tape_machine": ("kernels.triton.moving_machine", "forward_kernel", "backward_kernel"),
+    "triton_turing": ("operations.turing.gpu", "forward_kernel", "backward_kernel"),
+    "triton_linked": ("operations.linked.gpu", "forward_kernel", "backward_kernel"),
+    "triton_turing_machine": ("operations.turing.gpu_machine", "forward_kernel", "backward_kernel"),
+    "triton_linked_machine": ("operations.linked.gpu_machine", "forward_kernel", "backward_kernel"),
+    "triton_stack_machine": ("operations.moves.gpu_machine", "forward_kernel", "backward_kernel"),
+    "triton_tape_machine": ("operations.moves.gpu_machine", "forward_kernel", "backward_kernel"),
     "triton_one_hot": ("operations.one_hot.gpu", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 

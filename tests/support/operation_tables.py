@@ -14,16 +14,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.operations import mesa
 from chomsky_ladder.models.operations.block_steps import block_steps
 from chomsky_ladder.models.operations.fast_weights import Norm, fast_weights_from
+from chomsky_ladder.models.operations.linked import linked_turn
+from chomsky_ladder.models.operations.linked.reference import asked_of as to_follow
 from chomsky_ladder.models.operations.long_conv import long_convolution
 from chomsky_ladder.models.operations.matrix_rnn import matrix_rnn
 from chomsky_ladder.models.operations.momentum import momentum
+from chomsky_ladder.models.operations.moves import after_moves
+from chomsky_ladder.models.operations.moves.reference import of_ring, of_stack
 from chomsky_ladder.models.operations.one_hot import one_hot
 from chomsky_ladder.models.operations.operation import Operation
 from chomsky_ladder.models.operations.slots import slots
 from chomsky_ladder.models.operations.space import System, impulse_response
+from chomsky_ladder.models.operations.turing import turing_turn
+from chomsky_ladder.models.operations.turing.reference import SCALARS
+from chomsky_ladder.models.operations.turing.reference import asked_of as to_turn
 
 SIZES = {"B": 2, "H": 3, "L": 9, "K": 4, "V": 5}
 LENGTHS = (1, 2, 3, 16, 17, 33)
@@ -72,6 +80,10 @@ class Table:
     def axes(self) -> dict[str, tuple[str, ...]]:
         parts = [part.partition(":") for part in self.inputs.split(",")]
         return {name: tuple(axes.split()) for names, _, axes in parts for name in names.split()}
+
+
+def shifts_of(asked_BX: Tensor, weight_BHN: Tensor, memory_BWN: Tensor) -> int:
+    return asked_BX.shape[-1] // weight_BHN.shape[1] - 2 * memory_BWN.shape[1] - SCALARS
 
 
 class Case(NamedTuple):
@@ -123,6 +135,20 @@ def flat(outputs: Any) -> list[Tensor]:
     if outputs is None:
         return []
     return [outputs] if isinstance(outputs, Tensor) else [x for part in outputs for x in flat(part)]
+
+
+def forms(table: Table, case: Case = PLAIN) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """Return the kernel and the plain form: functions of tensors whose outputs lie one behind the other."""
+
+    def form(act: Callable[..., Any]) -> Callable[..., Tensor]:
+        def joined(*tensors: Tensor) -> Tensor:
+            outputs = flat(table.calls[case.call](act, *tensors))
+            wanted = outputs if case.part is None else [outputs[case.part]]
+            return torch.cat([x.flatten() for x in wanted])
+
+        return joined
+
+    return form(named(table.kernel).call), form(table.operation.reference)
 
 
 def half(x: Tensor) -> Tensor:
@@ -245,5 +271,52 @@ TABLES = (
         sizes={"T": 1},
         widths=("B", "K"),
         more=({"L": 9, "T": 8}, {"L": 9, "T": 9}, {"L": 40, "T": 14, "K": 17}),
+    ),
+    Table(
+        kernel="native_turing",
+        operation=turing_turn,
+        inputs="asked: B X, weight: B Y N, memory: B W N",
+        sizes={"H": 2, "N": 9, "W": 5, "S": 3},
+        derived=lambda sizes: {"Y": 2 * sizes["H"], "X": sum(to_turn(sizes["H"], sizes["W"], sizes["S"]))},
+        widths=("N", "W"),
+        draws={"weight": lambda x: torch.softmax(2 * x, -1)},
+        calls=(lambda act, *tensors: act(*tensors, shifts=shifts_of(*tensors)),),
+        more=(
+            {"H": 1, "N": 128, "W": 20},
+            {"H": 4, "N": 33, "W": 17},
+            {"N": 1, "S": 1},
+            {"N": 7, "S": 1},
+            {"N": 4, "S": 5},
+            {"N": 7, "S": 7},
+        ),
+    ),
+    Table(
+        kernel="native_linked",
+        operation=linked_turn,
+        inputs="asked: B X, memory: B W N, usage write precedence: B N, link: B N N, weight: B H N",
+        sizes={"H": 2, "N": 9, "W": 5},
+        derived=lambda sizes: {"X": sum(to_follow(sizes["H"], sizes["W"]))},
+        widths=("N", "W"),
+        draws={
+            "usage": half,
+            "write": lambda x: 0.8 * torch.softmax(2 * x, -1),
+            "precedence": lambda x: 0.9 * torch.softmax(2 * x, -1),
+            "link": lambda x: 0.7 * torch.softmax(2 * x, -1),
+            "weight": lambda x: torch.softmax(2 * x, -1),
+        },
+        more=({"H": 1, "N": 128, "W": 20}, {"H": 4, "N": 33, "W": 17}),
+    ),
+    Table(
+        kernel="native_moves",
+        operation=after_moves,
+        inputs="new: B H K, memory: B H N K, share: B H 3",
+        sizes={"N": 9},
+        widths=("N", "K"),
+        calls=(
+            lambda act, new, memory, share: act(new, memory, share, of_stack(memory.shape[2]), replaces=False),
+            lambda act, new, memory, share: act(
+                new, memory, share, of_ring(memory.shape[2], (0, -1, 5)), replaces=True
+            ),
+        ),
     ),
 )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.operations.block_steps.reference import block_steps as reference
+from chomsky_ladder.models.operations.block_steps.reference import block_steps as plain
 from chomsky_ladder.models.operations.block_steps.reference import block_steps_by_halves
 from chomsky_ladder.models.operations.in_c import Loops
 from chomsky_ladder.models.operations.operation import Operation
@@ -35,7 +35,7 @@ def _in_c(c_BLX: Tensor, b_BLX: Tensor, h_BHK: Tensor, *, steps: int) -> tuple[T
 
 def _plain(c_BLX: Tensor, b_BLX: Tensor, h_BHK: Tensor, *, steps: int) -> tuple[Tensor, Tensor]:
     """The form with the fewest kernels on a GPU, and with the least work elsewhere."""
-    form = block_steps_by_halves if c_BLX.device.type == "cuda" else reference
+    form = block_steps_by_halves if c_BLX.device.type == "cuda" else plain
     return form(c_BLX, b_BLX, h_BHK, steps=steps)
 
 
@@ -48,7 +48,7 @@ def _takes(c_BLHKK: Tensor, ctx: Context) -> bool:
     return c_BLHKK.shape[1] <= LONGEST and c_BLHKK.shape[-1] <= LARGEST
 
 
-block_steps = Operation(reference, fused=_plain, serves=("slice",), shown=_shown)
+block_steps = Operation(plain, fused=_plain, serves=("slice",), shown=_shown)
 block_steps.in_c(_in_c, name="native_block_steps", rank=14)
 block_steps.in_triton(
     f"{__name__}.gpu", name="triton_block_steps", rank=46, takes=_takes, dtypes=(torch.float32, torch.bfloat16)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.operations.fast_weights.reference import Norm
-from chomsky_ladder.models.operations.fast_weights.reference import fast_weights_from as reference
+from chomsky_ladder.models.operations.fast_weights.reference import fast_weights_from as plain
 from chomsky_ladder.models.operations.in_c import Loops, Sizes, whole_vectors
 from chomsky_ladder.models.operations.operation import Operation
 
@@ -58,6 +58,6 @@ def _filled_up(size: int) -> int:
     return max(LEAST, 1 << (size - 1).bit_length())
 
 
-fast_weights_from = Operation(reference, serves=("ttt_linear",), shown=_shown)
+fast_weights_from = Operation(plain, serves=("ttt_linear",), shown=_shown)
 fast_weights_from.in_c(_in_c, name="native_fast_weights", rank=10)
 fast_weights_from.in_triton(f"{__name__}.gpu", name="triton_fast_weights", rank=49, takes=_takes)

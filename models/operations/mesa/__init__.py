@@ -14,7 +14,7 @@ from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.native import untraced
 from chomsky_ladder.models.operations.in_c import Loops, Sizes, whole_vectors
 from chomsky_ladder.models.operations.mesa.reference import Held
-from chomsky_ladder.models.operations.mesa.reference import mesa as reference
+from chomsky_ladder.models.operations.mesa.reference import mesa as plain
 from chomsky_ladder.models.operations.operation import Operation
 
 CHUNK = 8  # tokens between the states that are kept for the backward pass
@@ -55,9 +55,9 @@ def _query(q_BHLK: Tensor, *others: object, steps: int = 0) -> Tensor:
     return q_BHLK
 
 
-exact = Operation(reference, serves=("mesa_net",), shown=_query, inside=("mesa_by_steps",))
+exact = Operation(plain, serves=("mesa_net",), shown=_query, inside=("mesa_by_steps",))
 exact.in_c(_in_c, name="native_mesa", rank=29, takes=lambda x, ctx: untraced(x, ctx) and _takes(x, ctx))
-by_steps = Operation(reference, name="mesa_by_steps", serves=("mesa_net",), shown=_query)
+by_steps = Operation(plain, name="mesa_by_steps", serves=("mesa_net",), shown=_query)
 by_steps.in_triton(f"{__name__}.gpu", name="triton_mesa", rank=44, takes=_takes)
 
 

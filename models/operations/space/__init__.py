@@ -11,7 +11,7 @@ from torch import Tensor
 from chomsky_ladder.models.operations.in_c import Loops
 from chomsky_ladder.models.operations.operation import Operation
 from chomsky_ladder.models.operations.space.reference import System
-from chomsky_ladder.models.operations.space.reference import impulse_response as reference
+from chomsky_ladder.models.operations.space.reference import impulse_response as plain
 
 _LOOPS = Loops(
     "space",
@@ -30,5 +30,5 @@ def _in_c(C_HM2: Tensor, system: System, length: int) -> Tensor:
     return _LOOPS(torch.stack([system.d_HM2, system.b_HM2, C_HM2, *of_rank], 1).mT, length)[0]
 
 
-impulse_response = Operation(reference, serves=("s4", "h3"), shown=lambda C, system, length: C)
+impulse_response = Operation(plain, serves=("s4", "h3"), shown=lambda C, system, length: C)
 impulse_response.in_c(_in_c, name="native_space", rank=25)

@@ -7,11 +7,9 @@ import platform
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from chomsky_ladder.models.base import MODELS
 from chomsky_ladder.models.block import Context
@@ -20,7 +18,7 @@ from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.kernels.native_library import FILES
 from chomsky_ladder.models.operations.in_c import Loops
 from support.layers import as_good_in_single, close, gradients, kept_for_backward
-from support.operation_tables import PLAIN, REPLICAS, TABLES, Case, Table, cases_of, drawn, flat
+from support.operation_tables import REPLICAS, TABLES, Case, Table, cases_of, drawn, flat, forms
 
 torch.set_num_threads(1)
 pytestmark = [
@@ -44,20 +42,6 @@ def case_named(case: object) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"the case: {case}")
         raise
-
-
-def forms(table: Table, case: Case = PLAIN) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """Return the kernel and the plain form: functions of tensors whose outputs lie one behind the other."""
-
-    def form(act: Callable[..., Any]) -> Callable[..., Tensor]:
-        def joined(*tensors: Tensor) -> Tensor:
-            outputs = flat(table.calls[case.call](act, *tensors))
-            wanted = outputs if case.part is None else [outputs[case.part]]
-            return torch.cat([x.flatten() for x in wanted])
-
-        return joined
-
-    return form(named(table.kernel).call), form(table.operation.reference)
 
 
 def agree(table: Table, case: Case) -> None:

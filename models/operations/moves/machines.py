@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from chomsky_ladder.models.scans.moves import mixed, moved, of_ring, of_stack, rolled
+from chomsky_ladder.models.operations.moves.reference import mixed, moved, of_ring, of_stack, rolled
 from chomsky_ladder.models.scans.recurrences import lstm_step, rnn_step
 
 ACTIONS = 3  # of a stack

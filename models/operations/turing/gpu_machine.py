@@ -1,4 +1,4 @@
-"""All tokens of a Turing machine as two Triton kernels: `turing_machine` of models/scans/turing_memory.py.
+"""All tokens of a Turing machine as two Triton kernels: `turing_machine` of models/operations/turing/reference.py.
 
     i, f, g, o = x W + b + W_y [h, r]        c' = s(f) c + s(i) tanh(g)        h' = s(o) tanh(c')
     memory', w', r' = turn(A h' + d, w, memory)        y = [h', r']
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton import turing
 from chomsky_ladder.models.kernels.triton.controller import block_of, gradients_of_weights
 from chomsky_ladder.models.kernels.triton.memory import together
-from chomsky_ladder.models.kernels.triton.turing_machine_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.operations.turing import gpu
+from chomsky_ladder.models.operations.turing.gpu_machine_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 Some = Tensor | None
@@ -175,7 +175,7 @@ class _Plan(NamedTuple):
     @classmethod
     def of(cls, A_RXD: Tensor, memory_RBWN: Tensor, weight_RBHN: Tensor, shifts: int) -> "_Plan":
         """Fewer warps than of a turn alone, and spilled registers: of more programs at once fewer wait."""
-        turned = turing.Plan.of(weight_RBHN.flatten(0, 1), memory_RBWN.flatten(0, 1), shifts)
+        turned = gpu.Plan.of(weight_RBHN.flatten(0, 1), memory_RBWN.flatten(0, 1), shifts)
         width, (row_width, _, heads, *_) = A_RXD.shape[2], turned.sizes
         of_h, of_y = block_of(width), block_of(width + heads * row_width)
         sizes = (width, *turned.sizes, of_h[1], of_y[1], of_h[0], of_y[0])

@@ -1,4 +1,4 @@
-"""What a program does that is a Turing machine (models/kernels/triton/turing_machine.py): its way there, and back.
+"""What a program does that is a Turing machine (models/operations/turing/gpu_machine.py): its way there, and back.
 
 A program has one machine, which is one row of one replica, for all its tokens: memory and c in registers, weightings in
 memory (turing_programs.py). `y` is [h, r] of each token; of gates, weightings and what was asked for there is room
@@ -10,7 +10,7 @@ import triton.language as tl
 
 from chomsky_ladder.models.kernels.triton.controller import cell, cell_back, product, product_back
 from chomsky_ladder.models.kernels.triton.memory import begin, read
-from chomsky_ladder.models.kernels.triton.turing_programs import SCALARS, turn, turn_back
+from chomsky_ladder.models.operations.turing.gpu_programs import SCALARS, turn, turn_back
 
 
 @triton.jit(do_not_specialize=["batch", "length"])

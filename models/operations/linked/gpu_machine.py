@@ -1,9 +1,9 @@
-"""All tokens of a machine with links as two Triton kernels: `linked_machine` of models/scans/linked_memory.py.
+"""All tokens of a machine with links as two Triton kernels: `linked_machine` of models/operations/linked/reference.py.
 
     i, f, g, o = x W + b + W_y [h, r]        c' = s(f) c + s(i) tanh(g)        h' = s(o) tanh(c')
     state', r' = turn(A h' + d, state)        y = [h', r']
 
-As that of a Turing machine (models/kernels/triton/turing_machine.py): a program goes through all tokens of one row.
+As that of a Turing machine (models/operations/turing/gpu_machine.py): a program goes through all tokens of one row.
 Forward keeps of each token its gates, what was asked for, and what it found of c, memory, usage, the last write,
 precedence, links and weightings; on the way back the turn is taken again.
 """
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.triton import linked
 from chomsky_ladder.models.kernels.triton.controller import block_of, gradients_of_weights
-from chomsky_ladder.models.kernels.triton.linked_machine_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.kernels.triton.memory import together
+from chomsky_ladder.models.operations.linked import gpu
+from chomsky_ladder.models.operations.linked.gpu_machine_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 Some = Tensor | None
@@ -140,7 +140,7 @@ class _Plan(NamedTuple):
 
     @classmethod
     def of(cls, A_RXD: Tensor, memory_RBWN: Tensor, weight_RBHN: Tensor) -> "_Plan":
-        turned = linked.Plan.of(memory_RBWN.flatten(0, 1), weight_RBHN.flatten(0, 1))
+        turned = gpu.Plan.of(memory_RBWN.flatten(0, 1), weight_RBHN.flatten(0, 1))
         width, (row_width, _, heads, *_) = A_RXD.shape[2], turned.sizes
         of_h, of_y = block_of(width), block_of(width + heads * row_width)
         sizes = (width, *turned.sizes, of_h[1], of_y[1], of_h[0], of_y[0])

@@ -1,4 +1,4 @@
-"""What a program does that is a machine with links (models/kernels/triton/linked_machine.py): its way there, and back.
+"""What a program does that is a machine with links (models/operations/linked/gpu_machine.py): its way there, and back.
 
 A program has one machine, which is one row of one replica, for all its tokens: memory, links and c in registers, as are
 usage, the last write and precedence, which lie in that order in `of_rows`; weightings in memory (linked_programs.py).
@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from chomsky_ladder.models.kernels.triton.controller import cell, cell_back, product, product_back
-from chomsky_ladder.models.kernels.triton.linked_programs import OF_READ, OF_WRITE, turn, turn_back
 from chomsky_ladder.models.kernels.triton.memory import begin, read
+from chomsky_ladder.models.operations.linked.gpu_programs import OF_READ, OF_WRITE, turn, turn_back
 
 
 @triton.jit

@@ -1,7 +1,7 @@
-"""What a program does that turns a Turing machine's memory (models/kernels/triton/turing.py): its way there, and back.
+"""What a program does that turns a Turing machine's memory (models/operations/turing/gpu.py): its way there, and back.
 
 A program has one machine, all of its memory [W, N] in registers. Weightings, of which there are as many as heads want,
-lie in memory, and are read there again behind a barrier. `asked` is one row: models/scans/turing_memory.py.
+lie in memory, and are read there again behind a barrier. `asked` is one row: models/operations/turing/reference.py.
 """
 
 import triton
@@ -10,9 +10,9 @@ import triton.language as tl
 from chomsky_ladder.models.kernels.triton.content import find, find_back, one_by_lengths, softplus
 from chomsky_ladder.models.kernels.triton.memory import read
 from chomsky_ladder.models.kernels.triton.recurrence import sigmoid
-from chomsky_ladder.models.scans import turing_memory
+from chomsky_ladder.models.operations.turing import reference
 
-SCALARS = tl.constexpr(turing_memory.SCALARS)
+SCALARS = tl.constexpr(reference.SCALARS)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""What a Triton program does of memories that move (models/scans/moves.py): all actions of a token, and the way back.
+"""What a Triton program does of memories that move (reference.py): all actions of a token, and the way back.
 
     memory'[n] = sum over actions a of share_a cells[source_a(n)]
 

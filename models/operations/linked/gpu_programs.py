@@ -1,7 +1,7 @@
-"""What a program does that turns a memory with links (models/kernels/triton/linked.py): its way there, and back.
+"""What a program does that turns a memory with links (models/operations/linked/gpu.py): its way there, and back.
 
 A program has one machine, its memory [W, N] and its links [N, N] in registers. Weightings, as many as heads want, lie
-in memory, and are read there again behind a barrier. `asked` is one row: models/scans/linked_memory.py.
+in memory, and are read there again behind a barrier. `asked` is one row: models/operations/linked/reference.py.
 """
 
 import triton
@@ -10,9 +10,9 @@ import triton.language as tl
 from chomsky_ladder.models.kernels.triton.content import find, find_back, one_by_lengths, softplus
 from chomsky_ladder.models.kernels.triton.memory import read
 from chomsky_ladder.models.kernels.triton.recurrence import sigmoid
-from chomsky_ladder.models.scans import linked_memory
+from chomsky_ladder.models.operations.linked import reference
 
-OF_READ, OF_WRITE = tl.constexpr(linked_memory.OF_READ), tl.constexpr(linked_memory.OF_WRITE)
+OF_READ, OF_WRITE = tl.constexpr(reference.OF_READ), tl.constexpr(reference.OF_WRITE)
 LEAST = tl.constexpr(1e-18)  # of a usage that something is divided by: products of less than that count as none
 
 

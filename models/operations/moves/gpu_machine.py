@@ -1,4 +1,4 @@
-"""All tokens of a machine whose cells move as two Triton kernels: both of models/scans/moving_machines.py.
+"""All tokens of a machine whose cells move as two Triton kernels: both of models/operations/moves/machines.py.
 
     h' = controller(x, h, tops)        memory' = moved(memory, new cell and actions asked for by A h' + d)
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.controller import block_of, gradient_of_weight, gradients_of_layer
 from chomsky_ladder.models.kernels.triton.memory import together
-from chomsky_ladder.models.kernels.triton.moving_machine_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.operations.moves.gpu_machine_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 PER_WARP = 512  # elements of a memory

@@ -1,4 +1,4 @@
-"""What a program does that is a machine whose cells move (models/kernels/triton/moving_machine.py): there, and back.
+"""What a program does that is a machine whose cells move (models/operations/moves/gpu_machine.py): there, and back.
 
 A program has one machine, which is one row of one replica, for all its tokens: h and c in registers, memories where
 they are kept (moves_programs.py). Of memories there is room for those before each token and behind the last where a
@@ -10,8 +10,8 @@ import triton.language as tl
 
 from chomsky_ladder.models.kernels.triton.controller import cell, cell_back, product, product_back
 from chomsky_ladder.models.kernels.triton.memory import begin, read
-from chomsky_ladder.models.kernels.triton.moves_programs import turn, turn_back
 from chomsky_ladder.models.kernels.triton.recurrence import tanh
+from chomsky_ladder.models.operations.moves.gpu_programs import turn, turn_back
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""A turn of a memory with links as two Triton kernels: `linked_turn` of models/scans/linked_memory.py.
+"""A turn of a memory with links as two Triton kernels: `linked_turn` of models/operations/linked/reference.py.
 
     u' = (u + w - u w) prod_h (1 - f_h r_h)        a[n] = (1 - u'[n]) prod_{m before n} u'[m]
     w' = g (g_a a + (1 - g_a) content(k_w))        M' = M (1 - w' e) + w' v
@@ -20,7 +20,7 @@ import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.content import padded
-from chomsky_ladder.models.kernels.triton.linked_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.operations.linked.gpu_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 PER_WARP = 768  # elements of memory and links: of more registers spill on the way back
