@@ -28,7 +28,7 @@ from chomsky_ladder.models.layers.positions import rotate
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.operations.fast_weights import fast_weights_from
 from chomsky_ladder.models.operations.fast_weights.reference import NORM_EPS, Held, Norm, fast_weights
-from chomsky_ladder.models.scans.selective import at_least_fp32
+from chomsky_ladder.models.operations.scan.reference import at_least_fp32
 
 DEVIATION = 0.02
 

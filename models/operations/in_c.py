@@ -70,6 +70,7 @@ class Loops:
         settings: str = "",
         derived: Callable[[Sizes], Sizes] = lambda sizes: {},
         rows: Mapping[str, int] | None = None,
+        scaled: Mapping[str, float] | None = None,
         integers: str = "",
         fold: str = "R B",
     ) -> None:
@@ -79,11 +80,13 @@ class Loops:
         derived:  sizes that follow from others, from settings, from `keeps` (1: there will be a backward pass) and
                   from `lanes`, the numbers of a vector; a tuple stands for several integers
         rows:     inputs whose rows, of so many last axes, may lie apart; `sizes` may name the distance: row_x
+        scaled:   inputs that C takes times a number, and whose gradients it returns without
         integers: outputs that hold integers of 32 bits
         fold:     the axes that replicas under vmap become more of: the first that a tensor has; one that has neither
                   is the same for all replicas
         """
-        self.name, self.derived, self.rows = name, derived, rows or {}
+        self.name, self.derived = name, derived
+        self.rows, self.scaled = rows or {}, scaled or {}
         self.axes = _axes(tensors)
         self.signatures = {
             way: tuple(side.split() for side in arguments.split("->"))
@@ -126,20 +129,23 @@ class Loops:
                 assert known == size, f"{self.name}: {axis} of {name} is {size}, elsewhere {known}"
         sizes |= self.derived(sizes)
         outputs = [tuple(int(x) if x.isdigit() else sizes[x] for x in self.axes[name]) for name in self.outputs]
-        numbers = [n for x in self.sizes for n in (sizes[x] if isinstance(sizes[x], tuple) else (sizes[x],))]
+        numbers = []
+        for x in self.sizes:
+            size = int(x) if x.isdigit() else sizes[x]
+            numbers += size if isinstance(size, tuple) else (size,)
         return Plan(settings, keeps, shapes, outputs, numbers, native.integers(*numbers))
 
     def as_c_takes(self, names: Sequence[str], tensors: Sequence[Any], plan: Plan) -> tuple[list[Any], ctypes.Array]:
         """Return the tensors in one piece, or in rows, and the integers behind them."""
-        if not self.rows:
+        if not self.rows and not self.scaled:
             return [x if x is None else x.contiguous() for x in tensors], plan.integers
         ready, numbers = [], list(plan.numbers)
         for name, x in zip(names, tensors, strict=True):
-            if name not in self.rows:
-                ready.append(x if x is None else x.contiguous())
-                continue
-            x, apart = native.in_rows(x.flatten(-self.rows[name]))
-            numbers[self.sizes.index(f"row_{name}")] = apart
+            if name in self.rows:
+                x, apart = native.in_rows(x.flatten(-self.rows[name]))
+                numbers[self.sizes.index(f"row_{name}")] = apart
+            elif x is not None:
+                x = (x * self.scaled[name] if name in self.scaled else x).contiguous()
             ready.append(x)
         return ready, native.integers(*numbers)
 

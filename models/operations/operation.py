@@ -21,7 +21,7 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels import native
 from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.kernels.kernel import KERNELS, Kernel, anything, cuda_module, member
+from chomsky_ladder.models.kernels.kernel import KERNELS, Kernel, anything, cuda_module, member, nothing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,38 +65,43 @@ class Operation(Generic[P, T]):
 
     def in_c(self, call: Callable[..., T], *, name: str, rank: int, takes: Takes = native.untraced) -> None:
         """Register a kernel in C. It must support vmap."""
-        self._register(
+        self.register(
             call, name=name, rank=rank, takes=takes, device="cpu", dtypes=tuple(native.REAL), missing=native.missing
         )
 
     def in_triton(
         self,
         module: str,
+        function: str = "",
         *,
         name: str,
         rank: int,
         takes: Takes = anything,
         dtypes: tuple[torch.dtype, ...] = (torch.float32,),
     ) -> None:
-        """Register the function `name` of a module, imported when first called. It must support vmap."""
+        """Register a function of a module, imported when first called; `name`, if not named. It must support vmap."""
+        function = function or name
 
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            return member(module, name)(*args, **kwargs)
+            return member(module, function)(*args, **kwargs)
 
         missing = cuda_module(module)
-        self._register(call, name=name, rank=rank, takes=takes, device="cuda", dtypes=dtypes, missing=missing)
+        self.register(call, name=name, rank=rank, takes=takes, device="cuda", dtypes=dtypes, missing=missing)
 
-    def _register(
+    def register(
         self,
         call: Callable[..., T],
         *,
         name: str,
         rank: int,
-        takes: Takes,
-        device: Literal["cpu", "cuda"],
-        dtypes: tuple[torch.dtype, ...],
-        missing: Callable[[], str],
+        device: Literal["cpu", "cuda", "any"],
+        takes: Takes = anything,
+        dtypes: tuple[torch.dtype, ...] = (),
+        missing: Callable[[], str] = nothing,
+        stacks: bool = True,
+        when: Literal["auto", "named", "always"] = "auto",
     ) -> None:
+        """Register any other kernel (models/kernels/kernel.py says what its fields mean)."""
         kernel = Kernel(
             name=name,
             computes=self.name,
@@ -105,9 +110,10 @@ class Operation(Generic[P, T]):
             serves=self.serves,
             device=device,
             dtypes=dtypes,
-            stacks=True,
+            stacks=stacks,
             takes=takes,
             missing=missing,
+            when=when,
             rank=rank,
             module=self.module,
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.path_attention import attended
+from chomsky_ladder.models.operations.path.reference import attended
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,9 +25,9 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import path as _triton_path
-from chomsky_ladder.models.kernels.triton.path import SPAN, TILE, _Plan
-from chomsky_ladder.models.kernels.triton_path import triton_path
+from chomsky_ladder.models.operations.path import gpu as _triton_path
+from chomsky_ladder.models.operations.path import in_triton as triton_path
+from chomsky_ladder.models.operations.path.gpu import SPAN, TILE, _Plan
 
 torch.set_num_threads(1)
 

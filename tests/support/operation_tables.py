@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.operations import mesa
+from chomsky_ladder.models.operations import conv, mesa
 from chomsky_ladder.models.operations.block_steps import block_steps
 from chomsky_ladder.models.operations.fast_weights import Norm, fast_weights_from
 from chomsky_ladder.models.operations.linked import linked_turn
@@ -27,8 +27,11 @@ from chomsky_ladder.models.operations.moves import after_moves
 from chomsky_ladder.models.operations.moves.reference import of_ring, of_stack
 from chomsky_ladder.models.operations.one_hot import one_hot
 from chomsky_ladder.models.operations.operation import Operation
+from chomsky_ladder.models.operations.path import attended
+from chomsky_ladder.models.operations.scan import gated
 from chomsky_ladder.models.operations.slots import slots
 from chomsky_ladder.models.operations.space import System, impulse_response
+from chomsky_ladder.models.operations.ssd import ssd_chunks
 from chomsky_ladder.models.operations.turing import turing_turn
 from chomsky_ladder.models.operations.turing.reference import SCALARS
 from chomsky_ladder.models.operations.turing.reference import asked_of as to_turn
@@ -69,6 +72,8 @@ class Table:
     """Inputs that may be of 16 bits, in C."""
     shared: str = ""
     """Inputs that all replicas share."""
+    model: str = ""
+    """One that calls it; the first that it serves, if there is none."""
     spreads: str = ""
     """Inputs of which NaN and infinity reach the very numbers that they reach in the plain form."""
     rounds: float = 2.0
@@ -318,5 +323,75 @@ TABLES = (
                 new, memory, share, of_ring(memory.shape[2], (0, -1, 5)), replaces=True
             ),
         ),
+    ),
+    *(
+        Table(
+            kernel=kernel,
+            operation=operation,
+            inputs="x: B L E, weight: E W, bias: E",
+            sizes={"E": 5, "W": 4},
+            widths=("W", "E"),
+            calls=(
+                lambda act, x, weight, bias: act(x, weight, bias),
+                lambda act, x, weight, bias: act(x, weight, None),
+            ),
+            more=({"L": 2, "W": 4}, {"L": 40, "W": 2, "E": 33}, {"L": 40, "W": 3}),
+            rounds=30,  # a gradient of the bias is one sum over all there is
+            model=model,
+        )
+        for kernel, operation, model in (
+            ("native_conv", conv.short, "min_gru"),
+            ("native_silu_conv", conv.with_silu, "mamba"),
+        )
+    ),
+    Table(
+        kernel="native_scan",
+        operation=gated,
+        inputs="v dt: B L E, bias: E, A: N E, B C: B L N, D: E, z: B L E, h: B N E",
+        sizes={"E": 19, "N": 3},
+        widths=("E", "N"),
+        draws={"A": lambda x: -x.abs()},
+        calls=tuple(lambda act, *tensors, signed=signed: act(*tensors, signed) for signed in (False, True)),
+        more=({"L": 31}, {"L": 32}, {"L": 64}, {"L": 70}),
+        carries="h",
+        narrow="dt B C z",
+        slow={"A": lambda x: -x.abs() / 9},
+    ),
+    Table(
+        kernel="native_ssd",
+        operation=ssd_chunks,
+        inputs="u: B L H P K, log_a: B L H, B C: B L G P N, h: B H N K, weight own: B L H, skip: H",
+        sizes={"H": 2, "G": 2, "P": 1, "N": 5},
+        widths=("N", "K"),
+        draws={"log_a": lambda x: -half(x), "weight": half, "own": half},
+        calls=(
+            lambda act, *given: act(*given[:5], weight_BLH=given[5], own_BLH=given[6], skip_H=given[7]),
+            lambda act, *given: act(*given[:4], None, weight_BLH=given[5], own_BLH=given[6], skip_H=given[7]),
+            lambda act, *given: act(*given[:5], weight_BLH=given[5], skip_H=given[7]),
+        ),
+        more=(
+            *({"L": length, "P": 2, "G": 1} for length in (1, 23, 50)),
+            *({"L": length, "P": 3} for length in (5, 50)),
+            *({"L": length} for length in (64, 65, 130)),
+            {"L": 70, "N": 33, "K": 64},
+        ),
+        changed=(("log_a", -100.0), ("log_a", 0.0)),
+        carries="h",
+        dying={"log_a": math.log(0.4)},
+        model="mamba2",
+    ),
+    Table(
+        kernel="native_path",
+        operation=attended,
+        inputs="q k v w: B H L K, beta total: B H L",
+        sizes={"K": 6},
+        widths=("H", "K"),
+        draws={"w": unit, "beta": lambda x: 2 * half(x), "total": lambda x: -half(x).cumsum(-1)},
+        calls=(
+            lambda act, *given: act(*given),
+            lambda act, *given: act(*given[:5], None),
+        ),
+        more=({"L": 32}, {"L": 40}),
+        changed=(("beta", 0.0), ("beta", 1.0), ("beta", 2.0)),
     ),
 )

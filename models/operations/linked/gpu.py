@@ -1,4 +1,4 @@
-"""A turn of a memory with links as two Triton kernels: `linked_turn` of models/operations/linked/reference.py.
+"""A turn of a memory with links as two Triton kernels: `linked_turn` of reference.py.
 
     u' = (u + w - u w) prod_h (1 - f_h r_h)        a[n] = (1 - u'[n]) prod_{m before n} u'[m]
     w' = g (g_a a + (1 - g_a) content(k_w))        M' = M (1 - w' e) + w' v

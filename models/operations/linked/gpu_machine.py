@@ -1,9 +1,9 @@
-"""All tokens of a machine with links as two Triton kernels: `linked_machine` of models/operations/linked/reference.py.
+"""All tokens of a machine with links as two Triton kernels: `linked_machine` of reference.py.
 
     i, f, g, o = x W + b + W_y [h, r]        c' = s(f) c + s(i) tanh(g)        h' = s(o) tanh(c')
     state', r' = turn(A h' + d, state)        y = [h', r']
 
-As that of a Turing machine (models/operations/turing/gpu_machine.py): a program goes through all tokens of one row.
+As that of a Turing machine (models/operations/turing): a program goes through all tokens of one row.
 Forward keeps of each token its gates, what was asked for, and what it found of c, memory, usage, the last write,
 precedence, links and weightings; on the way back the turn is taken again.
 """

@@ -1,7 +1,7 @@
-"""What a program does that turns a memory with links (models/operations/linked/gpu.py): its way there, and back.
+"""What a program does that turns a memory with links (gpu.py): its way there, and back.
 
 A program has one machine, its memory [W, N] and its links [N, N] in registers. Weightings, as many as heads want, lie
-in memory, and are read there again behind a barrier. `asked` is one row: models/operations/linked/reference.py.
+in memory, and are read there again behind a barrier. `asked` is one row: reference.py.
 """
 
 import triton

@@ -1,4 +1,4 @@
-"""A turn of a Turing machine's memory as two Triton kernels: `turing_turn` of models/operations/turing/reference.py.
+"""A turn of a Turing machine's memory as two Triton kernels: `turing_turn` of reference.py.
 
     c = softmax_n(b cos(k, M[n]))        g = s(.) c + (1 - s(.)) w       v[n] = sum_j p[j] g[n-j]
     w'[n] = v[n]^y / sum_m v[m]^y        M'[n] = M[n] prod_h (1 - w'_h[n] e_h) + sum_h w'_h[n] a_h

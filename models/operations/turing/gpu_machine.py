@@ -1,4 +1,4 @@
-"""All tokens of a Turing machine as two Triton kernels: `turing_machine` of models/operations/turing/reference.py.
+"""All tokens of a Turing machine as two Triton kernels: `turing_machine` of reference.py.
 
     i, f, g, o = x W + b + W_y [h, r]        c' = s(f) c + s(i) tanh(g)        h' = s(o) tanh(c')
     memory', w', r' = turn(A h' + d, w, memory)        y = [h', r']

@@ -1,4 +1,4 @@
-"""What a program does that is a Turing machine (models/operations/turing/gpu_machine.py): its way there, and back.
+"""What a program does that is a Turing machine (gpu_machine.py): its way there, and back.
 
 A program has one machine, which is one row of one replica, for all its tokens: memory and c in registers, weightings in
 memory (turing_programs.py). `y` is [h, r] of each token; of gates, weightings and what was asked for there is room

@@ -1,7 +1,7 @@
-"""What a program does that turns a Turing machine's memory (models/operations/turing/gpu.py): its way there, and back.
+"""What a program does that turns a Turing machine's memory (gpu.py): its way there, and back.
 
 A program has one machine, all of its memory [W, N] in registers. Weightings, of which there are as many as heads want,
-lie in memory, and are read there again behind a barrier. `asked` is one row: models/operations/turing/reference.py.
+lie in memory, and are read there again behind a barrier. `asked` is one row: reference.py.
 """
 
 import triton

@@ -63,13 +63,13 @@ class Almond(LSTMConfig):
 KERNEL = '''"""A kernel of somebody's own."""
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.scans.selective import scan_loop
+from chomsky_ladder.models.operations.scan.reference import scan_loop
 
 register(
     Kernel(
         name="pecan_scan",
         computes="scan_loop",
-        reference="chomsky_ladder.models.scans.selective.scan_loop",
+        reference="chomsky_ladder.models.operations.scan.reference.scan_loop",
         call=scan_loop,
         serves=("mamba",),
         device="any",

@@ -1,4 +1,4 @@
-"""All that Mamba-1 has between its projections as two Triton kernels: `gated_scan` of models/scans/selective.py.
+"""All that Mamba-1 has between its projections as two Triton kernels: `gated_scan` of reference.py.
 
     h_t = a_t h_{t-1} + B_t dt_t v_t        a_t = exp(dt_t A), signed: 2 exp(dt_t A) - 1        dt_t = softplus(x_t + b)
     y_t = (p_t + D v_t) silu(z_t)           p_t = sum_n C_{t,n} h_{t,n}
@@ -25,7 +25,7 @@ import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.memory import each_together, together
-from chomsky_ladder.models.kernels.triton.scan_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.operations.scan.gpu_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 CHUNK = 4  # as many states as one warp holds going back

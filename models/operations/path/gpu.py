@@ -1,4 +1,4 @@
-"""The scores of PaTH as two Triton kernels: `attended` of models/path_attention.py as far as its softmax.
+"""The scores of PaTH as two Triton kernels: `attended` of reference.py as far as its softmax.
 
     k_s^t = k_s^{t-1} - b_t w_t (w_t . k_s^{t-1})   for s < t        k_t^t = k_t        score_ts = q_t . k_s^t
 
@@ -23,7 +23,7 @@ import triton
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.triton.memory import by_token, together
-from chomsky_ladder.models.kernels.triton.path_programs import backward_kernel, forward_kernel
+from chomsky_ladder.models.operations.path.gpu_programs import backward_kernel, forward_kernel
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 TILE = 16  # keys of a program

@@ -1,4 +1,4 @@
-"""What a program of Mamba's scan does (models/kernels/triton/scan.py): its way there, and back.
+"""What a program of Mamba's scan does (gpu.py): its way there, and back.
 
 A program has one row and one tile of channels. What is read comes with its strides over replicas, rows and positions;
 what is written lies as it is named.
@@ -10,18 +10,7 @@ import triton
 import triton.language as tl
 
 from chomsky_ladder.models.kernels.triton.memory import begin, read, write
-
-LOG2_E = tl.constexpr(1.4426950408889634)
-
-
-@triton.jit
-def softplus(x: tl.tensor) -> tl.tuple:
-    """And its slope. log(1 + e) = 2 artanh(s), s = e / (2 + e) <= 1/3, keeps its digits where e is small too."""
-    e = tl.exp2(-tl.abs(x) * LOG2_E)
-    s = e / (2 + e)
-    q = s * s
-    series = 1 + q * (1 / 3 + q * (1 / 5 + q * (1 / 7 + q * (1 / 9 + q * (1 / 11 + q * (1 / 13))))))
-    return tl.maximum(x, 0.0) + 2 * s * series, tl.where(x > 0, 1.0, e) / (1 + e)
+from chomsky_ladder.models.kernels.triton.recurrence import LOG2_E, softplus
 
 
 @triton.jit
