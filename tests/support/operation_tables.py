@@ -15,8 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.kernels.choose import named
+from chomsky_ladder.models.layers.positions import turns
 from chomsky_ladder.models.operations import conv, mesa
+from chomsky_ladder.models.operations.attention import causal_attention
 from chomsky_ladder.models.operations.block_steps import block_steps
+from chomsky_ladder.models.operations.deltaformer import delta_attention
 from chomsky_ladder.models.operations.fast_weights import Norm, fast_weights_from
 from chomsky_ladder.models.operations.linked import linked_turn
 from chomsky_ladder.models.operations.linked.reference import asked_of as to_follow
@@ -32,6 +35,7 @@ from chomsky_ladder.models.operations.scan import gated
 from chomsky_ladder.models.operations.slots import slots
 from chomsky_ladder.models.operations.space import System, impulse_response
 from chomsky_ladder.models.operations.ssd import ssd_chunks
+from chomsky_ladder.models.operations.sticks import stick_breaking
 from chomsky_ladder.models.operations.turing import turing_turn
 from chomsky_ladder.models.operations.turing.reference import SCALARS
 from chomsky_ladder.models.operations.turing.reference import asked_of as to_turn
@@ -66,8 +70,8 @@ class Table:
     """The inputs that the last outputs are, for the next call with what follows in time (L)."""
     forgets: tuple[str, float] | None = None
     """An input, and the value at which a token forgets all before it."""
-    dying: Mapping[str, float] = field(default_factory=dict)
-    """Inputs and values at which gradients die out within 200 tokens."""
+    dying: Mapping[str, Draw] = field(default_factory=dict)
+    """Draws with which gradients die out within 200 tokens."""
     narrow: str = ""
     """Inputs that may be of 16 bits, in C."""
     shared: str = ""
@@ -85,6 +89,15 @@ class Table:
     def axes(self) -> dict[str, tuple[str, ...]]:
         parts = [part.partition(":") for part in self.inputs.split(",")]
         return {name: tuple(axes.split()) for names, _, axes in parts for name in names.split()}
+
+
+def of_heads(sizes: dict[str, int]) -> dict[str, int]:
+    """The heads of queries, and G of keys and of values; an even width."""
+    return {"X": sizes["H"] + 2 * sizes["G"], "K": 2 * sizes["J"]}
+
+
+def turns_of(heads_BLXK: Tensor) -> Tensor:
+    return turns(torch.arange(heads_BLXK.shape[1]), heads_BLXK.shape[-1], dtype=heads_BLXK.dtype)
 
 
 def shifts_of(asked_BX: Tensor, weight_BHN: Tensor, memory_BWN: Tensor) -> int:
@@ -156,6 +169,10 @@ def forms(table: Table, case: Case = PLAIN) -> tuple[Callable[..., Tensor], Call
     return form(named(table.kernel).call), form(table.operation.reference)
 
 
+def all_of(value: float) -> Draw:
+    return lambda x: torch.full_like(x, value)
+
+
 def half(x: Tensor) -> Tensor:
     return x.sigmoid()
 
@@ -179,7 +196,7 @@ TABLES = (
         calls=(lambda act, *tensors: act(*tensors[:6], tensors[6:]),),
         changed=_GATES,
         carries="M S",
-        dying={"log_a": math.log(0.4), "log_h": math.log(0.4)},
+        dying={"log_a": all_of(math.log(0.4)), "log_h": all_of(math.log(0.4))},
         narrow="r log_a log_h",
         slow={"log_a": lambda x: log_half(x) / 100, "log_h": lambda x: log_half(x) - 0.5},
     ),
@@ -191,7 +208,7 @@ TABLES = (
         changed=(("decay", 0.0), ("decay", 1e-30), ("decay", 1.0)),
         carries="first",
         forgets=("decay", 0.0),
-        dying={"decay": 0.5},
+        dying={"decay": all_of(0.5)},
         slow={"decay": lambda x: 1 - x.sigmoid() / 100},
     ),
     Table(
@@ -201,7 +218,7 @@ TABLES = (
         draws={"f": half, "W": lambda x: x / x.shape[-1] ** 0.5},
         changed=(("f", 0.0), ("f", 1.0)),
         carries="h",
-        dying={"f": 0.4, "W": 0.0},
+        dying={"f": all_of(0.4), "W": all_of(0.0)},
         spreads="k v",
         slow={"W": lambda x: x / x.shape[-1] ** 0.5 / 2},
     ),
@@ -377,7 +394,7 @@ TABLES = (
         ),
         changed=(("log_a", -100.0), ("log_a", 0.0)),
         carries="h",
-        dying={"log_a": math.log(0.4)},
+        dying={"log_a": all_of(math.log(0.4))},
         model="mamba2",
     ),
     Table(
@@ -393,5 +410,52 @@ TABLES = (
         ),
         more=({"L": 32}, {"L": 40}),
         changed=(("beta", 0.0), ("beta", 1.0), ("beta", 2.0)),
+    ),
+    Table(
+        kernel="native_attention",
+        operation=causal_attention,
+        inputs="heads: B L X K, level: B L H",
+        sizes={"G": 3, "J": 3},
+        derived=of_heads,
+        widths=("B", "J"),
+        draws={"level": lambda x: -half(x).cumsum(1)},
+        calls=tuple(
+            lambda act, heads, level, turned=turned, levels=levels, window=window: act(
+                heads,
+                turns_of(heads) if turned else None,
+                level if levels else None,
+                num_heads=level.shape[-1],
+                window=window,
+            )
+            for turned, levels, window in ((True, True, 0), (False, False, 5), (True, False, 31), (False, True, 0))
+        ),
+        more=({"H": 4, "G": 2, "J": 17}, {"G": 1, "J": 8}, {"L": 67}),
+        slow={"heads": lambda x: 6 * x},
+    ),
+    Table(
+        kernel="native_sticks",
+        operation=stick_breaking,
+        inputs="heads: B L X K",
+        sizes={"G": 3, "J": 3},
+        derived=of_heads,
+        widths=("B", "J"),
+        calls=(lambda act, heads: act(heads, num_heads=heads.shape[2] // 3),),
+        more=({"L": 67}, {"G": 1, "H": 1, "L": 40}),
+        dying={"heads": lambda x: x / 3},
+        slow={"heads": lambda x: 6 * x},
+    ),
+    Table(
+        kernel="native_deltaformer",
+        operation=delta_attention,
+        inputs="heads: B L X K, beta: B L H",
+        sizes={"G": 3, "J": 3},
+        derived=of_heads,
+        widths=("B", "J"),
+        calls=tuple(
+            lambda act, heads, beta, by_query=by_query: act(heads, turns_of(heads), beta, asks_by_query=by_query)
+            for by_query in (False, True)
+        ),
+        more=({"L": 40}, {"L": 67}),
+        slow={"heads": lambda x: 3 * x, "beta": half},
     ),
 )

@@ -203,8 +203,7 @@ def test_gradients_that_die_out_are_nothing_in_the_end(table: Table) -> None:
     """Numbers below the least normal one take a processor far longer: in C, and only there, they are zero."""
     least = torch.finfo(torch.float32).tiny
     case = Case({"B": 1, "L": 200, "K": 3})
-    fixed = {name: lambda x, value=value: torch.full_like(x, value) for name, value in table.dying.items()}
-    given = [x.detach().float().requires_grad_() for x in drawn(table, case, draws=fixed)]
+    given = [x.detach().float().requires_grad_() for x in drawn(table, case, draws=table.dying)]
     y = flat(table.calls[0](named(table.kernel).call, *given))[0]
     time = next(axes.index("L") for axes in table.axes.values() if "L" in axes)
     found = torch.autograd.grad(y.select(time, -1).sum(), given)[:3]  # as C leaves them
