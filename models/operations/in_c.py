@@ -34,6 +34,7 @@ from chomsky_ladder.models.scans.replicas import fold_replicas
 
 Sizes = dict[str, Any]  # integers, and settings that `derived` makes integers of
 Shape = tuple[int, ...]
+Axes = dict[str, tuple[str, ...]]
 _MOST_PLANS = 1024  # of one operation
 
 
@@ -87,7 +88,7 @@ class Loops:
         """
         self.name, self.derived = name, derived
         self.rows, self.scaled = rows or {}, scaled or {}
-        self.axes = _axes(tensors)
+        self.axes = axes_of(tensors)
         self.signatures = {
             way: tuple(side.split() for side in arguments.split("->"))
             for way, arguments in (("forward", forward), ("backward", backward))
@@ -150,9 +151,9 @@ class Loops:
         return ready, native.integers(*numbers)
 
 
-def _axes(tensors: str) -> dict[str, tuple[str, ...]]:
+def axes_of(tensors: str) -> Axes:
     """Read "q k: B L K, v: B L V" as {q: (B, L, K), k: (B, L, K), v: (B, L, V)}."""
-    found: dict[str, tuple[str, ...]] = {}
+    found: Axes = {}
     for part in tensors.split(","):
         names, _, axes = part.partition(":")
         found |= dict.fromkeys(names.split(), tuple(axes.split()))

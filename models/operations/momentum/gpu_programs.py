@@ -43,8 +43,8 @@ def forward_kernel(
     of_r: tl.tuple,
     of_a: tl.tuple,
     of_h: tl.tuple,
-    of_M: tl.tuple,
-    of_S: tl.tuple,
+    of_first_M: tl.tuple,
+    of_first_S: tl.tuple,
     batch: tl.tensor,
     heads: tl.tensor,
     length: tl.tensor,
@@ -66,8 +66,8 @@ def forward_kernel(
     starts += row * tl.cdiv(length, CHUNK) * 2 * K * V + at_KV
 
     replica, own = row // heads // batch, row % (heads * batch) * K * V
-    M_KV = read(first_M + replica * of_M[0] + own + at_KV, in_KV)
-    S_KV = read(first_S + replica * of_S[0] + own + at_KV, in_KV)
+    M_KV = read(first_M + replica * of_first_M[0] + own + at_KV, in_KV)
+    S_KV = read(first_S + replica * of_first_S[0] + own + at_KV, in_KV)
     start = 0
     while start < length:  # no range: under NumPy 2.4 Triton's interpreter has none of a number not known beforehand
         if KEEP:
