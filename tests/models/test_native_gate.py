@@ -10,9 +10,10 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.kernels.native import FEW, missing
-from chomsky_ladder.models.kernels.native_gate import native_gated
-from chomsky_ladder.models.layers.gate import gated, plain_gated
+from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.norm import normed
+from chomsky_ladder.models.operations.gate.in_c import native_gated
+from chomsky_ladder.models.operations.gate.reference import plain_gated
 from chomsky_ladder.models.operations.norm import rms_norm
 from support.layers import close, gradients
 

@@ -1,4 +1,4 @@
-"""`gated` (models/layers/gate.py) on a CPU in C: one pass there and one back, where torch takes two and four.
+"""Gates in C: one pass each way, where torch takes two and four.
 
 Of two halves of one projection the gradients are written into their places in one, which torch would put together.
 """
@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, in_rows, integers, kernel, missing, worth_a_call
+from chomsky_ladder.models.kernels.native import in_rows, integers, kernel
 from chomsky_ladder.models.scans.function import Function
 
 
 def native_gated(z: Tensor, y: Tensor | None = None, activation: str = "silu") -> Tensor:
-    """As `plain_gated`; it stacks under vmap."""
+    """C version of `plain_gated`. Supports vmap."""
     return _Halves.apply(z, activation) if y is None else _Gate.apply(z, y, activation)
 
 
@@ -79,20 +78,3 @@ def _sizes(out: Tensor, activation: str, y_apart: int, z_apart: int, d_apart: in
     width = out.shape[-1]
     apart = (y_apart, z_apart, width if d_apart is None else d_apart)
     return integers(out.numel() // max(1, width), width, *apart, activation == "gelu")
-
-
-register(
-    Kernel(
-        name="native_gate",
-        computes="gate",
-        reference="chomsky_ladder.models.layers.gate.plain_gated",
-        call=native_gated,
-        serves=(),
-        device="cpu",
-        dtypes=tuple(REAL),
-        stacks=True,
-        takes=worth_a_call,
-        missing=missing,
-        rank=18,
-    )
-)

@@ -1,4 +1,4 @@
-"""Products of matrices in fp32 on a CPU in C, for models/scans/products.py: of one thread."""
+"""Products of matrices in fp32 in C, of one thread, for models/scans/products.py."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""`token_shifts` and `squared_relu` (models/scans/token_shift.py) on a CPU in C: one pass there and one back."""
+"""`token_shifts` and `squared_relu` in C: one pass each way."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, worth_a_call
+from chomsky_ladder.models.kernels.native import integers, kernel
 from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
@@ -79,21 +78,3 @@ class SquaredRelu(Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor) -> tuple[Tensor, int]:
         return SquaredRelu.apply(x.movedim(in_dims[0] or 0, 0)), 0
-
-
-for operation, call in (("token_shifts", native_token_shifts), ("squared_relu", SquaredRelu.apply)):
-    register(
-        Kernel(
-            name=f"native_{operation}",
-            computes=operation,
-            reference=f"chomsky_ladder.models.scans.token_shift.{operation}",
-            call=call,
-            serves=("rwkv4", "rwkv5", "rwkv6", "rwkv7"),
-            device="cpu",
-            dtypes=tuple(REAL),
-            stacks=True,
-            takes=worth_a_call,
-            missing=missing,
-            rank=17,
-        )
-    )

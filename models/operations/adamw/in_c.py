@@ -1,4 +1,4 @@
-"""A step of AdamW over stacked weights (models/scans/adamw.py) on a CPU in C: in one pass.
+"""A step of AdamW over stacked weights in C, in one pass.
 
 Eighteen operations of torch, each with its call, take .75 ms of 100,000 weights and 34 of 4 million, this .16 and 4 on
 one thread of a Xeon.
@@ -7,9 +7,8 @@ one thread of a Xeon.
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
-from chomsky_ladder.models.scans.adamw import Scalars
+from chomsky_ladder.models.kernels.native import integers, kernel
+from chomsky_ladder.models.operations.adamw.reference import Scalars
 
 
 def native_adamw_step(
@@ -28,19 +27,3 @@ def native_adamw_step(
     assert all(x is None or (x.is_contiguous() and x.dtype == dtype) for x in held)
     gradient_RP = gradient_RP.to(dtype).contiguous()
     kernel("adamw", dtype)(gradient_RP, *held, sizes=integers(*weight_RP.shape))
-
-
-register(
-    Kernel(
-        name="native_adamw",
-        computes="adamw_step",
-        reference="chomsky_ladder.models.scans.adamw.adamw_step",
-        call=native_adamw_step,
-        serves=(),
-        device="cpu",
-        dtypes=tuple(REAL),
-        takes=untraced,
-        missing=missing,
-        rank=8,
-    )
-)

@@ -5,7 +5,7 @@
 
 Loshchilov and Hutter 2017 (1711.05101). A replica that does not step is held by a choice, not by a factor of 0: what it
 must not take may be NaN. On a CPU in pieces that stay in its cache: of 4 million weights they took 13 ms for 87. In C
-it is one pass (models/kernels/native_adamw.py, measured on another machine).
+it is one pass (in_c.py, measured on another machine).
 """
 
 from typing import NamedTuple
