@@ -87,7 +87,7 @@ class Loops:
                   is the same for all replicas
         """
         self.name, self.derived = name, derived
-        self.rows, self.scaled = rows or {}, scaled or {}
+        self.scaled = scaled or {}
         self.axes = axes_of(tensors)
         self.signatures = {
             way: tuple(side.split() for side in arguments.split("->"))
@@ -95,6 +95,7 @@ class Loops:
         }
         self.inputs, self.outputs = self.signatures["forward"]
         self.sizes, self.settings = sizes.split(), settings.split()
+        self.rows = {x: (axes, self.sizes.index(f"row_{x}")) for x, axes in (rows or {}).items()}
         self.dtypes = [torch.int32 if x in integers.split() else None for x in self.outputs]
         self.folds = {
             x: next((axes.index(letter) for letter in fold.split() if letter in axes), None)
@@ -143,8 +144,8 @@ class Loops:
         ready, numbers = [], list(plan.numbers)
         for name, x in zip(names, tensors, strict=True):
             if name in self.rows:
-                x, apart = native.in_rows(x.flatten(-self.rows[name]))
-                numbers[self.sizes.index(f"row_{name}")] = apart
+                axes, place = self.rows[name]
+                x, numbers[place] = native.in_rows(x if axes == 1 else x.flatten(-axes))
             elif x is not None:
                 x = (x * self.scaled[name] if name in self.scaled else x).contiguous()
             ready.append(x)
@@ -180,7 +181,13 @@ def _function_of(loops: Loops) -> tuple[type[Function], int]:
     places = [next((n for n, (i, _, _) in enumerate(rooms) if i == place), None) for place in range(len(inputs))]
     folds = [(i, loops.folds[x]) for i, x in enumerate(inputs)]
     unfolds = [loops.folds[x] or 0 for x in outputs[:count]]
+    kept = count < len(outputs)
     names = f"{loops.name}_forward", f"{loops.name}_backward"
+    # What has the axes of a tensor that lies in one piece is allocated like it, at half the cost.
+    whole = {loops.axes[x]: i for i, x in reversed([*enumerate(inputs)]) if x not in loops.rows}
+    alike = [None if y else whole.get(loops.axes[x]) for x, y in zip(outputs, loops.dtypes, strict=True)]
+    whole_back = [x for x in saved if x not in loops.rows]
+    alike_back = [saved.index(inputs[i]) if inputs[i] in whole_back else None for i, _, _ in rooms]
 
     class InC(Function):
         @staticmethod
@@ -188,14 +195,18 @@ def _function_of(loops: Loops) -> tuple[type[Function], int]:
             *tensors, plan = arguments
             given, integers = loops.as_c_takes(inputs, tensors, plan)
             dtype = given[0].dtype
-            found = [torch.empty(x, dtype=y or dtype) for x, y in zip(plan.outputs, loops.dtypes, strict=True)]
+            found = [
+                torch.empty(shape, dtype=other or dtype) if i is None else torch.empty_like(given[i])
+                for i, shape, other in zip(alike, plan.outputs, loops.dtypes, strict=True)
+            ]
             native.kernel(names[0], dtype)(*given, *found, sizes=integers)
             return tuple(found)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
             ctx.plan = inputs[-1]
-            ctx.mark_non_differentiable(*output[count:])
+            if kept:
+                ctx.mark_non_differentiable(*output[count:])
             ctx.set_materialize_grads(False)
             every = inputs[:-1] + output
             ctx.save_for_backward(*[every[i] for i in to_save])
@@ -210,9 +221,12 @@ def _function_of(loops: Loops) -> tuple[type[Function], int]:
                 torch.zeros(plan.outputs[i], dtype=dtype) if (x := d[i]) is None else x.contiguous() for i in came
             ]
             found: list[Any] = []
-            for place, carried, from_zeros in rooms:
+            for (place, carried, from_zeros), i in zip(rooms, alike_back, strict=True):
                 shape = plan.inputs[place]
-                room = None if shape is None else (torch.zeros if from_zeros else torch.empty)(shape, dtype=dtype)
+                if i is None or given[i] is None:
+                    room = None if shape is None else (torch.zeros if from_zeros else torch.empty)(shape, dtype=dtype)
+                else:
+                    room = (torch.zeros_like if from_zeros else torch.empty_like)(given[i])
                 if carried is not None and room is not None and (x := d[carried]) is not None:
                     room += x
                 found.append(room)
