@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.kernels.native import REAL, integers, kernel, missing, untraced
+from chomsky_ladder.models.kernels.native import integers, kernel, untraced
 from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.products import product, summed_product
 from chomsky_ladder.models.scans.recurrences import Activation
@@ -153,39 +152,16 @@ class _LSTM(Function):
         return unfold_replicas(_LSTM.apply(*fold_replicas(inputs, in_dims, info.batch_size)), info.batch_size)
 
 
-def _takes(x_BLD: Tensor, ctx: Context) -> bool:
+def takes(x_BLD: Tensor, ctx: Context) -> bool:
     """In its own precision: autocast's products would be of another."""
     return untraced(x_BLD, ctx) and not torch.is_autocast_enabled("cpu")
 
 
-def _takes_lstm(x_BLD: Tensor, ctx: Context) -> bool:
+def takes_lstm(x_BLD: Tensor, ctx: Context) -> bool:
     """Where oneDNN's cannot, or by its name."""
-    return _takes(x_BLD, ctx) and (ctx.stacked or ctx.backend == "native_lstm")
+    return takes(x_BLD, ctx) and (ctx.stacked or ctx.backend == "native_lstm")
 
 
 def _before(first_RBD: Tensor, h_RBLD: Tensor) -> Tensor:
     """The h that each step read, [R, X, D]."""
     return torch.cat([first_RBD[:, :, None], h_RBLD[:, :, :-1]], 2).flatten(1, 2)
-
-
-RECURRENCES = "chomsky_ladder.models.scans.recurrences"
-for name, operation, call, takes, serves in (
-    ("native_rnn", "rnn_layer", native_rnn, _takes, ("rnn",)),
-    ("native_gru", "gru_layer", native_gru, _takes, ("gru",)),
-    ("native_lstm", "lstm_layer", native_lstm, _takes_lstm, ("lstm", "lstm_block")),
-):
-    register(
-        Kernel(
-            name=name,
-            computes=operation,
-            reference=f"{RECURRENCES}.{operation}",
-            call=call,
-            serves=serves,
-            device="cpu",
-            dtypes=tuple(REAL),
-            stacks=True,
-            takes=takes,
-            missing=missing,
-            rank=15,
-        )
-    )

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.scans.recurrences import Activation
 
 
@@ -82,42 +81,3 @@ def fused_gru(
             torch.gru, tensors[0], tensors[1], tensors[2:], True, 1, 0.0, torch.is_grad_enabled(), False, True
         )
     return h_BLD, h_1BD[0]
-
-
-RECURRENCES = "chomsky_ladder.models.scans.recurrences"
-register(
-    Kernel(
-        name="torch.lstm",
-        computes="lstm_layer",
-        reference=f"{RECURRENCES}.lstm_layer",
-        call=fused_lstm,
-        serves=("lstm", "lstm_block"),
-        device="any",
-        when="always",
-        rank=0,
-    )
-)
-register(
-    Kernel(
-        name="torch.rnn",
-        computes="rnn_layer",
-        reference=f"{RECURRENCES}.rnn_layer",
-        call=fused_rnn,
-        serves=("rnn",),
-        device="any",
-        when="always",
-        rank=1,
-    )
-)
-register(
-    Kernel(
-        name="torch.gru",
-        computes="gru_layer",
-        reference=f"{RECURRENCES}.gru_layer",
-        call=fused_gru,
-        serves=("gru",),
-        device="any",
-        when="always",
-        rank=2,
-    )
-)
