@@ -6,7 +6,6 @@ Both projections into the stream are divided by sqrt(2 blocks), as there; all el
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,10 +17,6 @@ from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-
-BLOCK = 64
-"""Queries that are read together. All at once are twice the scores, and leave a CPU's caches: of 32 strings of 512 the
-forward passes of FoX, stick-breaking and DeltaFormer take 4 to 5 times as long. Blocks of 32 gain no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +72,6 @@ class CachedAttention(Layer):
 
     def empty(self, *sizes: int, batch: int, device: torch.device, dtype: torch.dtype) -> Tensor:
         return torch.zeros(batch, self.num_heads, *sizes, device=device, dtype=dtype)
-
-
-def in_blocks(read: Callable[[slice, slice], Tensor], length: int) -> Tensor:
-    """[B, H, L, K] of `read(queries, keys)`: a block of queries at a time, over the keys up to its last."""
-    ends = [min(start + BLOCK, length) for start in range(0, length, BLOCK)]
-    return torch.cat([read(slice(number * BLOCK, end), slice(end)) for number, end in enumerate(ends)], 2)
 
 
 def positions(x_BLD: Tensor, start: Tensor | int = 0) -> Tensor:

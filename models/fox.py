@@ -25,14 +25,13 @@ from chomsky_ladder.models._attentions import (
     AttentionConfig,
     CachedAttention,
     at_least_fp32,
-    in_blocks,
     kept,
     positions,
 )
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, State
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.layers.attention import explicit_attention
+from chomsky_ladder.models.operations.attention import causal_attention
+from chomsky_ladder.models.operations.attention.reference import explicit_attention, in_blocks
 
 NORM_EPS = 1e-5
 
@@ -58,9 +57,9 @@ class ForgettingAttention(CachedAttention):
 
     def whole(self, x_BLD: Tensor, heads_BLXK: Tensor, ctx: Context) -> Tensor:
         total_BHL, position_L = log_forget(self.forget, x_BLD).cumsum(-1), positions(x_BLD)
-        kernel = chosen("causal_attention", heads_BLXK, ctx) if total_BHL.dtype == heads_BLXK.dtype else None
+        kernel = causal_attention.chosen(heads_BLXK, ctx) if total_BHL.dtype == heads_BLXK.dtype else None
         if kernel:
-            y_BLHK = kernel.call(heads_BLXK, None, total_BHL.mT, num_heads=self.num_heads, window=0)
+            y_BLHK = kernel(heads_BLXK, None, total_BHL.mT, num_heads=self.num_heads, window=0)
             return self.read(ctx.wanted(x_BLD), ctx.wanted(y_BLHK).transpose(1, 2))
         q_BHLK, k_BHLK, v_BHLK = heads_BLXK.transpose(1, 2).chunk(3, dim=1)
 

@@ -28,7 +28,7 @@ from chomsky_ladder.models.layers.linear import of_one
 from chomsky_ladder.models.layers.matrix_state import by_gated_delta_rule
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
-from chomsky_ladder.models.scans.selective import initial_dt_bias
+from chomsky_ladder.models.operations.scan.reference import initial_dt_bias
 
 
 class GatedDeltaRule(BehindConvolution):

@@ -10,7 +10,7 @@ passes of gated linear attention, with a softmax between them and one gate for b
 divided by sqrt(K), and there is no short convolution; by default the slots are as many as a head has channels, where
 its models have 64. Weights start as torch.nn.Linear's do.
 
-The first pass is that of models/scans/slots.py, the second GLA's.
+The first pass is that of models/operations/slots, the second GLA's.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,11 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import by_heads, in_heads
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.matrix_state import by_writing_then_reading
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
-from chomsky_ladder.models.scans.slots import decayed_slots
+from chomsky_ladder.models.operations.slots import slots
 
 
 class SlotAttention(OneForm):
@@ -58,9 +57,7 @@ class SlotAttention(OneForm):
         )
         decay_BHLM, write_BHLM = kept_and_written(in_heads(self.forget(x_BLD), self.num_heads), self.temperature)
         keys_BHKM, values_BHMV = state
-        kernel = chosen("decayed_slots", q_BHLK.to(keys_BHKM.dtype), ctx)
-        read = kernel.call if kernel else decayed_slots
-        scores_BHLM, keys_BHKM = read(q_BHLK, k_BHLK, write_BHLM, decay_BHLM, keys_BHKM)
+        scores_BHLM, keys_BHKM = slots(ctx, q_BHLK, k_BHLK, write_BHLM, decay_BHLM, keys_BHKM)
         share_BHLM = torch.softmax(scores_BHLM, -1)
         y_BHLV, values_BHMV = by_writing_then_reading(share_BHLM, write_BHLM, v_BHLV, decay_BHLM, values_BHMV, ctx)
         y_BLD = nn.functional.silu(ctx.wanted(rearrange(y_BHLV, "b h l v -> b l (h v)")))

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm
-from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.operations.recurrent import gru_layer
 from chomsky_ladder.models.rnn import Cell, CellBlock
-from chomsky_ladder.models.scans.recurrences import gru_layer, gru_step
+from chomsky_ladder.models.scans.recurrences import gru_step
 
 
 class GRUCell(Cell):
@@ -30,9 +30,7 @@ class GRUCell(Cell):
         self.bias_n = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
 
     def extend(self, x_BLD: Tensor, h_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        kernel = chosen("gru_layer", x_BLD, ctx)
-        scan = kernel.call if kernel else gru_layer
-        return scan(x_BLD, h_BD, self.weight_ih, self.weight_hh, self.bias, self.bias_n)
+        return gru_layer(ctx, x_BLD, h_BD, self.weight_ih, self.weight_hh, self.bias, self.bias_n)
 
     def step(self, x_BD: Tensor, h_BD: Tensor) -> Tensor:
         gates_BG = nn.functional.linear(x_BD, self.weight_ih, self.bias)

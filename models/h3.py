@@ -10,7 +10,7 @@ its start and its rates. With it, the shift of a key meets a value and the produ
 Heads are of one channel, as in most published models; in larger ones shift(k) v^T is a matrix. Taps and skips c, d and
 D start normal with 1, as published. Biases and matrices start as torch.nn.Linear's do.
 
-Both convolutions are those of models/layers/long_convolution.py; steps carry the N - 1 last keys and the diagonal
+Both convolutions are those of models/operations/long_conv; steps carry the N - 1 last keys and the diagonal
 system's state.
 """
 
@@ -23,10 +23,10 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.feed_forward import MLP
 from chomsky_ladder.models.layers.linear import of_one
-from chomsky_ladder.models.layers.long_convolution import long_convolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.operations.long_conv import long_convolution
+from chomsky_ladder.models.operations.long_conv.reference import convolved
 from chomsky_ladder.models.s4 import S4Config, StateSpace, wide
-from chomsky_ladder.models.scans.long_convolution import convolved
 
 
 class DiagonalSpace(StateSpace):
@@ -65,7 +65,7 @@ class H3(Layer):
         q_BLD, k_BLD, v_BLD = of_one([self.query, self.key, self.value], x_BLD)
         k_BLD = wide(k_BLD)
         with torch.autocast(k_BLD.device.type, enabled=False):
-            shifted_BLD = long_convolution(k_BLD, self._taps(k_BLD), ctx)
+            shifted_BLD = long_convolution(ctx, k_BLD, self._taps(k_BLD))
         return self._out(ctx.wanted(q_BLD), self.diagonal(shifted_BLD * v_BLD, ctx))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:

@@ -14,7 +14,7 @@ spaced over the channels, and features are fixed; there they may learn. The rest
 T is a setting: divided by the batch's length, the lag would mean another filter at every length. At lags beyond T the
 positions go on past 1, where the published code cuts its input off.
 
-Convolutions are those of models/layers/long_convolution.py, in at least fp32; the step sums over all inputs so far.
+Convolutions are those of models/operations/long_conv, in at least fp32; the step sums over all inputs so far.
 """
 
 import math
@@ -27,9 +27,9 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import MLP
-from chomsky_ladder.models.layers.long_convolution import long_convolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-from chomsky_ladder.models.scans.long_convolution import convolved
+from chomsky_ladder.models.operations.long_conv import long_convolution
+from chomsky_ladder.models.operations.long_conv.reference import convolved
 
 SHORT_WIDTH = 3
 
@@ -96,7 +96,7 @@ class Hyena(Layer):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         z_BLD, *gates, last_gate_BLD = self.short(self.project(x_BLD), ctx).chunk(self.parts, dim=-1)
         for gate_BLD, taps_LD in zip(gates, self.filters(x_BLD.shape[1]).unbind(0), strict=True):
-            z_BLD = long_convolution((gate_BLD * z_BLD).to(taps_LD.dtype), taps_LD, ctx)
+            z_BLD = long_convolution(ctx, (gate_BLD * z_BLD).to(taps_LD.dtype), taps_LD)
         return self.out(ctx.wanted(last_gate_BLD) * ctx.wanted(z_BLD))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:

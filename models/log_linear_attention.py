@@ -25,8 +25,8 @@ from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.mamba2 import SSD, Mamba2Config
+from chomsky_ladder.models.operations.scan.reference import at_least_fp32
 from chomsky_ladder.models.scans.fenwick import Held, fenwick_attention, fenwick_extend
-from chomsky_ladder.models.scans.selective import at_least_fp32
 
 
 class FenwickSSD(SSD):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.scans.recurrences import lstm_layer, lstm_step
+from chomsky_ladder.models.operations.recurrent import lstm_layer
+from chomsky_ladder.models.scans.recurrences import lstm_step
 
 
 class LSTMCell(nn.Module):
@@ -43,9 +43,7 @@ class LSTMCell(nn.Module):
         return state[0], state
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        kernel = chosen("lstm_layer", x_BLD, ctx)
-        scan = kernel.call if kernel else lstm_layer
-        h_BLD, h_BD, c_BD = scan(x_BLD, state[0], state[1], self.weight_ih, self.weight_hh, self.bias)
+        h_BLD, h_BD, c_BD = lstm_layer(ctx, x_BLD, state[0], state[1], self.weight_ih, self.weight_hh, self.bias)
         return h_BLD, (h_BD, c_BD)
 
 

@@ -11,7 +11,7 @@ what is proven of `rnn` with tanh holds here, and no number leaves [-1, 1].
 
 W starts as the identity, s as 1, A and d as those of `gated_delta_net`, all else at torch.nn.Linear's default, the two
 projections into the stream divided by sqrt(2 blocks). The state is kept in fp32 at least. It is a loop by nature
-(models/scans/matrix_rnn.py).
+(models/operations/matrix_rnn).
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,12 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gated_delta_net import initial_decay
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-from chomsky_ladder.models.scans.matrix_rnn import matrix_rnn_loop, matrix_rnn_scan
+from chomsky_ladder.models.operations.matrix_rnn import matrix_rnn
 
 
 class MatrixRNN(Layer):
@@ -80,11 +79,8 @@ class MatrixRNN(Layer):
         ).unbind(0)
         dt_BLH = nn.functional.softplus(self.dt(x_BLD).to(dtype) + self.dt_bias)
         f_BLH = torch.exp(-self.A_log.to(dtype).exp() * dt_BLH)
-        kernel = chosen("matrix_rnn_scan", h_BHKV, ctx)
-        plain = matrix_rnn_loop if ctx.backend == "reference" else matrix_rnn_scan
-        scan = kernel.call if kernel else plain
         with torch.autocast(x_BLD.device.type, enabled=False):
-            y_BLHV, h_BHKV = scan(q_BLHK, k_BLHK, v_BLHV, f_BLH, self.weight_HVV.to(dtype), h_BHKV)
+            y_BLHV, h_BHKV = matrix_rnn(ctx, q_BLHK, k_BLHK, v_BLHV, f_BLH, self.weight_HVV.to(dtype), h_BHKV)
         y_BLD = (ctx.wanted(y_BLHV) + self.skip_HV * ctx.wanted(v_BLHV)).flatten(2)
         return self.out(normed(gated(self.gate(ctx.wanted(x_BLD)), y_BLD, ctx=ctx), self.norm, ctx)), h_BHKV
 

@@ -17,13 +17,12 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-from chomsky_ladder.models.layers.selective import selective_scan
+from chomsky_ladder.models.operations.scan import mamba_scan
+from chomsky_ladder.models.operations.scan.reference import at_least_fp32, initial_dt_bias
 from chomsky_ladder.models.scans.products import product
-from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
 
 
 class SelectiveSSM(Layer):
@@ -72,22 +71,10 @@ class SelectiveSSM(Layer):
         states = self.A_log.shape[1]
         rank_BLR, B_BLN, C_BLN = in_parts(self.select, v_BLE, [self.dt.in_features, states, states])
         dt_BLE = product(rank_BLR, self.dt.weight)
-        kernel = chosen("gated_scan", v_BLE, ctx, inside=("scan_loop", "selective_scan"))
-        if kernel:
-            first_BNE = v_BLE.new_zeros(v_BLE.shape[0], states, v_BLE.shape[-1]) if h_BNE is None else h_BNE
-            given = (dt_BLE, self.dt.bias, -self.A_log.exp().mT, B_BLN, C_BLN, self.D, z_BLE, first_BNE)
-            y_BLE, h_BNE = kernel.call(v_BLE, *given, self.signed)
-            return self.out(ctx.wanted(y_BLE)), h_BNE
-        # The bias in full: in bf16 softplus would turn the smallest steps into a handful of values.
-        dt_BLE = nn.functional.softplus(dt_BLE.to(at_least_fp32(dt_BLE.dtype)) + self.dt.bias)
-        A_EN = -self.A_log.to(dt_BLE.dtype).exp()
-        from_zeros = h_BNE is None and not self.signed
-        kernel = chosen("selective_scan", v_BLE, ctx) if from_zeros else None
-        if kernel:
-            y_BLE = kernel.call(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D)
-        else:
-            y_BLE, h_BNE = selective_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, self.D, h_BNE, signed=self.signed, ctx=ctx)
-        return self.out(ctx.wanted(y_BLE) * nn.functional.silu(ctx.wanted(z_BLE))), h_BNE
+        y_BLE, h_BNE = mamba_scan(
+            ctx, v_BLE, dt_BLE, self.dt.bias, self.A_log, B_BLN, C_BLN, self.D, z_BLE, h_BNE, signed=self.signed
+        )
+        return self.out(y_BLE), h_BNE
 
 
 @register

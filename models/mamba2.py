@@ -3,7 +3,7 @@
     z, [v, B, C], dt = W_in x        v, B, C = silu(conv([v, B, C]))        dt = softplus(dt + b)        per head:
     h_t = exp(dt_t A) h_{t-1} + dt_t B_t v_t^T        y_t = C_t h_t + D v_t        out = W_out rmsnorm(y silu(z))
 
-Dao and Gu 2024 (2405.21060), with one group: all heads share B and C. The chunks are those of models/scans/ssd.py. A is
+Dao and Gu 2024 (2405.21060), with one group: all heads share B and C. Chunks are those of models/operations/ssd. A is
 uniform in -16 .. -1 at the start, dt log-uniform in 1e-3 .. 1e-1, D = 1; as in the authors' code A is learned through
 its logarithm, A and D are not decayed, the gate comes before the norm, and W_out is divided by the root of the number
 of blocks.
@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
-from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
+from chomsky_ladder.models.operations.scan.reference import at_least_fp32, initial_dt_bias
+from chomsky_ladder.models.operations.ssd import ssd_chunks
+from chomsky_ladder.models.operations.ssd.reference import ssd_step
 
 
 class SSD(Layer):
@@ -85,10 +85,8 @@ class SSD(Layer):
                 y_BLHRK, h_BHNK = ssd_step(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK.to(dtype))
                 y_BLHRK = y_BLHRK + self.D[:, None, None] * v_BLHRK
             else:
-                kernel = chosen("ssd_chunks", v_BLHRK, ctx)
-                chunks = kernel.call if kernel else ssd_chunks
                 given = (v_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
-                y_BLHRK, h_BHNK = chunks(*given, weight_BLH=dt_BLH, skip_H=self.D)
+                y_BLHRK, h_BHNK = ssd_chunks(ctx, *given, weight_BLH=dt_BLH, skip_H=self.D)
         y_BLE = rearrange(y_BLHRK, "b l h r k -> b l (h r k)")
         gated_BLE = gated(ctx.wanted(z_BLE), ctx.wanted(y_BLE), ctx=ctx)
         return self.out(normed(gated_BLE.to(self.norm.weight.dtype), self.norm, ctx)), h_BHNK

@@ -16,7 +16,7 @@ June 2026. dt starts log-uniform in dt_min .. dt_max, b, c and D start at 1 and 
 z and 1 / R for x and y, and are not decayed either. The rest starts as torch.nn.Linear's weights do.
 
 With v_t = B_t x_t^T, what a_{t+1} multiplies is h_t + (1 - g_{t+1}) dt_{t+1} v_t. So later positions see v_t with the
-factor g_t dt_t + (1 - g_{t+1}) dt_{t+1}, its own sees g_t dt_t, and one pass of models/scans/ssd.py does.
+factor g_t dt_t + (1 - g_{t+1}) dt_{t+1}, its own sees g_t dt_t, and one pass of models/operations/ssd does.
 """
 
 import math
@@ -29,14 +29,14 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
-from chomsky_ladder.models.scans.selective import at_least_fp32, initial_dt_bias
-from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
+from chomsky_ladder.models.operations.scan.reference import at_least_fp32, initial_dt_bias
+from chomsky_ladder.models.operations.ssd import ssd_chunks
+from chomsky_ladder.models.operations.ssd.reference import ssd_step
 
 NORM_EPS = 1e-5
 LEAST_DECAY = 1e-4
@@ -112,11 +112,9 @@ class TrapezoidalSSM(OneForm):
                 y_BLHRK, h_BHNK = ssd_step(u_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
                 y_BLHRK = y_BLHRK + self.D[:, None, None] * x_BLHRK
             else:
-                kernel = chosen("ssd_chunks", x_BLHRK, ctx)
-                chunks = kernel.call if kernel else ssd_chunks
                 later_BLH = own_BLH + nn.functional.pad(next_BLH[:, 1:], (0, 0, 0, 1))
                 given = (x_BLHRK, log_a_BLH, B_BLHRN, C_BLHRN, h_BHNK)
-                y_BLHRK, h_BHNK = chunks(*given, weight_BLH=later_BLH, own_BLH=own_BLH, skip_H=self.D)
+                y_BLHRK, h_BHNK = ssd_chunks(ctx, *given, weight_BLH=later_BLH, own_BLH=own_BLH, skip_H=self.D)
             y_BLHRK = gated(self._ranked(ctx.wanted(z_BLHK), "z"), ctx.wanted(y_BLHRK), ctx=ctx)
             y_BLHK = y_BLHRK.squeeze(-2) if self.rank == 1 else (y_BLHRK * self.y_scale_HRK).sum(-2)
         y_BLD = self.out(rearrange(y_BLHK, "b l h k -> b l (h k)").to(self.out.weight.dtype))

@@ -10,7 +10,7 @@ their code L starts at 1 and l is not decayed; all else starts as torch.nn.Linea
 near 1/2.
 
 They stop conjugate gradients after 30 steps for keys of 128 channels; here it is the solution itself that is read,
-unless `steps` says otherwise (models/scans/mesa.py). L is not added there but divided out: with queries and keys over
+unless `steps` says otherwise (models/operations/mesa). L is not added there but divided out: with queries and keys over
 its root, and H and G of such keys, 1 stands in its place, and all eigenvalues lie nearer to each other.
 """
 
@@ -23,13 +23,12 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import in_heads
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.operations.mesa import Held, mesa
 from chomsky_ladder.models.scans.delta import of_length_1
-from chomsky_ladder.models.scans.mesa import Held, mesa
 
 SMALLEST = 0.25  # of L
 START = 1.0
@@ -74,20 +73,16 @@ class MesaLayer(OneForm):
         log_decay_BHL = nn.functional.logsigmoid(in_heads(self.decay(x_BLD), self.num_heads)[..., 0])
         root_H1K = torch.rsqrt(nn.functional.softplus(self.ridge.to(q_BHLK.dtype)) + SMALLEST)
         root_H1K = root_H1K.view(self.num_heads, 1, -1)
-        given = (
+        y_BHLV, held = mesa(
+            ctx,
             root_H1K * of_length_1(q_BHLK),
             root_H1K * of_length_1(k_BHLK),
             in_heads(self.value(x_BLD), self.num_heads),
             beta_BHL,
             log_decay_BHL,
             held,
+            steps=self.steps,
         )
-        kernel = None if self.steps else chosen("mesa", q_BHLK, ctx, inside=("mesa_by_steps",))
-        if kernel:
-            y_BHLV, held = kernel.call(*given)
-        else:
-            by_steps = chosen("mesa_by_steps", q_BHLK, ctx)
-            y_BHLV, held = (by_steps.call if by_steps else mesa)(*given, steps=self.steps)
         y_BHLV = normed(ctx.wanted(y_BHLV, along=2).to(self.norm.weight.dtype), self.norm, ctx)
         return self.out(rearrange(y_BHLV, "b h l v -> b l (h v)")), held
 

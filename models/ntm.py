@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.machine import Machine
-from chomsky_ladder.models.scans.turing_memory import asked_of, turing_turn
+from chomsky_ladder.models.operations.turing import turing_machine, turing_turn
+from chomsky_ladder.models.operations.turing.reference import asked_of
 
 START = 1e-6
 
@@ -48,12 +48,11 @@ class NTMMachine(Machine):
 
     def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, memory_BWN, *others = state
-        lstm = self.controller.core == "lstm"
-        kernel = chosen("turing_machine", memory_BWN, ctx, inside=["turing_turn"]) if lstm else None
-        if kernel is None:
+        machine = turing_machine.chosen(memory_BWN, ctx) if self.controller.core == "lstm" else None
+        if machine is None:
             return super().turns(gates_BLG, state, ctx)
         weights = (self.controller.weight_hh, self.controller.weight_rh, self.ask.weight, self.ask.bias)
-        y_BLX, (*core, memory_BWN, weight_BHN, read_BHW) = kernel.call(
+        y_BLX, (*core, memory_BWN, weight_BHN, read_BHW) = machine(
             gates_BLG, weights, (*core, memory_BWN, *others), shifts=self.shifts
         )
         return y_BLX, (tuple(core), memory_BWN, weight_BHN, read_BHW)
@@ -61,9 +60,7 @@ class NTMMachine(Machine):
     def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, memory_BWN, weight_BHN, read_BHW = state
         h_BD, core = self.controller.turn(gates_BG, read_BHW.flatten(1), core)
-        kernel = chosen("turing_turn", memory_BWN, ctx)
-        turned = (kernel.call if kernel else turing_turn)(self.ask(h_BD), weight_BHN, memory_BWN, shifts=self.shifts)
-        weight_BHN, memory_BWN, read_BHW = turned
+        weight_BHN, memory_BWN, read_BHW = turing_turn(ctx, self.ask(h_BD), weight_BHN, memory_BWN, shifts=self.shifts)
         return torch.cat([h_BD, read_BHW.flatten(1)], -1), (core, memory_BWN, weight_BHN, read_BHW)
 
     def out(self, y_BLX: Tensor) -> Tensor:

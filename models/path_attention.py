@@ -7,17 +7,8 @@ in every head of its own, each layer behind an RMSNorm: Yang et al. 2025 (2505.1
 data in place of the turns of RoPE. `gate=forget` is their PaTH-FoX: the sums of log f of `fox` are added before all is
 divided by sqrt(K), as in the published code. Weights start as in models/_attentions.py.
 
-Inside a chunk all H are products of few: X = (1 + b L)^-1 b W and Y = (1 + b L)^-1 b M, with L and M the parts of W W^T
-and W K^T below the diagonal, solve one triangular system, and with T = tril(Q W^T)
-
-    scores inside  Q K^T - T Y        of what came before  (Q - T X) k        at the end  k - W^T X k,  K - Y^T W
-
 What is held of the past are keys as they are by now, so that a step turns all of them once: in fp32 at least.
-
-Chunks of 16, and a single one up to 32 tokens: for B = 32, H = 4, K = 32, forward and backward on one thread, chunks of
-32 take as long or up to 1.7 times that, 1.4 to 7 times as long as plain attention. On a CPU in C
-(models/kernels/native_path.py), where keys are turned one query after the other, it takes a third to
-half of that. On CUDA (models/kernels/triton_path.py) they are turned so, too.
+The attention is models/operations/path.
 """
 
 from dataclasses import dataclass
@@ -32,12 +23,10 @@ from chomsky_ladder.models._attentions import AttentionConfig, CachedAttention, 
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.fox import log_forget
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.operations.path import attended
+from chomsky_ladder.models.operations.path.reference import path_scores, read_by
 from chomsky_ladder.models.scans.delta import of_length_1
-from chomsky_ladder.models.scans.products import matmul
-
-CHUNK = 16
 
 
 class PaTHAttention(CachedAttention):
@@ -57,9 +46,7 @@ class PaTHAttention(CachedAttention):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         q_BHLK, k_BHLK, v_BHLK, w_BHLK, beta_BHL = self._all(x_BLD, self.convolution(self.path(x_BLD), ctx))
         total_BHL = None if self.forget is None else log_forget(self.forget, x_BLD).cumsum(-1)
-        kernel = chosen("path_attended", q_BHLK, ctx)
-        read = kernel.call if kernel else attended
-        y_BHLK = read(q_BHLK, k_BHLK, v_BHLK, w_BHLK, beta_BHL, total_BHL)
+        y_BHLK = attended(ctx, q_BHLK, k_BHLK, v_BHLK, w_BHLK, beta_BHL, total_BHL)
         return self.out(self.joined(ctx.wanted(y_BHLK, along=2)))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -86,7 +73,7 @@ class PaTHAttention(CachedAttention):
             total_BHL = last_BH1 + log_forget(self.forget, x_BLD).cumsum(-1)
             scores_BHLX = scores_BHLX + (total_BHL[..., None] - torch.cat([total_BHS, total_BHL], -1)[..., None, :])
             totals = kept(total_BHS, position_L, total_BHL), total_BHL[..., -1:].clone()
-        y_BHLK = _read(scores_BHLX, torch.cat([v_BHSK.to(v_BHLK.dtype), v_BHLK], 2))
+        y_BHLK = read_by(scores_BHLX, torch.cat([v_BHSK.to(v_BHLK.dtype), v_BHLK], 2))
         k_BHSK = kept(k_BHXK[:, :, :size].to(k_BHSK.dtype), position_L, k_BHXK[:, :, size:])
         state = past_BWE, k_BHSK, kept(v_BHSK, position_L, v_BHLK), start + length, totals
         return self.out(self.joined(y_BHLK)), state
@@ -97,75 +84,6 @@ class PaTHAttention(CachedAttention):
         mixed_BLE, beta_BLH = at_least_fp32(mixed_BLE, self.beta(x_BLD))
         w_BHLK = rearrange(mixed_BLE, "b l (h k) -> b h l k", h=self.num_heads)
         return [q_BHLK, k_BHLK, v_BHLK, of_length_1(w_BHLK), 2 * torch.sigmoid(beta_BLH).mT]
-
-
-def attended(
-    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, w_BHLK: Tensor, beta_BHL: Tensor, total_BHL: Tensor | None
-) -> Tensor:
-    """All y [B, H, L, K] from the start, a chunk at a time; `total` are the sums of log f, if any."""
-    rows, _ = path_rows(q_BHLK, k_BHLK, w_BHLK, beta_BHL, k_BHLK[:, :, :0])
-    read, start = [], 0
-    for scores_BHCX in rows:
-        seen = min(start + scores_BHCX.shape[2], q_BHLK.shape[2])
-        scores_BHCX = scores_BHCX[:, :, : seen - start, :seen]
-        if total_BHL is not None:
-            scores_BHCX = scores_BHCX + (total_BHL[..., start:seen, None] - total_BHL[..., None, :seen])
-        read.append(_read(scores_BHCX, v_BHLK[:, :, :seen]))
-        start = seen
-    return torch.cat(read, 2)
-
-
-def _read(scores_BHLX: Tensor, v_BHXK: Tensor) -> Tensor:
-    with torch.autocast(v_BHXK.device.type, enabled=False):
-        return matmul(torch.softmax(scores_BHLX * v_BHXK.shape[-1] ** -0.5, -1), v_BHXK)
-
-
-def path_scores(
-    q_BHLK: Tensor, k_BHLK: Tensor, w_BHLK: Tensor, beta_BHL: Tensor, past_BHSK: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Scores [B, H, L, S + L] over the past and the tokens themselves, -inf ahead, and all keys as they are by then."""
-    rows, held_BHXK = path_rows(q_BHLK, k_BHLK, w_BHLK, beta_BHL, past_BHSK)
-    length, seen = q_BHLK.shape[2], held_BHXK.shape[2]
-    wide = [nn.functional.pad(row_BHCX, (0, rows[-1].shape[-1] - row_BHCX.shape[-1]), value=-inf) for row_BHCX in rows]
-    return torch.cat(wide, 2)[:, :, :length, :seen], held_BHXK
-
-
-def path_rows(
-    q_BHLK: Tensor, k_BHLK: Tensor, w_BHLK: Tensor, beta_BHL: Tensor, past_BHSK: Tensor
-) -> tuple[list[Tensor], Tensor]:
-    """The scores of each chunk over what its tokens see, and all keys; the last chunk is filled up behind the end."""
-    with torch.autocast(q_BHLK.device.type, enabled=False):
-        return _path_rows(q_BHLK, k_BHLK, w_BHLK, beta_BHL, past_BHSK)
-
-
-def _path_rows(
-    q_BHLK: Tensor, k_BHLK: Tensor, w_BHLK: Tensor, beta_BHL: Tensor, past_BHSK: Tensor
-) -> tuple[list[Tensor], Tensor]:
-    length, width = k_BHLK.shape[2:]
-    chunk = CHUNK if length > 2 * CHUNK else length
-    # N chunks of C tokens. Behind the end w = 0, which leaves all keys as they are.
-    q_BHNCK, k_BHNCK, w_BHNCK, bw_BHNCK = (
-        nn.functional.pad(x, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk))
-        for x in (q_BHLK, k_BHLK, w_BHLK, beta_BHL[..., None] * w_BHLK)
-    )
-    # Read below the diagonal alone, with ones on it.
-    system_BHNCC = matmul(bw_BHNCK, w_BHNCK.mT)
-    right_BHNCX = torch.cat([bw_BHNCK, torch.tril(matmul(bw_BHNCK, k_BHNCK.mT), -1)], -1)
-    solved_BHNCX = torch.linalg.solve_triangular(system_BHNCC, right_BHNCX, upper=False, unitriangular=True)
-    x_BHNCK, y_BHNCC = solved_BHNCX.split([width, chunk], -1)
-    qw_BHNCC = torch.tril(matmul(q_BHNCK, w_BHNCK.mT))
-    ahead_CC = torch.ones(chunk, chunk, dtype=torch.bool, device=q_BHLK.device).triu(1)
-    own_BHNCC = (matmul(q_BHNCK, k_BHNCK.mT) - matmul(qw_BHNCC, y_BHNCC)).masked_fill(ahead_CC, -inf)
-
-    rows, held_BHXK = [], past_BHSK
-    for q_BHCK, own_BHCC, x_BHCK, w_BHCK, last_BHCK in zip(
-        *(x.unbind(2) for x in (q_BHNCK - matmul(qw_BHNCC, x_BHNCK), own_BHNCC, x_BHNCK, w_BHNCK)),
-        (k_BHNCK - matmul(y_BHNCC.mT, w_BHNCK)).unbind(2),
-        strict=True,
-    ):
-        rows.append(torch.cat([matmul(q_BHCK, held_BHXK.mT), own_BHCC], -1))
-        held_BHXK = torch.cat([held_BHXK - matmul(matmul(held_BHXK, x_BHCK.mT), w_BHCK), last_BHCK], 2)
-    return rows, held_BHXK[:, :, : past_BHSK.shape[2] + length]
 
 
 @register

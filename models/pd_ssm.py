@@ -5,7 +5,7 @@
     x = LayerNorm(W [Re h, Im h] + c + d * x)
 
 P_t is of zeros and a one in every row (gather) or column (scatter): where it is largest in M_t = sum of softmax(S x)_k
-A_k, with K learnt matrices A, and its gradient is that of a softmax in its place (models/scans/one_hot.py). The numbers
+A_k, with K learnt matrices A, and its gradient is that of a softmax in its place (models/operations/one_hot). Here
 d_t = sigmoid(f(x)) e^(2 pi i sigmoid(g(x))), with f and g of one hidden layer of 2 N with GELU; b_t = B x, B complex.
 
 Terzic et al. 2025 (2509.22284), who prove of the scatter that one layer of N numbers follows every automaton of N
@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.scans.one_hot import one_hot_loop, one_hot_scan
+from chomsky_ladder.models.operations.one_hot import one_hot
 from chomsky_ladder.models.scans.pairs import pair
 
 
@@ -72,10 +71,7 @@ class PDBlock(Block):
             angle_BLN, size_BLN = 2 * math.pi * torch.sigmoid(phase_BLN), torch.sigmoid(size_BLN)
             d_BLN2 = pair(size_BLN * angle_BLN.cos(), size_BLN * angle_BLN.sin())
             maps_KNN = self._wide(self.maps_KNN, state)
-            kernel = chosen("one_hot_loop", d_BLN2, ctx)
-            plain = one_hot_loop if ctx.backend == "reference" else one_hot_scan
-            scan = kernel.call if kernel else plain
-            h_BLN2 = scan(share_BLK, maps_KNN, d_BLN2, b_BLN2, state, self.form)
+            h_BLN2 = one_hot(ctx, share_BLK, maps_KNN, d_BLN2, b_BLN2, state, self.form)
         seen_BLX = ctx.dropout(h_BLN2.mT.flatten(2).to(x_BLD.dtype), self.dropout)
         return self.norm(self.out(seen_BLX) + self.skip * x_BLD), h_BLN2[:, -1]
 

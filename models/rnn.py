@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.scans.recurrences import Activation, rnn_layer, rnn_step
+from chomsky_ladder.models.operations.recurrent import rnn_layer
+from chomsky_ladder.models.scans.recurrences import Activation, rnn_step
 
 
 class Cell(nn.Module):
@@ -39,9 +39,7 @@ class RNNCell(Cell):
         self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
 
     def extend(self, x_BLD: Tensor, h_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        kernel = chosen("rnn_layer", x_BLD, ctx)
-        scan = kernel.call if kernel else rnn_layer
-        return scan(x_BLD, h_BD, self.weight_ih, self.weight_hh, self.bias, activation=self.activation)
+        return rnn_layer(ctx, x_BLD, h_BD, self.weight_ih, self.weight_hh, self.bias, activation=self.activation)
 
     def step(self, x_BD: Tensor, h_BD: Tensor) -> Tensor:
         gates_BD = nn.functional.linear(x_BD, self.weight_ih, self.bias)

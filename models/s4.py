@@ -11,7 +11,7 @@ Gu et al. 2021 (2111.00396) and Gu et al. 2022 (2206.11893); A = diag(a) - P P^H
 (2202.09729): with Re a = -exp(.) < 0 the Hermitian part of A is negative, so the norm of Abar is at most 1 whatever is
 learnt. States come in conjugate pairs, of which one is stored, as real and imaginary part.
 
-The kernel is that of models/scans/state_space.py, from sqrt(L) rows and sqrt(L) columns, or on a CPU the recurrence's
+The kernel is that of models/operations/space, from sqrt(L) rows and sqrt(L) columns, or on a CPU the recurrence's
 own. The published one is the inverse transform of C (1 - Abar^L z^L) (1 - Abar z)^-1 Bbar at the L-th roots of unity,
 by Woodbury's identity from Cauchy sums. That takes Abar^L too, or has C (1 - Abar^L) for its parameter and one L for
 all sequences, and it holds L numbers for every state and channel where this holds 2 sqrt(L) at most. Here the parameter
@@ -31,10 +31,10 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.linear import of_one
-from chomsky_ladder.models.layers.long_convolution import long_convolution
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.operations.long_conv import long_convolution
+from chomsky_ladder.models.operations.space import System, impulse_response
 from chomsky_ladder.models.scans.hippo import legs_modes
 from chomsky_ladder.models.scans.pairs import (
     conjugate,
@@ -46,7 +46,6 @@ from chomsky_ladder.models.scans.pairs import (
     real_of,
     times,
 )
-from chomsky_ladder.models.scans.state_space import System, impulse_response
 
 Form = Literal["dplr", "diagonal"]
 Init = Literal["legs", "lin"]
@@ -80,7 +79,7 @@ class StateSpace(Layer):
         with torch.autocast(x_BLD.device.type, enabled=False):
             kernel_LH = self.kernel(length, ctx).to(u_BLH.dtype).T
             taps_LH = kernel_LH + nn.functional.pad(self.D_H[None], (0, 0, 0, length - 1))
-            y_BLH = long_convolution(u_BLH, taps_LH, ctx)
+            y_BLH = long_convolution(ctx, u_BLH, taps_LH)
         return self._mixed(ctx.wanted(y_BLH))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -117,8 +116,7 @@ class StateSpace(Layer):
     def kernel(self, length: int, ctx: Context) -> Tensor:
         """K_0 .. K_(length - 1) of every channel, [H, L]."""
         C_HM2, system = wide(self.C_HM2), self.discrete()
-        fast = chosen("impulse_response", C_HM2, ctx)
-        return (impulse_response if fast is None else fast.call)(C_HM2, system, length)
+        return impulse_response(ctx, C_HM2, system, length)
 
     def _mixed(self, y_BLH: Tensor) -> Tensor:
         y_BLH = nn.functional.gelu(y_BLH.to(self.out.weight.dtype))

@@ -17,7 +17,7 @@ The authors' code has no input but that of the first token, B(x_1), whose weight
 (`input_at=first`), and adds .001 sqrt(|C|^2 + |c|^2) of each block to the loss (`norm_penalty`). It bounds what a token
 adds to the state, A(x) h, by 1e11 tanh(A(x) h / 1e11) (`saturates_at=1e11`), so that neither limit is reached.
 
-models/scans/block_steps.py has the forms of the recurrence.
+models/operations/block_steps has the forms of the recurrence.
 """
 
 import math
@@ -29,9 +29,9 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.residual import OneForm
-from chomsky_ladder.models.scans.block_steps import block_steps, block_steps_by_halves, saturating_block_steps
+from chomsky_ladder.models.operations.block_steps import block_steps
+from chomsky_ladder.models.operations.block_steps.reference import saturating_block_steps
 
 STEPS = 40
 START_STD = 0.5
@@ -82,14 +82,7 @@ def stepped(c_BLX: Tensor, b_BLD: Tensor, h_BHK: Tensor, ctx: Context, *, satura
         with torch.autocast(c_BLX.device.type, enabled=False):
             numbers = c_BLX.to(h_BHK.dtype), b_BLD.to(h_BHK.dtype), h_BHK
             return saturating_block_steps(*numbers, steps=STEPS, at=saturates_at)
-    c_BLHKK = c_BLX.unflatten(-1, (*h_BHK.shape[1:], h_BHK.shape[-1]))
-    kernel = chosen("block_steps", c_BLHKK, ctx) if c_BLX.shape[1] > 1 else None
-    if kernel:
-        return kernel.call(c_BLX, b_BLD, h_BHK, steps=STEPS)
-    parallel = ctx.backend != "reference" and c_BLX.device.type == "cuda"
-    with torch.autocast(c_BLX.device.type, enabled=False):
-        form = block_steps_by_halves if parallel else block_steps
-        return form(c_BLX.to(h_BHK.dtype), b_BLD.to(h_BHK.dtype), h_BHK, steps=STEPS)
+    return block_steps(ctx, c_BLX, b_BLD, h_BHK, steps=STEPS)
 
 
 class SLiCEBlock(Block):

@@ -21,10 +21,9 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.kernels.kernel import Kernel
-from chomsky_ladder.models.layers.machine import Machine, after_moves
-from chomsky_ladder.models.scans.moves import of_stack
+from chomsky_ladder.models.layers.machine import Machine
+from chomsky_ladder.models.operations.moves import after_moves, stack_machine
+from chomsky_ladder.models.operations.moves.reference import of_stack
 
 SPAN = 64  # tokens for which a stack has one size
 
@@ -41,7 +40,7 @@ class StackMachine(Machine):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         (core, stack_BHNW), length, outputs = self.start(x_BLD, ctx), x_BLD.shape[1], []
         whole_BHNW = stack_BHNW[:, :, : length // 2 + 1]  # half of the tokens fill them, half ask for them
-        if self.kernel(whole_BHNW, ctx):
+        if stack_machine.chosen(whole_BHNW, ctx):  # for all tokens at once, which needs no spans
             return ctx.dropout(self.extend(x_BLD, (core, whole_BHNW), ctx)[0], self.dropout)
         for first, part_BLD in zip(range(0, length, SPAN), x_BLD.split(SPAN, 1), strict=True):
             # A token fills one more and asks for one: of what lies deeper than there are tokens left none is read.
@@ -52,22 +51,18 @@ class StackMachine(Machine):
             outputs.append(y_BLD)
         return ctx.dropout(torch.cat(outputs, 1), self.dropout)
 
-    def kernel(self, stack_BHNW: Tensor, ctx: Context) -> Kernel | None:
-        """That for all tokens at once, which needs no spans."""
-        return chosen("stack_machine", stack_BHNW, ctx, inside=["moves"])
-
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         core = self.controller.init_state(batch, device=device, dtype=dtype)
         return core, torch.zeros(batch, self.num_stacks, self.depth, self.cell, device=device, dtype=dtype)
 
     def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, stack_BHNW = state
-        kernel = self.kernel(stack_BHNW, ctx)
-        if kernel is None:
+        machine = stack_machine.chosen(stack_BHNW, ctx)
+        if machine is None:
             return super().turns(gates_BLG, state, ctx)
         asks = self.action_value.weight, self.action_value.bias
         weights = (self.controller.weight_hh, self.controller.weight_rh, *asks)
-        y_BLD, (*core, stack_BHNW) = kernel.call(gates_BLG, weights, (*core, stack_BHNW), core=self.controller.core)
+        y_BLD, (*core, stack_BHNW) = machine(gates_BLG, weights, (*core, stack_BHNW), core=self.controller.core)
         return y_BLD, (tuple(core), stack_BHNW)
 
     def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
@@ -76,7 +71,7 @@ class StackMachine(Machine):
         asked_BHX = self.action_value(h_BD).unflatten(-1, (self.num_stacks, -1))
         action_BH3, value_BHW = asked_BHX.split([3, self.cell], -1)
         share_BH3, moves = torch.softmax(action_BH3, -1), of_stack(stack_BHNW.shape[2])
-        return h_BD, (core, after_moves(value_BHW, stack_BHNW, share_BH3, moves, replaces=False, ctx=ctx))
+        return h_BD, (core, after_moves(ctx, value_BHW, stack_BHNW, share_BH3, moves, replaces=False))
 
 
 @register

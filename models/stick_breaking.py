@@ -12,19 +12,18 @@ nobody: the first token's y is 0. Weights start as in models/_attentions.py.
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from chomsky_ladder.models._attentions import (
     AttentionConfig,
     CachedAttention,
-    at_least_fp32,
-    in_blocks,
     kept,
     positions,
 )
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context, State
-from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.operations.sticks import stick_breaking
+from chomsky_ladder.models.operations.sticks.reference import stick_breaking as broken
 
 
 class StickBreaking(CachedAttention):
@@ -34,8 +33,7 @@ class StickBreaking(CachedAttention):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         heads_BLXK = self.query_key_value(x_BLD).unflatten(-1, (-1, self.head_dim))
-        kernel = chosen("stick_breaking", heads_BLXK, ctx)
-        y_BLHK = (kernel.call if kernel else over_the_past)(heads_BLXK, num_heads=self.num_heads)
+        y_BLHK = stick_breaking(ctx, heads_BLXK, num_heads=self.num_heads)
         return self.out(ctx.wanted(y_BLHK).flatten(2).to(self.out.weight.dtype))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
@@ -49,32 +47,8 @@ class StickBreaking(CachedAttention):
         cache_BHSX = kept(cache_BHSX, position_L, torch.cat([k_BHLK, v_BHLK], -1))
         k_BHSK, v_BHSK = cache_BHSX.to(q_BHLK.dtype).chunk(2, dim=-1)
         held_S = torch.arange(cache_BHSX.shape[2], device=x_BLD.device)
-        y_BHLK = stick_breaking(q_BHLK, k_BHSK, v_BHSK, position_L, held_S)
+        y_BHLK = broken(q_BHLK, k_BHSK, v_BHSK, position_L, held_S)
         return self.out(self.joined(y_BHLK)), (cache_BHSX, start + x_BLD.shape[1])
-
-
-def over_the_past(heads_BLXK: Tensor, *, num_heads: int) -> Tensor:
-    """y [B, L, H, K] of a whole string; heads are queries, keys and values behind each other."""
-    q_BHLK, k_BHLK, v_BHLK = heads_BLXK.unflatten(2, (3, num_heads)).permute(2, 0, 3, 1, 4).unbind(0)
-    position_L = torch.arange(q_BHLK.shape[2], device=heads_BLXK.device)
-
-    def read(block: slice, seen: slice) -> Tensor:
-        k_BHSK, v_BHSK = k_BHLK[:, :, seen], v_BHLK[:, :, seen]
-        return stick_breaking(q_BHLK[:, :, block], k_BHSK, v_BHSK, position_L[block], position_L[seen])
-
-    return in_blocks(read, len(position_L)).transpose(1, 2)
-
-
-def stick_breaking(q_BHLK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, position_L: Tensor, held_S: Tensor) -> Tensor:
-    """Of queries at `position_L` over what stands at `held_S`, in fp32 at least."""
-    with torch.autocast(q_BHLK.device.type, enabled=False):
-        q_BHLK, k_BHSK, v_BHSK = at_least_fp32(q_BHLK, k_BHSK, v_BHSK)
-        z_BHLS = (q_BHLK * q_BHLK.shape[-1] ** -0.5) @ k_BHSK.mT
-        may_see_LS = held_S < position_L[:, None]
-        left_BHLS = torch.where(may_see_LS, nn.functional.logsigmoid(-z_BHLS), 0)
-        nearer_BHLS = nn.functional.pad(left_BHLS[..., 1:].flip(-1).cumsum(-1).flip(-1), (0, 1))
-        log_share_BHLS = torch.where(may_see_LS, nn.functional.logsigmoid(z_BHLS) + nearer_BHLS, float("-inf"))
-        return torch.exp(log_share_BHLS) @ v_BHSK
 
 
 @register

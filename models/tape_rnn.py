@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.layers.machine import Machine, after_moves
-from chomsky_ladder.models.scans.moves import mixed, of_ring, rolled
+from chomsky_ladder.models.layers.machine import Machine
+from chomsky_ladder.models.operations.moves import after_moves, tape_machine
+from chomsky_ladder.models.operations.moves.reference import mixed, of_ring, rolled
 
 
 class TapeMachine(Machine):
@@ -54,12 +54,12 @@ class TapeMachine(Machine):
 
     def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, tape_BHNW, jump = state
-        kernel = chosen("tape_machine", tape_BHNW, ctx, inside=["moves"])
-        if kernel is None:
+        machine = tape_machine.chosen(tape_BHNW, ctx)
+        if machine is None:
             return super().turns(gates_BLG, state, ctx)
-        asks = (part for layer in (self.action, *self.write) for part in (layer.weight, layer.bias))
+        asks = (part for layer in (self.action, *self.write) for part in layer.parameters())
         weights, grows = (self.controller.weight_hh, self.controller.weight_rh, *asks), not self.knows_input
-        y_BLD, (*core, tape_BHNW) = kernel.call(
+        y_BLD, (*core, tape_BHNW) = machine(
             gates_BLG, weights, (*core, tape_BHNW), core=self.controller.core, jump=jump, grows=grows
         )
         return y_BLD, (tuple(core), tape_BHNW, jump + gates_BLG.shape[1] if grows else jump)
@@ -74,7 +74,7 @@ class TapeMachine(Machine):
         share_BH5 = torch.softmax(self.action(h_BD).unflatten(-1, (self.num_tapes, 5)), -1)
         if isinstance(jump, int):
             moves = of_ring(self.cells, (0, -1, 1, -jump, jump))
-            tape_BHNW = after_moves(written_BHW, tape_BHNW, share_BH5, moves, replaces=True, ctx=ctx)
+            tape_BHNW = after_moves(ctx, written_BHW, tape_BHNW, share_BH5, moves, replaces=True)
         else:
             tape_BHNW = torch.cat([written_BHW[:, :, None], tape_BHNW[:, :, 1:]], 2)
             tape_BHNW = mixed(share_BH5, [rolled(tape_BHNW, shift) for shift in (0, -1, 1, -jump, jump)])

@@ -11,7 +11,7 @@ Of the paper this is the memory alone, of one layer, with its gates, convolution
 persistent tokens, no attention before, beside or behind the memory (its MAC, MAG and MAL), and no memory of several
 layers, whose steps are not linear; what it claims of those is not claimed here. Gradients are those at the last M, as
 its equations have them; it trains with those at the M before a chunk of tokens, which a linear memory has no need of
-(models/scans/momentum_delta.py). The naive functions of flash-linear-attention have a LayerNorm inside the loss, as
+(models/operations/momentum). The naive functions of flash-linear-attention have a LayerNorm inside the loss, as
 `ttt_linear` has.
 
 The paper says neither what the gates are functions by nor how they start: here c starts at 0 for r and h, and at -4
@@ -28,14 +28,13 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.delta_net import NORM_EPS
 from chomsky_ladder.models.gla import in_heads
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
+from chomsky_ladder.models.operations.momentum import Held, momentum
 from chomsky_ladder.models.scans.delta import of_length_1
-from chomsky_ladder.models.scans.momentum_delta import Held, momentum_delta_rule
 
 FORGETS = -4.0  # what the sigmoid of a is of at the start
 
@@ -67,9 +66,8 @@ class LinearMemory(BehindConvolution):
         rate_BHL, momentum_BHL, forget_BHL = (
             in_heads(gate(x_BLD), self.num_heads)[..., 0] for gate in (self.rate, self.momentum, self.forget)
         )
-        kernel = chosen("momentum_delta_rule", state[0], ctx)
-        ruled = kernel.call if kernel else momentum_delta_rule
-        y_BHLV, state = ruled(
+        y_BHLV, state = momentum(
+            ctx,
             of_length_1(q_BHLK),
             of_length_1(k_BHLK),
             v_BHLV,

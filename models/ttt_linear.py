@@ -23,18 +23,18 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import by_heads, in_heads
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.positions import rotate
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-from chomsky_ladder.models.scans.fast_weights import NORM_EPS, Held, Norm, fast_weights, fast_weights_from
-from chomsky_ladder.models.scans.selective import at_least_fp32
+from chomsky_ladder.models.operations.fast_weights import fast_weights_from
+from chomsky_ladder.models.operations.fast_weights.reference import NORM_EPS, Held, Norm, fast_weights
+from chomsky_ladder.models.operations.scan.reference import at_least_fp32
 
 DEVIATION = 0.02
 
 
 class FastWeights(Layer):
-    """The state is that of models/scans/fast_weights.py, kept in fp32 at least."""
+    """The state is that of models/operations/fast_weights, kept in fp32 at least."""
 
     def __init__(self, config: "TTTLinearConfig") -> None:
         super().__init__()
@@ -52,11 +52,9 @@ class FastWeights(Layer):
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        M_BHXK, place_L = self._begin(x_BLD), torch.arange(x_BLD.shape[1], device=x_BLD.device)
+        place_L = torch.arange(x_BLD.shape[1], device=x_BLD.device)
         given = q_BHLK, *_, norm = self._asked(x_BLD, place_L)
-        M_BHCXK = M_BHXK[:, :, None].expand(-1, -1, len(self.place_rate), -1, -1)  # as a mini-batch's tokens see it
-        kernel = chosen("fast_weights_from", M_BHCXK, ctx)
-        z_BHLK = (kernel.call if kernel else fast_weights_from)(*given, M_BHXK)
+        z_BHLK = fast_weights_from(ctx, *given, self._begin(x_BLD))
         return self._told(q_BHLK, norm(z_BHLK))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:

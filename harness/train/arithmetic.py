@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-import chomsky_ladder.models.kernels.native_product  # noqa: F401  # products that models have
+import chomsky_ladder.models.operations.product  # noqa: F401  # products that models have
 from chomsky_ladder.models.scans.products import product
 
 SIZES = ((1, 7, 5), (33, 65, 47), (128, 96, 160))  # of products: rows, inside, columns

@@ -1,4 +1,4 @@
-"""AdamW over stacked weights [R, P] (models/scans/adamw.py) and the learning rate as a pure function of the step.
+"""AdamW over stacked weights [R, P] (models/operations/adamw) and the learning rate as a pure function of the step.
 
 Each of R replicas has its own rates, decay and constants, and nothing here reads a value on the host. What is decayed
 and at what rate is declared by the modules (`no_decay`, `rate_multipliers`), never by model names: matrices are
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.harness.config.run import Train
 from chomsky_ladder.models.block import Backend, Context
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.scans.adamw import Scalars, adamw_step
+from chomsky_ladder.models.operations.adamw import adamw_step
+from chomsky_ladder.models.operations.adamw.reference import Scalars
 
 
 def rate_at(train: Train, step: int) -> float:
@@ -77,10 +77,9 @@ class AdamW:
             eps_R1=self._eps_R1,
         )
         ctx = Context(backend=self.backend)
-        kernel = chosen("adamw_step", self.weight_RP, ctx)
-        self.kernels |= ctx.backends
         held = (self.weight_RP, self.mean_RP, self.square_RP, self.decayed_P, self.multiplier_P)
-        (kernel.call if kernel else adamw_step)(gradient_RP, *held, scalars)
+        adamw_step(ctx, gradient_RP, *held, scalars)
+        self.kernels |= ctx.backends
 
 
 def declared(

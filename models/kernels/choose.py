@@ -134,4 +134,13 @@ def _load_room() -> None:
             KERNELS[:] = [kernel for kernel in KERNELS if kernel.module != info.name]
 
 
+def _load_operations() -> None:
+    """Import the folders of models/operations/, which register what computes them."""
+    room = f"{__name__.removesuffix('.kernels.choose')}.operations"
+    for info in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}."):
+        if info.ispkg:
+            importlib.import_module(info.name)
+
+
 _load_room()
+_load_operations()

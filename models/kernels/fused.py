@@ -8,7 +8,6 @@ import functools
 from chomsky_ladder.models.kernels.kernel import Kernel, register
 from chomsky_ladder.models.scans.mlstm import SHORT
 from chomsky_ladder.models.scans.mlstm_rows import PLAIN, mlstm_rows
-from chomsky_ladder.models.scans.selective import scan_chunks
 from chomsky_ladder.models.scans.slstm import fused_slstm_scan
 
 register(
@@ -36,18 +35,5 @@ register(
         stacks=True,
         when="always",
         rank=6,
-    )
-)
-register(
-    Kernel(
-        name="fused_scan",
-        computes="scan_loop",
-        reference="chomsky_ladder.models.scans.selective.scan_loop",
-        call=scan_chunks,
-        serves=("mamba",),
-        device="any",
-        stacks=True,
-        when="always",
-        rank=7,
     )
 )

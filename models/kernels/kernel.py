@@ -4,7 +4,7 @@
         Kernel(
             name="quick_scan",
             computes="scan_loop",
-            reference="chomsky_ladder.models.scans.selective.scan_loop",
+            reference="chomsky_ladder.models.operations.scan.reference.scan_loop",
             call=quick_scan,
             serves=("mamba",),
             device="cpu",

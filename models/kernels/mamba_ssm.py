@@ -22,7 +22,7 @@ register(
     Kernel(
         name="mamba_ssm",
         computes="selective_scan",
-        reference="chomsky_ladder.models.layers.selective.selective_scan",
+        reference="chomsky_ladder.models.operations.scan.selective_scan",
         call=mamba_scan,
         serves=("mamba",),
         dtypes=(torch.float32, torch.bfloat16),

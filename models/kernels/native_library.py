@@ -1,8 +1,8 @@
 """The library of the kernels in C: compiled by the machine's own compiler when first asked for, and kept.
 
-The sources beside this file are compiled once for float and once for double, for the very processor they are to run on:
-what is kept goes by the hash of the sources, the flags and what the compiler says of itself and of the processor. Needs
-nothing but Python, so that it can be at work while packages are installed: run as a script it compiles both.
+The sources of all operations are compiled once for float and once for double, for this very processor. A library is
+kept under the hash of the sources, the flags and what the compiler says of itself and of the processor. This file needs
+nothing but Python, so that it can run while packages are installed: as a script it compiles both.
 """
 
 import contextlib
@@ -22,7 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SOURCES = sorted(HERE.glob("_native_*.c"))
+FILES = {path.name: path for path in HERE.glob("_native*.[ch]")}
+for _path in (HERE.parent / "operations").glob("*/*.c"):
+    FILES[f"_native_{_path.parent.name if _path.name == 'cpu.c' else _path.stem}.c"] = _path
+FILES = dict(sorted(FILES.items()))
+"""Sources and headers in the order in which they are hashed: by the names they had when all lay in one folder."""
+SOURCES = [name for name in FILES if name.endswith(".c")]
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
     # For AMD's processors GCC would part products from sums where one sum waits for itself: a row of a product would
@@ -41,7 +46,7 @@ _shown = threading.Lock()
 def library(real: str) -> Iterator[Path]:
     """The file for numbers of that type in C; where no folder keeps it, there while this lasts."""
     command = [*_compiler(), *FLAGS, f"-DREAL={real}"]
-    parts = [*(path.read_text("utf-8") for path in sorted(HERE.glob("_native*.[ch]"))), *command]
+    parts = [*(path.read_text("utf-8") for path in FILES.values()), *command]
     parts.append(_run([*command, "-dM", "-E", "-x", "c", os.devnull]))  # every macro: its version and its target
     name = f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
     with _folder() as folder:
@@ -75,8 +80,8 @@ def _compile(command: list[str], library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as room, _progress() as done_one:
         made = Path(room) / library.name
 
-        def compiled(source: Path) -> str:
-            file = _compiled(command, source, Path(room))
+        def compiled(name: str) -> str:
+            file = _compiled(command, name, Path(room))
             done_one()
             return file
 
@@ -113,9 +118,9 @@ def _progress() -> Iterator[Callable[[], None]]:
         stream.write("\n")
 
 
-def _compiled(command: list[str], source: Path, room: Path) -> str:
-    made = str(room / f"{source.stem}.o")
-    _run([*command, "-c", str(source), "-o", made])
+def _compiled(command: list[str], name: str, room: Path) -> str:
+    made = str(room / f"{name}.o")
+    _run([*command, f"-iquote{HERE}", "-c", str(FILES[name]), "-o", made])  # no path is hashed
     return made
 
 

@@ -24,7 +24,7 @@ register(
     Kernel(
         name="torch.sdpa",
         computes="explicit_attention",
-        reference="chomsky_ladder.models.layers.attention.explicit_attention",
+        reference="chomsky_ladder.models.operations.attention.reference.explicit_attention",
         call=attention,
         serves=(
             *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),

@@ -23,9 +23,10 @@ from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.kernels.kernel import Kernel
 from chomsky_ladder.models.kernels.torch_sdpa import FUSED_FROM
 from chomsky_ladder.models.layers.position_bias import Bias, make_bias
-from chomsky_ladder.models.layers.positions import Positions, positions_of, turned, turns
+from chomsky_ladder.models.layers.positions import Positions, positions_of, turns
 from chomsky_ladder.models.layers.residual import Layer
-from chomsky_ladder.models.scans.products import matmul
+from chomsky_ladder.models.operations.attention import causal_attention
+from chomsky_ladder.models.operations.attention.reference import explicit_attention, in_front, repeated
 
 Sees = Literal["past", "prompt", "all"]
 
@@ -64,9 +65,9 @@ class Attention(Layer):
         heads_BLXK = self._heads(x_BLD)
         turns_2LK = self._turns(position_L[:, None] if self.among else position_L, heads_BLXK)
         is_plain = self.sees == "past" and self.bias is None and not self.among
-        kernel = chosen("causal_attention", heads_BLXK, ctx) if is_plain else None
+        kernel = causal_attention.chosen(heads_BLXK, ctx) if is_plain else None
         if kernel:
-            y_BLHK = kernel.call(heads_BLXK, turns_2LK, None, num_heads=self.num_heads, window=self.window)
+            y_BLHK = kernel(heads_BLXK, turns_2LK, None, num_heads=self.num_heads, window=self.window)
             return self._written(ctx.wanted(x_BLD), ctx.wanted(y_BLHK))
         q_BHLK, k_BHLK, v_BHLK = in_front(heads_BLXK, turns_2LK, num_heads=self.num_heads)
         drawn_BL = position_L if self.among else None
@@ -127,33 +128,6 @@ class Attention(Layer):
     def _written(self, x_BLD: Tensor, y_BLHK: Tensor) -> Tensor:
         y_BLD = y_BLHK.flatten(2)
         return self.out(y_BLD if self.gate is None else y_BLD * torch.sigmoid(self.gate(x_BLD)))
-
-
-def in_front(heads_BLXK: Tensor, turns_2LK: Tensor | None, *, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries and keys [B, H, L, K], turned if there are turns, and values."""
-    num_kv_heads = (heads_BLXK.shape[2] - num_heads) // 2
-    q_k_BHLK, v_BHLK = heads_BLXK.transpose(1, 2).split([num_heads + num_kv_heads, num_kv_heads], dim=1)
-    if turns_2LK is not None:
-        q_k_BHLK = turned(q_k_BHLK, *turns_2LK)
-    q_BHLK, k_BHLK = q_k_BHLK.split([num_heads, num_kv_heads], dim=1)
-    return q_BHLK, k_BHLK, v_BHLK
-
-
-def causal_attention(
-    heads_BLXK: Tensor, turns_2LK: Tensor | None, level_BLH: Tensor | None, *, num_heads: int, window: int
-) -> Tensor:
-    """Queries, keys and values behind each other to what is read [B, L, H, K]: all between a layer's projections.
-
-    Scores get level_t - level_s, if there are levels; with a window only the nearest positions are seen.
-    """
-    q_BHLK, k_BHLK, v_BHLK = in_front(heads_BLXK, turns_2LK, num_heads=num_heads)
-    position_L = torch.arange(heads_BLXK.shape[1], device=heads_BLXK.device)
-    ahead_LL = position_L[:, None] - position_L
-    mask = (ahead_LL >= 0) & (ahead_LL < (window or len(position_L)))
-    if level_BLH is not None:
-        level_BHL = level_BLH.transpose(1, 2)
-        mask = torch.where(mask, level_BHL[..., None] - level_BHL[..., None, :], float("-inf"))
-    return explicit_attention(q_BHLK, k_BHLK, v_BHLK, mask).transpose(1, 2)
 
 
 def attend(
@@ -254,20 +228,3 @@ def banded_attention(
         mask = torch.where(mask, bias(ahead_MS[None], position_NM, dtype=q_BHLK.dtype), float("-inf"))
     y_BHNMK = explicit_attention(q_BHNMK, pairs(k_BHSK), pairs(v_BHSK), mask)
     return y_BHNMK.flatten(2, 3)[:, :, :length]
-
-
-def explicit_attention(q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None) -> Tensor:
-    """The definition; `mask` broadcasts against [B, H, M, L]: what may be seen (bool), or what is added to scores."""
-    k_BHLK, v_BHLK = repeated(k_BHLK, q_BHMK), repeated(v_BHLK, q_BHMK)
-    scores_BHML = matmul(q_BHMK * q_BHMK.shape[-1] ** -0.5, k_BHLK.mT)
-    if mask is not None:  # added, not selected: a sum of a small mask has no backward pass of its own
-        if mask.dtype == torch.bool:
-            mask = torch.where(mask, 0.0, float("-inf")).to(scores_BHML.dtype)
-        scores_BHML = scores_BHML + mask
-    return matmul(torch.softmax(scores_BHML, dim=-1).to(v_BHLK.dtype), v_BHLK)
-
-
-def repeated(x_BHLK: Tensor, q_BHMK: Tensor) -> Tensor:
-    """Keys or values, one copy for each head of queries."""
-    copies = q_BHMK.shape[1] // x_BHLK.shape[1]
-    return x_BHLK if copies == 1 else x_BHLK.repeat_interleave(copies, dim=1)

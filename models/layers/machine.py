@@ -12,15 +12,12 @@ that is acted upon hundreds of times keeps its digits.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, State
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.scans.moves import Move, moved
 from chomsky_ladder.models.scans.recurrences import lstm_step, rnn_step
 
 Core = Literal["relu", "tanh", "lstm", "feed_forward"]
@@ -58,14 +55,6 @@ class Controller(nn.Module):
             return torch.tanh(gates_BG), ()
         h_BD = rnn_step(gates_BG, state[0], self.weight_hh, activation=self.core)
         return h_BD, (h_BD,)
-
-
-def after_moves(
-    new_BHW: Tensor, memory_BHNW: Tensor, share_BHA: Tensor, moves: Sequence[Move], *, replaces: bool, ctx: Context
-) -> Tensor:
-    """`moved`, by the fastest form there is."""
-    kernel = chosen("moves", memory_BHNW, ctx)
-    return (kernel.call if kernel else moved)(new_BHW, memory_BHNW, share_BHA, moves, replaces=replaces)
 
 
 class Machine(Block):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, State
+from chomsky_ladder.models.operations.attention.reference import turned
 
 Positions = Literal["rope", "none", "sinusoidal", "learnt", "alibi", "t5", "kerple", "fire"]
 ADDED: tuple[Positions, ...] = ("sinusoidal", "learnt")
@@ -59,12 +60,6 @@ def turns(position_L: Tensor, width: int, *, dtype: torch.dtype, base: float = 1
     frequency_K = base ** (-torch.arange(half, device=position_L.device, dtype=dtype) / half)
     angle_LK = position_L[..., None].to(dtype) * frequency_K
     return torch.stack([angle_LK.cos(), angle_LK.sin()])
-
-
-def turned(x_BHLK: Tensor, cos_LK: Tensor, sin_LK: Tensor) -> Tensor:
-    a_BHLK, b_BHLK = x_BHLK.chunk(2, dim=-1)
-    pairs = [a_BHLK * cos_LK - b_BHLK * sin_LK, a_BHLK * sin_LK + b_BHLK * cos_LK]
-    return torch.cat(pairs, dim=-1).to(x_BHLK.dtype)
 
 
 def slopes(num_heads: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -12,21 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context, State
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.residual import OneForm, Residual
-from chomsky_ladder.models.scans.token_shift import squared_relu, token_shifts
+from chomsky_ladder.models.operations.shift import squared_relu, token_shifts
 
 
 def shifted(x_BLD: Tensor, last_BD: Tensor, *mixes: Tensor, ctx: Context) -> tuple[Tensor, ...]:
     """x_t + (x_{t-1} - x_t) * mix for each mix, by the fastest form there is; `last_BD` is the x before the first."""
-    kernel = chosen("token_shifts", x_BLD, ctx)
-    return (kernel.call if kernel else token_shifts)(x_BLD, last_BD, mixes)
+    return token_shifts(ctx, x_BLD, last_BD, mixes)
 
 
 def squared(x: Tensor, ctx: Context) -> Tensor:
     """relu(x)^2."""
-    kernel = chosen("squared_relu", x, ctx)
-    return (kernel.call if kernel else squared_relu)(x)
+    return squared_relu(ctx, x)
 
 
 def initial_mix(width: int, *, power: float, less: float = 0.0) -> Tensor:

@@ -3,7 +3,7 @@
     y = x W^T + b        d x = d y W        d W = d y^T x
 
 torch multiplies in fp32 by MKL, which takes half of an AMD processor's vectors: on an AMD EPYC with AVX-512 it reaches
-100 GFLOP/s. Products in C (models/kernels/native_product.py) reach 180 to 250 there, of one thread; with more, without
+100 GFLOP/s. Products in C (models/operations/product) reach 180 to 250 there, of one thread; with more, without
 a compiler, or of matrices that fill no cache, large products are oneDNN's, which torch has for bf16. Small ones stay
 with torch, since a call from Python costs as much as they do, and so does all that a compiler looks on. The precision
 is fp32's there and back, the order of the sums another.

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from chomsky_ladder.harness.throughput.measure import Act, Meter
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context, make_norm
-from chomsky_ladder.models.kernels.causal_conv1d import short_convolution
-from chomsky_ladder.models.kernels.choose import available
+from chomsky_ladder.models.kernels.choose import available, named
 from chomsky_ladder.models.kernels.mamba_ssm import mamba_scan
 from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.models.xlstm import XLSTMConfig
@@ -175,6 +174,6 @@ def _convolution(device: torch.device) -> dict[str, Act]:
     weight_EW, bias_E = torch.rand(channels, 4, device=device), torch.rand(channels, device=device)
     turned_BEL = x_BLE.mT.contiguous()
     return {
-        "ours": lambda: short_convolution(x_BLE, weight_EW, bias_E),
+        "ours": lambda: named("causal_conv1d").call(x_BLE, weight_EW, bias_E),
         "theirs": lambda: convolve(turned_BEL, weight_EW, bias_E),
     }

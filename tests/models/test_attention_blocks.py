@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.harness.config.registry import find_model
-from chomsky_ladder.models import _attentions, path_attention
-from chomsky_ladder.models._attentions import in_blocks
 from chomsky_ladder.models.block import Block, Context
+from chomsky_ladder.models.operations.attention import reference as _attentions
+from chomsky_ladder.models.operations.attention.reference import in_blocks
+from chomsky_ladder.models.operations.path import reference as path_attention
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("fox", {}),

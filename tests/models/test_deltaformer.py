@@ -6,8 +6,9 @@ from torch import Tensor
 
 from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.deltaformer import DeltaAttention, DeltaFormerConfig, delta_attention
+from chomsky_ladder.models.deltaformer import DeltaAttention, DeltaFormerConfig
 from chomsky_ladder.models.layers.attention import Attention
+from chomsky_ladder.models.operations.deltaformer.reference import delta_attention
 from support.attentions import LENGTHS, WIDTH, heads_of, hold_parts_to_the_whole, hold_to_the_loop, stays_finite
 from support.cases import full
 from support.layers import close, lively

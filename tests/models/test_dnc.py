@@ -7,7 +7,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.dnc import DNCConfig, DNCMachine
-from chomsky_ladder.models.scans.linked_memory import allocation, linked
+from chomsky_ladder.models.operations.linked.reference import allocation, linked
 from support.machine_oracles import (
     Told,
     Weights,

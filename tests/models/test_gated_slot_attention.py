@@ -6,8 +6,8 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.gated_slot_attention import GatedSlotAttentionConfig, SlotAttention, kept_and_written
+from chomsky_ladder.models.operations.slots.reference import decayed_slots
 from chomsky_ladder.models.scans.decayed import CHUNK
-from chomsky_ladder.models.scans.slots import decayed_slots
 from support.layers import close, gradients, kept_for_backward, lively
 
 torch.set_num_threads(1)

@@ -18,12 +18,11 @@ from chomsky_ladder.harness.train.compiled import unwarned
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import xlstm_slstm as _xlstm_slstm
-from chomsky_ladder.models.kernels.causal_conv1d import short_convolution
 from chomsky_ladder.models.kernels.kernel import KERNELS, Kernel, cuda_module, register
 from chomsky_ladder.models.kernels.mamba_ssm import mamba_scan
 from chomsky_ladder.models.kernels.mlstm_kernels import mlstm_scan
 from chomsky_ladder.models.layers.convolution import ShortConvolution
-from chomsky_ladder.models.layers.selective import selective_scan
+from chomsky_ladder.models.operations.scan import selective_scan
 from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
 from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
 from chomsky_ladder.models.transformer import TransformerConfig
@@ -302,7 +301,7 @@ def test_a_package_built_without_its_kernel_is_missing(built: bool, monkeypatch:
 
 def test_causal_conv1d_says_what_it_cannot_take() -> None:
     with pytest.raises(ValueError, match="takes a convolution of 2 to 4 positions, not 5"):
-        short_convolution(torch.zeros(1, 3, 8), torch.zeros(8, 5), None)
+        _choose.named("causal_conv1d").call(torch.zeros(1, 3, 8), torch.zeros(8, 5), None)
     takes = _choose.named("causal_conv1d").takes
     assert takes(torch.zeros(1, 3, 16), Context()) and not takes(torch.zeros(1, 3, 12), Context())
 
@@ -324,7 +323,7 @@ def test_mamba_ssm_equals_the_scan(length: int) -> None:
 def test_causal_conv1d_equals_the_shifted_sums(length: int) -> None:
     layer = ShortConvolution(16).cuda()
     (x,) = leaves((3, length, 16))
-    theirs = short_convolution(x, layer.weight, layer.bias)
+    theirs = _choose.named("causal_conv1d").call(x, layer.weight, layer.bias)
     agree(layer(x), theirs, [x, layer.weight, layer.bias], tolerance=1e-5)
 
 

@@ -8,18 +8,18 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.kernels import native_long_conv
+from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.kernels.native import missing
-from chomsky_ladder.models.kernels.native_long_conv import native_long_convolution
-from chomsky_ladder.models.layers import long_convolution as layer
-from chomsky_ladder.models.layers.long_convolution import long_convolution
-from chomsky_ladder.models.scans.long_convolution import by_matrices, convolved
+from chomsky_ladder.models.operations import long_conv
+from chomsky_ladder.models.operations.long_conv import long_convolution
+from chomsky_ladder.models.operations.long_conv.reference import by_matrices, convolved
 from support.cases import full
 from support.layers import close, gradients
 
 torch.set_num_threads(1)
 needs_a_compiler = pytest.mark.skipif(bool(missing()), reason=missing())
 
+native_long_convolution = named("native_long_conv").call
 FORMS = [convolved, by_matrices, pytest.param(native_long_convolution, marks=needs_a_compiler)]
 LENGTHS = (1, 2, 7, 8, 9, 40, full(70))
 
@@ -103,19 +103,19 @@ def test_in_single_precision_it_is_as_good_as_transforms() -> None:
 @needs_a_compiler
 def test_up_to_a_length_and_where_nothing_is_traced_it_is_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
     z_BND, taps_TD, ctx = torch.randn(1, 9, 3), torch.randn(9, 3), Context()
-    found = long_convolution(z_BND, taps_TD, ctx)
+    found = long_convolution(ctx, z_BND, taps_TD)
     assert ctx.backends == {"native_long_conv"} and torch.equal(found, native_long_convolution(z_BND, taps_TD))
-    monkeypatch.setattr(native_long_conv, "LONGEST", 8)
+    monkeypatch.setattr(long_conv, "LONGEST_IN_C", 8)
     ctx = Context()
-    assert torch.equal(long_convolution(z_BND, taps_TD, ctx), convolved(z_BND, taps_TD)) and not ctx.backends
+    assert torch.equal(long_convolution(ctx, z_BND, taps_TD), convolved(z_BND, taps_TD)) and not ctx.backends
 
 
 def test_a_gpu_multiplies_matrices_up_to_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
-    monkeypatch.setattr(layer, "by_matrices", lambda *given: taken.append("matrices"))
-    monkeypatch.setattr(layer, "convolved", lambda *given: taken.append("transforms"))
+    monkeypatch.setattr(long_conv, "by_matrices", lambda *given: taken.append("matrices"))
+    monkeypatch.setattr(long_conv, "convolved", lambda *given: taken.append("transforms"))
     with FakeTensorMode():
-        for length, backend in ((layer.LONGEST, "auto"), (layer.LONGEST + 1, "auto"), (9, "reference")):
+        for length, backend in ((long_conv.LONGEST, "auto"), (long_conv.LONGEST + 1, "auto")):
             given = torch.empty(1, length, 3, device="cuda"), torch.empty(length, 3, device="cuda")
-            long_convolution(*given, Context(backend=backend))
-    assert taken == ["matrices", "transforms", "transforms"]
+            long_convolution(Context(backend=backend), *given)
+    assert taken == ["matrices", "transforms"]

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.m2rnn import M2RNNConfig, MatrixRNN
-from chomsky_ladder.models.scans.matrix_rnn import matrix_rnn_loop, matrix_rnn_scan
+from chomsky_ladder.models.operations.matrix_rnn.reference import matrix_rnn_loop, matrix_rnn_scan
 from support.cases import full
 from support.layers import close, gradients, lively
 

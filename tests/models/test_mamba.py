@@ -12,10 +12,10 @@ from torch.func import functional_call, stack_module_state
 from chomsky_ladder.harness.train.optim import declared
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.models.layers.convolution import ShortConvolution
-from chomsky_ladder.models.layers.selective import selective_scan
 from chomsky_ladder.models.mamba import MambaConfig, SelectiveSSM
-from chomsky_ladder.models.scans import selective as _selective_scan
-from chomsky_ladder.models.scans.selective import initial_dt_bias, scan_chunks, scan_loop
+from chomsky_ladder.models.operations.scan import reference as _selective_scan
+from chomsky_ladder.models.operations.scan import selective_scan
+from chomsky_ladder.models.operations.scan.reference import initial_dt_bias, scan_chunks, scan_loop
 from support.layers import close
 
 torch.set_num_threads(1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from chomsky_ladder.harness.train.optim import declared
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.mamba2 import SSD, Mamba2Config
-from chomsky_ladder.models.scans.ssd import ssd_chunks, ssd_step
+from chomsky_ladder.models.operations.ssd.reference import ssd_chunks, ssd_step
 from support.layers import close
 
 torch.set_num_threads(1)

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.mesa_net import MesaLayer, MesaNetConfig
+from chomsky_ladder.models.operations.mesa.reference import ROUNDING, Held, mesa
 from chomsky_ladder.models.scans.chunked import CHUNK
-from chomsky_ladder.models.scans.mesa import ROUNDING, Held, mesa
 from support.cases import some
 from support.layers import close, gradients, kept_for_backward, lively
 
@@ -214,3 +214,12 @@ def test_settings_are_refused_in_one_line() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             MesaNetConfig(**setting)
+
+
+def test_a_number_of_steps_is_left_to_conjugate_gradients() -> None:
+    x_BLD = torch.randn(2, 33, 6, dtype=torch.float64)
+    for steps in (0, 20):
+        layer = lively(MesaNetConfig(d_model=6, num_heads=2, steps=steps).block(0).layers[0])
+        ctx = Context()
+        close(layer(x_BLD, ctx), layer(x_BLD, Context(backend="reference")), 1e-9)
+        assert "native_mesa" not in ctx.backends or steps == 0

@@ -7,15 +7,16 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.kernels.native import missing
-from chomsky_ladder.models.kernels.native_moves import native_moved
-from chomsky_ladder.models.layers.machine import after_moves
-from chomsky_ladder.models.scans.moves import Move, moved, of_ring, of_stack
+from chomsky_ladder.models.operations.moves import after_moves
+from chomsky_ladder.models.operations.moves.reference import Move, moved, of_ring, of_stack
 from support.layers import close, gradients
 
 torch.set_num_threads(1)
 needs_a_compiler = pytest.mark.skipif(bool(missing()), reason=missing())
 
+native_moved = named("native_moves").call
 FORMS = [moved, pytest.param(native_moved, marks=needs_a_compiler)]
 Form = Callable[..., Tensor]
 Way = tuple[tuple[Move, ...], int, bool]  # the moves, of how many actions, and whether the new cell replaces the first
@@ -109,5 +110,5 @@ def test_a_machine_moves_by_the_kernel() -> None:
     moves, actions, replaces = WAYS["stack"](3)
     new, memory, share = given(3, 4, actions)
     ctx = Context()
-    after_moves(new, memory, share, moves, replaces=replaces, ctx=ctx)
+    after_moves(ctx, new, memory, share, moves, replaces=replaces)
     assert ctx.backends == {"native_moves"}

@@ -25,7 +25,6 @@ from chomsky_ladder.models.kda import KDAConfig
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import native as _native
 from chomsky_ladder.models.kernels import native_library as _library
-from chomsky_ladder.models.kernels.native_scan import CHUNK
 from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.m2rnn import M2RNNConfig
 from chomsky_ladder.models.mamba import MambaConfig
@@ -34,6 +33,7 @@ from chomsky_ladder.models.mamba3 import Mamba3Config
 from chomsky_ladder.models.mesa_net import MesaNetConfig
 from chomsky_ladder.models.min_gru import MinGRUConfig
 from chomsky_ladder.models.ntm import NTMConfig
+from chomsky_ladder.models.operations.scan import CHUNK
 from chomsky_ladder.models.path_attention import PaTHConfig
 from chomsky_ladder.models.pd_ssm import PDSSMConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config

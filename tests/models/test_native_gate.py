@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.kernels.native import FEW, missing
-from chomsky_ladder.models.kernels.native_gate import native_gated
-from chomsky_ladder.models.kernels.native_norm import native_rms_norm
-from chomsky_ladder.models.layers.gate import gated, plain_gated
-from chomsky_ladder.models.layers.norm import normed, rms_norm
+from chomsky_ladder.models.layers.gate import gated
+from chomsky_ladder.models.layers.norm import normed
+from chomsky_ladder.models.operations.gate.in_c import native_gated
+from chomsky_ladder.models.operations.gate.reference import plain_gated
+from chomsky_ladder.models.operations.norm import rms_norm
 from support.layers import close, gradients
 
 torch.set_num_threads(1)
@@ -23,7 +25,8 @@ WIDTHS = pytest.mark.parametrize("width", [1, 3, 16, 17, 50])
 Pair = tuple[Callable[..., Tensor], Callable[..., Tensor]]
 GATES: Pair = (native_gated, plain_gated)
 GELUS: Pair = (partial(native_gated, activation="gelu"), partial(plain_gated, activation="gelu"))
-NORMS: Pair = (lambda x, w: native_rms_norm(x, w, EPS), lambda x, w: rms_norm(x, w, EPS))
+native_rms_norm = named("native_norm").call
+NORMS: Pair = (lambda x, w: native_rms_norm(x, w, EPS), lambda x, w: rms_norm.reference(x, w, EPS))
 
 
 def numbers(*sizes: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -10,8 +10,8 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.kernels.native import missing
-from chomsky_ladder.models.kernels.native_recurrent import native_gru, native_lstm, native_rnn
-from chomsky_ladder.models.kernels.torch_rnns import fused_gru, fused_lstm, fused_rnn
+from chomsky_ladder.models.operations.recurrent.in_c import native_gru, native_lstm, native_rnn
+from chomsky_ladder.models.operations.recurrent.torch_rnns import fused_gru, fused_lstm, fused_rnn
 from chomsky_ladder.models.scans.recurrences import gru_layer, lstm_layer, rnn_layer
 from support.layers import close
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.kernels.native import missing
-from chomsky_ladder.models.kernels.native_shift import SquaredRelu, native_token_shifts
-from chomsky_ladder.models.scans.token_shift import squared_relu, token_shifts
+from chomsky_ladder.models.operations.shift.in_c import SquaredRelu, native_token_shifts
+from chomsky_ladder.models.operations.shift.reference import squared_relu, token_shifts
 from support.layers import close, gradients
 
 torch.set_num_threads(1)

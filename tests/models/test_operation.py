@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 
-from chomsky_ladder.models.scans.one_hot import Form, one_hot_scan
+from chomsky_ladder.models.operations.one_hot.reference import Form, one_hot_scan
 from chomsky_ladder.models.scans.operation import operation
 from support.layers import close, gradients
 

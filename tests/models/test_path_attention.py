@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.layers.attention import Attention
-from chomsky_ladder.models.path_attention import CHUNK, PaTHAttention, PaTHConfig, path_scores
+from chomsky_ladder.models.operations.path.reference import CHUNK, path_scores
+from chomsky_ladder.models.path_attention import PaTHAttention, PaTHConfig
 from chomsky_ladder.models.scans.delta import LENGTH_EPS
 from support.attentions import LENGTHS, WIDTH, heads_of, hold_parts_to_the_whole, hold_to_the_loop, stays_finite
 from support.cases import full

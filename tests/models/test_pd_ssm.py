@@ -8,9 +8,10 @@ from torch import Tensor
 
 from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.operations.one_hot import reference as one_hot
+from chomsky_ladder.models.operations.one_hot.reference import Form, one_hot_loop, one_hot_scan
 from chomsky_ladder.models.pd_ssm import PDBlock, PDSSMConfig
-from chomsky_ladder.models.scans import one_hot, pairs
-from chomsky_ladder.models.scans.one_hot import Form, one_hot_loop, one_hot_scan
+from chomsky_ladder.models.scans import pairs
 from support.cases import full
 from support.layers import close, gradients, lively
 

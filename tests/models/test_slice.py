@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.scans.block_steps import by_halves, in_turn
+from chomsky_ladder.models.operations.block_steps.reference import by_halves, in_turn
 from chomsky_ladder.models.slice import SLiCEBlock, SLiCEConfig
 from support.machine_oracles import Weights, assert_equal_to, linear, sigmoid
 

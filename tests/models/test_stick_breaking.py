@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.stick_breaking import StickBreaking, StickBreakingConfig, stick_breaking
+from chomsky_ladder.models.operations.sticks.reference import stick_breaking
+from chomsky_ladder.models.stick_breaking import StickBreaking, StickBreakingConfig
 from support.attentions import LENGTHS, WIDTH, heads_of, hold_parts_to_the_whole, hold_to_the_loop, stays_finite
 from support.cases import full
 from support.layers import close, lively

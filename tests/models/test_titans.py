@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context
+from chomsky_ladder.models.operations.momentum.reference import Held, momentum_delta_rule
 from chomsky_ladder.models.scans.gated_delta import LARGEST_CHUNK, gated_delta_rule
-from chomsky_ladder.models.scans.momentum_delta import Held, momentum_delta_rule
 from chomsky_ladder.models.titans import LinearMemory, TitansConfig
 from support.cases import some
 from support.layers import close, gradients, kept_for_backward, lively

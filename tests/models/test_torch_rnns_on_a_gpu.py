@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.kernels.torch_rnns import _called
+from chomsky_ladder.models.operations.recurrent.torch_rnns import _called
 
 
 def complaining(x: Tensor) -> Tensor:

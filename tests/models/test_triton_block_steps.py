@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.block_steps import block_steps
+from chomsky_ladder.models.operations.block_steps.reference import block_steps
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -26,8 +26,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import block_steps as _triton_block_steps
-from chomsky_ladder.models.kernels.triton.block_steps import CHUNK, NUMBERS, WARPS, triton_block_steps
+from chomsky_ladder.models.operations.block_steps import gpu as _triton_block_steps
+from chomsky_ladder.models.operations.block_steps.gpu import CHUNK, NUMBERS, WARPS, triton_block_steps
 
 torch.set_num_threads(1)
 

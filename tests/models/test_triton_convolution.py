@@ -23,8 +23,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import convolution as _triton_convolution
-from chomsky_ladder.models.kernels.triton.convolution import CHUNK, TILE, triton_silu_convolution
+from chomsky_ladder.models.operations.conv import gpu as _triton_convolution
+from chomsky_ladder.models.operations.conv.gpu import CHUNK, TILE, triton_silu_convolution
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.fast_weights import Norm, fast_weights_from
+from chomsky_ladder.models.operations.fast_weights.reference import Norm, fast_weights_from
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import fast_weights as _triton_fast_weights
-from chomsky_ladder.models.kernels.triton.fast_weights import BLOCK, _Plan, triton_fast_weights
+from chomsky_ladder.models.operations.fast_weights import gpu as _triton_fast_weights
+from chomsky_ladder.models.operations.fast_weights.gpu import BLOCK, _Plan, triton_fast_weights
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.linked_memory import asked_of, linked_turn
+from chomsky_ladder.models.operations.linked.reference import asked_of, linked_turn
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import linked as _triton_linked
-from chomsky_ladder.models.kernels.triton.linked import Plan, triton_linked
+from chomsky_ladder.models.operations.linked import gpu as _triton_linked
+from chomsky_ladder.models.operations.linked.gpu import Plan, triton_linked
 
 torch.set_num_threads(1)
 

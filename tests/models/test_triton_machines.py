@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.scans import linked_memory, turing_memory
+from chomsky_ladder.models.operations.linked import reference as linked_memory
+from chomsky_ladder.models.operations.turing import reference as turing_memory
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -24,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import linked_machine as _linked
-from chomsky_ladder.models.kernels.triton import turing_machine as _turing
+from chomsky_ladder.models.operations.linked import gpu_machine as _linked
+from chomsky_ladder.models.operations.turing import gpu_machine as _turing
 
 torch.set_num_threads(1)
 

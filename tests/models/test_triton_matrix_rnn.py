@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.matrix_rnn import matrix_rnn_loop
+from chomsky_ladder.models.operations.matrix_rnn.reference import matrix_rnn_loop
 from support.cases import some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import matrix_rnn as _triton_matrix_rnn
-from chomsky_ladder.models.kernels.triton.matrix_rnn import WARPS, triton_matrix_rnn
+from chomsky_ladder.models.operations.matrix_rnn import gpu as _triton_matrix_rnn
+from chomsky_ladder.models.operations.matrix_rnn.gpu import WARPS, triton_matrix_rnn
 
 torch.set_num_threads(1)
 

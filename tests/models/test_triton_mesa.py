@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.mesa import mesa
+from chomsky_ladder.models.operations.mesa.reference import mesa
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import mesa as _triton_mesa
-from chomsky_ladder.models.kernels.triton.mesa import CHUNK, constants, triton_mesa
+from chomsky_ladder.models.operations.mesa import gpu as _triton_mesa
+from chomsky_ladder.models.operations.mesa.gpu import CHUNK, constants, triton_mesa
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.momentum_delta import momentum_delta_rule
+from chomsky_ladder.models.operations.momentum.reference import momentum_delta_rule
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,9 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import momentum as _triton_momentum
-from chomsky_ladder.models.kernels.triton.momentum import CHUNK, _Plan, triton_momentum
+from chomsky_ladder.models.operations import in_triton
+from chomsky_ladder.models.operations.momentum import gpu as _triton_momentum
+from chomsky_ladder.models.operations.momentum.gpu import CHUNK, plan, triton_momentum
 
 torch.set_num_threads(1)
 
@@ -111,7 +112,7 @@ def compare(case: Case, device: str, parts: slice = slice(None), changed: tuple[
     exact = [x.detach().double().requires_grad_() for x in inputs]
     results = []
     for rule, given in ((triton_momentum, inputs), (momentum_delta_rule, exact)):
-        with walled_rooms(_triton_momentum) if rule is triton_momentum else nullcontext():
+        with walled_rooms(in_triton) if rule is triton_momentum else nullcontext():
             outputs = (
                 torch.vmap(lambda *given, rule=rule: called(rule, *given), in_dims=case.axes)(*given)
                 if case.axes
@@ -170,10 +171,11 @@ def test_on_a_gpu(name: str) -> None:
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, of: str, keys: int, values: int) -> None:
     kernel = {"there": _triton_momentum.forward_kernel, "back": _triton_momentum.backward_kernel}[way]
-    plan = _Plan.of(torch.empty(1, 1, 4, 40, keys), torch.empty(1, 1, 4, 40, values))
-    constants = dict(zip(("K", "V", "KEYS", "TILE", "CHUNK"), plan.sizes[3:], strict=True)) | {"KEEP": True}
+    sizes = {"R": 1, "B": 1, "H": 4, "L": 40, "K": keys, "V": values, "KEEP": True}
+    planned = plan(sizes)
+    constants = sizes | planned.constants
     fp32 = [name for name in kernel.arg_names if name not in ("q", "k", "v", "d_v")]
-    compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=plan.warps, of=of, fp32=fp32)
+    compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=planned.warps, of=of, fp32=fp32)
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
     assert registers <= 255 and spilled == 0
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.scans import moving_machines
+from chomsky_ladder.models.operations.moves import machines as moving_machines
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import moving_machine as _triton_machine
-from chomsky_ladder.models.kernels.triton.moving_machine import _Plan
+from chomsky_ladder.models.operations.moves import gpu_machine as _triton_machine
+from chomsky_ladder.models.operations.moves.gpu_machine import _Plan
 
 torch.set_num_threads(1)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.one_hot import one_hot_loop
+from chomsky_ladder.models.operations.one_hot.reference import one_hot_loop
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -26,9 +26,9 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import one_hot as _triton_one_hot
-from chomsky_ladder.models.kernels.triton import one_hot_programs as _programs
-from chomsky_ladder.models.kernels.triton.one_hot import triton_one_hot
+from chomsky_ladder.models.operations.one_hot import gpu as _triton_one_hot
+from chomsky_ladder.models.operations.one_hot import gpu_programs as _programs
+from chomsky_ladder.models.operations.one_hot.gpu import triton_one_hot
 
 torch.set_num_threads(1)
 

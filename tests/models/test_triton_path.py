@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.path_attention import attended
+from chomsky_ladder.models.operations.path.reference import attended
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,9 +25,10 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import path as _triton_path
-from chomsky_ladder.models.kernels.triton.path import SPAN, TILE, _Plan
-from chomsky_ladder.models.kernels.triton_path import triton_path
+from chomsky_ladder.models.operations import in_triton
+from chomsky_ladder.models.operations.path import gpu as _triton_path
+from chomsky_ladder.models.operations.path import in_triton as triton_path
+from chomsky_ladder.models.operations.path.gpu import SPAN, TILE, plan
 
 torch.set_num_threads(1)
 
@@ -90,7 +91,7 @@ def compare(case: Case, device: str, beta: float | None = None) -> None:
     exact = [x.detach().double().requires_grad_() for x in inputs]
     results = []
     for rule, given in ((triton_path, inputs), (attended, exact)):
-        with walled_rooms(_triton_path) if rule is triton_path else nullcontext():
+        with walled_rooms(in_triton) if rule is triton_path else nullcontext():
             y = (
                 torch.vmap(lambda *given, rule=rule: called(rule, *given), in_dims=case.axes)(*given)
                 if case.axes
@@ -139,9 +140,10 @@ def test_on_a_gpu(name: str) -> None:
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, width: int) -> None:
     kernel = {"there": _triton_path.forward_kernel, "back": _triton_path.backward_kernel}[way]
-    plan = _Plan.of(torch.empty(1, 1, 4, 40, width))
-    constants = dict(zip(("K", "KEYS", "TILE", "CHUNK", "SPAN"), plan.sizes[3:], strict=True)) | {"KEEP": True}
-    compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=plan.warps)
+    sizes = {"R": 1, "B": 1, "H": 4, "L": 40, "K": width, "KEEP": True}
+    planned = plan(sizes)
+    constants = sizes | planned.constants
+    compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=planned.warps)
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
     assert registers <= 255 and spilled == 0
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.scans.selective import gated_scan
+from chomsky_ladder.models.operations.scan.reference import gated_scan
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -24,8 +24,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import scan as _triton_scan
-from chomsky_ladder.models.kernels.triton.scan import _Tiling, triton_gated_scan
+from chomsky_ladder.models.operations.scan import gpu as _triton_scan
+from chomsky_ladder.models.operations.scan.gpu import _Tiling, triton_gated_scan
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.slots import decayed_slots
+from chomsky_ladder.models.operations.slots.reference import decayed_slots
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,9 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import slots as _triton_slots
-from chomsky_ladder.models.kernels.triton.slots import CHUNK, READ, WARPS, _Plan, triton_slots
+from chomsky_ladder.models.operations import in_triton
+from chomsky_ladder.models.operations.slots import gpu as _triton_slots
+from chomsky_ladder.models.operations.slots.gpu import CHUNK, READ, plan, triton_slots
 
 torch.set_num_threads(1)
 
@@ -107,7 +108,7 @@ def compare(case: Case, device: str, parts: slice = slice(None)) -> None:
     exact = [x.detach().double().requires_grad_() for x in inputs]
     results = []
     for form, given in ((triton_slots, inputs), (decayed_slots, exact)):
-        with walled_rooms(_triton_slots) if form is triton_slots else nullcontext():
+        with walled_rooms(in_triton) if form is triton_slots else nullcontext():
             outputs = (torch.vmap(form, in_dims=case.axes) if case.axes else form)(*given)
             gradients = torch.autograd.grad(weighted(outputs[parts]), given, materialize_grads=True)
         results.append([x.detach() for x in (*outputs, *gradients)])
@@ -135,9 +136,9 @@ def forgets_exactly(device: str) -> None:
 def without_gradients(device: str) -> None:
     """The same numbers, and no states kept: otherwise one before each chunk."""
     inputs = inputs_of(CASES[5], device)
-    with walled_rooms(_triton_slots) as kept:
+    with walled_rooms(in_triton) as kept:
         outputs = triton_slots(*inputs)
-    with walled_rooms(_triton_slots) as rooms, torch.no_grad():
+    with walled_rooms(in_triton) as rooms, torch.no_grad():
         again = triton_slots(*inputs)
     assert all(torch.equal(one, other) for one, other in zip(outputs, again, strict=True))
     needed = sum(x.numel() for x in outputs)
@@ -179,11 +180,11 @@ SIZES = [(64, "fp32"), (64, "bf16"), full(16, "fp32"), full(32, "fp32"), full(12
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_kernels_compile_for_an_h100(tmp_path: Path, way: str, width: int, of: str) -> None:
     kernel = {"there": _triton_slots.forward_kernel, "back": _triton_slots.backward_kernel}[way]
-    plan = _Plan.of(*(torch.empty(1, 1, 1, 40, width) for _ in "qs"))
-    sizes = dict(zip(("K", "M", "KEYS", "TILE", "CHUNK"), plan.sizes[3:], strict=True))
-    constants = sizes | {"READ": READ, "HELD": plan.held, "KEEP": True}
-    fp32 = (*ALWAYS_IN_FP32, *(("d_q", "d_k") if plan.tiles > 1 else ()))
-    compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=WARPS, of=of, fp32=fp32)
+    sizes = {"R": 1, "B": 1, "H": 1, "L": 40, "K": width, "M": width, "KEEP": True}
+    planned = plan(sizes)
+    fp32 = (*ALWAYS_IN_FP32, *(("d_q", "d_k") if planned.sizes["T"] > 1 else ()))
+    constants = sizes | planned.constants
+    compiled = compiled_for_an_h100(kernel, constants, axes=4, warps=planned.warps, of=of, fp32=fp32)
     assert compiled.metadata.shared <= 1024
     registers, spilled = registers_and_spilled(compiled.asm["cubin"], tmp_path)
     assert registers <= 255 and spilled == 0

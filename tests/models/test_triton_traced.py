@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, fx
 
 from chomsky_ladder.models.kernels.kernel import KERNELS, member
-from chomsky_ladder.models.scans.fast_weights import Norm
+from chomsky_ladder.models.operations.fast_weights.reference import Norm
 from support.cases import full, some
 from support.triton_kernels import needs_triton
 
 pytestmark = needs_triton
 
-ROOM = "chomsky_ladder.models.kernels.triton"
+ROOM = "chomsky_ladder.models"
 B, L, D, H, N = 3, 5, 16, 2, 4
 SHAPES = {
     "triton_lstm": [(B, L, D), (B, D), (B, D), (4 * D, D), (4 * D, D), (4 * D,)],
@@ -60,39 +60,41 @@ SHAPES = {
     "triton_one_hot": [(B, L, 3), (3, N, N), (B, L, N, 2), (B, L, N, 2), (B, N, 2)],
 }
 LAUNCHED = {
-    "triton_lstm": ("lstm", "_forward", "_backward"),
-    "triton_slstm": ("slstm", "_forward", "_backward"),
-    "triton_scan": ("scan", "forward_kernel", "backward_kernel"),
-    "triton_delta": ("delta", "forward_kernel", "backward_kernel"),
-    "triton_diagonal": ("diagonal", "forward_kernel", "backward_kernel"),
-    "triton_rnn": ("rnn", "_forward", "_backward"),
-    "triton_gru": ("gru", "_forward", "_backward"),
-    "triton_matrix_rnn": ("matrix_rnn", "forward_kernel", "backward_kernel"),
-    "triton_mlstm": ("mlstm", "forward_kernel", "backward_kernel"),
-    "triton_silu_conv": ("convolution", "forward_kernel", "backward_kernel"),
-    "triton_wkv": ("wkv", "forward_kernel", "backward_kernel"),
+    "triton_lstm": ("kernels.triton.lstm", "_forward", "_backward"),
+    "triton_slstm": ("kernels.triton.slstm", "_forward", "_backward"),
+    "triton_scan": ("operations.scan.gpu", "forward_kernel", "backward_kernel"),
+    "triton_delta": ("kernels.triton.delta", "forward_kernel", "backward_kernel"),
+    "triton_diagonal": ("kernels.triton.diagonal", "forward_kernel", "backward_kernel"),
+    "triton_rnn": ("kernels.triton.rnn", "_forward", "_backward"),
+    "triton_gru": ("kernels.triton.gru", "_forward", "_backward"),
+    "triton_matrix_rnn": ("operations.matrix_rnn.gpu", "forward_kernel", "backward_kernel"),
+    "triton_mlstm": ("kernels.triton.mlstm", "forward_kernel", "backward_kernel"),
+    "triton_silu_conv": ("operations.conv.gpu", "forward_kernel", "backward_kernel"),
+    "triton_wkv": ("kernels.triton.wkv", "forward_kernel", "backward_kernel"),
     "triton_mesa": (
-        "mesa",
+        "kernels.triton.mesa",
         *(f"{name}_kernel" for name in ("states", "read", "solve_back", "read_back", "write_back")),
     ),
-    "triton_decayed": ("decayed", "forward_kernel", "backward_kernel"),
-    "triton_block_steps": ("block_steps", "forward_kernel", "backward_kernel"),
-    "triton_slots": ("slots", "forward_kernel", "backward_kernel"),
-    "triton_momentum": ("momentum", "forward_kernel", "backward_kernel"),
-    "triton_path": ("path", "forward_kernel", "backward_kernel"),
-    "triton_fast_weights": ("fast_weights", "forward_kernel", "backward_kernel"),
-    "triton_turing": ("turing", "forward_kernel", "backward_kernel"),
-    "triton_linked": ("linked", "forward_kernel", "backward_kernel"),
-    "triton_turing_machine": ("turing_machine", "forward_kernel", "backward_kernel"),
-    "triton_linked_machine": ("linked_machine", "forward_kernel", "backward_kernel"),
-    "triton_stack_machine": ("moving_machine", "forward_kernel", "backward_kernel"),
-    "triton_tape_machine": ("moving_machine", "forward_kernel", "backward_kernel"),
-    "triton_one_hot": ("one_hot", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
+    "triton_decayed": ("kernels.triton.decayed", "forward_kernel", "backward_kernel"),
+    "triton_block_steps": ("operations.block_steps.gpu", "forward_kernel", "backward_kernel"),
+    "triton_slots": ("operations.in_triton._Side", "launch"),
+    "triton_momentum": ("operations.in_triton._Side", "launch"),
+    "triton_path": ("operations.in_triton._Side", "launch"),
+    "triton_fast_weights": ("operations.fast_weights.gpu", "forward_kernel", "backward_kernel"),
+    "triton_turing": ("operations.turing.gpu", "forward_kernel", "backward_kernel"),
+    "triton_linked": ("operations.linked.gpu", "forward_kernel", "backward_kernel"),
+    "triton_turing_machine": ("operations.turing.gpu_machine", "forward_kernel", "backward_kernel"),
+    "triton_linked_machine": ("operations.linked.gpu_machine", "forward_kernel", "backward_kernel"),
+    "triton_stack_machine": ("operations.moves.gpu_machine", "forward_kernel", "backward_kernel"),
+    "triton_tape_machine": ("operations.moves.gpu_machine", "forward_kernel", "backward_kernel"),
+    "triton_one_hot": ("operations.one_hot.gpu", "places_kernel", "states_kernel", "back_kernel", "maps_kernel"),
 }
 
 
 class Silent:
     """In place of a kernel: a launch leaves what it was to write."""
+
+    def __call__(self, *args: object) -> None: ...
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         return lambda *args, **constants: None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.turing_memory import asked_of, turing_turn
+from chomsky_ladder.models.operations.turing.reference import asked_of, turing_turn
 from support.cases import full, some
 from support.triton_kernels import (
     MISSING,
@@ -26,8 +26,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import turing as _triton_turing
-from chomsky_ladder.models.kernels.triton.turing import Plan, triton_turing
+from chomsky_ladder.models.operations.turing import gpu as _triton_turing
+from chomsky_ladder.models.operations.turing.gpu import Plan, triton_turing
 
 torch.set_num_threads(1)
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.scans.fast_weights import Held, Norm, fast_weights
+from chomsky_ladder.models.operations.fast_weights.reference import Held, Norm, fast_weights
 from chomsky_ladder.models.ttt_linear import FastWeights, TTTLinearConfig
 from support.cases import some
 from support.layers import close, gradients, kept_for_backward, lively

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.deltaformer import delta_attention
 from chomsky_ladder.models.fox import forgetting
+from chomsky_ladder.models.operations.deltaformer.reference import delta_attention
+from chomsky_ladder.models.operations.sticks.reference import stick_breaking
 from chomsky_ladder.models.path_attention import path_scores
-from chomsky_ladder.models.stick_breaking import stick_breaking
 from support import naive_fla
 from support.naive_fla import naive, naive_alone
 

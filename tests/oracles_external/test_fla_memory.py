@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.models.operations.fast_weights.reference import Held, Norm, fast_weights
+from chomsky_ladder.models.operations.mesa.reference import mesa
+from chomsky_ladder.models.operations.momentum.reference import momentum_delta_rule
+from chomsky_ladder.models.operations.slots.reference import decayed_slots
 from chomsky_ladder.models.scans.decayed import write_then_read
-from chomsky_ladder.models.scans.fast_weights import Held, Norm, fast_weights
 from chomsky_ladder.models.scans.fenwick import fenwick_attention, fenwick_extend
-from chomsky_ladder.models.scans.mesa import mesa
-from chomsky_ladder.models.scans.momentum_delta import momentum_delta_rule
-from chomsky_ladder.models.scans.slots import decayed_slots
 from support import naive_fla
 from support.naive_fla import naive
 

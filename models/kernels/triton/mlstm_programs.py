@@ -12,7 +12,7 @@ import triton.language as tl
 
 from chomsky_ladder.models.kernels.triton.memory import read, write
 from chomsky_ladder.models.kernels.triton.pairs import channels, in_parts, product, sums_between, sums_between_back
-from chomsky_ladder.models.kernels.triton.scan_programs import softplus
+from chomsky_ladder.models.kernels.triton.recurrence import softplus
 
 EPS = tl.constexpr(1e-6)  # as in models/scans/mlstm.py, like what follows
 LARGEST = tl.constexpr(80.0)

@@ -24,6 +24,7 @@ Precision = Literal["ieee", "tf32x3", "tf32"]
 
 ROWS = tl.constexpr(16)  # of a tile: the fewest for which a tensor core multiplies
 BLOCK = tl.constexpr(16)  # of the inner dimension, where matrices are read anew
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 def settings(width: int, dtype: torch.dtype, precision: str) -> dict[str, Any]:
@@ -93,6 +94,16 @@ def tanh(x: tl.tensor) -> tl.tensor:
 @triton.jit
 def log_sigmoid(x: tl.tensor) -> tl.tensor:
     return tl.minimum(x, 0.0) - tl.log(1 + tl.exp(-tl.abs(x)))
+
+
+@triton.jit
+def softplus(x: tl.tensor) -> tl.tuple:
+    """And its slope. log(1 + e) = 2 artanh(s), s = e / (2 + e) <= 1/3, keeps its digits where e is small too."""
+    e = tl.exp2(-tl.abs(x) * LOG2_E)
+    s = e / (2 + e)
+    q = s * s
+    series = 1 + q * (1 / 3 + q * (1 / 5 + q * (1 / 7 + q * (1 / 9 + q * (1 / 11 + q * (1 / 13))))))
+    return tl.maximum(x, 0.0) + 2 * s * series, tl.where(x > 0, 1.0, e) / (1 + e)
 
 
 @triton.jit

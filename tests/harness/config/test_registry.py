@@ -63,13 +63,13 @@ class Almond(LSTMConfig):
 KERNEL = '''"""A kernel of somebody's own."""
 
 from chomsky_ladder.models.kernels.kernel import Kernel, register
-from chomsky_ladder.models.scans.selective import scan_loop
+from chomsky_ladder.models.operations.scan.reference import scan_loop
 
 register(
     Kernel(
         name="pecan_scan",
         computes="scan_loop",
-        reference="chomsky_ladder.models.scans.selective.scan_loop",
+        reference="chomsky_ladder.models.operations.scan.reference.scan_loop",
         call=scan_loop,
         serves=("mamba",),
         device="any",
@@ -359,7 +359,7 @@ def test_what_a_broken_plugin_brought_as_a_kernel_is_taken_back(defect: str, tmp
 def test_a_kernels_name_given_twice_stops_only_that_name(tmp_path: Path) -> None:
     before = scans_taken()
     rooms._import(lambda: rooms.import_file(plugin(tmp_path / "mine.py", KERNEL.replace("pecan_scan", "fused_scan"))))
-    conflict = r"2 kernels are called 'fused_scan': \S*kernels/fused\.py and \S*mine\.py; ours is taken, .*"
+    conflict = r"2 kernels are called 'fused_scan': \S*operations/scan/__init__\.py and \S*mine\.py; ours is taken, .*"
     assert Exec(backend="fused_scan").backend == "fused_scan"
     assert scans_taken() == before and re.fullmatch(conflict, "".join(problems()))
 
