@@ -13,8 +13,8 @@ place: the straight-through estimator.
     gather     h_t = d h_{t-2}[p] + b      p = p_{t-1}[p_t]      d = d_t d_{t-1}[p_t]      b = d_t b_{t-1}[p_t] + b_t
 
 so `one_hot_scan` has all states in log2 L rounds, each of which makes of k tokens' step one of 2 k tokens. It has no
-matrix but M, some tokens at a time, and no graph of every step; in C (models/kernels/native_one_hot.py) and in Triton
-(gpu.py) there is a row of M at a time. What gathers on the way on scatters on the way back,
+matrix but M, some tokens at a time, and no graph of every step; in C (cpu.c) and in Triton (gpu.py)
+there is a row of M at a time. What gathers on the way on scatters on the way back,
 by conj(d_t), and the other way round. The gradient of a row of P is a product of two numbers for each of its elements,
 for gather c_m = g_m conj(d_m) and r_n = h_{t-1}[n], with g = dL/dh_t:
 

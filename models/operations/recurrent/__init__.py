@@ -67,11 +67,11 @@ rnn_layer.in_c(in_c.native_rnn, name="native_rnn", rank=15, takes=in_c.takes)
 gru_layer.in_c(in_c.native_gru, name="native_gru", rank=15, takes=in_c.takes)
 lstm_layer.in_c(in_c.native_lstm, name="native_lstm", rank=15, takes=in_c.takes_lstm)
 
-_IN_TRITON: tuple[tuple[Operation[..., Any], Callable[..., Any], str, int], ...] = (
+_IN_TRITON: list[tuple[Operation[..., Any], Callable[..., Any], str, int]] = [
     (lstm_layer, _lstm_in_triton, "lstm", 31),
     (rnn_layer, _rnn_in_triton, "rnn", 39),
     (gru_layer, _gru_in_triton, "gru", 39),
-)
+]
 for _layer, _call, _name, _rank in _IN_TRITON:
     _missing = cuda_module(f"{_TRITON}.{_name}")
     _layer.register(
