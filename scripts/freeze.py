@@ -138,7 +138,7 @@ def _dense(task: Task) -> Task:
 
 
 def second_climb() -> dict[str, Any]:
-    """The climb at a budget that its pilot chose; results/climb/second.md has the pilot and the reasons."""
+    """The climb at a budget that its pilot chose; results/LOG.md has the pilot and the reasons."""
     first = climb()
     changes = {"steps": 10_000, "batch": 64, "lr": 3e-3, "stop_after": 0}
     train = plain(replaced(Train(), {**first["train"], **changes}, where="train"))

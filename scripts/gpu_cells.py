@@ -12,7 +12,7 @@ processes that share the GPU train packs of one cell each, tasks without any res
 seed at two learning rates, compiled. A cell of fifteen-v1 is its tuning seed and its three fresh seeds at all three
 rates, one of climb_pilot its seed at all of its rates. Their kernels are so small that twelve runs cost little more
 than one, and compiling takes longer than training. A cell of climb-v2 is its tuning seed at five rates, then five fresh
-seeds at the one chosen: half of the time goes to the first, and cells that an earlier call has tuned come before all.
+seeds at the one chosen. Two cells for each process are tuned, then reported, then the next ones.
 
 FOLDER gets records.csv and curves.csv of what ended. What is half done is dropped. Runs that are in results/, in
 results/underway or in a file of `--known` are skipped.
@@ -35,11 +35,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from chomsky_ladder.harness.climb.part import Part
-from chomsky_ladder.harness.climb.rows import DECISIVE, DECISIVE_RUNGS, SECOND
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.registry import find_model
+from chomsky_ladder.harness.config.rows import DECISIVE, DECISIVE_RUNGS, SECOND
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.stats.cells import FRESH
 from chomsky_ladder.harness.store import curves

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from chomsky_ladder.harness.config.exec import Exec
+from chomsky_ladder.harness.config.protocols import columns_of
+from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.record import Record
 from chomsky_ladder.harness.sweep.plan import packs
+from support.records_by_hand import record
 
 ROOT = Path(__file__).parents[1]
 _spec = importlib.util.spec_from_file_location("gpu_cells", ROOT / "scripts" / "gpu_cells.py")
@@ -77,3 +82,32 @@ def test_a_failed_self_test_stops_it(
     assert "nothing was trained: other strings: parity" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert "lstm" in asked and "pd_ssm" not in asked, "the models of these cells alone"
+
+
+def test_a_cell_is_reported_at_the_rate_its_tuning_chose_and_only_when_that_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {})
+    listed = gpu_cells.runs("climb-v2")[:15]
+    cells = gpu_cells.CELLS["climb-v2"]
+    first, second, third = (listed[start : start + 5] for start in (0, 5, 10))
+    assert [{run.model.name for run in cell} for cell in (first, second, third)] == [{"xlstm"}, {"lstm"}, {"pd_ssm"}]
+
+    def of(run: Run, validation: float) -> Record:
+        return Record(**record(**columns_of(run), validation=validation, steps_to_99=500))
+
+    known = {run.run_id: of(run, 0.9 + (run.train.lr == 3e-3) / 20) for run in first}
+    known |= {run.run_id: of(run, 0.9) for run in second[1:]}
+    trained: list[Run] = []
+
+    class Crew(gpu_cells.Crew):
+        def train(self, listed: list[Run]) -> int:
+            trained.extend(listed)
+            return len(listed)
+
+    crew = Crew(Exec(results=tmp_path), processes=1, end=0.0)
+    assert gpu_cells._tuned_and_reported(listed, known, cells, crew) == len(trained) == 5 + 1 + 5
+    tuned, fresh = [run for run in trained if run.seed == 0], [run for run in trained if run.seed]
+    assert tuned == [second[0], *third], "what is on record is not trained again"
+    assert {run.train.lr for run in fresh} == {3e-3} and {run.model.name for run in fresh} == {"xlstm"}
+    assert [run.seed for run in fresh] == [1000, 1001, 1002, 1003, 1004]

@@ -79,9 +79,9 @@ def climb(words: list[str]) -> int:
 
 
 def _all(words: list[str]) -> int:
-    from chomsky_ladder.harness.climb.rows import DECISIVE, DECISIVE_RUNGS, rows_of
     from chomsky_ladder.harness.climb.runs import climber
     from chomsky_ladder.harness.config.registry import find_model
+    from chomsky_ladder.harness.config.rows import DECISIVE, DECISIVE_RUNGS, rows_of
     from chomsky_ladder.harness.conform.say import said_of
     from chomsky_ladder.harness.store.places import refuse_unwritable
 

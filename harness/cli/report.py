@@ -22,9 +22,8 @@ FOURTEEN = (
 class ReportOptions:
     """Write the comparison as a document: report.md, report.html and report.tex with their figures.
 
-    Its sections are the languages beside the xLSTM paper's values, the climb, Othello, cost, text and what made the
-    runs; one without records is left out. Every sentence is counted from the records, and every section has the
-    command of its table.
+    It shows the languages beside the xLSTM paper's values, the climb, Othello, cost, text, and what made the runs. A
+    section without records is left out. Every number comes from the records. Each section has the command of its table.
 
         ladder report --results published --out report
         ladder report --models lstm 'xlstm*' --protocol xlstm_cpu --pdf
@@ -35,12 +34,12 @@ class ReportOptions:
     out: Path | None = None
     """The folder to write to; report/ of the results."""
     protocol: tuple[str, ...] = ()
-    """Of these protocols alone, by name or label; those of its presets with several models unless said otherwise."""
+    """Show these protocols alone, by name or label. Without it: published and frozen protocols as they are."""
     models: tuple[str, ...] = ()
-    """Of these models alone, by label, name or pattern; '*' for all. Else the fourteen of the comparison."""
+    """Show these models alone, by label, name or pattern; '*' for all. Without it: the fourteen of the xLSTM table."""
     against: str = "xlstm"
     """The paper whose values stand beside ours (`ladder table --papers`); '' for none."""
-    title: str = "Fourteen sequence architectures on formal languages"
+    title: str = "Sequence architectures on formal languages"
     pdf: bool = False
     """Run pdflatex on it, too."""
 
@@ -73,13 +72,13 @@ def report(words: list[str]) -> int:
     labels = sorted(set(records["protocol"].astype(str)))
     known = [label for label in labels if label in PROTOCOLS and not PROTOCOLS[label].remark]
     if not (options.protocol or known):
-        there = ", ".join(map(repr, labels)) or "none"
-        raise ValueError(f"no record is of a published or frozen protocol as it is; --protocol takes others: {there}")
+        others = ", ".join(map(repr, labels)) or "none"
+        raise ValueError(f"no record is of a published or frozen protocol as it is; --protocol takes others: {others}")
     protocols = options.protocol or tuple(known)
     records = chosen(records, protocols=protocols, models=() if models == ("*",) else models)
     place = "published" if is_published(options.results) else str(options.results)
     words_of = [f" --results {shlex.quote(place)}"] if options.results != default_results() else []
-    words_of += [f" --models {shlex.join(options.models)}"] if options.models and options.models != ("*",) else []
+    words_of += [f" --models {shlex.join(models)}"] if models != ("*",) else []
     made = sections(Material(records, options.results, out, options.against, "".join(words_of)))
     if not made:
         raise ValueError("nothing to compare: a report needs two models on two tasks of one protocol, or a climb")

@@ -57,9 +57,9 @@ class Protocol:
     seeds: int
     """Seeds at each rate."""
     report: int = 0
-    """Fresh seeds at the rate that those chose, which alone are reported; 0: those that choose are reported."""
+    """Fresh seeds at the rate that those chose. Only they are reported. 0: the seeds that choose are reported."""
     ties: Literal["lower", "sooner"] = "lower"
-    """Of rates whose validation is the same: the lower, or the one that was at 0.99 sooner."""
+    """The rate taken where several validate alike: the lower, or the one that was at 0.99 sooner."""
     remark: str = ""
     """What nobody may overlook in its results."""
     table: tuple[str, ...]

@@ -9,8 +9,8 @@ it among `whys`, and the values that papers report for it.
 from collections.abc import Sequence
 from typing import Any
 
-from chomsky_ladder.harness.climb.rows import rows_of
 from chomsky_ladder.harness.config.presets import PROTOCOLS
+from chomsky_ladder.harness.config.rows import rows_of
 from chomsky_ladder.harness.page.cells import Sheet
 from chomsky_ladder.harness.page.columns import value_of
 from chomsky_ladder.harness.stats.cells import SOLVED

@@ -1,11 +1,11 @@
-"""The sections of a report, each made of records alone; one without records is left out.
+"""The sections of a report, each made from records. A section without records is left out.
 
-languages    a protocol's tasks by its models, beside a paper's values where those may stand there
+languages    a protocol's tasks by its models, beside a paper's values where they compare
 climb        the rungs, and the findings that are counted from them
-worlds       what probes find of an Othello board in a model, from the tables that experiment wrote
+worlds       the Othello board that probes read from a model, from the tables of that experiment
 cost         parameters, state and seconds
 text         bits a byte of models trained on a text
-provenance   what made the runs, and a command for each task that trains one of them again
+provenance   commits and devices of the runs, and for each task a command that trains one run again
 """
 
 import shlex
@@ -21,6 +21,7 @@ from chomsky_ladder.harness.stats.cells import SOLVED, cells, headline
 from chomsky_ladder.harness.stats.climb import LEARNT, climbs_of
 from chomsky_ladder.harness.stats.findings import findings
 from chomsky_ladder.harness.tables.kind import Made
+from chomsky_ladder.harness.tables.literature import NEAR
 from chomsky_ladder.harness.tables.published import published
 from chomsky_ladder.harness.tables.sheets import Column, Entry, Line, Sheet
 from chomsky_ladder.harness.tables.write import table
@@ -112,11 +113,12 @@ def _outcomes(records: pd.DataFrame) -> list[str]:
     total = sum(counts.values())
     seeds = sorted(set(shown.groupby(["task", "model"])["seed"].nunique()))
     words = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    held, lost, missed = (f"{count} {'is' if count == 1 else 'are'}" for count in counts.values())
     return [
         f"{total} cells have a result, of {words} seed{'' if seeds == [1] else 's'} each.",
-        f"{counts['held']} are held, with a median of {SOLVED:g} or more over the test's lengths.",
-        f"{counts['lost']} are learnt and lost: {LEARNT:g} at the lengths of training, and less in the test.",
-        f"{counts['not learnt']} are not learnt.",
+        f"{held} held, with a median of {SOLVED:g} or more over the test's lengths.",
+        f"{lost} learnt and lost: {LEARNT:g} or more at the lengths of training, and less than {SOLVED:g} in the test.",
+        f"{missed} not learnt.",
     ]
 
 
@@ -124,10 +126,10 @@ def _agreement(data: pd.DataFrame, paper: str) -> list[str]:
     words = data.dropna(subset=["paper_value", "difference"])
     if words.empty:
         return []
-    far = int((words["difference"].abs() > 0.25).sum())
+    far = int((words["difference"].abs() > NEAR).sum())
     return [
         f"The paper ({paper}) has a value for {len(words)} of them.",
-        f"{len(words) - far} lie within .25 of it and {far} do not.",
+        f"Within {NEAR:g} of it: {len(words) - far}. Further away: {far}.",
     ]
 
 
@@ -149,7 +151,7 @@ def _climb(material: Material) -> Iterator[Section]:
 
 
 def _worlds(material: Material) -> Iterator[Section]:
-    """What the Othello experiment measured, if it was run: its own table, a column a model."""
+    """Show what the Othello experiment measured, if it was run, in a column for each model."""
     for file in sorted((material.results / "othello" / "tables").glob("*.csv")):
         data = pd.read_csv(file)
         if "model_linear" not in data or not bool(data["is_result"].all()):
@@ -171,7 +173,9 @@ def _worlds(material: Material) -> Iterator[Section]:
             f"The linear probe reads most squares from {best.idxmax()}: {best.max():.3f} of them.",
         )
         sheet = Sheet(f"Othello, {file.stem}", ("Means over seeds.",), "", columns, lines)
-        yield Section("World models: Othello", said, (sheet,), "othello", (), ("python scripts/othello.py --help",))
+        yield Section(
+            "World models: Othello", said, (sheet,), "othello", (), ("python scripts/othello.py --budget cpu",)
+        )
 
 
 def _cost(material: Material) -> Iterator[Section]:

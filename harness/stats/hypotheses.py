@@ -1,4 +1,4 @@
-"""Ten statements about climb-v2, written before any of its cells were run, and what the records say of each.
+"""Ten statements about climb-v2, written before its first run had ended, and what the records say of each.
 
     judge(climbs)      holds up, fails, open (the interval has 0 in it), to come (of which cells?)
 
@@ -128,9 +128,9 @@ class Judged:
     hypothesis: Hypothesis
     verdict: Verdict
     difference: Estimate | None = None
-    """Of the means of two groups, with an interval over seeds."""
+    """The difference between the means of two groups, with an interval over seeds."""
     seeds: tuple[str, ...] = ()
-    """Of cells said to be held or not: how many do."""
+    """For cells said to be held or not, the number of seeds that hold each."""
     missing: tuple[Place, ...] = ()
 
 

@@ -13,29 +13,20 @@ from typing import Any
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocols import find_protocol, grid, matched
+from chomsky_ladder.harness.config.rows import DECISIVE
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.sweep.study import Budget
 from chomsky_ladder.harness.sweep.study_tables import published_tables
 
 SUITE = "climb-v2"
 RUNGS = ("count mod 3", "compose A5", "count mod 2", "compose S3")
-MODELS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("pd_ssm", {}),
-    ("xlstm", {}),
-    ("lstm", {}),
-    ("xlstm", {"ratio": "0:1"}),
-    ("delta_net", {"eigenvalues": "signed"}),
-    ("gated_delta_product", {"eigenvalues": "signed"}),
-    ("path_attention", {}),
-    ("transformer", {"positions": "none"}),
-)
 SMOKE_TRAIN = {"steps": 8, "batch": 8, "curriculum": [40]}
 SMOKE_SCORE = {"every": 8, "test": 32, "validation": 16, "extrapolate": []}
 
 
 def runs(budget: Budget = "cpu") -> list[Run]:
     rungs = RUNGS if budget in ("gpu", "full") else RUNGS[:1]
-    found = [run for rung in rungs for name, changes in MODELS for run in _cell(rung, name, changes)]
+    found = [run for rung in rungs for name, changes in DECISIVE for run in _cell(rung, name, changes)]
     if budget != "smoke":
         return found
     return [

@@ -15,7 +15,7 @@ def hypotheses(records: pd.DataFrame) -> Made:
     report = PROTOCOLS[SUITE].report
     judged = judge(climbs_of(records, SUITE), seeds=report)
     lead = (
-        f"Ten statements, written after the pilot (one seed of five models) and before any cell of {SUITE} was run "
+        f"Ten statements, written after the pilot (one seed of five models) and before the first run of {SUITE} ended "
         f"(sha256 {digest()[:12]}). A difference is one of mean scaled accuracy at the longest test lengths, with a "
         f"bootstrap interval over {report} seeds a cell (95 %): open where 0 lies in it. Seeds: how many hold a cell.",
     )

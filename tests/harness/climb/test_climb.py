@@ -17,15 +17,16 @@ import pytest
 from chomsky_ladder.harness.cli import climb as climbing
 from chomsky_ladder.harness.cli.climb import ClimbOptions
 from chomsky_ladder.harness.cli.main import main
-from chomsky_ladder.harness.climb import page, reference, rows
+from chomsky_ladder.harness.climb import page, reference
 from chomsky_ladder.harness.climb.part import Part
-from chomsky_ladder.harness.climb.rows import DECISIVE, DECISIVE_RUNGS, ROWS, rows_of
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
+from chomsky_ladder.harness.config import rows
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocol import SIZED_AT
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.registry import find_model, load_plugin
+from chomsky_ladder.harness.config.rows import DECISIVE, DECISIVE_RUNGS, ROWS, rows_of
 from chomsky_ladder.harness.config.sizing import active_parameters
 from chomsky_ladder.harness.stats.cells import FRESH
 from chomsky_ladder.harness.store import places
@@ -226,8 +227,8 @@ def test_a_climb_tunes_on_one_seed_and_reports_fresh_ones(
     monkeypatch.setattr(climbing, "_speed", lambda *of_what: None)
     found = PROTOCOLS["climb-v2"]
     few = {"test": 8, "validation": 8, "every": 1, "extrapolate": []}
-    monkeypatch.setitem(PROTOCOLS, "climb-v2", replace(found, eval=found.eval | few, rates=(1e-2, 1e-3)))
-    words = ["climb", "lstm", "--protocol", "climb-v2", "--rungs", "count-mod-2", "--steps", "4", "--seeds", "2"]
+    monkeypatch.setitem(PROTOCOLS, "tuned-climb", replace(found, eval=found.eval | few, rates=(1e-2, 1e-3)))
+    words = ["climb", "lstm", "--protocol", "tuned-climb", "--rungs", "count-mod-2", "--steps", "4", "--seeds", "2"]
     words += ["--exec.results", str(tmp_path), "--reference", str(_no_records(tmp_path)), "--quiet", "--json"]
     assert main(words) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from chomsky_ladder.harness.cli.page import page as page_command
-from chomsky_ladder.harness.climb.rows import ROWS
+from chomsky_ladder.harness.config.rows import ROWS
 from chomsky_ladder.harness.config.theory import verdict
 from chomsky_ladder.harness.figures.style import CLASS_COLOURS, CLASS_TINTS
 from chomsky_ladder.harness.page.html import ASSETS, SCRIPTS, page

@@ -1,5 +1,6 @@
 """A report holds what the records say and nothing else, in three formats; a mistake is one line before any work."""
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ def test_every_number_of_a_report_is_one_of_the_records(
     assert main(words) == 0
     assert f"written: {out}/report.html, .md, .tex, and 2 figures" in capsys.readouterr().out
     text = (out / "report.md").read_text()
-    assert "4 cells have a result, of 1 seed each. 1 are held" in text
-    assert "1 are learnt and lost" in text and "2 are not learnt." in text
+    assert "4 cells have a result, of 1 seed each. 1 is held," in text
+    assert "1 is learnt and lost: " in text and "2 are not learnt." in text
     assert "The paper (xlstm) has a value for 2 of them." in text, "of the LSTM, not of the RNN"
     assert "## Provenance" in text and text.count("ladder reproduce ") == 2 and "## Climb" not in text
     for picture in ("heat_map", "lengths"):
@@ -47,6 +48,22 @@ def test_every_number_of_a_report_is_one_of_the_records(
     assert "Four &lt;cells&gt;" in html and html.count("data:image/png;base64,") == 2 and "http" not in html
     source = (out / "report.tex").read_text()
     assert source.count("\\includegraphics") == 2 and "\\detokenize{figures/xlstm_20k/lengths}.pdf" in source
+
+
+def test_the_command_of_a_section_prints_its_table(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for task in ("parity", "even_pairs"):
+        run = preset_run(task, "transformer", protocol="xlstm_20k")
+        folder_of(results, run).finish(result_of(run))
+    out = tmp_path / "out"
+    assert main(["report", "--results", str(results), "--out", str(out)]) == 0
+    text = (out / "report.md").read_text()
+    command = next(line for line in text.splitlines() if line.startswith("ladder table --kind accuracy"))
+    capsys.readouterr()
+    assert main([*shlex.split(command)[1:], "--format", "markdown"]) == 0
+    printed = capsys.readouterr().out.strip()
+    assert printed in text and "LSTM" in printed and "RNN" not in printed, "it is none of the fourteen"
 
 
 @pytest.mark.full

@@ -4,11 +4,11 @@ from typing import Any
 
 import pandas as pd
 
-from chomsky_ladder.harness.climb.rows import rows_of
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.registry import find_model
+from chomsky_ladder.harness.config.rows import rows_of
 from chomsky_ladder.harness.stats.cells import FRESH
 from chomsky_ladder.harness.stats.hypotheses import HYPOTHESES, SUITE, digest
 from chomsky_ladder.harness.tables.write import table

@@ -1,7 +1,7 @@
 """A model has one look everywhere, families have colours of their own, and every model of the harness has a place."""
 
-from chomsky_ladder.harness.climb.rows import ROWS
 from chomsky_ladder.harness.config.registry import all_models
+from chomsky_ladder.harness.config.rows import ROWS
 from chomsky_ladder.harness.stats.looks import COLOURS, FAMILY, MEMBERS, look, looks
 
 

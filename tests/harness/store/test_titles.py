@@ -2,10 +2,10 @@
 
 import pytest
 
-from chomsky_ladder.harness.climb.rows import ROWS
 from chomsky_ladder.harness.climb.runs import climb_runs, climber
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.registry import all_models, find_model
+from chomsky_ladder.harness.config.rows import ROWS
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import FILE, content_of, title_of
 
