@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     title: str
     text: str
     number: int
-    """Its place in the log, which names its anchor."""
+    """The entry's place in the log, which names its anchor."""
 
     @property
     def anchor(self) -> str:

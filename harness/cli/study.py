@@ -30,7 +30,7 @@ class StudyOptions:
     engine: str = "serial"
     """ray runs as many at once as this machine's cores or GPUs can carry."""
     report_seeds: int = 0
-    """When all is done, train this many fresh seeds of each cell at its chosen learning rate. Tables then show them."""
+    """Then train this many fresh seeds of each cell at its chosen learning rate. Tables show these in their place."""
     quiet: bool = False
     """Print only failures."""
     json: bool = False

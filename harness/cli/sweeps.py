@@ -112,8 +112,8 @@ class SweepOptions:
     shard: str = ""
     """i/n: the i-th of n parts of the sweep, for one job of a SLURM array."""
     report_seeds: int = 0
-    """When all is done, train this many fresh seeds of each cell at the learning rate that validation chose. Tables
-    then show them."""
+    """Then train this many fresh seeds of each cell at the learning rate that validation chose. Tables show these in
+    their place."""
     quiet: bool = False
     """Print only failures."""
     json: bool = False

@@ -61,7 +61,7 @@ class Scene:
 class Plot:
     name: str
     title: str
-    """Its title on the page."""
+    """The title on the page."""
     data: Callable[[Scene], pd.DataFrame]
     """Return its numbers; empty where there is nothing to show."""
     draw: "Callable[[pd.DataFrame, Scene], Figure]"
@@ -74,7 +74,7 @@ class Plot:
     fewest: int = 1
     """Cells it needs. With fewer it is drawn only if the figure, or models or tasks, are asked for by name."""
     rank: int = 100
-    """Its place on the page; equal ranks in the order of registration."""
+    """The place on the page; equal ranks in the order of registration."""
     module: str = ""
     """The module that registers it; filled in by `register`."""
 

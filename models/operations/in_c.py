@@ -40,7 +40,7 @@ _MOST_PLANS = 1024  # of one operation
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What follows from the shapes of a call, worked out once for all calls alike."""
+    """Sizes and integers that follow from the shapes of a call, worked out once for all calls with these shapes."""
 
     settings: tuple[Any, ...]
     keeps: bool

@@ -54,9 +54,9 @@ class Table:
     operation: Operation[..., Any]
     inputs: str
     draws: Mapping[str, Draw] = field(default_factory=dict)
-    """How an input is made of a normal one; the others are left as they are."""
+    """Functions that make an input from a normal one; other inputs stay as they are."""
     calls: tuple[Callable[..., Any], ...] = (lambda act, *tensors: act(*tensors),)
-    """How the operation is called with the tensors, once for each of its options."""
+    """Calls of the operation with the tensors, one for each of its options."""
     sizes: dict[str, int] = field(default_factory=dict)
     derived: Callable[[dict[str, int]], dict[str, int]] = lambda sizes: {}
     """Sizes that follow from others."""
@@ -81,7 +81,7 @@ class Table:
     spreads: str = ""
     """Inputs of which NaN and infinity reach the very numbers that they reach in the plain form."""
     rounds: float = 2.0
-    """How many times the plain form's errors in single precision are allowed."""
+    """The allowed error in single precision, as a multiple of the plain form's."""
     slow: Mapping[str, Draw] = field(default_factory=dict)
     """Draws for 300 tokens of which little is forgotten."""
 

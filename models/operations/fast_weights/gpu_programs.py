@@ -1,4 +1,4 @@
-"""What a program of fast weights does (gpu.py): its way there, and back.
+"""The Triton programs of fast weights, forward and backward; gpu.py calls them.
 
 A program has one head of one row and one mini-batch at a time. Its weights, and going back their gradients, stay in
 memory, of which it reads and writes `BLOCK` rows at a time; other threads of it may read what one wrote only behind a

@@ -1,4 +1,4 @@
-"""What a program does that is a machine with links (gpu_machine.py): its way there, and back.
+"""The Triton programs of a whole machine with links, forward and backward; gpu_machine.py calls them.
 
 A program has one machine, which is one row of one replica, for all its tokens: memory, links and c in registers, as are
 usage, the last write and precedence, which lie in that order in `of_rows`; weightings in memory (linked_programs.py).

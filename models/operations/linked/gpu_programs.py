@@ -1,4 +1,4 @@
-"""What a program does that turns a memory with links (gpu.py): its way there, and back.
+"""The Triton programs of one turn of a memory with links, forward and backward; gpu.py calls them.
 
 A program has one machine, its memory [W, N] and its links [N, N] in registers. Weightings, as many as heads want, lie
 in memory, and are read there again behind a barrier. `asked` is one row: reference.py.

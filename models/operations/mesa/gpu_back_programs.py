@@ -1,4 +1,4 @@
-"""What a program of the mesa layer does (gpu.py) on its way back, as mesa_programs.py there."""
+"""The backward Triton programs of the mesa layer; gpu_programs.py has the forward ones."""
 # pyright: reportAssignmentType=false, reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false
 
 import triton

@@ -1,4 +1,4 @@
-"""What a program of the mesa layer does (gpu.py) on its way there.
+"""The forward Triton programs of the mesa layer; gpu.py calls them.
 
 A program has one head of one row, or a chunk of it where chunks need not wait for each other. What is read comes with
 its strides over replicas, rows, heads and tokens; what is written lies token by token, every token's heads side by

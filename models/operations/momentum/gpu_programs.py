@@ -1,4 +1,4 @@
-"""What a program of the delta rule with momentum does (gpu.py): its way there, and back.
+"""The Triton programs of the delta rule with momentum, forward and backward; gpu.py calls them.
 
 A program has one head of one row and one tile of values. What is read comes with its strides over replicas, rows, heads
 and tokens; what is written lies token by token, every token's heads side by side, and what is of keys or of a head

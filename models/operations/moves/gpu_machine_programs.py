@@ -1,4 +1,4 @@
-"""What a program does that is a machine whose cells move (gpu_machine.py): there, and back.
+"""The Triton programs of a machine whose cells move, forward and backward; gpu_machine.py calls them.
 
 A program has one machine, which is one row of one replica, for all its tokens: h and c in registers, memories where
 they are kept (moves_programs.py). Of memories there is room for those before each token and behind the last where a

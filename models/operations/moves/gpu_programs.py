@@ -1,4 +1,4 @@
-"""What a Triton program does of memories that move (reference.py): all actions of a token, and the way back.
+"""The Triton programs of memories that move: all actions of a token, forward and backward (reference.py).
 
     memory'[n] = sum over actions a of share_a cells[source_a(n)]
 

@@ -1,4 +1,4 @@
-"""What the programs of gpu.py do: maps a row at a time, states a token at a time.
+"""The Triton programs that gpu.py calls: maps a row at a time, states a token at a time.
 
 Complex numbers are pairs of reals side by side. Replicas are in front of everything; x counts a replica's tokens, of
 one string after the other. What is padded, maps to KP, places to NP, has shares, numbers and gradients of 0.

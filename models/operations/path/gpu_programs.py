@@ -1,4 +1,4 @@
-"""What a program of PaTH's scores does (gpu.py): its way there, and back.
+"""The Triton programs of PaTH's scores, forward and backward; gpu.py calls them.
 
 A program has one head of one row and one tile of keys. What is read comes with its strides over replicas, rows, heads
 and tokens; gradients of tokens are written token by token, every token's heads side by side, and those that all tiles

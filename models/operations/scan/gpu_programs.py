@@ -1,4 +1,4 @@
-"""What a program of Mamba's scan does (gpu.py): its way there, and back.
+"""The Triton programs of Mamba's scan, forward and backward; gpu.py calls them.
 
 A program has one row and one tile of channels. What is read comes with its strides over replicas, rows and positions;
 what is written lies as it is named.

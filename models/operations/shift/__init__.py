@@ -1,4 +1,4 @@
-"""What RWKV does between its products: tokens mixed with the one before, and squares of what is positive.
+"""The steps between RWKV's products: each token mixed with the one before it, and squares of positive parts.
 
     shifted = token_shifts(ctx, x_BLD, last_BD, mixes)        y = squared_relu(ctx, x)
 

@@ -1,4 +1,4 @@
-"""What a program that writes into slots does (gpu.py): its way there, and back.
+"""The Triton programs that write into slots, forward and backward; gpu.py calls them.
 
 A program has one head of one row and one tile of slots. What is read comes with its strides over replicas, rows, heads
 and tokens; what is written lies token by token, every token's heads side by side, and what is of keys tile after tile.

@@ -1,4 +1,4 @@
-"""What a linear state space answers to a single 1: the kernel of its convolution, for every channel.
+"""The answer of a linear state space to a single 1: the kernel of its convolution, for every channel.
 
     response_HL = impulse_response(ctx, C_HM2, system, length)
 

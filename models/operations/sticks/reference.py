@@ -24,7 +24,7 @@ def over_the_past(heads_BLXK: Tensor, *, num_heads: int) -> Tensor:
 
 
 def stick_breaking(q_BHLK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, position_L: Tensor, held_S: Tensor) -> Tensor:
-    """Of queries at `position_L` over what stands at `held_S`, in fp32 at least."""
+    """Return what queries at `position_L` read from the values at `held_S`, in fp32 at least."""
     with torch.autocast(q_BHLK.device.type, enabled=False):
         q_BHLK, k_BHSK, v_BHSK = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q_BHLK, k_BHSK, v_BHSK))
         z_BHLS = (q_BHLK * q_BHLK.shape[-1] ** -0.5) @ k_BHSK.mT

@@ -1,4 +1,4 @@
-"""What a program does that is a Turing machine (gpu_machine.py): its way there, and back.
+"""The Triton programs of a whole Turing machine, forward and backward; gpu_machine.py calls them.
 
 A program has one machine, which is one row of one replica, for all its tokens: memory and c in registers, weightings in
 memory (turing_programs.py). `y` is [h, r] of each token; of gates, weightings and what was asked for there is room

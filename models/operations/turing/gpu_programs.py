@@ -1,4 +1,4 @@
-"""What a program does that turns a Turing machine's memory (gpu.py): its way there, and back.
+"""The Triton programs of one turn of a Turing machine's memory, forward and backward; gpu.py calls them.
 
 A program has one machine, all of its memory [W, N] in registers. Weightings, of which there are as many as heads want,
 lie in memory, and are read there again behind a barrier. `asked` is one row: reference.py.

@@ -32,7 +32,7 @@ def test_heads_that_are_sure(place: int, asked: float) -> None:
 
 
 def test_an_empty_memory_and_heads_at_one_cell() -> None:
-    """As strings begin: cells of nothing, usage alike, weightings of nothing but zeros and a one."""
+    """Make the state at the start of a string: empty cells, equal usage, weightings of zeros and a one."""
     at_0 = torch.eye(9, dtype=torch.float64)[0].expand(2, 4, 9)
     asked, *_ = drawn(TURING)
     agree(TURING, [asked, at_0.clone().requires_grad_(), torch.full((2, 5, 9), 1e-6).double().requires_grad_()])
