@@ -25,8 +25,8 @@ class ReportOptions:
     It shows the languages beside the xLSTM paper's values, the climb, Othello, cost, text, and what made the runs. A
     section without records is left out. Every number comes from the records. Each section has the command of its table.
 
-        ladder report --results published --out report
-        ladder report --models lstm 'xlstm*' --protocol xlstm_cpu --pdf
+    `ladder report --results published --out report` writes it from the committed records, `ladder report --models lstm
+    'xlstm*' --pdf` from your own.
     """
 
     results: Path = field(default_factory=default_results)
@@ -40,6 +40,7 @@ class ReportOptions:
     against: str = "xlstm"
     """The paper whose values stand beside ours (`ladder table --papers`); '' for none."""
     title: str = "Sequence architectures on formal languages"
+    """The title of the document."""
     pdf: bool = False
     """Run pdflatex on it, too."""
 
