@@ -41,7 +41,7 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.registry import find_model
 from chomsky_ladder.harness.config.rows import DECISIVE, DECISIVE_RUNGS, SECOND
 from chomsky_ladder.harness.config.run import Run
-from chomsky_ladder.harness.stats.cells import FRESH
+from chomsky_ladder.harness.stats.cells import FRESH, Row
 from chomsky_ladder.harness.store import curves
 from chomsky_ladder.harness.store.record import Record, collect, recorded
 from chomsky_ladder.harness.sweep.engines.processes import ProcessesOptions
@@ -170,9 +170,19 @@ def _tuned_and_reported(listed: list[Run], known: Mapping[str, Record], cells: C
     for start in range(0, len(listed), at_once):
         tuning = listed[start : start + at_once]
         done += crew.train([run for run in tuning if run.run_id not in known])
-        fresh, _ = fresh_runs(tuning, crew.settings.results, cells.report, known=rows)
+        cells_of = [tuning[place : place + cells.pack] for place in range(0, len(tuning), cells.pack)]
+        fresh = [run for cell in cells_of for run in _fresh(cell, crew.settings.results, cells.report, rows)]
         done += crew.train([run for run in fresh if run.run_id not in known])
     return done
+
+
+def _fresh(cell: list[Run], results: Path, count: int, known: Mapping[str, Row]) -> list[Run]:
+    """Return the fresh seeds of a cell that is tuned. A result that cannot be read costs its own cell alone."""
+    try:
+        return fresh_runs(cell, results, count, known=known)[0]
+    except ValueError as error:
+        print(f"gpu_cells.py: not reported: {error}", file=sys.stderr)
+        return []
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ import pytest
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.record import Record
 from chomsky_ladder.harness.sweep.plan import packs
 from support.records_by_hand import record
@@ -111,3 +112,9 @@ def test_a_cell_is_reported_at_the_rate_its_tuning_chose_and_only_when_that_is_w
     assert tuned == [second[0], *third], "what is on record is not trained again"
     assert {run.train.lr for run in fresh} == {3e-3} and {run.model.name for run in fresh} == {"xlstm"}
     assert [run.seed for run in fresh] == [1000, 1001, 1002, 1003, 1004]
+
+    broken = RunFolder(tmp_path, third[0].run_id)
+    broken.path.mkdir(parents=True)
+    (broken.path / "result.json").write_text('{"status": "done"}')
+    trained.clear()
+    assert gpu_cells._tuned_and_reported(listed, known, cells, crew) == len(trained) == 5 + 1 + 5, "it costs its cell"
