@@ -21,7 +21,8 @@ from chomsky_ladder.harness.cli.describe import described
 from chomsky_ladder.harness.cli.listing import of_these_sources
 from chomsky_ladder.harness.config.protocols import PROTOCOLS
 from chomsky_ladder.harness.config.registry import find_model, find_task
-from chomsky_ladder.harness.stats.climb import MARKS, Climb, Step, climbs_of
+from chomsky_ladder.harness.stats.climb import Climb, Step, climbs_of
+from chomsky_ladder.harness.stats.outcomes import MARKS
 from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.record import stored
 

@@ -26,7 +26,8 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import LEARNT, MARKS, Climb, Step, climbs_of, longest
+from chomsky_ladder.harness.stats.climb import Climb, Step, climbs_of, longest
+from chomsky_ladder.harness.stats.outcomes import LEARNT, MARKS
 from chomsky_ladder.harness.stats.view import Cell, cells_of, training_lengths
 from chomsky_ladder.harness.store.record import stored
 

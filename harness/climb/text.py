@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from chomsky_ladder.harness.climb.card import FURTHER, Card, Row
 from chomsky_ladder.harness.config.theory import TRANSITIONS
-from chomsky_ladder.harness.stats.climb import CLOSE, MARKS
+from chomsky_ladder.harness.stats.climb import CLOSE
 from chomsky_ladder.harness.stats.families import family_text
+from chomsky_ladder.harness.stats.outcomes import MARKS
 from chomsky_ladder.harness.store.colours import Look, painted
 from chomsky_ladder.harness.tables.formats import one_line
 from chomsky_ladder.harness.tables.formats import plain_markdown as md

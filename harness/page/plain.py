@@ -8,7 +8,8 @@ from html import escape
 from typing import Any
 
 from chomsky_ladder.harness.page.cells import Sheet
-from chomsky_ladder.harness.stats.climb import CONDITIONAL, MARKS
+from chomsky_ladder.harness.stats.climb import CONDITIONAL
+from chomsky_ladder.harness.stats.outcomes import MARKS
 from chomsky_ladder.harness.stats.view import FLOORS, Cell
 
 DASH = "–"

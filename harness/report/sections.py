@@ -18,8 +18,9 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
 from chomsky_ladder.harness.report.document import Picture, Section
 from chomsky_ladder.harness.stats.cells import SOLVED, cells, headline
-from chomsky_ladder.harness.stats.climb import LEARNT, climbs_of
+from chomsky_ladder.harness.stats.climb import climbs_of
 from chomsky_ladder.harness.stats.findings import findings
+from chomsky_ladder.harness.stats.outcomes import LEARNT
 from chomsky_ladder.harness.tables.kind import Made
 from chomsky_ladder.harness.tables.literature import NEAR
 from chomsky_ladder.harness.tables.published import published

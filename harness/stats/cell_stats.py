@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from chomsky_ladder.harness.stats.cells import Place, Row, median_of, placed, solved_among, tabled
+from chomsky_ladder.harness.stats.outcomes import Outcome, of_most, outcome_of
 from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
@@ -74,6 +75,7 @@ class CellStats:
     unfinished_elsewhere: int  # diverged or failed at the other rates
     reached: Share  # runs at this rate that scored the threshold or more; one that did not finish did not
     identity: Identity
+    outcome: Outcome | None  # of most runs at this rate; None: nothing finished, or training lengths were not scored
 
     @property
     def title(self) -> str:
@@ -148,6 +150,7 @@ def stats_of(
                 unfinished_elsewhere=sum(run["lr"] != rate and run["status"] != "done" for run in cell),
                 reached=wilson(_hits(finished, scores, threshold), len(chosen), confidence=confidence),
                 identity=Identity.of(row),
+                outcome=_outcome(finished, unfinished=len(chosen) - len(finished)),
             )
         )
     return found
@@ -157,6 +160,17 @@ def _hits(finished: Sequence[Row], scores: Sequence[float], threshold: float | N
     if threshold is None:
         return solved_among(finished)
     return sum(score >= threshold for score in scores)
+
+
+def _outcome(finished: Sequence[Row], *, unfinished: int) -> Outcome | None:
+    if not finished or any(pd.isna(row["in_distribution"]) for row in finished):
+        return None
+    chances = [0.0 if pd.isna(row["test_scaled"]) else float(row["s_rand"]) for row in finished]
+    outcomes = [
+        outcome_of(holds=solved_among([row]) == 1, in_training=(row["in_distribution"] - chance) / (1 - chance))
+        for row, chance in zip(finished, chances, strict=True)
+    ]
+    return of_most([*outcomes, *["not learnt"] * unfinished])
 
 
 def _floor(row: Mapping[str, Any]) -> float | None:

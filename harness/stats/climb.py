@@ -1,8 +1,7 @@
 """A climb, from its records: how many seeds of a model hold each rung, and what theory said of that.
 
 A seed holds a rung where its scaled accuracy on the longest strings of the test is at least 0.9, at the learning rate
-that validation chose. Its outcome is one of three: held; lost, where it learnt the rung at the lengths of training
-(0.99 or more) and does not hold it; not learnt. A cell is k of n, never a mean, and its outcome is that of most seeds.
+that validation chose. Its outcome is one of three (harness/stats/outcomes.py). A cell is k of n, never a mean.
 A test has so many strings and no more: a cell is close where other strings might have it that most seeds hold it, or
 that most do not. Beside it stands the verdict on the model's way to move its state (harness/config/theory.py), and how
 the two agree:
@@ -22,6 +21,7 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import PROTOCOLS, Protocol, Rung
 from chomsky_ladder.harness.config.theory import Verdict, verdict
 from chomsky_ladder.harness.stats.cells import SOLVED, best_rate
+from chomsky_ladder.harness.stats.outcomes import Outcome, of_most, outcome_of
 from chomsky_ladder.harness.stats.sampling import wilson
 from chomsky_ladder.harness.stats.view import Cell, cells_of, ends
 from chomsky_ladder.harness.store.labels import Identity
@@ -29,9 +29,6 @@ from chomsky_ladder.harness.store.labels import Identity
 Meeting = Literal["can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open"]
 MEETINGS: tuple[Meeting, ...] = ("can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open")
 
-Outcome = Literal["held", "lost", "not learnt"]
-MARKS: dict[Outcome, str] = {"held": "●", "lost": "◐", "not learnt": "○"}
-LEARNT = 0.99  # scaled accuracy at the lengths of training
 CLIMB = "climb-v1"  # where nothing else is said
 DRAWN = {"climb-v1": 142, "climb-v2": 1078}  # test strings of the longest lengths on the rung with fewest, counted
 SIGNS = {"can": "✓", "cannot": "✗", "open": "·"}
@@ -71,18 +68,16 @@ class Step:
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         """The outcome of each seed."""
-        learnt = [value is not None and value >= LEARNT for value in self._in_training]
-        learnt += [False] * (self.n - len(learnt))  # of runs that did not finish
+        in_training = [*self._in_training, *[None] * (self.n - len(self._in_training))]  # None: it did not finish
         return tuple(
-            "held" if score >= SOLVED else "lost" if has_learnt else "not learnt"
-            for score, has_learnt in zip(self.scores, learnt, strict=True)
+            outcome_of(holds=score >= SOLVED, in_training=value)
+            for score, value in zip(self.scores, in_training, strict=True)
         )
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of most seeds; one that holds the rung has learnt it, too."""
-        not_learnt = self.outcomes.count("not learnt")
-        return "held" if self.holds else "lost" if 2 * not_learnt < self.n else "not learnt"
+        """The outcome of most seeds."""
+        return of_most(self.outcomes)
 
     @property
     def lr(self) -> float | None:

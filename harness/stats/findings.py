@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.stats.climb import LEARNT, Climb, longest
+from chomsky_ladder.harness.stats.climb import Climb, longest
+from chomsky_ladder.harness.stats.outcomes import LEARNT
 
 GROUP, RECALL = "compose A5", "recall"
 NONLINEAR = {"gated units", "lstm", "slstm", "stack", "tape", "memory"}

@@ -1,6 +1,6 @@
 """Our cells beside a paper's: ours, the paper's, and what ours has more, marked by whether the two agree.
 
-    1.00 [0.98, 1.00] 3/3       ours: median, range, runs that solve it
+    1.00 [0.98, 1.00] 3/3 ●     ours: median, range, runs that solve it, and the outcome (harness/stats/outcomes.py)
     paper 0.97 ± 0.02           the paper's, in its own measure
     mean +0.02 ≈                of what the paper reports of its seeds, ours less theirs
 
@@ -17,6 +17,7 @@ import pandas as pd
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.stats.cell_stats import CellStats
 from chomsky_ladder.harness.stats.equivalence import WITHIN, Agreement, equivalence, reported
+from chomsky_ladder.harness.stats.outcomes import LEGEND, MARKS
 from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import TRAITS, Identity
 from chomsky_ladder.harness.tables.published import Published, Value
@@ -80,21 +81,24 @@ def against_sheet(
 
     def shown(task: str, model: str, row: Cell) -> Entry:
         value = paper.of(task, model)
-        ours = "-" if row is None else cell_text(in_measure(row, paper.measure))
+        cell = by_place.get((task, model))
+        outcome = f" {MARKS[cell.outcome]}" if cell is not None and cell.outcome else ""
+        ours = "-" if row is None else cell_text(in_measure(row, paper.measure)) + outcome
         if value is None:
             return Entry((ours, "paper -"))
         theirs = f"paper {spread_text(value.value, value.spread)}"
-        found = None if row is None else beside(by_place.get((task, model)), row, paper)
+        found = None if row is None else beside(cell, row, paper)
         if found is None:
             return Entry((ours, theirs))
         return Entry((ours, theirs, f"{paper.reports} {_signed(found.difference)}"), mark=found.mark)
 
     raw = " Accuracies are raw on both sides, as the paper has them." if paper.measure == "raw" else ""
     lead = (
-        f"Below ours the paper's, {paper.source}, and what ours has more, of the {paper.reports} over seeds, as the "
-        f"paper reports it.{raw} ≈ agrees: {_LEAST[paper.reports]} lies within {WITHIN:g} of the paper's value; "
-        "≠ differs: it lies outside; ? undecided; · neither is above the floor.",
+        f"Below ours stands the value of the paper: {paper.source}. The last line is the {paper.reports} of our seeds "
+        f"less that value.{raw} ≈ agrees: {_LEAST[paper.reports]} lies within {WITHIN:g} of it. ≠ differs: it lies "
+        "outside. ? undecided. · neither is above the floor.",
         f"Budget here (in the paper): {_budgets(table, records, paper)}.",
+        f"The outcome of ours: {LEGEND}.",
     )
     notes = [*_unmapped(table, paper, wants), *notes]
     return accuracy_sheet(table, measure=paper.measure, show=shown, bold=bold, lead=lead, notes=notes)
@@ -111,11 +115,13 @@ def against_data(table: pd.DataFrame, stats: Sequence[CellStats], paper: Publish
         found |= {
             name: row.get(name) for name in ("n", "scaled", "mean", "std", "median", "low", "high", "solved", "runs")
         }
+        cell = by_place.get((row["task"], row["model"]))
+        found |= {"outcome": cell.outcome if cell else None}
         found |= {"paper": paper.name, "measure": paper.measure, "reports": paper.reports}
         if value is not None:
             found |= {"paper_task": value.task, "paper_model": value.model}
             found |= {"paper_value": value.value, "paper_spread": value.spread}
-            if both := beside(by_place.get((row["task"], row["model"])), row, paper):
+            if both := beside(cell, row, paper):
                 found |= {"ours": both.ours, "difference": both.difference, "agreement": both.mark}
         rows.append(found)
     columns = (
@@ -132,6 +138,7 @@ def against_data(table: pd.DataFrame, stats: Sequence[CellStats], paper: Publish
         "high",
         "solved",
         "runs",
+        "outcome",
     )
     columns += ("paper", "measure", "reports", "paper_task", "paper_model", "paper_value", "paper_spread")
     columns += ("ours", "difference", "agreement")

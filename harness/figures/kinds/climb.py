@@ -15,7 +15,8 @@ from chomsky_ladder.harness.config.theory import TRANSITIONS
 from chomsky_ladder.harness.figures.plot import Plot, Scene, register, rows_of
 from chomsky_ladder.harness.figures.style import FAINT, INK, MUTED, SMALL, at, caption, head, labels, on
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import LEARNT, climbs, longest
+from chomsky_ladder.harness.stats.climb import climbs, longest
+from chomsky_ladder.harness.stats.outcomes import LEARNT
 
 HELD, GAP, ODD = "#0072B2", "#E69F00", "#CC79A7"  # learnt; can, and not learnt; cannot, and yet held
 CORNERS = {"can": "#009E73", "cannot": "#D55E00"}

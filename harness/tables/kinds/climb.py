@@ -14,8 +14,6 @@ from chomsky_ladder.harness.stats.cells import FRESH, SOLVED, best_rate
 from chomsky_ladder.harness.stats.climb import (
     CLOSE,
     CONDITIONAL,
-    LEARNT,
-    MARKS,
     MEETINGS,
     Climb,
     Step,
@@ -25,6 +23,7 @@ from chomsky_ladder.harness.stats.climb import (
     strings_there,
 )
 from chomsky_ladder.harness.stats.families import FAMILIES, family_scores, family_text
+from chomsky_ladder.harness.stats.outcomes import LEARNT, MARKS
 from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.stats.view import cells_of
 from chomsky_ladder.harness.store.labels import Identity

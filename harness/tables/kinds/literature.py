@@ -11,14 +11,16 @@ import pandas as pd
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS, has_rungs
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import MARKS, Climb, Step, climbs
+from chomsky_ladder.harness.stats.climb import Climb, Step, climbs
 from chomsky_ladder.harness.stats.equivalence import reported
-from chomsky_ladder.harness.stats.view import Cell, cells_of
+from chomsky_ladder.harness.stats.outcomes import MARKS
+from chomsky_ladder.harness.stats.view import cells_of
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.literature import NEAR, Report, entries, literature, protocol_text, scaled
-from chomsky_ladder.harness.tables.published import Published, published
+from chomsky_ladder.harness.tables.most_trained import most_trained
+from chomsky_ladder.harness.tables.published import published
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Mark, Sheet, spread_text
 
 COLUMNS = ("protocol", "model", "rung", "paper", "source", "paper_model", "paper_task", "nearest", "form")
@@ -139,27 +141,12 @@ def _arxiv(name: str) -> str:
 
 def _ours(records: pd.DataFrame, model: str, task: str, papers: Mapping[str, Any]) -> tuple[float | None, str, str]:
     """Return the mean of our seeds, its protocol, and the model's title."""
-    best: tuple[int, Cell] | None = None
-    own = records[(records["model"] == model) & (records["task"] == task)]
-    for label in sorted(own["protocol"].unique()):
-        cell = cells_of(own[own["protocol"] == label])[0]
-        if cell.runs and cell.stats.measure and any(_stands(published(name), cell) for name in papers):
-            strings = _strings(cell)
-            best = (strings, cell) if best is None or strings > best[0] else best
-    if best is None:
+    cell = most_trained(records, model, task, papers)
+    if cell is None:
         return None, "", title_of(Identity.of({"protocol": "xlstm", "task": task, "model": model}))
-    stats = best[1].stats
-    scores = [best[1].scaled(run["test"]) or 0.0 for run in best[1].runs]
+    stats = cell.stats
+    scores = [cell.scaled(run["test"]) or 0.0 for run in cell.runs]
     return reported(scores, "mean"), f"{stats.protocol}, {stats.n} seed{'' if stats.n == 1 else 's'}", stats.title
-
-
-def _stands(paper: Published, cell: Cell) -> bool:
-    return not paper.why_not(cell.stats.identity)
-
-
-def _strings(cell: Cell) -> int:
-    protocol = PROTOCOLS[cell.stats.identity.protocol_name]
-    return protocol.train["steps"] * protocol.train["batch"]
 
 
 def _beside(value: tuple[float, float | None], ours: float | None) -> Entry:

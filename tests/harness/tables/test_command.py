@@ -15,7 +15,7 @@ from chomsky_ladder.harness.tables.write import ENDINGS, Format, write
 from support.records_by_hand import filled, frame, record
 
 ROOT = Path(__file__).parents[3]
-OF_SOME = ("bits", "examples", "text", "metrics", "climb", "hypotheses", "literature", "scratchpad")
+OF_SOME = ("bits", "examples", "text", "metrics", "climb", "hypotheses", "literature", "scratchpad", "sources")
 KINDS = [kind.name for kind in all_kinds() if kind.name not in OF_SOME]  # the others are of any suite
 COMPARED = [kind.name for kind in all_kinds() if kind.against]
 CURVE = {"test_bins": '{"40..64":0.9}', "content_free_bins": '{"40..64":0.5}'}
@@ -86,6 +86,7 @@ def test_all_writes_every_kind_in_every_format_twice_the_same(
     assert main(["table", "--all", "--against", "xlstm", "--results", str(results)]) == 0
     said, written = capsys.readouterr(), files(results)
     names = {f"{kind}.{ending}" for kind in KINDS for ending in ENDINGS.values()}
+    names |= {f"sources.{ending}" for ending in ENDINGS.values()}  # these records are of the paper's family
     names |= {f"{kind}_against_xlstm.{ending}" for kind in COMPARED for ending in ENDINGS.values()}
     assert set(written) == names == {Path(line).name for line in said.out.splitlines()}
     assert said.err == ""
@@ -102,7 +103,7 @@ def test_all_says_which_kinds_there_are_none_of(tmp_path: Path, capsys: pytest.C
     assert main(["table", "--all", "--results", str(tmp_path)]) == 0
     assert {name.split(".")[0] for name in files(tmp_path)} == {"accuracy", "lengths", "cost", "learning"}
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 3 and all(line.startswith("ladder: nothing to show in a table of ") for line in said)
+    assert len(said) == 4 and all(line.startswith("ladder: nothing to show in a table of ") for line in said)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_a_file_of_ones_own_stands_beside_the_protocols_it_names(
     assert main(["table", "--against", str(path), "--results", str(results)]) == 2
     assert "does not say which protocols it is of" in capsys.readouterr().err
     text = printed(capsys, results, "--against", str(path), "--protocol", "xlstm")
-    assert "0.80 0/3<br>paper 0.8" in text.replace("paper 0.80", "paper 0.8") and "mean +0.00 ≈" in text
+    assert "0.80 0/3 ○<br>paper 0.8" in text.replace("paper 0.80", "paper 0.8") and "mean +0.00 ≈" in text
 
 
 def test_the_papers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from chomsky_ladder.harness.tables.write import csv, table, text
 from chomsky_ladder.tasks.base import TASKS
 from support.records_by_hand import frame, record
 
-OF_SOME = ("bits", "examples", "text", "metrics", "climb", "hypotheses", "literature", "scratchpad")
+OF_SOME = ("bits", "examples", "text", "metrics", "climb", "hypotheses", "literature", "scratchpad", "sources")
 KINDS = [kind.name for kind in all_kinds() if kind.name not in OF_SOME]  # the others are of any suite
 HIGH, LOW = (0.9, 0.91, 0.92, 0.93, 0.94), (0.1, 0.2, 0.3, 0.4, 0.5)
 CURVE = {
@@ -244,17 +244,17 @@ def test_ours_beside_the_papers() -> None:
     lines = shown(sheet)
     assert lines["model"] == ["bucket_sort", "dyck", "parity", "s a run"]
     assert lines["LSTM"][:3] == [
-        "0.94 1/1|paper 0.94 ± 0.01|mean +0.00",
-        "0.99 2/2|paper -",
-        "0.99 [0.97, 1.00] 3/3|paper 1.00 ± 0.00|mean -0.01",
+        "0.94 1/1 ●|paper 0.94 ± 0.01|mean +0.00",
+        "0.99 2/2 ●|paper -",
+        "0.99 [0.97, 1.00] 3/3 ●|paper 1.00 ± 0.00|mean -0.01",
     ]
     assert lines["Mamba"][:3] == [
         "-|paper 0.69 ± 0.00",
         "-|paper -",
-        "0.55 [0.50, 0.60] 0/2|paper 0.13 ± 0.02|mean +0.42",
+        "0.55 [0.50, 0.60] 0/2 ○|paper 0.13 ± 0.02|mean +0.42",
     ]
     assert lines["Hyena"][2] == "1 failed|paper 0.04 ± 0.00"
-    assert lines["mine"][2] == "0.55 [0.50, 0.60] 0/2|paper -"
+    assert lines["mine"][2] == "0.55 [0.50, 0.60] 0/2 ○|paper -"
     marks = {line.name: [entry.mark for entry in line.entries[:3]] for line in sheet.lines}
     assert marks["LSTM"] == ["undecided", "", "agrees"] and marks["Mamba"] == ["", "", "undecided"]
     assert marks["Transformer"][2] == "floor"
@@ -280,8 +280,8 @@ def test_a_paper_of_raw_accuracies_and_best_seeds_is_met_in_its_own_measure() ->
     rows = seeds("rnn", (0.1, 0.0), protocol="deepmind", task="duplicate_string", test=0.55)
     rows = [row | {"settings": '{"protocol.version":2}', **names_of(row)} for row in rows]
     (sheet,) = sheets_of(rows, "accuracy", against="deltaformer")
-    assert shown(sheet)["RNN"][0] == "0.53 [0.50, 0.55] 0/2|paper 0.50|best +0.05"  # chance is .5
-    assert "raw on both sides" in sheet.lead[1] and "of the best over seeds" in sheet.lead[1]
+    assert shown(sheet)["RNN"][0] == "0.53 [0.50, 0.55] 0/2 ○|paper 0.50|best +0.05"  # chance is .5
+    assert "raw on both sides" in sheet.lead[1] and "is the best of our seeds" in sheet.lead[1]
     old = [record(protocol="deepmind", model="rnn")]
     with pytest.raises(
         ValueError, match="deltaformer stands beside deepmind v2 alone: deepmind v1, of which v2 alone is like it"
@@ -298,7 +298,7 @@ def test_a_raw_paper_beside_a_scaled_protocol_has_all_of_its_sheet_raw() -> None
         "reached 0.9 scaled."
     )
     assert "raw on both sides" in sheet.lead[1]
-    assert shown(sheet)["LSTM"][0].startswith("0.95 [0.90, 1.00] 1/2|paper 1.00")  # chance is .5
+    assert shown(sheet)["LSTM"][0].startswith("0.95 [0.90, 1.00] 1/2 ○|paper 1.00")  # chance is .5
     by_floor = {line.name: line.entries[0].lines for line in sheet.lines if line.is_floor}
     scaled = {line.name: line.entries[0].lines for line in own.lines if line.is_floor}
     assert (scaled["floor: best constant"], by_floor["floor: best constant"]) == (("0.10",), ("0.55",))
@@ -319,7 +319,7 @@ def test_the_hard_tables_values_without_a_spread_are_compared() -> None:
     rows = seeds("lstm_block", (0.50, 0.51, 0.52), task="set") + seeds("xlstm", (0.24, 0.26, 0.25), task="set")
     (sheet,) = sheets_of(rows, "hard", against="xlstm")
     assert [line.entries[0].mark for line in sheet.lines[:2]] == ["differs", "differs"]
-    assert shown(sheet)["LSTM (Block)"][0] == "0.51 [0.50, 0.52] 0/3|paper 0.18|mean +0.33"
+    assert shown(sheet)["LSTM (Block)"][0] == "0.51 [0.50, 0.52] 0/3 ○|paper 0.18|mean +0.33"
     assert sheet.notes[0].endswith("tasks odds_first, repetition, reverse_string, stack_manipulation.")
 
 
@@ -337,7 +337,7 @@ def test_the_budget_is_of_the_label_where_that_says_so() -> None:
 
 def test_raw_accuracy_is_not_compared() -> None:
     (sheet,) = sheets_of([record(test_scaled=None)], "accuracy", against="xlstm")
-    assert shown(sheet)["LSTM"][0] == "0.90 1/1|paper 1.00 ± 0.00"
+    assert shown(sheet)["LSTM"][0] == "0.90 1/1 ●|paper 1.00 ± 0.00"
     assert sheet.lines[0].entries[0].mark == ""
 
 
