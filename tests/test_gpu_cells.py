@@ -34,6 +34,7 @@ def test_a_pack_is_one_cell_and_the_telling_tasks_come_first(
     assert {run.protocol for run in listed} == {cells}
 
 
+@pytest.mark.full
 def test_a_pack_of_the_pilot_is_one_cell_at_all_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {})
     groups = packs(gpu_cells.runs("climb_pilot", "fifteen-v1"), size=lambda group: 12)

@@ -19,7 +19,7 @@ from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.literature import NEAR, Report, entries, literature, protocol_text, scaled
-from chomsky_ladder.harness.tables.most_trained import most_trained
+from chomsky_ladder.harness.tables.most_trained import ByPlace, by_place, most_trained
 from chomsky_ladder.harness.tables.published import published
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Mark, Sheet, spread_text
 
@@ -98,9 +98,9 @@ def _contradictions(records: pd.DataFrame) -> Iterator[Sheet]:
     models = set(records["model"])
     apart = {place: own for place, own in _values().items() if place[0] in models and _spread(own) > NEAR}
     names = [name for name in entries() if any(name in own for own in apart.values())]
-    lines = []
+    lines, cells = [], by_place(records[records["task"].isin({task for _, task in apart})]) if apart else {}
     for (model, task), own in sorted(apart.items()):
-        ours, label, title = _ours(records, model, task, own)
+        ours, label, title = _ours(cells, model, task, own)
         told = [DASH if name not in own else _beside(own[name], ours) for name in names]
         shown = Entry((f"{ours:.2f}", label)) if ours is not None else DASH
         lines.append(Line(f"{title}, {task}", (shown, *told)))
@@ -139,9 +139,9 @@ def _arxiv(name: str) -> str:
     return found.group()
 
 
-def _ours(records: pd.DataFrame, model: str, task: str, papers: Mapping[str, Any]) -> tuple[float | None, str, str]:
+def _ours(cells: ByPlace, model: str, task: str, papers: Mapping[str, Any]) -> tuple[float | None, str, str]:
     """Return the mean of our seeds, its protocol, and the model's title."""
-    cell = most_trained(records, model, task, papers)
+    cell = most_trained(cells.get((model, task), []), papers)
     if cell is None:
         return None, "", title_of(Identity.of({"protocol": "xlstm", "task": task, "model": model}))
     stats = cell.stats

@@ -20,7 +20,7 @@ from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.literature import NEAR, entries, scaled
-from chomsky_ladder.harness.tables.most_trained import most_trained
+from chomsky_ladder.harness.tables.most_trained import ByPlace, by_place, most_trained
 from chomsky_ladder.harness.tables.published import published
 from chomsky_ladder.harness.tables.sheets import DASH, SIGNS, Column, Entry, Line, Sheet, spread_text, two_digits
 
@@ -56,7 +56,7 @@ def sources_table(records: pd.DataFrame) -> Made:
 
 def _values(records: pd.DataFrame) -> Iterator[Value]:
     """Yield the values of each cell: the first paper's, the others', and ours last."""
-    first = published(FIRST)
+    first, cells = published(FIRST), by_place(records)
     for model in first.models:
         for task in first.tasks:
             for name in (FIRST, *OTHERS):
@@ -65,11 +65,11 @@ def _values(records: pd.DataFrame) -> Iterator[Value]:
                 if value is not None and (paper.measure == "scaled" or value.task in entries()[name]["chance"]):
                     source = OTHERS.get(name, "xLSTM")
                     yield Value(model, task, source, *scaled(paper, value), paper.reports, where)
-            yield from _ours(records, model, task)
+            yield from _ours(cells, model, task)
 
 
-def _ours(records: pd.DataFrame, model: str, task: str) -> Iterator[Value]:
-    cell = most_trained(records, model, task, (FIRST,))
+def _ours(cells: ByPlace, model: str, task: str) -> Iterator[Value]:
+    cell = most_trained(cells.get((model, task), []), [FIRST])
     if cell is None or cell.stats.measure != "test_scaled":
         return
     stats = cell.stats

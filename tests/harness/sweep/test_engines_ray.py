@@ -94,6 +94,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 
 
 @pytest.mark.usefixtures("cluster")
+@pytest.mark.full  # a cluster takes 12 s; what a lost one does is tested without one
 def test_ray_gives_the_bytes_of_the_serial_engine(tmp_path: Path, plugin: Path, capsys: Capture) -> None:
     runs = [cell(seed=seed) for seed in range(3)] + [acting("train"), acting("break")]
     settings = settings_at(tmp_path / "ray", pack=2)
