@@ -39,7 +39,8 @@ def files_of(file: Path, package: Path | None = None) -> dict[str, Path]:
     """
     home = file.parent if package is None else package.parent
     found, left = {"": file}, [file]
-    words = {".".join(file.relative_to(home).with_suffix("").parts)}  # its own name, for the packages around it
+    words = set() if package is None else {".".join(file.relative_to(home).with_suffix("").parts)}
+    # A module's own name stands for the packages around it; a file alone may bear the name of another module.
     while left:
         words |= _imports(left.pop(), home)
         for name, path in (module for word in sorted(words) for module in _modules(word, home)):

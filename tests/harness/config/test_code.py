@@ -93,3 +93,11 @@ def test_a_name_that_its_package_gives_leads_through_the_package(lab: Path) -> N
     (lab / "mine.py").write_text("from lab import SIZE\n")
     (lab / "__init__.py").write_text("from .sizes import SIZE\n")
     assert names(lab) == ["", "lab", "lab.sizes"]
+
+
+def test_a_file_alone_does_not_hash_another_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("here", "on_the_path"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "alone_in_its_folder.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "on_the_path"))
+    assert list(files_of(tmp_path / "here" / "alone_in_its_folder.py")) == [""]
