@@ -166,11 +166,11 @@ def _outcome(finished: Sequence[Row], *, unfinished: int) -> Outcome | None:
     if not finished or any(pd.isna(row["in_distribution"]) for row in finished):
         return None
     chances = [0.0 if pd.isna(row["test_scaled"]) else float(row["s_rand"]) for row in finished]
-    outcomes = [
+    outcomes: list[Outcome] = [
         outcome_of(holds=solved_among([row]) == 1, in_training=(row["in_distribution"] - chance) / (1 - chance))
         for row, chance in zip(finished, chances, strict=True)
     ]
-    return of_most([*outcomes, *["not learnt"] * unfinished])
+    return of_most(outcomes + [outcome_of(holds=False, in_training=None)] * unfinished)
 
 
 def _floor(row: Mapping[str, Any]) -> float | None:
