@@ -21,7 +21,7 @@ if [ ! -x "$PYTHON" ] || [ "$(wanted)" != "$(cat "$STAMP" 2>/dev/null)" ]; then
   # A core is idle while packages come; what asks for the kernels in C before they are compiled waits for these.
   nice "$BASE" "$ROOT/models/kernels/native_library.py" < /dev/null > /dev/null 2>&1 &
   "$BASE" -m venv --clear "$ROOT/.venv"  # afresh: what an interrupted installation left may lack anything
-  "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$ROOT[test,oracles,ray,reports,docs]"
+  "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$ROOT[test,oracles,ray,reports,hub,docs]"
   UNUSED='/tests?/|/transformers/models/|/ray/(rllib|data|serve|train|tune|llm|dashboard|autoscaler)/'
   UNUSED+='|/site-packages/(pip|fontTools|torch/testing|sympy/physics)/|/pygments/lexers/'
   # Compiled by all cores, where pip takes one, and without what nothing here imports: in a third of the time.

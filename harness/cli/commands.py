@@ -45,6 +45,7 @@ COMMANDS: dict[str, Command] = {
     "report": Command("report:report", "the comparison as one document: Markdown, HTML, LaTeX", "publish"),
     "page": Command("page:page", "an interactive page in one file", "publish"),
     "wandb": Command("wandb:wandb", "copy runs and tables to Weights & Biases", "publish"),
+    "export-results": Command("hub:export_results", "results and test strings as a data set", "publish"),
     "submit": Command("submit:submit", "a climb in a folder that others can verify", "publish"),
     "verify": Command("submit:verify", "check a submission, and train some of it again", "publish"),
     "merge": Command("records:merge", "take runs from another machine's folder", "maintain"),

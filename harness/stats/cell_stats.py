@@ -170,7 +170,8 @@ def _outcome(finished: Sequence[Row], *, unfinished: int) -> Outcome | None:
         outcome_of(holds=solved_among([row]) == 1, in_training=(row["in_distribution"] - chance) / (1 - chance))
         for row, chance in zip(finished, chances, strict=True)
     ]
-    return of_most(outcomes + [outcome_of(holds=False, in_training=None)] * unfinished)
+    outcomes.extend(outcome_of(holds=False, in_training=None) for _ in range(unfinished))
+    return of_most(outcomes)
 
 
 def _floor(row: Mapping[str, Any]) -> float | None:

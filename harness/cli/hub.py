@@ -1,0 +1,63 @@
+"""`ladder export-results`: records, curves, test strings and page as a data set for others."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from chomsky_ladder.harness.cli.options import parse
+from chomsky_ladder.harness.cli.say import print_json
+from chomsky_ladder.harness.store.places import default_results, published_results
+
+
+@dataclass
+class ExportResultsOptions:
+    """Write results as a data set that can be uploaded as it is: Parquet, a data card, a Croissant file, the page.
+
+    The folder has the layout of the Hugging Face hub, as a data set or a static Space. A zip of it is ready for an
+    archive. It is a results folder, too: ladder table --results FOLDER works with it.
+
+    ladder export-results data --results published
+    """
+
+    to: Positional[Path]
+    """The new folder."""
+    results: str = ""
+    """The folder of records.csv; `published` for the committed one. Without it your own."""
+    suites: tuple[str, ...] = field(default=("all",))
+    """Frozen suites whose test strings are written: all, none, or their names."""
+    json: bool = False
+    """Print JSON."""
+
+
+def export_results(words: list[str]) -> int:
+    if not words:
+        raise ValueError("ladder export-results needs the FOLDER to write")
+    options = parse(ExportResultsOptions, words, prog="ladder export-results")
+    from chomsky_ladder.harness.config.rooms import did_you_mean
+    from chomsky_ladder.harness.hub import export as exporting
+    from chomsky_ladder.harness.hub.strings import suites
+
+    named = {"all": suites(), "none": []}.get(options.suites[0] if len(options.suites) == 1 else "", options.suites)
+    for name in named:
+        if name not in suites():
+            hint = did_you_mean(name, suites()) or f"; there are {', '.join(suites())}"
+            raise ValueError(f"--suites: no frozen suite is called {name!r}{hint}")
+    results = published_results() if options.results == "published" else Path(options.results or default_results())
+    if results is None:
+        raise ValueError("--results published: this installation has no published results")
+
+    def tell(said: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[Kstrings of {said}", end="", file=sys.stderr, flush=True)
+
+    parts = exporting.export_results(results, options.to, suites=named, tell=tell)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    size = sum(path.stat().st_size for path in options.to.rglob("*") if path.is_file())
+    if options.json:
+        return print_json({"folder": str(options.to), "bytes": size, "tables": [vars(part) for part in parts]})
+    print(f"{options.to}: {len(parts)} tables, {sum(part.rows for part in parts):,} rows, {size / 2**20:.1f} MiB")
+    print(f"upload: hf upload USER/chomsky-ladder {options.to} --repo-type dataset")
+    return 0

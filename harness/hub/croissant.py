@@ -1,0 +1,76 @@
+"""The description of a data set for programs: MLCommons Croissant 1.0, which loaders and search engines read."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+_NAMES = (
+    *("citeAs", "column", "extract", "field", "fileProperty", "fileObject", "fileSet", "format", "includes"),
+    *("isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
+    *("repeated", "replace", "separator", "source", "subField", "transform"),
+)
+_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "dct": "http://purl.org/dc/terms/",
+    "sc": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    **{name: f"cr:{name}" for name in _NAMES},
+}
+
+
+class Table(Protocol):
+    """What Croissant says of a table of the data set."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def about(self) -> str: ...
+    @property
+    def columns(self) -> dict[str, str]: ...
+    @property
+    def sha256(self) -> str: ...
+
+
+def croissant(parts: Sequence[Table]) -> dict[str, Any]:
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "name": "chomsky-ladder",
+        "description": "Runs of sequence architectures on formal languages, and the test strings of frozen suites.",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "license": "https://www.apache.org/licenses/LICENSE-2.0",
+        "distribution": [_file(part) for part in parts],
+        "recordSet": [_records(part) for part in parts],
+    }
+
+
+def _file(part: Table) -> dict[str, str]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": part.path,
+        "name": part.path,
+        "description": part.about,
+        "contentUrl": part.path,
+        "encodingFormat": "application/x-parquet",
+        "sha256": part.sha256,
+    }
+
+
+def _records(part: Table) -> dict[str, Any]:
+    name = part.path.removesuffix(".parquet").replace("/", "-")
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"{name}/{column}",
+            "name": column,
+            "dataType": kind.removesuffix("*"),
+            **({"repeated": True} if kind.endswith("*") else {}),
+            "source": {"fileObject": {"@id": part.path}, "extract": {"column": column}},
+        }
+        for column, kind in part.columns.items()
+    ]
+    return {"@type": "cr:RecordSet", "@id": name, "name": name, "description": part.about, "field": fields}
