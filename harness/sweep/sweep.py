@@ -106,7 +106,7 @@ def carry_out(
     if todo and chosen.is_here(options):  # the machines of a cluster may be others
         preflight(todo, settings)
         refuse_leaks(todo, settings)
-    size = chosen.pack_size(settings, options, pack_size(settings))
+    size = chosen.pack_size(settings, options, lambda group: pack_size(settings)(group))  # a GPU may be elsewhere
     jobs = _jobs(todo, size)
     if not quiet:
         print(_plan_line(len(runs), todo, len(jobs), settings.results), file=sys.stderr)

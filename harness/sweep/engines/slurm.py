@@ -54,6 +54,7 @@ from chomsky_ladder.harness.train.signals import Preempted, listening
 
 ASK_EVERY = 10.0  # seconds between questions to Slurm
 _LOOK_EVERY = 0.5  # seconds between looks at the results folder
+_USUAL = ("None", "Priority", "Resources", "BeginTime", "JobArrayTaskLimit")  # reasons to wait that pass by themselves
 
 
 class SlurmCrew:
@@ -66,6 +67,7 @@ class SlurmCrew:
         self._states: dict[str, str] = {}
         self._asked = float("-inf")  # when Slurm last gave them
         self._begun: set[int] = set()
+        self._told = {"PENDING", *(f"PENDING ({reason})" for reason in _USUAL)}
 
     @property
     def workers(self) -> int:
@@ -182,6 +184,9 @@ class SlurmCrew:
         """Say what became of a job's packs. What a job that died has left goes back into the queue."""
         state, left = self._state(name), self._sent[name]
         if state.startswith("PENDING"):
+            if state not in self._told:
+                self._told.add(state)
+                yield Said(f"job {name} of Slurm waits: {state}")
             return
         for job in list(left):
             if all(self._folder(run).is_done() for run in job.runs):
@@ -197,7 +202,7 @@ class SlurmCrew:
             fates = [fate for run in job.runs if (fate := self._fate(run, name, state))]
             if len(fates) == len(job.runs):
                 yield from self._ended(job, fates)
-            elif is_first:  # the pack that was under way
+            elif is_first and state != "PREEMPTED":  # the pack that was under way
                 is_first = False
                 message = f"{job.name}: its job {name} ended as {state}"
                 yield Said(message)

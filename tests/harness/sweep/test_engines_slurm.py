@@ -168,14 +168,15 @@ def test_what_is_submitted_trains_the_serial_bits(programs: Path, tmp_path: Path
         assert_equal_bits(run, results, tmp_path / "serial")
 
 
-def test_a_gpu_is_asked_for_and_used(programs: Path, tmp_path: Path) -> None:
+def test_a_gpu_is_asked_for_and_used(programs: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    """The machine of the command may have none."""
     submitit_utils = pytest.importorskip("submitit.core.utils")
-    chosen, own = engine_of(SlurmOptions(gpus=1))
-    assert not chosen.is_here(own) and chosen.is_here(SlurmOptions())
-    with chosen.open(replace(settings_at(tmp_path, pack=2), device="auto"), own) as crew:
-        events = crew.events([Job(1, (cell(), cell(seed=1)))])
-        assert next(events) == Said("1 job for 2 runs, 2 runs a job, at most 60 min a job")
-        next(events)
+    settings = replace(settings_at(tmp_path, pack=2), device="cuda")
+    monkeypatch.setattr(slurm, "states", lambda: {"12": "CANCELLED"})
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    report = carry_out([cell(), cell(seed=1)], settings, engine=SlurmOptions(gpus=1))
+    assert "the time it will take is not known" in capsys.readouterr().err, "there is one pack for all workers"
+    assert list(report.of("failed").values()) == ["stopped: its job 12 was cancelled"] * 2
     assert "#SBATCH --gpus-per-node=1\n" in (programs / "script").read_text()
     (packs, settings, _) = submitit_utils.DelayedSubmission.load(tmp_path / "slurm" / "12_submitted.pkl").args
     assert settings.device == "cuda:0" and [len(trees) for _, trees in packs] == [2]
@@ -236,8 +237,28 @@ def test_a_job_that_dies_is_submitted_again_and_given_up(tmp_path: Path, queue: 
     assert said_of(seen).count(f"{cell().run_id} goes on from its last checkpoint on another worker") == 3
 
 
+def test_a_preempted_job_is_submitted_again_as_often_as_it_takes(tmp_path: Path, queue: dict[str, str]) -> None:
+    queue |= {f"{number}_0": "PREEMPTED" for number in range(12, 20)} | {"20_0": "COMPLETED"}
+    executor, events = watched(tmp_path, [Job(1, (cell(),))])
+    seen = []
+    for event in events:
+        seen.append(event)
+        if len(executor.arrays) == 9:
+            ended(tmp_path, cell())
+    assert isinstance(seen[-1], Ended) and seen[-1].fates[0].status == "done"
+
+
+def test_a_job_that_cannot_start_is_said_once(tmp_path: Path, queue: dict[str, str]) -> None:
+    queue |= dict.fromkeys(("12_0", "12_1"), "PENDING (PartitionTimeLimit)")
+    _, events = watched(tmp_path, [Job(1, (cell(),)), Job(2, (cell(seed=1),))])
+    assert said_of([next(events) for _ in range(3)])[2:] == ["job 12_0 of Slurm waits: PENDING (PartitionTimeLimit)"]
+    queue["12_0"] = "RUNNING"
+    assert isinstance(next(events), Started)
+
+
 def test_a_cancelled_job_is_not_submitted_again(tmp_path: Path, queue: dict[str, str]) -> None:
     queue |= {"12_0": "CANCELLED"}
+    folder_of(tmp_path, cell()).fail({"run_id": cell().run_id, "error": "of an earlier try"})
     executor, events = watched(tmp_path, [Job(1, (cell(),))])
     assert list(events)[-1] == Ended(
         Job(1, (cell(),)), [Fate(cell().run_id, "failed", "stopped: its job 12_0 was cancelled")]
@@ -322,6 +343,21 @@ def test_a_warned_job_requeues_itself(
     assert called == requeued and begun == [7], "no other pack is begun"
 
 
+@pytest.mark.usefixtures("as_worker")
+def test_a_signal_while_a_pack_is_scored_begins_no_other(tmp_path: Path, monkeypatch: Patch) -> None:
+    begun: list[int] = []
+
+    def signalled(job: Job, settings: object) -> list[Fate]:
+        begun.append(job.number)
+        signal.raise_signal(signal.SIGTERM)
+        return [Fate("a", "done", "")]
+
+    monkeypatch.setattr(slurm_job, "train", signalled)
+    with pytest.raises(Preempted):
+        in_job([(7, [plain_of(cell())]), (8, [plain_of(cell(seed=1))])], settings_at(tmp_path), Command.of([cell()]))
+    assert begun == [7]
+
+
 def test_a_lock_of_a_killed_job_is_waited_for(tmp_path: Path, monkeypatch: Patch) -> None:
     """The heartbeat of such a lock is fresh for a while, and its machine may be gone."""
     fates = [[Fate("a", "held", "")], [Fate("a", "held", "")], [Fate("a", "done", "")]]
@@ -330,6 +366,10 @@ def test_a_lock_of_a_killed_job_is_waited_for(tmp_path: Path, monkeypatch: Patch
     monkeypatch.setattr(slurm_job.time, "sleep", waited.append)
     assert slurm_job._trained(Job(1, (cell(),)), settings_at(tmp_path)) == [Fate("a", "done", "")]
     assert waited == [lock.BEAT, lock.BEAT]
+    fates += [[Fate("a", "held", "")]] * 99
+    monkeypatch.setattr(slurm_job.time, "monotonic", lambda: sum(waited))
+    assert slurm_job._trained(Job(1, (cell(),)), settings_at(tmp_path))[0].status == "held"
+    assert lock.STALE < sum(waited) - 2 * lock.BEAT < 2 * lock.STALE, "somebody else is at work there"
 
 
 def test_status_shows_jobs_and_their_states(programs: Path, tmp_path: Path, capsys: Capture) -> None:
