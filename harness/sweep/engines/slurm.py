@@ -50,7 +50,7 @@ from chomsky_ladder.harness.sweep.engines.worker import (
     plain_of,
     refuse_in_a_worker,
 )
-from chomsky_ladder.harness.train.signals import Preempted, listening
+from chomsky_ladder.harness.train.signals import Preempted, listening, starting_children
 
 ASK_EVERY = 10.0  # seconds between questions to Slurm
 _LOOK_EVERY = 0.5  # seconds between looks at the results folder
@@ -78,7 +78,7 @@ class SlurmCrew:
     def events(self, jobs: Sequence[Job]) -> Generator[Event, None, None]:
         waiting, groups, tries = deque(jobs), deque[list[Job]](), Counter[int]()
         command = Command.of(run for job in jobs for run in job.runs)
-        with listening() as asked:
+        with listening("the command ends") as asked:
             try:
                 while waiting or groups or self._sent:
                     yield from self._take_up(waiting)
@@ -159,7 +159,7 @@ class SlurmCrew:
         folder = jobs_folder(self._settings.results)
         before = set(folder.glob("*"))
         try:
-            with redirect_stderr(io.StringIO()):  # submitit prints there what sbatch wrote
+            with starting_children(), redirect_stderr(io.StringIO()):  # submitit prints there what sbatch wrote
                 return self._executor.map_array(in_job, packs, repeat(self._settings), repeat(command))
         except RuntimeError as error:
             for path in set(folder.glob("*")) - before:
