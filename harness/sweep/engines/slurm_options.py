@@ -94,6 +94,7 @@ def executor_of(settings: Exec, options: SlurmOptions) -> Any:
         gpus_per_node=options.gpus or None,
         slurm_partition=options.partition or None,
         slurm_array_parallelism=options.at_once or _MANY,
+        slurm_srun_args=[f"--cpus-per-task={settings.threads}"],  # which srun does not take from its job any more
         slurm_additional_parameters=always | more_options(options.sbatch),
     )
     return executor

@@ -146,6 +146,7 @@ def test_what_is_submitted_trains_the_serial_bits(programs: Path, tmp_path: Path
         wanted |= {"requeue", "signal=USR1@120", "time=120", f"error={results}/slurm/%A_%a_0_log.err"}
         script = (programs / "script").read_text()
         assert wanted <= {line.removeprefix("#SBATCH --") for line in script.splitlines()} and "gpus" not in script
+        assert "_log.err --cpus-per-task=1 " in script.splitlines()[-1], "srun does not take it from its job"
         assert job_of_run(results) == {runs[0].run_id: "12_0", runs[1].run_id: "12_1", runs[2].run_id: "12_0"}
         (programs / "queue").write_text("12_0|RUNNING|None\n12_1|RUNNING|None\n")
         assert [next(events), next(events)] == [Started(jobs[0]), Started(jobs[1])]
