@@ -197,8 +197,12 @@ class SlurmCrew:
         if state not in OVER and (left or name in self._local):  # a process of this machine is waited for
             return
         del self._sent[name]
-        is_first = True
+        is_first, known = True, job_of_run(self._settings.results)
         for job in left:
+            unfinished = [run.run_id for run in job.runs if not self._folder(run).is_done()]
+            if name not in self._local and any(known.get(run_id) != name for run_id in unfinished):
+                waiting.append(job)  # it has runs of another job, too
+                continue
             fates = [fate for run in job.runs if (fate := self._fate(run, name, state))]
             if len(fates) == len(job.runs):
                 yield from self._ended(job, fates)
@@ -228,12 +232,12 @@ class SlurmCrew:
         """Return the fate of a run whose job is over, or None if the job died before it told."""
         folder, log = self._folder(run), log_of(self._settings.results, name)
         try:
-            result = folder.result()
+            result, failure = folder.result(), folder.failure()
         except ValueError as damage:
             return Fate(run.run_id, "failed", f"failed: {damage}")
         if result is not None:
             return fate_of(run.run_id, result)
-        if (failure := folder.failure()) is not None:
+        if failure is not None:
             return Fate(run.run_id, "failed", f"failed: {failure.get('error')}")
         if (log.parent / f"{name}_0_result.pkl").exists():  # submitit's mark of a job that came to its end
             holder = lock.holder(folder.path)

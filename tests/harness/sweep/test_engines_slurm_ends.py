@@ -160,6 +160,36 @@ def test_jobs_in_the_queue_are_taken_up(tmp_path: Path, queue: dict[str, str]) -
     assert executor.arrays == [[[2], [3]]]
 
 
+def test_a_pack_whose_runs_are_in_two_jobs_waits_for_both(tmp_path: Path, queue: dict[str, str]) -> None:
+    """Packs are made of what is left, so that a pack of now may have runs of several packs of before."""
+    pack = Job(1, (cell(), cell(seed=1)))
+    new = Job(2, (cell(seed=2), cell(seed=3)))
+    executor, events = watched(tmp_path, [pack, new])
+    for name, run in zip(("7_0", "7_1"), pack.runs, strict=True):
+        note_job(tmp_path, name, [run.run_id])
+        queue[name] = "RUNNING"
+    note_job(tmp_path, "7_2", [new.runs[0].run_id])
+    queue |= {"7_2": "PENDING (Priority)", "12_0": "COMPLETED"}
+    told = [next(events), next(events)]
+    ended(tmp_path, pack.runs[0])
+    queue |= {"7_0": "COMPLETED", "7_1": "PENDING (Priority)"}
+    (tmp_path / "slurm" / "7_0_0_result.pkl").touch()
+    told.append(next(events))
+    ended(tmp_path, pack.runs[1])
+    queue["7_1"] = "COMPLETED"
+    told.append(next(events))
+    assert told[:3] == [
+        Said("4 runs go on in jobs that were submitted before: 7"),
+        Started(pack),
+        Said("2 runs go on in jobs that were submitted before: 7"),
+    ]
+    assert isinstance(told[3], Ended) and [fate.status for fate in told[3].fates] == ["done", "done"]
+    assert executor.arrays == []
+    ended(tmp_path, new.runs[0])
+    queue["7_2"] = "COMPLETED"
+    assert said_of([next(events)]) == ["1 job for 2 runs, 2 runs a job, at most 60 min a job"], "one is in no job yet"
+
+
 def test_ctrl_c_leaves_the_jobs(tmp_path: Path, queue: dict[str, str], capsys: Capture) -> None:
     queue |= {"12_0": "RUNNING"}
     _, events = watched(tmp_path, [Job(1, (cell(),))])
