@@ -11,10 +11,11 @@ from tyro.conf import Positional
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.cli.say import columns, count_of, counts_of, duration, print_json, short, size
 from chomsky_ladder.harness.store import clean as cleaning
+from chomsky_ladder.harness.store import slurm_jobs
 from chomsky_ladder.harness.store import status as statuses
 from chomsky_ladder.harness.store.folder import find_run, flat
 from chomsky_ladder.harness.store.places import default_results, hint, refuse_published
-from chomsky_ladder.harness.store.status import STATES, RunStatus
+from chomsky_ladder.harness.store.status import STATES, WITH_RESULT, RunStatus
 
 _FEW = 20  # runs that are listed one by one without being asked for
 _TITLES = {"unfinished": "unfinished: killed, or with their machine"}
@@ -45,8 +46,9 @@ def status(words: list[str]) -> int:
             raise
         print(f"ladder: {damage}", file=sys.stderr)
     runs = [run for run in runs if not listed or run.run_id in listed]
-    if not runs and not elsewhere and not listed:
+    if not runs and not elsewhere and not listed and not slurm_jobs.job_of_run(options.results):
         raise ValueError(f"no runs under {options.results}{hint(options.results)}")
+    jobs = slurm_jobs.unfinished_jobs(options.results, {run.run_id for run in runs if run.state in WITH_RESULT}, listed)
     shown = [run for run in runs if options.all or run.state != "done"]
     cells = statuses.by_cell(runs)
     if options.json:
@@ -56,6 +58,7 @@ def status(words: list[str]) -> int:
             **({"not_begun": len(listed) - len(runs)} if listed else {"only_in_records": elsewhere}),
             "cells": [{"task": task, "model": model, "counts": found} for (task, model), found in cells.items()],
             "runs": [statuses.plain(run) for run in shown],
+            **({"jobs": [slurm_jobs.plain(job) for job in jobs]} if jobs else {}),
         }
         print(json.dumps(tree, indent=1))
         return 0
@@ -70,6 +73,10 @@ def status(words: list[str]) -> int:
         columns(
             [(task, model, counts_of(found)) for (task, model), found in cells.items()], title="\nby task and model"
         )
+    columns(
+        [(job.job, job.state, f"{job.done} of {count_of(job.runs, 'run')} done", job.log) for job in jobs],
+        title="\njobs of Slurm",
+    )
     for state in (*STATES[1:], STATES[0]):
         _list_state(state, [run for run in shown if run.state == state], most=len(runs) if options.all else _FEW)
     return 0

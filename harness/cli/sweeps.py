@@ -108,9 +108,10 @@ class SweepOptions:
 
     exec: Exec = field(default_factory=Exec)
     engine: str = "serial"
-    """serial, processes (several packs at once here), ray (a cluster) or a plugin's; `--engine ray --help`."""
+    """serial, processes (several packs at once here), slurm or ray (a cluster), or a plugin's; `--engine slurm
+    --help`."""
     shard: str = ""
-    """i/n: the i-th of n parts of the sweep, for one job of a SLURM array."""
+    """i/n: the i-th of n parts of the sweep, for one machine of several."""
     report_seeds: int = 0
     """Then train this many fresh seeds of each cell at the learning rate that validation chose. Tables show these in
     their place."""

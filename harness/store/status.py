@@ -27,6 +27,7 @@ from chomsky_ladder.harness.store.labels import Identity
 
 State = Literal["done", "running", "preempted", "failed", "diverged", "unfinished"]
 STATES: tuple[State, ...] = ("done", "running", "preempted", "failed", "diverged", "unfinished")
+WITH_RESULT: tuple[State, ...] = ("done", "diverged")
 _TAIL = 1 << 14  # bytes at the end of metrics.jsonl that mostly hold a validation
 
 

@@ -106,20 +106,21 @@ def carry_out(
     if todo and chosen.is_here(options):  # the machines of a cluster may be others
         preflight(todo, settings)
         refuse_leaks(todo, settings)
-    size = chosen.pack_size(settings, options, pack_size(settings))
+    size = chosen.pack_size(settings, options, lambda group: pack_size(settings)(group))  # a GPU may be elsewhere
     jobs = _jobs(todo, size)
     if not quiet:
         print(_plan_line(len(runs), todo, len(jobs), settings.results), file=sys.stderr)
     if jobs:
         with chosen.open(settings, options) as crew, _telling(todo, settings.results, again, quiet=quiet):
+            stopping = f"Ctrl-C {chosen.stopping}; to go on: {again}"
             if not quiet:
-                said = [_expectation(todo, settings.results, crew.workers, again)]
+                said = [_expectation(todo, settings.results, min(crew.workers, len(jobs)), stopping)]
                 said += [EMULATED] if chosen.is_here(options) and _is_slow(todo, settings) else []
                 print("\n".join(said), file=sys.stderr)
-            _train(jobs, crew, settings.results, report, quiet=quiet, again=again)
+            _train(jobs, crew, settings.results, report, quiet=quiet, stopping=stopping)
             held = [run for run in todo if run.run_id in report.of("held")]
             if held:  # its holder may be done by now, or dead
-                _train(_jobs(held, size), crew, settings.results, report, quiet=quiet, again=again)
+                _train(_jobs(held, size), crew, settings.results, report, quiet=quiet, stopping=stopping)
     report.done = len(runs) - len(_without_result(todo, settings.results))
     report.seconds = time.monotonic() - start
     if jobs and not quiet:
@@ -189,11 +190,11 @@ def _jobs(runs: Sequence[Run], size: PackSize) -> list[Job]:
     return [Job(number, tuple(group)) for number, group in enumerate(packs(runs, size=size), start=1)]
 
 
-def _train(jobs: Sequence[Job], crew: Crew, results: Path, report: Report, *, quiet: bool, again: str) -> None:
+def _train(jobs: Sequence[Job], crew: Crew, results: Path, report: Report, *, quiet: bool, stopping: str) -> None:
     """Let the engine train the packs, and show it."""
     expected = expected_seconds(results)
     with (
-        Live(jobs, results, runs=report.runs, expected=expected, quiet=quiet, stopping=_stopping(again)) as live,
+        Live(jobs, results, runs=report.runs, expected=expected, quiet=quiet, stopping=stopping) as live,
         closing(crew.events(jobs)) as events,
     ):
         for event in events:
@@ -218,23 +219,18 @@ def counted(runs: int) -> str:
     return f"{runs} run{'' if runs == 1 else 's'}"
 
 
-def _stopping(again: str) -> str:
-    """How what takes long is stopped without a loss."""
-    return f"Ctrl-C stops it behind its checkpoints; to go on: {again}"
-
-
 def _is_slow(todo: Sequence[Run], settings: Exec) -> bool:
     device = find_device(settings.device)
     return any(emulates(run.train.precision, device) for run in todo)
 
 
-def _expectation(todo: Sequence[Run], results: Path, workers: int, again: str) -> str:
+def _expectation(todo: Sequence[Run], results: Path, workers: int, stopping: str) -> str:
     known = expected_seconds(results)
     seconds = [known[run.run_id] for run in todo if run.run_id in known]
     at_once = f" on {workers} workers" if workers > 1 else ""
     if len(seconds) == len(todo):
-        stopping = f"; {_stopping(again)}" if sum(seconds) / workers >= LONG else ""
-        return f"expected: {up_to(todo)} {duration(sum(seconds) / workers)}{at_once}{stopping}"
+        told = f"; {stopping}" if sum(seconds) / workers >= LONG else ""
+        return f"expected: {up_to(todo)} {duration(sum(seconds) / workers)}{at_once}{told}"
     return f"the time it will take{at_once} is not known until three runs have ended; `ladder plan SCRIPT` measures it"
 
 

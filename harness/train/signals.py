@@ -26,8 +26,11 @@ class Preempted(SystemExit):
 
 
 @contextmanager
-def listening() -> Iterator[Asked]:
-    """Notice the first signal instead of dying of it; in another thread than the main one, nothing is noticed."""
+def listening(then: str = "a checkpoint is written, then it ends") -> Iterator[Asked]:
+    """Notice the first signal instead of dying of it; in another thread than the main one, nothing is noticed.
+
+    `then` tells whoever sent it what will happen.
+    """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -42,7 +45,7 @@ def listening() -> Iterator[Asked]:
             signal.signal(each, handler)
         name = signal.Signals(number).name
         with suppress(OSError):  # the terminal may be what has gone
-            print(f"\n{name}: a checkpoint is written, then it ends; once more ends at once", file=sys.stderr)
+            print(f"\n{name}: {then}; once more ends at once", file=sys.stderr)
 
     for number in before:
         signal.signal(number, note)
@@ -51,3 +54,16 @@ def listening() -> Iterator[Asked]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def starting_children() -> Iterator[None]:
+    """Let processes that are started meanwhile, and theirs, ignore a terminal's Ctrl-C: it is for this process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

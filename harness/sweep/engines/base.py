@@ -1,20 +1,13 @@
-"""What an engine is: where the packs of a sweep train, and which engines there are.
+"""Engines, each a place where the packs of a sweep train.
 
     register(Engine(name="queue", about="a queue of one's own", options=QueueOptions, open=opened))
 
 All run `train` with the threads and the device that the settings say, so all give the same bytes. An engine's options
 are a frozen dataclass of its own: `ladder sweep --engine NAME` has them beside its others, a script hands them over:
 `sweep(runs, engine=RayOptions(address="auto"))`. A plugin's package announces its module by an entry point of the group
-`ladder.engines`. On a SLURM cluster whose machines share the results folder there are two ways, the first without Ray:
-
-
-    #SBATCH --array=1-8 --cpus-per-task=1 --gpus-per-task=1
-    #SBATCH --signal=B:USR1@120
-    exec ladder sweep sweep.py --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT
-
-A job that ends at its limit is submitted again as it is: what is done is skipped, the rest goes on. The second starts
-Ray on every machine of one job, runs the command on the first of them and stops Ray (`ray get-auth-token --generate`,
-once, makes the token that keeps other users of the machines out):
+`ladder.engines`. On a Slurm cluster `--engine slurm` submits the jobs. Ray can work inside one job of several machines:
+this starts it on each of them, runs the command on the first and stops Ray (`ray get-auth-token --generate`, once,
+makes the token that keeps other users of the machines out):
 
     #SBATCH --nodes=4 --ntasks-per-node=1 --cpus-per-task=16 --gpus-per-node=8
     head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
@@ -122,6 +115,8 @@ class Engine:
     """Whether, with these options, runs train on this machine: what it lacks is then refused before any work."""
     pack_size: Callable[[Exec, Any, PackSize], PackSize] = as_planned
     """How many runs of a shape train as one, from what the planner says of a whole device here."""
+    stopping: str = "stops it behind its checkpoints"
+    """What Ctrl-C does, in words that go on from it."""
     module: str = ""
     """Where it is registered; filled in by `register`."""
 

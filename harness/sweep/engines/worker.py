@@ -54,13 +54,7 @@ def work(
     number: int, trees: list[dict[str, Any]], settings: Exec, command: Command
 ) -> tuple[list[Fate] | None, list[str]]:
     """Train a pack in this process. Return its fates, or None if it was told to stop, and the lines of stderr."""
-    global _working
-    _working = True
-    sys.argv = list(command.words)  # provenance names the command that a person gave
-    sys.path += [folder for folder in command.path if folder not in sys.path]
-    for source in command.sources:
-        _load(source)
-    job = Job(number, tuple(map(Run.from_plain, trees)))
+    job = loaded(number, trees, command)
     written = io.StringIO()
     with redirect_stderr(written):
         try:
@@ -68,6 +62,17 @@ def work(
         except Preempted:
             fates = None
     return fates, written.getvalue().splitlines()
+
+
+def loaded(number: int, trees: list[dict[str, Any]], command: Command) -> Job:
+    """Make this process a worker, and return a pack with all that defines its runs."""
+    global _working
+    _working = True
+    sys.argv = list(command.words)  # provenance names the command that a person gave
+    sys.path += [folder for folder in command.path if folder not in sys.path]
+    for source in command.sources:
+        _load(source)
+    return Job(number, tuple(map(Run.from_plain, trees)))
 
 
 _working = False  # this process is a worker

@@ -18,7 +18,8 @@ from chomsky_ladder.harness.cli.commands import Command
 from chomsky_ladder.harness.cli.help import help_text, options_of
 
 NAMED = ("run parity lstm", "climb lstm", "describe lstm", "sample parity", "export parity", "check lstm", "wandb sync")
-EVERY = (*cli.COMMANDS, *NAMED, "wandb report", "sweep --engine ray", "plan some.py --engine processes")
+EVERY = (*cli.COMMANDS, *NAMED, "wandb report", "plan some.py --engine processes")
+EVERY += ("sweep --engine ray", "sweep --engine slurm")
 OURS = re.compile(r"\x1b\[[01]m")
 
 
