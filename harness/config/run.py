@@ -314,7 +314,7 @@ class Run:
 
     @property
     def plugins(self) -> list[str]:
-        """Return the `--plugin` words that find its task and model again. They are in config.json, not in the identity."""
+        """Return the `--plugin` words that find its task and model again. They are no part of its identity."""
         parts = (self.task, self.model)
         modules = [(part.name, type(part).__module__, getattr(part, "of_class", "")) for part in parts]
         return list(dict.fromkeys(load_words(modules, typed="pass")))

@@ -12,9 +12,7 @@ from typing import Any
 import pandas as pd
 
 _NUMBER = r"[+-]?\d[\d.]*(?:e[+-]?\d+)?"
-_COMPUTED = re.compile(
-    rf"'*(?!{_NUMBER}(?: {_NUMBER})*\Z)[=+\-@\t\r]"
-)  # a formula begins so; lists of numbers are none
+_COMPUTED = re.compile(rf"'*(?!{_NUMBER}(?: {_NUMBER})*\Z)[=+\-@\t\r]")  # the start of a formula, not of number lists
 
 
 def csv_of(frame: pd.DataFrame, *, float_format: str | None = None) -> str:
