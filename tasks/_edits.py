@@ -22,7 +22,7 @@ INSERT, REPLACE, DELETE, NOTHING = range(4)
 
 
 class Language(Protocol):
-    """What tasks/_edits.py needs of a language over 0 .. num_symbols - 1."""
+    """The interface of a language over 0 .. num_symbols - 1."""
 
     @property
     def num_symbols(self) -> int: ...

@@ -177,7 +177,7 @@ class Machine:
             to[to_at[thread] : to_at[thread] + size] = value
 
     def result(self, parts: list[str], words: list[str]) -> Array:
-        """What an instruction among registers gives."""
+        """Return the result of an instruction among registers."""
         root, kind = parts[0], parts[-1]
         if root == "mov":
             return self.moved(kind, words)
@@ -245,8 +245,11 @@ class Machine:
 
 
 def _cycles(at: Array, size: int, active: Array) -> int:
-    """Of a warp's access to shared memory, by as many threads at a time as ask 128 bytes together: as many as words are
-    asked of the one of 32 banks that is asked most."""
+    """Return the cycles of a warp's access to shared memory.
+
+    Threads that together ask for 128 bytes are served at a time. That takes as many cycles as words are asked of the
+    most used of 32 banks.
+    """
     words, together = at[:, None] // 4 + np.arange(max(1, size // 4)), min(32, 128 // size)
     groups = [slice(first, first + together) for first in range(0, len(at), together)]
     asked = [np.unique(words[group][active[group]]) for group in groups]

@@ -41,7 +41,9 @@ DECODERS: tuple[Decoder, ...] = ("plain", "residual")
 REFUSED = ("autoencoder", "xlstm_large")
 MEMBERS = sorted({*all_models()} - {*REFUSED})
 SHOWN = ("lstm", "transformer", "mamba", "encoder", "moe", "encoder_decoder", "hybrid", "looped_transformer")
-"""Of each kind one: gates, the past, a scan, the whole prompt, a loss, a prompt of its own, lent blocks, one block."""
+"""A member of each kind: gates, the past, a scan, the whole prompt, a loss, a prompt of its own, borrowed blocks, and a
+single block.
+"""
 
 
 def tiny(member: str = "lstm", **changes: Any) -> AutoencoderConfig:

@@ -25,7 +25,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def _imported_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it, so that the next has to import it again."""
+    """Forget what a test registers, so that the next has to import it again."""
     for name in [name for name in sys.modules if name.startswith(f"{BRIDGES}.")]:
         monkeypatch.delitem(sys.modules, name)
 

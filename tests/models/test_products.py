@@ -216,7 +216,7 @@ def test_products_of_stacks(asked: Asked, lead: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shared", [(1, 3), (2, 1), (1, 1)])
 @pytest.mark.parametrize("more", [(), (4,)])
 def test_stacks_of_which_one_is_shared(asked: Asked, shared: tuple[int, int], more: tuple[int, ...]) -> None:
-    """As heads share keys: gradients are summed over them."""
+    """Heads share keys like this: gradients are summed over them."""
     leaves = [torch.randn(*more, 2, 3, 7, 5).requires_grad_(), torch.randn(*more, *shared, 5, 6).requires_grad_()]
     exact = [z.detach().double().requires_grad_() for z in leaves]
     for turned in (False, True):

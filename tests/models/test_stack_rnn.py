@@ -45,7 +45,7 @@ def test_outputs_and_gradients_are_those_of_the_equations(core: str, depth: int,
 
 
 def tops(depth: int, told: list[list[float]]) -> list[float]:
-    """What lies on top of one stack of single numbers after each action."""
+    """Return the top of one stack of single numbers after each action."""
     machine = StackMachine(StackRNNConfig(d_model=2, stack_cell=1, stack_depth=depth))
     machine.action_value = Told(told)
     state = machine.init_state(1, max_length=0, device=torch.device("cpu"), dtype=torch.float32)

@@ -148,7 +148,7 @@ def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float
 @pytest.mark.parametrize("backend", BY_HAND)
 @pytest.mark.parametrize("heads", [3, 6, 8, 12])
 def test_rows_by_hand_of_any_heads(heads: int, backend: Backend) -> None:
-    """Of 64, 32, 24 and 16 channels: whole vectors and not, one and several; of 6 to 24 gates."""
+    """Heads have 64, 32, 24 and 16 channels: whole vectors and not, one and several; 6 to 24 gates."""
     layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=heads, ratio="1:0")))
     x_BLD, direction_BLD = torch.randn(2, 2, 21, 96, dtype=torch.float64)
     x_BLD.requires_grad_()

@@ -1,4 +1,4 @@
-"""What tests of attentions over the past share: a layer held to a loop over one row, and its parts to the whole."""
+"""Shared tests of causal attentions: a layer compared with a loop over one row, and its parts with the whole."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What tests of layers share: a seed, comparing tensors, a scalar to differentiate, weights away from their start."""
+"""Shared code of layer tests: a seed, comparisons of tensors, a scalar to differentiate, perturbed weights."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -20,7 +20,7 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
 
 
 def gradients(y: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Of a scalar in which no element can hide another's error."""
+    """Return the gradients of a scalar in which no element can hide another's error."""
     loss = (y * torch.linspace(-9, 9, y.numel(), dtype=y.dtype).sin().view_as(y)).sum()
     return torch.autograd.grad(loss, inputs, materialize_grads=True)
 

@@ -1,4 +1,4 @@
-"""What the tests of the memory machines share: their controllers in numpy, and a block held to such a naive loop."""
+"""Shared code for tests of memory machines: their controllers in numpy, and a block compared with a naive loop."""
 
 from collections.abc import Callable
 

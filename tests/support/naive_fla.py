@@ -36,7 +36,7 @@ def naive(module: str, name: str) -> Callable[..., Any]:
 
 
 def naive_alone(module: str, name: str) -> Callable[..., Any]:
-    """Of a file that needs nothing, in a package that needs more than fla-core has."""
+    """Load a function from a file without dependencies, in a package that needs more than fla-core has."""
     assert _spec is not None and _spec.submodule_search_locations is not None
     path = Path(_spec.submodule_search_locations[0], "ops", module, "naive.py")
     found = importlib.util.spec_from_file_location(f"{module}_naive", path)

@@ -42,7 +42,7 @@ def test_all_eighteen_languages_are_there() -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("most", [4000, full(60_000)])
 def test_every_short_string_is_decided(language: str, most: int) -> None:
-    """What stands behind a string's end changes nothing."""
+    """Symbols after a string's end change nothing."""
     found, symbols = recogniser(language), ALPHABETS[language].split()
     size = 1
     while len(symbols) ** size <= most:
@@ -210,7 +210,7 @@ def test_members_are_drawn_as_published(language: str, size: int, law: Callable[
 
 
 def follows(law: Law, strings: Sequence[str]) -> bool:
-    """Whether a chi-square statistic lies within six of its standard deviations of its mean."""
+    """Return True if a chi-square statistic lies within six of its standard deviations of its mean."""
     counts, rows = Counter(strings), len(strings)
     assert set(counts) <= set(law)
     seen, mean = np.array([[counts[word], float(share) * rows] for word, share in law.items()]).T

@@ -1,4 +1,4 @@
-"""What may follow in a language's members, held against all its short strings."""
+"""The symbols that may follow in a language's members, compared with all its short strings."""
 
 import re
 from collections import Counter
@@ -33,7 +33,7 @@ def beginnings(language: str) -> tuple[int, set[tuple[str, ...]]]:
 
 
 def begins(language: str, string: tuple[str, ...]) -> bool | None:
-    """Whether a member begins so; None where that is not found out."""
+    """Return True if a member begins so; None if that is not found out."""
     if language == "stack-manipulation":
         head, mark, behind = " ".join(string).partition("#")
         moves = head.split()

@@ -1,4 +1,4 @@
-"""How often the strings of the seven first tasks, and the halves of the others, are drawn."""
+"""The frequencies of strings of the first seven tasks, and of the halves of the others."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -86,7 +86,7 @@ def strings(name: str) -> tuple[tuple[int, ...], torch.Tensor, list[list[str]], 
 
 
 def improbable(counts: Sequence[float], expected: Sequence[float]) -> bool:
-    """Whether a chi-square statistic lies six of its standard deviations above its mean."""
+    """Return True if a chi-square statistic lies six of its standard deviations above its mean."""
     counts, expected = np.asarray(counts, float), np.asarray(expected, float)
     freedom = len(counts) - 1
     return bool(((counts - expected) ** 2 / expected).sum() > freedom + 6 * np.sqrt(2 * freedom) + 6)

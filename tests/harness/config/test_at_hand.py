@@ -24,7 +24,7 @@ print(json.dumps([run.run_id, found, sorted(name for name in sys.modules if name
 
 
 def imported(task: str, model: str, **environment: str) -> tuple[str, list[str], set[str]]:
-    """What a process that resolves a run, and does nothing else, has imported of our tasks and models."""
+    """Return our tasks and models that a process imports if it only resolves a run."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED.format(task=task, model=model)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What lies in a run's folder may be torn, foreign or hostile, its lock anybody's, and the clock wrong."""
+"""Faults in a run's folder: torn, foreign or hostile files, a foreign lock, and a wrong clock."""
 
 import errno
 import fcntl
@@ -88,7 +88,7 @@ def test_metrics_that_lost_what_the_checkpoint_knows_are_refused(half: RunFolder
 
 
 def test_a_checkpoint_of_another_config_is_refused(half: RunFolder, whole: Path, tmp_path: Path) -> None:
-    """Of another rate: the weights would fit without a word."""
+    """The other config only has another learning rate, so its weights would fit without an error."""
     results, other = half.path.parents[1], replace(RUN, train=replace(RUN.train, lr=3e-3))
     foreign = half_done(other, put_into(tmp_path / "other"), tmp_path / "notes")
     stray = checkpoint.path_of(half.path, 4 * EVERY)
@@ -142,7 +142,7 @@ def test_a_checkpoint_of_no_step_is_refused(counters: object, half: RunFolder) -
 
 @pytest.mark.parametrize("where", ["result.json", "config.json"])
 def test_a_folder_that_holds_another_runs_record_is_refused(where: str, half: RunFolder, whole: Path) -> None:
-    """Whatever brought it there, a run's numbers are its own."""
+    """However it got there, another run's record is never taken for this run's."""
     results, other = half.path.parents[1], the_run(seed=1)
     execute(other, put_into(results), quiet=True)
     shutil.copy(RunFolder(results, other.run_id).path / where, half.path / where)
@@ -249,7 +249,7 @@ def test_a_live_lock_of_another_host_is_respected(age: float, half: RunFolder, l
 
 
 def test_two_hosts_of_one_name_are_two(half: RunFolder, lock_file: Path) -> None:
-    """As copies of a virtual machine are, where the file system does not pass the lock on."""
+    """Copies of a virtual machine share a name, on a file system that does not share locks."""
     lock_file.write_text(f"process 4711 on {socket.gethostname()} 0badb007")
     assert str(lock.holder(half.path)) == f"process 4711 on {socket.gethostname()}"
     with pytest.raises(Busy, match="is being written by process 4711 on"):

@@ -77,7 +77,7 @@ def heavy(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def cost(*words: str) -> Cost:
-    """Of a command in a process of its own, from its start to its end."""
+    """Measure a command in a separate process, from its start to its end."""
     code = (
         "import sys, time; from chomsky_ladder.harness.cli import main as cli; cli.main(sys.argv[1:])\n"
         "(peak,) = [line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')]\n"
@@ -100,7 +100,7 @@ def best(measured: Callable[[], Cost], bound: float) -> Cost:
 
 
 def starting(runs: list[Run], results: Path) -> Cost:
-    """What a sweep does before it trains: every run's id, and which of them are done."""
+    """Measure what a sweep does before it trains: every run's id, and which runs are done."""
     start = time.process_time()
     fresh = [replace(run) for run in runs]
     left = left_of(fresh, results)

@@ -140,7 +140,7 @@ def test_early_stop_is_recorded(tmp_path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplodingConfig(LSTMConfig):
-    """Its output is NaN for the batch of one step, in the forward or only in the backward pass."""
+    """A model whose output is NaN for the batch of one step, in the forward or only in the backward pass."""
 
     name = "exploding"
     where: str = "forward"

@@ -1,4 +1,4 @@
-"""What is recorded of a machine, and that a step's memory is kept rather than faulted in again."""
+"""The record of a machine, and that a step's memory is kept instead of faulted in again."""
 
 import os
 import platform

@@ -176,7 +176,7 @@ def test_mistakes_are_one_line(words: Sequence[str], says: str, tmp_path: Path, 
 def test_the_recorded_kernels_are_pinned(
     model: str, settings: list[str], backend: str, ran: list[str] | None, tmp_path: Path, capsys: Capture
 ) -> None:
-    """What was made with slower kernels is not made with the fastest that are here."""
+    """A run that used slower kernels is reproduced with these, not with the fastest."""
     run_id = trained(tmp_path / "there", "parity", model, *settings, "--exec.backend", backend)
     (known,) = recorded(tmp_path / "there" / "records.csv").values()
     assert ran is None or known.backends.split() == ran

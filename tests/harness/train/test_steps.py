@@ -1,4 +1,4 @@
-"""How steps are taken: what is refused, and that a captured step is the plain one."""
+"""Taking steps: what is refused, and that a captured step equals the plain one."""
 
 from functools import cache
 from pathlib import Path
