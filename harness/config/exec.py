@@ -17,7 +17,7 @@ class Exec:
     """Settings of execution. They are no part of a run's identity. Those that affect numerics are recorded."""
 
     device: str = "auto"
-    """cpu, cuda, cuda:1 ..; auto takes CUDA if there is a GPU."""
+    """cpu, cuda, cuda:1 ..; auto takes CUDA where there is one."""
     threads: int = 1
     """CPU threads of one run."""
     backend: Backend = "auto"
