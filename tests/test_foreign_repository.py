@@ -1,4 +1,4 @@
-"""In a repository that has models/, tasks/ and harness/ packages of its own, both are what they are."""
+"""A repository with its own models/, tasks/ and harness/ packages works beside the ladder's."""
 
 import json
 import os

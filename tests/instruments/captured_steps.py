@@ -89,7 +89,7 @@ def nodes_of(graph: torch.cuda.CUDAGraph) -> int:
 
 
 def counted() -> dict[int, int]:
-    """From here on every captured graph is kept, and the nodes of those of steps are counted, by how many steps."""
+    """Keep every captured graph from now on. Return the nodes of the graphs of steps, by number of steps."""
     graph_of = GraphSteps._graph
     found: dict[int, int] = {}
     if is_null_gpu():

@@ -38,7 +38,7 @@ class Process:
         )
 
     def send(self, what: signal.Signals) -> None:
-        """To it and all that it began."""
+        """Send a signal to the process and all that it started."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, what)
 

@@ -106,7 +106,7 @@ def per_step(nodes: dict[int, int]) -> float | None:
 
 
 def exact_gradient(run: Run, device: torch.device) -> torch.Tensor:
-    """In fp32, of a run alone: as a pack all of them may not fit."""
+    """Return the gradient in fp32, of a run alone: a pack may not fit."""
     found = gradient(Pack([replace(run, train=replace(run.train, precision="fp32"))], device=device, backend="auto"))
     let_go(device)
     return found

@@ -166,7 +166,7 @@ class Machine:
                 held[index[active]] = value[active]
 
     def copy(self, words: list[str], active: Array) -> None:
-        """From a tensor to shared memory, zeros where less is there than asked."""
+        """Copy from a tensor to shared memory; zeros where there is less than asked."""
         size = int(words[2], 0)
         there = self.get(words[3], "u32") if len(words) > 3 else np.full(self.threads, size, np.uint32)
         to, to_at = self.bytes_of(self.place(words[0]), size, active)
@@ -266,7 +266,7 @@ def _compared(how: str, x: Array, y: Array) -> Array:
 
 
 def _bits(kind: str, x: Array, at: Array, width: Array) -> Array:
-    """So many from there on, the last of which is a sign or not."""
+    """Extract `width` bits from `at` on; for s32 the last one is the sign."""
     at, width = at.astype(np.int64), width.astype(np.int64)
     value = x.astype(np.int64) >> at & (1 << width) - 1
     signed = np.where(value >> width - 1, value - (1 << width), value) if kind == "s32" else value

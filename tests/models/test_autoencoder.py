@@ -55,7 +55,7 @@ def make(member: str = "lstm", **changes: Any) -> Any:
 
 
 def as_tiny(member: str, **changes: Any) -> AutoencoderConfig:
-    """With the member as small as its own conformance has it."""
+    """Return a config whose member is as small as in its own conformance checks."""
     small = all_models()[member][0].tiny()
     of_stack = {field.name for field in fields(ModelConfig)} | {"num_heads"}
     own = {field.name: getattr(small, field.name) for field in fields(small) if field.name not in of_stack}

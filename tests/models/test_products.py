@@ -166,7 +166,7 @@ def test_where_products_are_torchs_own(asked: Asked, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("in_dims", [None, (0, 0), (0, None), (None, 0)])
 def test_products_in_parts(asked: Asked, in_dims: tuple[int | None, ...] | None) -> None:
-    """And where some of them are not read."""
+    """They equal one product that is split, also if some parts are not read."""
     sizes = (3, 20, 1)
     given = [torch.randn(2, 9, 7), torch.randn(24, 7)]
     if in_dims is not None:

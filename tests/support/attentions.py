@@ -54,7 +54,7 @@ def tensors(state: Any) -> list[Tensor]:
 
 
 def stays_finite(layer: nn.Module, scales: Sequence[float], length: int = 90) -> None:
-    """In fp32, outputs and gradients."""
+    """Check that outputs and gradients are finite in fp32."""
     layer.float()
     for scale in scales:
         x_BLD = (scale * torch.randn(2, length, WIDTH)).requires_grad_()

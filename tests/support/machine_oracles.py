@@ -75,7 +75,7 @@ def assert_equal_to(naive: Naive, block: Block, *, length: int, tolerance: float
 
 
 class Told(nn.Module):
-    """In place of a layer that asks something of a memory: what each token is told to ask, whatever h is."""
+    """Replaces a layer that asks something of a memory: each token gets its questions from a list, whatever h is."""
 
     def __init__(self, asked_TX: list[list[float]]) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ _found: dict[str, Any] = {}  # the package, once it was imported
 
 
 def hide() -> None:
-    """From all imports but those made here."""
+    """Hide fla from all imports but those made here."""
     sys.modules["fla"] = None  # pyright: ignore[reportArgumentType]
 
 

@@ -99,7 +99,7 @@ def majority_states(prompt: Sequence[str], *, num_symbols: int = 63) -> list[tup
 
 
 def selective_copying_language(string: Sequence[str], *, num_symbols: int, data: int, noise: str, **_: object) -> bool:
-    """So many symbols among the noise, or before its end."""
+    """Return True if `data` symbols stand among blanks; with `noise="before"` the last is no blank."""
     if noise == "before" and string[-1] == "_":
         return False
     return spelled(string, ["_", *numerals(num_symbols)]) and len(string) - string.count("_") == data

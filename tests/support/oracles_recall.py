@@ -103,7 +103,7 @@ def places_language(string: Sequence[str], **_: object) -> bool:
 
 
 def places(prompt: Sequence[str]) -> list[str]:
-    """Where the person asked for last went."""
+    """Return where the person in question went last."""
     person, visits = prompt[-2], []
     for i in range(0, len(prompt) - 4, 5):
         if prompt[i] == person:

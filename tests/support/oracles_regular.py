@@ -205,7 +205,7 @@ def has_members_and_others(size: int, made: Automaton, *, beside: frozenset[bool
 
 @cache
 def _ends_of_both(moves: frozenset[tuple[int, ...]], size: int) -> tuple[frozenset[int], frozenset[tuple[int, int]]]:
-    """Where a string of so many symbols may end, and where it and what one edit makes of it; of each move, the map."""
+    """Return the states where a string of `size` symbols may end, and pairs of its end and that after one edit."""
     if size == 0:
         before, pairs = frozenset({0}), set()
     else:

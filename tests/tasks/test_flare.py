@@ -86,7 +86,7 @@ OFTEN = {"majority": 0.32, "first": 0.3, "even-pairs": 0.3, "parity": 0.06}
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_strings_seldom_have_to_stand_in(language: str) -> None:
-    """Where all that were tried are members: as often as tasks/_flare.py says."""
+    """A stand-in is used if all tried strings are members: as often as tasks/_flare.py says."""
     found, rows, size = recogniser(language), 2000, 39 if has_members(language, 39) else 40
     size_B = torch.full((rows,), size)
     others_BL = _edits.non_members(found, draws(rows), size_B, size, tries=TRIES)

@@ -103,7 +103,7 @@ def test_what_may_follow_is_what_some_member_goes_on_with(name: str, language: s
 
 
 def test_the_end_is_asked_behind_the_last_symbol_whatever_stands_there() -> None:
-    """With a closing blank, too, where the answer is read."""
+    """Also if a closing blank stands there, where the answer is read."""
     plain = find_task("regular")(pattern="(ab)*", count="input")  # type: ignore[call-arg]
     closed = replace(plain, query="token")  # type: ignore[call-arg]
     for task, width in ((plain, 6), (closed, 7)):

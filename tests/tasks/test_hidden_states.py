@@ -259,7 +259,7 @@ def test_states_are_followed_one_by_one_as_their_maps_compose(few: int, monkeypa
 
 
 def test_what_a_grammar_asks_of_a_state() -> None:
-    """In the second grammar some word swaps two states (a group of two elements); in the first none does."""
+    """Some word of the second grammar swaps two states (a group of two elements); no word of the first does."""
     plain, grouped = (HiddenStates(ambiguous=4, copies=4, grammar=key) for key in (0, 1))
     assert (plain.demand, grouped.demand) == ("star-free", "parity")
     assert replace(grouped, steps=(1, 5)).demand == "parity"

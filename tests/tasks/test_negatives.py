@@ -213,7 +213,7 @@ def test_edits_are_made_as_by_hand(kinds: list[str]) -> None:
 
 
 def test_edits_are_as_many_as_a_coin_says_and_lead_to_the_size_asked_for() -> None:
-    """Where every size has members: 1/2 have one edit, 1/4 two .., the last as many as are left over."""
+    """If every size has members, 1/2 have one edit, 1/4 two .., and the last number takes the rest."""
     rows_B, size_B = torch.arange(ROWS), torch.full((ROWS,), 50)
     plan = _edits.planned(Draw(seed=2, split="train", rows_B=rows_B), size_B, torch.ones(64, dtype=torch.bool))
     counts = Counter((plan.kind_BM != _edits.NOTHING).sum(1).tolist())

@@ -97,7 +97,7 @@ def test_half_of_the_strings_are_balanced(kinds: int) -> None:
 
 
 def test_half_of_the_faults_keep_the_number_of_each_kind() -> None:
-    """At this length all but a few strings have two closing brackets of different kinds to exchange."""
+    """Nearly all strings of this length have two closing brackets of different kinds to exchange."""
     words = spelled_out(find_task("dyck")(count="input", ask="valid", kinds=2), 40)
     unbalanced = [word for word in words if nest(word, depth=8) != []]
     assert_share(sum(word.count("(") == word.count(")") for word in unbalanced), len(unbalanced), 1 / 2)

@@ -147,7 +147,7 @@ def shares(name: str, *symbols: str) -> list[float]:
 
 
 def test_pushes_and_pops_are_even() -> None:
-    """But for the last pop of the few stacks that would end empty."""
+    """They are equally frequent, except for the last pop of the few stacks that would end empty."""
     pushes = [f"PS{symbol}" for symbol in range(1, 5)]
     assert sum(shares("stack_manipulation", "POP", *pushes)[1:]) == pytest.approx(0.5, abs=0.02)
 

@@ -50,7 +50,7 @@ def half(begun: Path, tmp_path: Path) -> RunFolder:
 
 
 def goes_on(half: RunFolder, whole: Path) -> None:
-    """To the end of one that nothing happened to, no step twice."""
+    """Resume a run and compare it with one that was never stopped: the same end, and no step trained twice."""
     results = half.path.parents[1]
     assert execute(RUN, put_into(results), quiet=True)["status"] == "done"
     assert_same(outcome(results, RUN), outcome(whole, RUN))
@@ -235,7 +235,7 @@ def test_the_lock_of_a_dead_process_of_this_host_is_taken_at_once(
 
 @pytest.mark.parametrize("age", [0.0, lock.STALE - 60])
 def test_a_live_lock_of_another_host_is_respected(age: float, half: RunFolder, lock_file: Path) -> None:
-    """And whoever is refused leaves its heartbeat as it was: asking again and again keeps no dead holder alive."""
+    """A refused process leaves the heartbeat as it was: asking again and again keeps no dead holder alive."""
     lock_file.write_text(ELSEWHERE)
     then = time.time() - age
     os.utime(lock_file, (then, then))

@@ -39,7 +39,7 @@ class Cost(NamedTuple):
 
 
 def many(results: Path, count: int) -> list[Run]:
-    """So many runs, every tenth of them without a result; folders of the size that the published protocol leaves."""
+    """Write `count` runs with folders as large as under the published protocol, every tenth without a result."""
     seeds = count // len(TASKS) // len(MODELS)
     made = []
     logged = '{"step":100,"loss":0.5}\n' * 10
@@ -183,7 +183,7 @@ QUICK = (
 
 
 def test_torch_is_not_loaded(tmp_path: Path) -> None:
-    """By one command after another, nor pandas by the first."""
+    """Several commands in one process never load torch; the first does not load pandas either."""
     run = preset_run("parity", "lstm")
     for name in ("results", "again"):
         folder = tmp_path / name / "runs" / run.run_id

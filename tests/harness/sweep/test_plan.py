@@ -157,7 +157,7 @@ def runs():
 
 @dataclass(frozen=True, kw_only=True)
 class OwnOptions:
-    """By which an engine is known from others."""
+    """The options that tell this engine from others."""
 
 
 def test_a_plan_is_of_the_engine_that_will_carry_it_out(

@@ -222,7 +222,7 @@ def test_compiled_gradients_are_in_the_precision_of_plain_ones(model: str, monke
 
 @pytest.mark.slow
 def test_compiled_steps_of_the_usual_size(tmp_path: Path) -> None:
-    """In a process of its own: compiled by way of C++, the strings of such a batch once ended the process."""
+    """It runs in its own process: strings of such a batch, compiled to C++, once crashed it."""
     command = ["run", "parity", "lstm", "--train.steps", "3", "--train.lengths", "3", "40", "--train.batch", "64"]
     command += ["--eval.lengths", "40", "41", "--eval.test", "8", "--eval.validation", "8", "--eval.extrapolate"]
     command += ["--exec.compile", "on", "--exec.device", "cpu", "--exec.results", str(tmp_path)]
@@ -238,7 +238,7 @@ def test_compiled_steps_of_the_usual_size(tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("model", ["encoder", "mamba", "transformer", "xlstm"])
 def test_compiled_gradients_of_a_published_size_are_plain_ones(model: str) -> None:
-    """For large tensors a compiler may choose other strides, and read some with their old strides."""
+    """A compiler may choose other strides for large tensors, and read some with their old strides."""
     run = preset_run("parity", model, protocol="xlstm_20k")
     pack = Pack([replace(run, seed=seed) for seed in range(3)], device=torch.device("cuda"), backend="auto")
     steps = stepper(pack, Exec(compile="on"))
