@@ -1,9 +1,8 @@
-"""Sequence models, a file each, and what one of your own is written with:
+"""Sequence models, one file each, and the names you need to write your own:
 
     from chomsky_ladder.models import Layer, ModelConfig, Residual, SwiGLU, register, wrap
 
-Each name is imported from where it is defined when it is first asked for; models themselves are found by their names
-(`ladder list`).
+Each name is imported from its own file on first use. Models themselves are found by name (`ladder list`).
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,9 @@
-"""What attentions that do not share `transformer`'s settings have in common: its block, and a cache of keys and values.
+"""Shared code of the attentions that do not use `transformer`'s settings: a block, and a cache of keys and values.
 
     x = x + attention(norm(x))        x = x + SwiGLU(norm(x))
 
-Both projections into the stream are divided by sqrt(2 blocks), as there; all else starts as torch.nn.Linear does.
+Both projections into the stream are divided by sqrt(2 blocks), as in `transformer`. All other weights start as
+torch.nn.Linear's do.
 """
 
 from abc import abstractmethod
@@ -51,7 +52,7 @@ class AttentionConfig(ModelConfig):
 
 
 class CachedAttention(Layer):
-    """Over the past, in heads of one width; the state is what is kept of each position, and the next one's number."""
+    """Causal attention with heads of equal width. The state is a cache of each position, and the next position."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class CachedAttention(Layer):
         return y_BLD[:, 0], state
 
     def heads(self, x_BLD: Tensor) -> Tensor:
-        """Queries, keys and values [3, B, H, L, K]."""
+        """Return queries, keys and values [3, B, H, L, K]."""
         return rearrange(self.query_key_value(x_BLD), "b l (n h k) -> n b h l k", n=3, h=self.num_heads)
 
     def joined(self, y_BHLK: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ def positions(x_BLD: Tensor, start: Tensor | int = 0) -> Tensor:
 
 
 def kept(cache_BHSX: Tensor, position_L: Tensor, new_BHLX: Tensor) -> Tensor:
-    """A cache with what is new at its positions."""
+    """Return a cache with new entries at their positions."""
     return cache_BHSX.index_copy(2, position_L, new_BHLX.to(cache_BHSX.dtype))
 
 

@@ -1,10 +1,10 @@
-"""Settings of members, whose blocks another model borrows, in a line of text, and how that line is written again.
+"""Parse the settings of members, whose blocks another model borrows, from a line of text, and write the line again.
 
     kda: eigenvalues=signed, expand_v=2; transformer: positions=none
 
-A value is read as what the setting holds: a whole number, a number, true or false, a word; anything else as JSON. The
-line comes back in one form whatever it was written like, members in the order of the pattern, settings in that of their
-config, and without those that have their default, so that equal choices are one text.
+A value is read by its setting's type: a whole number, a number, true or false, a word; anything else as JSON. The line
+is written in one canonical form, so that equal settings are one text. Members are in the order of the pattern, settings
+in the order of their config, and default values are left out.
 """
 
 import difflib
@@ -17,14 +17,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import require
 
-Settings = dict[str, dict[str, Any]]  # of each member, by its name
+Settings = dict[str, dict[str, Any]]  # by the member's name
 
 _SAID = {int: "a whole number", float: "a number", bool: "true or false"}
 _OF_THE_STACK = {field.name for field in fields(ModelConfig)}
 
 
 def read(text: str, members: dict[str, type[ModelConfig]]) -> Settings:
-    """What a line says, or a ValueError of one line."""
+    """Parse a line. Raise ValueError in one line if it is wrong."""
     found: Settings = {}
     for part in filter(None, map(str.strip, text.split(";"))):
         name, colon, pairs = (word.strip() for word in part.partition(":"))
@@ -36,7 +36,7 @@ def read(text: str, members: dict[str, type[ModelConfig]]) -> Settings:
 
 
 def written(settings: Settings, members: dict[str, type[ModelConfig]], *, usual: Settings) -> str:
-    """The one form of a line, without what is `usual`, or else a default; heads, which the stack gives, have none."""
+    """Return the canonical line without `usual` and default values. Heads are the stack's and are left out."""
     parts = []
     for name, cls in members.items():
         own = settings.get(name, {})
@@ -51,7 +51,7 @@ def written(settings: Settings, members: dict[str, type[ModelConfig]], *, usual:
 
 
 def settled(text: str, members: dict[str, type[ModelConfig]], *, of: str, usual: str = "") -> str:
-    """A line in its one form, or a ValueError of the model that it is a setting of."""
+    """Return a line in canonical form, or raise ValueError naming the model whose setting it is."""
     try:
         own, below = (read(line, members) for line in (text, usual))
     except ValueError as error:
@@ -60,19 +60,19 @@ def settled(text: str, members: dict[str, type[ModelConfig]], *, of: str, usual:
 
 
 def made(cls: type[ModelConfig], own: dict[str, Any], *, stack: Any, num_blocks: int) -> ModelConfig:
-    """A member: width, dropout and, where it has them, heads are the stack's."""
+    """Return a member's config. Width, dropout and, where it has them, heads are the stack's."""
     there = {field.name for field in fields(cls)}
     shared = {key: getattr(stack, key) for key in ("d_model", "dropout", "num_heads") if key in there}
     return cls(num_blocks=num_blocks, **(shared | own))
 
 
 def merged(below: Settings, above: Settings) -> Settings:
-    """Both, where the second decides."""
+    """Merge settings. The second argument takes precedence."""
     return {name: below.get(name, {}) | above.get(name, {}) for name in below | above}
 
 
 def _own(name: str, cls: type[ModelConfig], pairs: list[str]) -> dict[str, Any]:
-    """Of one member."""
+    """Parse the settings of one member."""
     known, hints = [field.name for field in fields(cls) if field.name not in _OF_THE_STACK], get_type_hints(cls)
     own: dict[str, Any] = {}
     for pair in pairs:

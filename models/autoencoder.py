@@ -1,19 +1,19 @@
-"""Any architecture as an encoder: its last vector of the prompt alone must hold what every answer is made of.
+"""Any architecture as an encoder: every answer must be read from its last vector of the prompt alone.
 
     h = the member's stream at the prompt's last position          z_j = h + sinusoid(j)       of answer j = 0, 1 ..
     y_j = gelu(W_2 N(gelu(W_1 N(z_j) + b_1)) + b_2)                 with decoder=residual   y_j = z_j + mlp(N(z_j))
 
-How MAD (Poli et al. 2024, 2403.17844) has its task `compression` answered, with an MLP that does not widen, as in its
-code. `--model.member kda` says whose blocks read the string, `--model.settings 'kda: eigenvalues=signed'` what they
-have otherwise than by default; the member has the width, the dropout, the blocks and, where it has them, the heads
-given here. It must be a stack of blocks; it may see the past or the whole prompt, whose end is the string's for it.
-The head's norm (RMS, as N) is the published one before the logits. Differences: the head has no bias, sinusoids are
-those of the other models, and weights start at torch.nn.Linear's default, theirs from a deviation of 0.02. The residual
-MLP, of four times the width, is not theirs.
+MAD (Poli et al. 2024, 2403.17844) uses this for its task `compression`, with an MLP that does not widen, as in its
+code. `--model.member kda` chooses the architecture whose blocks read the string. `--model.settings 'kda:
+eigenvalues=signed'` changes its defaults. Width, dropout, blocks and, where the member has them, heads are those given
+here. The member must be a stack of blocks. It may see the past or the whole prompt, whose end is the string's end for
+it. The head's norm (RMS, as N) is the published one before the logits. There are three differences. The head has no
+bias. Sinusoids are those of the other models. Weights start at torch.nn.Linear's default, in the paper with a deviation
+of 0.02. The residual MLP, of four times the width, is not in the paper.
 
-The member's blocks run over all positions, so that the model has the shape of any other. What they make of answer slots
-nobody sees, nor what stands there: of a task that asks several times in a string, nothing behind the first question.
-Inside the prompt, each position is a slot 0 of its own: the first answer, were it read there.
+The member's blocks run over all positions, so that the model has the shape of any other. Nobody sees their output at
+answer slots, nor the input there. If a task asks several times in a string, nothing after the first question is seen.
+Inside the prompt, each position is slot 0 of its own: the first answer if it were read there.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ Decoder = Literal["plain", "residual"]
 
 
 class Encoder(Block):
-    """A block of the member, for which strings end where the prompt does."""
+    """A block of the member. For it, strings end where the prompt ends."""
 
     def __init__(self, block: Block) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Encoder(Block):
 
 
 class ReadOut(Block):
-    """From the stream's last vector of the prompt to a vector for each answer."""
+    """Map the stream's last vector of the prompt to a vector for each answer."""
 
     def __init__(self, width: int, *, decoder: Decoder, dropout: float) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class ReadOut(Block):
 
 
 class Plain(Block):
-    """Two layers, each behind a norm, and no way past them."""
+    """Two layers, each after a norm, without a residual connection."""
 
     def __init__(self, width: int, *, dropout: float) -> None:
         super().__init__()
@@ -92,9 +92,9 @@ class AutoencoderConfig(ModelConfig):
     member: str = LSTMConfig.name
     """Name of the architecture whose blocks read the string."""
     settings: str = ""
-    """What the member has otherwise than by default, as 'kda: eigenvalues=signed, expand_v=2'."""
+    """Settings of the member that differ from its defaults, as 'kda: eigenvalues=signed, expand_v=2'."""
     decoder: Decoder = "plain"
-    """What makes an answer of a vector and a place: the published two layers, or a residual MLP."""
+    """The function from a vector and a place to an answer: the published two layers, or a residual MLP."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,7 +105,7 @@ class AutoencoderConfig(ModelConfig):
         require(not _why_not(cls), f"{self.name}: {self.member} {_why_not(cls)}; members may be {there}")
         one_form = member_settings.settled(self.settings, {self.member: cls}, of=self.name)
         object.__setattr__(self, "settings", one_form)
-        assert self.encoder  # which refuses what it cannot be
+        assert self.encoder  # refuses what cannot be a member
 
     @property
     def encoder(self) -> ModelConfig:
@@ -144,7 +144,7 @@ class AutoencoderConfig(ModelConfig):
         return Encoder(self.encoder.block(layer))
 
     def blocks(self) -> list[Block]:
-        """The member's, then the read-out."""
+        """Return the member's blocks, then the read-out."""
         blocks = [Encoder(block) for block in self.encoder.blocks()]
         return [*blocks, ReadOut(self.d_model, decoder=self.decoder, dropout=self.dropout)]
 
@@ -157,7 +157,7 @@ class AutoencoderConfig(ModelConfig):
 
 
 def _why_not(cls: type[Any]) -> str:
-    """Why a model cannot be the member; empty if it can."""
+    """Return why a model cannot be the member; "" if it can."""
     if issubclass(cls, AutoencoderConfig):
         return "is a read-out itself"
     return "" if cls.build is ModelConfig.build else "is no stack of blocks"

@@ -1,9 +1,9 @@
-"""Embedding, blocks, final norm and head: owned once for all architectures, so that they differ in their blocks alone.
+"""Embedding, blocks, final norm and head. All architectures share this code, so they only differ in their blocks.
 
     logits = head(norm(block_n(.. block_1(embedding(tokens)))))        with `before_head=relu` head(relu(norm(..)))
 
-The embedding starts from N(0, 1) and the head from N(0, 1/D); with `ends_init=small` both from N(0, 2/(5 D)) (Nguyen
-and Salazar 2019, 1910.05895), as the xLSTM authors' package starts them.
+The embedding starts from N(0, 1) and the head from N(0, 1/D). With `ends_init=small` both start from N(0, 2/(5 D))
+(Nguyen and Salazar 2019, 1910.05895), as in the xLSTM authors' package.
 
 `ctx.taps` and `ctx.edits` read and replace the stream at any layer, in `forward` and in `step`, for every model alike.
 """
@@ -20,7 +20,7 @@ from chomsky_ladder.models.layers.norm import normed
 
 
 class Stack(Protocol):
-    """What a config (models/base.py) says of the blocks between embedding and head."""
+    """The parts of a config (models/base.py) that describe the blocks between embedding and head."""
 
     @property
     def d_model(self) -> int: ...
@@ -35,7 +35,7 @@ class Stack(Protocol):
 
 
 class Model(nn.Module):
-    """What the harness knows of a model. `Backbone` is one; `ModelConfig.build` may return another."""
+    """The interface of a model. `Backbone` implements it; `ModelConfig.build` may return another."""
 
     config: Any  # its ModelConfig (models/base.py)
     num_layers: int
@@ -59,7 +59,7 @@ class Backbone(Model):
         self.common = config.common_module()
         self.norm = make_norm(config.final_norm, config.d_model)
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)
-        # Logits of unit order at the start whatever the width, so that the first loss is near log(V).
+        # Logits start with unit order at any width, so that the first loss is near log(V).
         nn.init.normal_(self.head.weight, std=config.d_model**-0.5)
         if config.ends_init == "small":
             for module in (self.embedding, self.head):
@@ -71,7 +71,10 @@ class Backbone(Model):
         return len(self.blocks)
 
     def forward(self, tokens_BL: Tensor, ctx: Context | None = None) -> Tensor:
-        """The logits [B, L, V], or [B, 1, V] of what is asked; a context is needed only where some is padding."""
+        """Return the logits [B, L, V], or [B, 1, V] for one asked position.
+
+        A context is only needed if there is padding.
+        """
         ctx = Context() if ctx is None else ctx
         ctx.common = self.common
         x_BLD = ctx.visit(0, self.embedding(tokens_BL))
@@ -85,11 +88,11 @@ class Backbone(Model):
         return [block.init_state(batch, max_length=max_length, device=device, dtype=dtype) for block in self.blocks]
 
     def step(self, tokens_B: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """One token a row: the logits [B, V] behind it, and the state after it."""
+        """Read one token in each row. Return the logits [B, V] after it, and the new state."""
         return self._carry("step", tokens_B, state, ctx)
 
     def extend(self, tokens_BL: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """Several tokens a row on from a state: the logits [B, L, V], and the state after the last."""
+        """Read several tokens in each row from a state. Return the logits [B, L, V], and the state after the last."""
         return self._carry("extend", tokens_BL, state, ctx)
 
     def _carry(
@@ -105,7 +108,10 @@ class Backbone(Model):
         return self._logits(x, ctx), after
 
     def _logits(self, x: Tensor, ctx: Context) -> Tensor:
-        """In the weights' own precision: in bf16 the largest logits would tie, and a tie goes to the lowest token."""
+        """Return the logits in the weights' own precision.
+
+        In bf16 the largest would tie, and ties go to the lowest token.
+        """
         with torch.autocast(x.device.type, enabled=False):
             x = normed(x.to(self.head.weight.dtype), self.norm, ctx)
             return self.head(torch.relu(x) if self.config.before_head == "relu" else x)
@@ -116,7 +122,7 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def state_bytes(state: State) -> int:
-    """The bytes a state holds, found by looking into it."""
+    """Return the bytes that a state holds."""
     if isinstance(state, Tensor):
         return state.numel() * state.element_size()
     if isinstance(state, dict):

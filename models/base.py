@@ -1,6 +1,6 @@
-"""What a model is: a frozen config whose blocks act on the residual stream, and the registry of such configs.
+"""A model: a frozen config whose blocks act on the residual stream. This file also has the registry of configs.
 
-An author writes ordinary PyTorch on [B, L, D], in one file, and never meets a task, a loss, an optimiser or a device:
+You write ordinary PyTorch on [B, L, D], in one file. Tasks, losses, optimisers and devices are handled elsewhere:
 
     class Mean(Block):
         "y_t = x_t + W mean(x_1 .. x_t)"
@@ -14,8 +14,8 @@ An author writes ordinary PyTorch on [B, L, D], in one file, and never meets a t
         def block(self, layer: int) -> Block:
             return Mean(self.d_model)
 
-Embedding, final norm and head belong to the Backbone (models/backbone.py), the same for all. `ladder check mean` runs
-the conformance suite over the result.
+Embedding, final norm and head belong to the Backbone (models/backbone.py), which is the same for all models. `ladder
+check mean` runs the conformance suite on the result.
 
 Shape suffixes, here and everywhere: B batch, L time, D width, H heads, K key/head dim, V vocabulary or value dim,
 N state, E experts, R replicas.
@@ -35,9 +35,9 @@ Device = Literal["any", "cuda"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(ABC):
-    """The size and the choices of one architecture. Every field is part of the run's identity.
+    """The size and the settings of one architecture. Every field is part of the run's identity.
 
-    Capabilities are read of the instance, so one that depends on a setting may be a property.
+    Capabilities are read from the instance, so one that depends on a setting may be a property.
     """
 
     name: ClassVar[str]
@@ -46,26 +46,28 @@ class ModelConfig(ABC):
     year: ClassVar[int]
     paper: ClassVar[str]
     title: ClassVar[str] = ""
-    """How tables name it, with settings that make another model of it: xLSTM[{ratio}]; its name if it has none."""
+    """The name in tables, with settings that make it another model: xLSTM[{ratio}]; by default its name."""
 
     sees: ClassVar[Literal["past", "prompt", "prompt_alone", "all"]] = "past"
-    """What a position may depend on: the past; the whole prompt and, past it, the past; the prompt and nothing behind
-    it; or every valid position."""
+    """What a position may depend on: the past; the whole prompt and, after it, the past; the prompt and nothing after
+    it; or every valid position.
+    """
     stepwise: ClassVar[bool] = True  # has init_state and step
     stackable: ClassVar[bool] = True  # forward works under vmap over parameters
     state_growth: ClassVar[Literal["constant", "length", "unknown"]] = "constant"
     cost: ClassVar[Literal["linear", "n log n", "quadratic", "unknown"]] = "linear"  # of forward, in the length
     device: ClassVar[Device] = "any"
-    """Where it runs: anywhere, or on a CUDA device alone."""
+    """The devices it runs on: any, or CUDA devices alone."""
     exact: ClassVar[bool] = True
-    """Whether it computes in the precision of its weights throughout; if in fp32 inside, float64 shows no more."""
+    """True if it computes in the precision of its weights. One that uses fp32 inside is no more exact in float64."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Installed packages whose code it runs; a record names their versions."""
+    """Installed packages whose code it runs. A record names their versions."""
     names_others: ClassVar[bool] = False
-    """Whether a setting names other models, so that all of them must be known before it is."""
+    """True if a setting names other models, so that these must be known first."""
     transition: ClassVar[str] = ""
-    """How its state moves, a name of harness/config/theory.py, which says what is proven of it; several joined by " + "
-    for a stack of several kinds; "" where none fits."""
+    """The transition of its state, a name of harness/config/theory.py, which has the proven results. A stack of several
+    kinds joins them by " + ". "" if none fits.
+    """
 
     d_model: int = 128
     """Width of the residual stream."""
@@ -76,10 +78,9 @@ class ModelConfig(ABC):
     dropout: float = 0.0
     """Share of each block's output that is dropped in training."""
     before_head: Literal["none", "relu"] = "none"
-    """What stands between the final norm and the head."""
+    """The function between the final norm and the head."""
     ends_init: Literal["unit", "small"] = "unit"
-    """Deviations at the start of embedding and head: 1 and 1/sqrt(d_model), or of both the smaller sqrt(2/(5 d_model)).
-    """
+    """Initial deviations of embedding and head. unit: 1 and 1/sqrt(d_model). small: sqrt(2/(5 d_model)) for both."""
 
     def __post_init__(self) -> None:
         require(self.d_model >= 1, f"{self.name}: d_model must be at least 1, not {self.d_model}")
@@ -88,43 +89,46 @@ class ModelConfig(ABC):
 
     @abstractmethod
     def block(self, layer: int) -> Block:
-        """A freshly initialised block, for the place `layer` (from 0) of `num_blocks`."""
+        """Return a freshly initialised block, for the place `layer` (from 0) of `num_blocks`."""
 
     def blocks(self) -> list[Block]:
-        """All blocks, from the input's side."""
+        """Return all blocks, from the input to the output."""
         return [self.block(layer) for layer in range(self.num_blocks)]
 
     def common_module(self) -> nn.Module | None:
-        """Parameters that no single block owns; every block finds them in `ctx.common`."""
+        """Return parameters that no single block owns. Every block finds them in `ctx.common`."""
         return None
 
     def build(self, vocab_size: int) -> Model:
-        """The model. An architecture that is not a stack of blocks overrides this and returns its own `Model`."""
+        """Return the model.
+
+        An architecture that is not a stack of blocks overrides this and returns its own `Model`.
+        """
         return Backbone(self, vocab_size)
 
     def unworkable(self) -> str:
-        """Why it can be seen to fail before a run begins: settings that a foreign module does not take; "" if not."""
+        """Return why it must fail before a run begins, such as settings that a foreign module refuses; else ""."""
         return ""
 
     @property
     def longest_input(self) -> int | None:
-        """The most positions it can take; None for any number."""
+        """Return the most positions it can take; None for any number."""
         return None
 
     @property
     def idle_parameters(self) -> int:
-        """How many parameters a token does not use: those of the experts it is not sent to."""
+        """Return the number of parameters that a token does not use: those of experts to which it is not sent."""
         return 0
 
     @classmethod
     def tiny(cls) -> "ModelConfig":
-        """A small instance for the conformance suite."""
+        """Return a small instance for the conformance suite."""
         return cls(d_model=16, num_blocks=2)
 
 
 MODELS: list[
     type[ModelConfig]
-] = []  # in the order of registration; harness/config/registry.py settles names and conflicts
+] = []  # in the order of registration; harness/config/registry.py resolves names and conflicts
 
 AnyConfig = TypeVar("AnyConfig", bound=type[ModelConfig])
 

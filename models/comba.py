@@ -1,12 +1,12 @@
-"""Comba: a gated delta rule that erases along a shortened key, and reads less of what it erases along.
+"""Comba: a gated delta rule that erases along a shortened key, and reads less along the erased direction.
 
     S_t = (1 - b_t k_t p_t^T) a_t S_{t-1} + b_t k_t v_t^T        p_t = sigmoid(h) k_t
     y_t = (q_t - m p_t) S_t / sqrt(K)
 
-in every head of its own, with h and m learned, one a head; a, b, q, k, v, norm and output gate are those of
-`gated_delta_net`, values twice as wide as keys. Hu et al. 2025 (2506.02475): feedback of the state by what is read,
-closed at the input by p and at the output by m. h and m start at 1, as in the published code, which notes that small
-models may want m = .02. `eigenvalues=signed`, b up to 2 as in `delta_net`, is no part of theirs.
+in each head, with one learned h and m for each head. a, b, q, k, v, norm and output gate are those of
+`gated_delta_net`, with values twice as wide as keys. Hu et al. 2025 (2506.02475): the state gets feedback from what is
+read, which is closed at the input by p and at the output by m. h and m start at 1, as in the published code, which
+notes that small models may want m = .02. `eigenvalues=signed`, b up to 2 as in `delta_net`, is not in the paper.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class CombaConfig(KDAConfig):
     title = "Comba{eigenvalues}"
 
     expand_v: int = 2
-    """How many times as wide as queries and keys the values are."""
+    """Width of values relative to that of queries and keys."""
 
     @property
     def transition(self) -> str:

@@ -1,15 +1,15 @@
-"""DeltaNet: linear attention that writes by the delta rule, with short convolutions, and a feed-forward behind it.
+"""DeltaNet: linear attention that writes by the delta rule, with short convolutions, followed by a feed-forward.
 
     S_t = S_{t-1} (1 - b_t k_t k_t^T) + b_t v_t k_t^T        y_t = S_t q_t        b_t = c sigmoid(w x_t)
     q, k, v = silu(conv(W x)), q and k of length 1        x = x + W_o RMSNorm(y)        x = x + SwiGLU(x)
 
-in every head of its own, each layer behind an RMSNorm. Schlag et al. 2021 (2102.11174), in the form of Yang et al. 2024
-(2406.06484) and with c = 1; `eigenvalues=signed` has c = 2, so that 1 - b k k^T may turn a sign around: Grazzi et al.
-2024 (2411.12537), without which, in finite precision, no number of layers finds the parity of inputs of any length.
+in each head, each layer after an RMSNorm. Schlag et al. 2021 (2102.11174), in the form of Yang et al. 2024 (2406.06484)
+with c = 1. `eigenvalues=signed` has c = 2, so that 1 - b k k^T may flip a sign: Grazzi et al. 2024 (2411.12537).
+Without that, in finite precision, no number of layers solves parity for inputs of any length.
 
-Of Schlag et al. are the rule and b; their feature map (DPFP) and its division by the sum became silu and length 1 in
-Yang et al., whose norm per head also makes a scale of q needless. Weights start as torch.nn.Linear's and Conv1d's do;
-with w x near 0, b starts near c / 2. Nothing but the projections out has its scale changed.
+The rule and b are from Schlag et al. Their feature map (DPFP) and division by the sum became silu and length 1 in Yang
+et al., whose norm in each head also makes a scale of q unnecessary. Weights start as torch.nn.Linear's and Conv1d's do.
+With w x near 0, b starts near c / 2. Only the output projections are rescaled.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ NORM_EPS = 1e-5
 
 
 class DeltaRule(BehindConvolution):
-    """The state is the convolution's and S^T [B, H, K, V], kept in fp32 at least."""
+    """The delta rule. Its state is the convolution's and S^T [B, H, K, V], kept in fp32 at least."""
 
     heeds_asked = True
 
@@ -57,7 +57,7 @@ class DeltaRule(BehindConvolution):
             rearrange(x_BLE, "b l (h k) -> b h l k", h=self.num_heads) for x_BLE in mixed_BLE.split(self.widths, -1)
         )
         dtype = torch.promote_types(mixed_BLE.dtype, torch.float32)
-        q_BHLK, k_BHLK = q_BHLK.to(dtype), k_BHLK.to(dtype)  # v may stay as it is
+        q_BHLK, k_BHLK = q_BHLK.to(dtype), k_BHLK.to(dtype)  # v may keep its precision
         beta_BLH = self.largest_beta * torch.sigmoid(self.beta(x_BLD).to(dtype))
         y_BHLV, state_BHKV = by_delta_rule(q_BHLK, k_BHLK, v_BHLV, beta_BLH.mT, state_BHKV, ctx)
         y_BLHV = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l h v")).to(self.norm.weight.dtype)
@@ -73,15 +73,15 @@ class DeltaNetConfig(ModelConfig):
     num_heads: int = 4
     """Heads; they divide the width evenly, unless `head_dim` says how wide they are."""
     eigenvalues: Literal["positive", "signed"] = "positive"
-    """Whether those of the transition lie in [0, 1], or in [-1, 1]."""
+    """Range of the transition's eigenvalues: [0, 1], or [-1, 1]."""
     conv_width: int = 4
-    """Tokens in the window of the short convolutions of queries, keys and values; 1 for a factor a channel alone."""
+    """Width of the short convolutions of queries, keys and values, in tokens; 1 for only a factor on each channel."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
     expand_v: int = 1
-    """How many times as wide as queries and keys the values are."""
+    """Width of values relative to that of queries and keys."""
     head_dim: int = 0
-    """Channels of a head's queries and keys; 0 for as many as it has in the model's width."""
+    """Channels of a head's queries and keys; 0 for its share of the model's width."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,7 +96,7 @@ class DeltaNetConfig(ModelConfig):
 
     @property
     def key_width(self) -> int:
-        """Of queries and keys, all heads together."""
+        """Return the width of queries and keys, all heads together."""
         return self.num_heads * self.head_dim or self.d_model
 
     @property

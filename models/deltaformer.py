@@ -1,12 +1,11 @@
-"""DeltaFormer: softmax attention over values from which was taken what the memory had for their keys before.
+"""DeltaFormer: softmax attention over values, after removing what the memory already had for their keys.
 
     u_t = v_t - b_t sum over s < t of softmax_s(k_t . k_s / sqrt(K)) u_s        b_t = sigmoid(a x_t + c)
     y_t = sum over s <= t of softmax_s(q_t . k_s / sqrt(K)) u_s        x = x + W_o y        x = x + SwiGLU(x)
 
-in every head of its own, each layer behind an RMSNorm, queries and keys turned by RoPE: Zhong et al. 2025 (2505.19488),
-the delta rule with softmax for its kernel. The code that is public compares with queries in the first sum, too
-(`asks=query`), and leaves b without a bound (`beta=free`): u may then grow with every token, and training may diverge.
-Weights start as in models/_attentions.py.
+in each head, each layer after an RMSNorm, with RoPE on queries and keys: Zhong et al. 2025 (2505.19488), the delta rule
+with softmax as its kernel. The public code also uses queries in the first sum (`asks=query`), and leaves b unbounded
+(`beta=free`). u may then grow with every token, and training may diverge. Weights start as in models/_attentions.py.
 
 The state holds u, in fp32 at least, in place of values. Both attentions are in models/operations/deltaformer.
 """
@@ -32,7 +31,7 @@ from chomsky_ladder.models.operations.deltaformer.reference import delta_attenti
 
 
 class DeltaAttention(CachedAttention):
-    """The state is the keys, what was written for them, and the position of the next token."""
+    """The attention. Its state is the keys, the values written for them, and the position of the next token."""
 
     heeds_asked = True
 
@@ -67,7 +66,7 @@ class DeltaAttention(CachedAttention):
         return self.out(self.joined(y_BHLK)), (k_BHSK, u_BHSK, start + x_BLD.shape[1])
 
     def _all(self, x_BLD: Tensor, position_L: Tensor) -> list[Tensor]:
-        """q, k, v and b, in fp32 at least."""
+        """Return q, k, v and b, in fp32 at least."""
         *q_k_v, beta_BLH = at_least_fp32(*self.heads(x_BLD).unbind(0), self._beta(x_BLD))
         return [rotate(q_k_v[0], position_L), rotate(q_k_v[1], position_L), q_k_v[2], beta_BLH.mT]
 
@@ -83,9 +82,9 @@ class DeltaFormerConfig(AttentionConfig):
     title = "DeltaFormer"
 
     asks: Literal["key", "query"] = "key"
-    """What is compared with earlier keys to find what is taken out of a value: its own key, or its query."""
+    """The vector that is compared with earlier keys to find what is removed from a value: its own key, or its query."""
     beta: Literal["sigmoid", "free"] = "sigmoid"
-    """Whether the share b that is taken out lies in [0, 1], or is any number."""
+    """Range of the removed share b: [0, 1], or any number."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Differentiable neural computer: a controller with a memory that knows which rows are free and in what order it wrote.
+"""Differentiable neural computer: a controller with a memory that tracks which rows are free and the order of writes.
 
     u_t = (u + w - u w) prod_h (1 - f_h r_h)          usage, of the last write w and reads r_h, which f_h set free
     a[n] = (1 - u[n]) prod_{m before n} u[m]          the freest row first, by a stable sort of u
@@ -6,12 +6,12 @@
     L_t[n,m] = (1 - w_t[n] - w_t[m]) L[n,m] + w_t[n] p[m], 0 for n = m        p_t = (1 - sum w_t) p + w_t
     r_t = back L_t^T r + content(k_r) + forth L_t r   each times its share of a softmax; reads M_t^T r_t
 
-Graves et al. 2016 (Nature 538), with one layer of LSTM for a controller of x and the last reads; the output is linear
-in its h_t and the reads, and so are the keys, strengths = 1 + softplus, gates and vectors. All memory, usage, links and
-weightings start at 0. Rows of equal usage stand in their own order, so that an empty memory fills from row 0.
+Graves et al. 2016 (Nature 538). The controller is one layer of LSTM that reads x and the last reads. The output is
+linear in its h_t and the reads. Keys, strengths = 1 + softplus, gates and vectors are, too. Memory, usage, links and
+weightings start at 0. Rows of equal usage keep their order, so an empty memory fills from row 0.
 
-No gradient goes through the order. Longer inputs than `memory_rows` can be read: where no row is free, a is near 0 and
-so is what it writes.
+No gradient goes through the sort. Inputs longer than `memory_rows` can be read: where no row is free, a is near 0 and
+little is written.
 """
 
 from dataclasses import dataclass
@@ -27,8 +27,9 @@ from chomsky_ladder.models.operations.linked.reference import asked_of
 
 
 class DNCMachine(Machine):
-    """The state is the controller's; the memory [B, W, N]; usage, the last write and precedence, [B, N]; the links
-    [B, N, N]; the reading weightings [B, H, N]; and what they read [B, H, W]."""
+    """The machine. Its state is the controller's; the memory [B, W, N]; usage, the last write and precedence, [B, N];
+    the links [B, N, N]; the reading weightings [B, H, N]; and what they read [B, H, W].
+    """
 
     def __init__(self, config: "DNCConfig") -> None:
         reads = config.num_reads * config.memory_width

@@ -1,8 +1,8 @@
 """The bidirectional Transformer encoder: every position sees every valid one, answer slots included.
 
-Deletang et al. 2022 (2207.02098) take it as their Transformer: with blank answer slots it needs no causal mask.
-The block is the causal Transformer's, so that the two differ in the mask alone. A position inside the string depends
-on what stands behind it, so there is no step and no teacher-forced decoding.
+Deletang et al. 2022 (2207.02098) use it as their Transformer: with blank answer slots it needs no causal mask. The
+block is the causal Transformer's, so the two only differ in the mask. A position depends on later positions of the
+string, so there is no step and no teacher-forced decoding.
 """
 
 from dataclasses import dataclass

@@ -1,16 +1,16 @@
-"""The Transformer as published: an encoder over the prompt and a causal decoder over the answers that looks into it.
+"""The Transformer as published: an encoder over the prompt, and a causal decoder over the answers that attends to it.
 
     encoder   x = N(x + attention(x))  x = N(x + ffn(x))                              x_0 = token + sinusoid(position)
     decoder   y = N(y + attention(y))  y = N(y + attention(y, x))  y = N(y + ffn(y))  y_0 = token + sinusoid(slot)
 
-Vaswani et al. 2017 (1706.03762): layer norm behind each sum, ReLU feed-forwards of four times the width, tokens
-embedded alike for both sides. Slot 0 is the prompt's last position, where the first answer is read; slot j holds what
-stands j positions on: nothing, or the answer before. Differences: the head has weights of its own; tokens start at unit
-variance, which is what the published sqrt(D) makes of theirs; weights start at torch.nn.Linear's default; positions
+Vaswani et al. 2017 (1706.03762): layer norm after each sum, ReLU feed-forwards of four times the width, and the same
+token embedding on both sides. Slot 0 is the prompt's last position, where the first answer is read. Slot j holds the
+token j positions later: blank, or the answer before. There are four differences. The head has its own weights. Tokens
+start at unit variance, which the published sqrt(D) gives theirs. Weights start at torch.nn.Linear's default. Positions
 are added without dropout.
 
-Both sides run over all positions, so that the model has the shape of any other. What the encoder makes of answer slots
-nobody sees. Inside the prompt, each position is a slot 0 of its own: the first answer, were it read there.
+Both sides run over all positions, so that the model has the shape of any other. Nobody sees the encoder's output at
+answer slots. Inside the prompt, each position is slot 0 of its own: the first answer if it were read there.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from chomsky_ladder.models.layers.residual import Layer, Residual
 
 
 class Encoder(Residual):
-    """A block over the prompt; the lowest one keeps the tokens for the decoder and gives them their positions."""
+    """A block over the prompt. The lowest one keeps the tokens for the decoder and adds their positions."""
 
     def __init__(self, config: "EncoderDecoderConfig", *, lowest: bool) -> None:
         width = config.d_model
@@ -45,7 +45,7 @@ class Encoder(Residual):
 
 
 class Decoder(Residual):
-    """A block over the answers; the lowest one hands the encoder's stream to all and starts again from the tokens."""
+    """A block over the answers. The lowest one passes the encoder's stream to all and starts again from the tokens."""
 
     def __init__(self, config: "EncoderDecoderConfig", *, lowest: bool) -> None:
         width = config.d_model
@@ -65,7 +65,7 @@ class Decoder(Residual):
 
 
 class SelfAttention(Attention):
-    """Over the slots up to one's own."""
+    """Attention over the slots up to one's own."""
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         position_L = positions(x_BLD)
@@ -77,7 +77,7 @@ class SelfAttention(Attention):
 
 
 class CrossAttention(Layer):
-    """Queries from the decoder, keys and values from what the encoder made of the prompt."""
+    """Attention from the decoder to the encoder's output on the prompt."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
@@ -137,5 +137,5 @@ class EncoderDecoderConfig(ModelConfig):
         return Decoder(self, lowest=layer == self.encoder_depth)
 
     def blocks(self) -> list[Block]:
-        """The encoder's, then the decoder's."""
+        """Return the encoder's blocks, then the decoder's."""
         return [self.block(layer) for layer in range(self.encoder_depth + self.num_blocks)]

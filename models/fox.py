@@ -1,17 +1,17 @@
-"""The Forgetting Transformer: softmax attention whose scores fall by what the tokens between would have forgotten.
+"""The Forgetting Transformer: softmax attention whose scores decay with forget gates on the tokens between.
 
     y_t = sum over s <= t of softmax_s(q_t . k_s / sqrt(K) + sum over s < l <= t of log f_l) v_s
     f_l = sigma(w x_l + b)        x = x + W_o y        x = x + SwiGLU(x)
 
-in every head of its own, each layer behind an RMSNorm, and without any other positions: Lin et al. 2025 (2503.02130).
-`variant=pro` is their block for it: keys and values shifted, the former normed as the queries are, and a norm per head
-and a gate on what comes out,
+in each head, each layer after an RMSNorm, and without other positions: Lin et al. 2025 (2503.02130). `variant=pro` is
+their block for it: keys and values are shifted, queries and keys are normed, and the output has a norm in each head and
+a gate,
 
     k_t -> RMSNorm(a_t k_{t-1} + (1 - a_t) k_t)        v_t -> a'_t v_{t-1} + (1 - a'_t) v_t        q_t -> RMSNorm(q_t)
     y -> RMSNorm(y) * sigma(W_g x)        a_t = sigma(u x_t)    a'_t = sigma(u' x_t)
 
-and 0 before the first token. Weights start as in models/_attentions.py, so that f starts near 1/2, as it does in the
-published code, which draws them normal with deviation 0.02. The sums of log f are kept in fp32 at least.
+with 0 before the first token. Weights start as in models/_attentions.py, so that f starts near 1/2, as in the published
+code, which draws them normal with deviation 0.02. The sums of log f are kept in fp32 at least.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ NORM_EPS = 1e-5
 
 
 class ForgettingAttention(CachedAttention):
-    """The state is the keys, the values, the sums of log f up to each position, and the position of the next token."""
+    """The attention. Its state is keys, values, the sums of log f up to each position, and the next position."""
 
     heeds_asked = True
 
@@ -92,7 +92,7 @@ class ForgettingAttention(CachedAttention):
 
 
 class ProAttention(ForgettingAttention):
-    """Its state has the last keys and values, too, as they are before the shift."""
+    """The pro variant. Its state also has the last keys and values before the shift."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__(width, num_heads)
@@ -129,7 +129,7 @@ class ProAttention(ForgettingAttention):
 
 
 class HeadNorm(nn.Module):
-    """RMSNorm of every head's channels, each with a weight of its own."""
+    """RMSNorm of every head's channels, each with its own weight."""
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class HeadNorm(nn.Module):
 
 
 def log_forget(gate: nn.Module, x_BLD: Tensor) -> Tensor:
-    """log f [B, H, L]."""
+    """Return log f [B, H, L]."""
     (f_BLH,) = at_least_fp32(gate(x_BLD))
     return nn.functional.logsigmoid(f_BLH).mT
 
@@ -149,7 +149,7 @@ def log_forget(gate: nn.Module, x_BLD: Tensor) -> Tensor:
 def forgetting(
     q_BHLK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, total_BHL: Tensor, total_BHS: Tensor, position_L: Tensor
 ) -> Tensor:
-    """Queries at `position_L` over keys at 0, 1, ..; the totals are the sums of log f up to each, itself among them."""
+    """Attend from queries at `position_L` to keys at 0, 1, .. The totals are sums of log f up to and including each."""
     may_see_LS = torch.arange(k_BHSK.shape[2], device=q_BHLK.device) <= position_L[:, None]
     forgotten_BHLS = total_BHL[..., None] - total_BHS[..., None, :]
     return explicit_attention(q_BHLK, k_BHSK, v_BHSK, torch.where(may_see_LS, forgotten_BHLS, float("-inf")))
@@ -162,8 +162,9 @@ class FoXConfig(AttentionConfig):
     title = "Forgetting Transformer"
 
     variant: Literal["plain", "pro"] = "plain"
-    """Attention with forgetting alone, or also shifted keys and values, norms of queries, keys and outputs, and an
-    output gate."""
+    """plain: attention with forgetting alone. pro: also shifted keys and values, norms of queries, keys and outputs,
+    and an output gate.
+    """
 
     def attention(self) -> ForgettingAttention:
         kind = ForgettingAttention if self.variant == "plain" else ProAttention

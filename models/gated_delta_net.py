@@ -1,15 +1,15 @@
-"""Gated DeltaNet: the delta rule with a decay, which lets all of a state go where it replaces one key's value.
+"""Gated DeltaNet: the delta rule with a decay, which can forget a whole state where the rule replaces one key's value.
 
     S_t = a_t S_{t-1} (1 - b_t k_t k_t^T) + b_t v_t k_t^T        y_t = S_t q_t        b_t = c sigmoid(w x_t)
     a_t = exp(-A softplus(w' x_t + d))        x = x + W_o (RMSNorm(y) * silu(W_g x))        x = x + SwiGLU(x)
 
-in every head of its own, q, k and v as in `delta_net`, each layer behind an RMSNorm. Yang et al. 2024 (2412.06464);
+in each head, with q, k and v as in `delta_net`, each layer after an RMSNorm. Yang et al. 2024 (2412.06464).
 `eigenvalues=signed` has c = 2 instead of 1, so that those of 1 - b k k^T lie in [-1, 1] (Grazzi et al. 2024,
-2411.12537). As in `delta_net` queries, keys and values are all as wide as the model; the published layer has values
-twice as wide as keys, `expand_v=2`, and heads of a width of their own, `head_dim`.
+2411.12537). As in `delta_net` queries, keys and values are all as wide as the model. The published layer has values
+twice as wide as keys, `expand_v=2`, and heads of fixed width, `head_dim`.
 
-A starts uniform in 0 .. 16 and softplus(d) log-uniform in 1e-3 .. 1e-1, as in the published code; A is learned through
-its logarithm. All else starts as in `delta_net`.
+A starts uniform in 0 .. 16 and softplus(d) log-uniform in 1e-3 .. 1e-1, as in the published code. A is learned through
+its logarithm. Everything else starts as in `delta_net`.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,10 @@ from chomsky_ladder.models.operations.scan.reference import initial_dt_bias
 
 
 class GatedDeltaRule(BehindConvolution):
-    """The state is the convolution's and S^T [B, H, K, V], kept in fp32 at least. A token takes `steps` of the rule."""
+    """The gated delta rule, `steps` times for each token.
+
+    Its state is the convolution's and S^T [B, H, K, V], in fp32 at least.
+    """
 
     heeds_asked = True
 
@@ -63,7 +66,7 @@ class GatedDeltaRule(BehindConvolution):
             rearrange(x_BLE, "b l (n h k) -> b h (l n) k", n=steps, h=self.num_heads)
             for x_BLE, steps in zip(mixed_BLE.split(self.widths, -1), (1, self.steps, self.steps), strict=True)
         )
-        q_BHLK, k_BHMK = q_BHLK.to(dtype), k_BHMK.to(dtype)  # v may stay as it is
+        q_BHLK, k_BHMK = q_BHLK.to(dtype), k_BHMK.to(dtype)  # v may keep its precision
         gate_BLD, beta_BLM, dt_BLH = of_one([self.gate, self.beta, self.dt], x_BLD)
         beta_BLM = self.largest_beta * torch.sigmoid(beta_BLM.to(dtype))
         beta_BHM = rearrange(beta_BLM, "b l (n h) -> b h (l n)", h=self.num_heads)
@@ -74,7 +77,7 @@ class GatedDeltaRule(BehindConvolution):
 
 
 def initial_decay(num_heads: int) -> tuple[Tensor, Tensor]:
-    """log A and d; in float64, as CPUs differ in the last bit of a logarithm in fp32."""
+    """Return log A and d; in float64, as CPUs differ in the last bit of a logarithm in fp32."""
     A_H = torch.empty(num_heads, dtype=torch.float64).uniform_(0, 16)
     return A_H.log().float(), initial_dt_bias(num_heads, dtype=torch.float64)
 

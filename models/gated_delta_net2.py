@@ -1,10 +1,10 @@
-"""Gated DeltaNet-2: what is erased and what is written have a gate in every channel, each its own.
+"""Gated DeltaNet-2: separate gates for erasing and writing, in every channel.
 
     S_t = (1 - k_t (b_t * k_t)^T) diag(w_t) S_{t-1} + k_t (e_t * v_t)^T
     b_t = c sigmoid(W_b x_t)        e_t = sigmoid(W_e x_t)
 
-with b in the channels of keys and e in those of values; decays, reading, norm and output gate are those of `kda`
-(models/kda.py), as is their start. 2605.22791. With b = e, the same in all channels, it is KDA. c is 1, or 2 with
+with b in the channels of keys and e in those of values. Decays, reading, norm and output gate are those of `kda`
+(models/kda.py), and start like them. 2605.22791. With b = e, the same in all channels, it is KDA. c is 1, or 2 with
 `eigenvalues=signed`.
 """
 

@@ -1,10 +1,10 @@
-"""Gated DeltaProduct: Gated DeltaNet that takes n steps of the delta rule for every token, each with a key of its own.
+"""Gated DeltaProduct: Gated DeltaNet with n steps of the delta rule for every token, each with its own key.
 
     S_t = a_t S_{t-1} (1 - b_1 k_1 k_1^T) .. (1 - b_n k_n k_n^T) + what the n steps write        y_t = S_t q_t
 
-Siems et al. 2025 (2502.10297). With b up to 2 (`eigenvalues=signed`) the product may be any orthogonal matrix that n
-reflections make: for n = 2 a rotation in a plane, thus a cycle, and for n = 4 five permuted things. The decay a_t comes
-before the first step; keys, values and b of every step are maps of the same token, the keys and values through the
+Siems et al. 2025 (2502.10297). With b up to 2 (`eigenvalues=signed`) the product may be any orthogonal matrix made of n
+reflections: for n = 2 a rotation in a plane, thus a cycle, and for n = 4 a permutation of five things. The decay a_t
+comes before the first step. Keys, values and b of every step are maps of the same token, keys and values through the
 short convolution. For n = 1 it is `gated_delta_net`, whose rule it uses on a sequence n times as long.
 """
 

@@ -1,14 +1,14 @@
-"""Gated Slot Attention: softmax attention over a fixed number of slots, each of which forgets at a rate of its own.
+"""Gated Slot Attention: softmax attention over a fixed number of slots, each with its own forget gate.
 
     K_t = diag(a_t) K_{t-1} + (1 - a_t) k_t^T        V_t = diag(a_t) V_{t-1} + (1 - a_t) v_t^T
     y_t = softmax(K_t q_t) V_t        a_t = sigmoid(W_a x_t)^(1/8)
     x = x + W_o RMSNorm(silu(y))        x = x + SwiGLU(x)        each behind an RMSNorm
 
-in every head of its own, with silu on q, k and v and M slots, the rows of K and V. Zhang et al. 2024 (2409.07146): two
-passes of gated linear attention, with a softmax between them and one gate for both; the root, of the order
-`temperature`, keeps the rates near 1. As in the published code the norm is over all heads together, scores are not
-divided by sqrt(K), and there is no short convolution; by default the slots are as many as a head has channels, where
-its models have 64. Weights start as torch.nn.Linear's do.
+in each head, with silu on q, k and v and M slots, the rows of K and V. Zhang et al. 2024 (2409.07146): two passes of
+gated linear attention, with a softmax between them and one gate for both. The root, of order `temperature`, keeps the
+gates near 1. As in the published code the norm is over all heads together, scores are not divided by sqrt(K), and there
+is no short convolution. By default there are as many slots as a head has channels; the paper's models have 64. Weights
+start as torch.nn.Linear's do.
 
 The first pass is that of models/operations/slots, the second GLA's.
 """
@@ -30,7 +30,7 @@ from chomsky_ladder.models.operations.slots import slots
 
 
 class SlotAttention(OneForm):
-    """The state is K^T [B, H, K, M] and V [B, H, M, K], kept in fp32 at least."""
+    """The slot attention. Its state is K^T [B, H, K, M] and V [B, H, M, K], kept in fp32 at least."""
 
     heeds_asked = True
 
@@ -65,7 +65,7 @@ class SlotAttention(OneForm):
 
 
 def kept_and_written(logit: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """a and 1 - a; the latter in all its digits, as a is near 1."""
+    """Return a and 1 - a, the latter with all its digits, as a is near 1."""
     log_decay = nn.functional.logsigmoid(logit) / temperature
     return torch.exp(log_decay), -torch.expm1(log_decay)
 
@@ -82,7 +82,7 @@ class GatedSlotAttentionConfig(ModelConfig):
     num_slots: int = 0
     """Slots of every head; 0 for as many as it has channels."""
     temperature: float = 8.0
-    """Order of the root that is taken of the gates' sigmoid; the larger, the longer the memory at the start."""
+    """Order of the root of the gates' sigmoid. The larger, the longer the memory at the start."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 

@@ -1,12 +1,12 @@
-"""GLA: linear attention whose state decays at a rate of its own, read off the token, in every key channel.
+"""GLA: linear attention whose state decays at a rate that depends on the token, in every key channel.
 
     S_t = diag(a_t) S_{t-1} + k_t v_t^T        y_t = (q_t / sqrt K) S_t        a = sigmoid(W_2 W_1 x + b)^(1/16)
     x = x + W_o (silu(W_r x + b_r) * LayerNorm(y))        x = x + SwiGLU(x)        each behind an RMSNorm
 
-in every head of its own. Yang et al. 2023 (2312.06635): queries and keys are half as wide as the stream, W_1 maps to
-16 numbers, and the root, of the order `temperature`, keeps the decays near 1. The LayerNorm is over each head's
-channels, all heads sharing its weights; the later published code (flash-linear-attention) has an RMSNorm there and no
-b_r. Weights start as torch.nn.Linear's do.
+in each head. Yang et al. 2023 (2312.06635): queries and keys are half as wide as the stream, W_1 maps to 16 numbers,
+and the root, of order `temperature`, keeps the decays near 1. The LayerNorm is over each head's channels, and all heads
+share its weights. The later published code (flash-linear-attention) has an RMSNorm there and no b_r. Weights start as
+torch.nn.Linear's do.
 
 The parallel form is that of `_decayed`, which reads before it writes: q_t S_t = (a_t q_t) S_{t-1} + (q_t . k_t) v_t.
 """
@@ -61,12 +61,12 @@ class GatedLinearAttention(OneForm):
 
 
 def in_heads(x_BLD: Tensor, num_heads: int) -> Tensor:
-    """[B, H, L, K], in at least fp32."""
+    """Return [B, H, L, K], in at least fp32."""
     return by_heads(x_BLD, num_heads).to(torch.promote_types(x_BLD.dtype, torch.float32))
 
 
 def by_heads(x_BLD: Tensor, num_heads: int) -> Tensor:
-    """[B, H, L, K]."""
+    """Return [B, H, L, K]."""
     return rearrange(x_BLD, "b l (h k) -> b h l k", h=num_heads)
 
 
@@ -84,7 +84,7 @@ class GLAConfig(ModelConfig):
     decay_rank: int = 16
     """Rank of the map from the data to the decays."""
     temperature: float = 16.0
-    """Order of the root that is taken of the decays' sigmoid; the larger, the longer the memory at the start."""
+    """Order of the root of the decays' sigmoid. The larger, the longer the memory at the start."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 

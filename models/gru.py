@@ -3,9 +3,9 @@
     r, z = s(W x_t + U h_{t-1} + b)        n = tanh(W_n x_t + b_n + r (U_n h_{t-1} + c_n))
     h_t = (1 - z) n + z h_{t-1}
 
-Cho et al. 2014 (1406.1078), whose reset gate acts before the product with U_n; behind it, as here, in torch.nn.GRU and
-cuDNN, all products with h are one. Weights and biases start uniform in +-1/sqrt(width), as torch.nn.GRU's do; its two
-biases of r and of z only ever act as their sum: here there is one.
+Cho et al. 2014 (1406.1078), whose reset gate acts before the product with U_n. In torch.nn.GRU, cuDNN and here it acts
+after it, so that all products with h are one. Weights and biases start uniform in +-1/sqrt(width), as torch.nn.GRU's
+do. Its two biases of r and of z only act as their sum, so here there is one.
 """
 
 from dataclasses import dataclass

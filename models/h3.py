@@ -1,4 +1,4 @@
-"""H3: a product of two state spaces' outputs in every channel, one that shifts and one that sums up.
+"""H3: the product of two state spaces' outputs in every channel, one that shifts and one that sums.
 
     q, k, v = W_q x + b_q ..        y = q * diag(shift(k) * v)        x = x + W_o y + b_o
     shift(k)_t = sum of c_n k_{t-n} for n < N + d k_t        diag(u)_t = C h_t + D u_t, h_t = Abar h_{t-1} + Bbar u_t
@@ -6,12 +6,12 @@
 
 Dao et al. 2022 (2212.14052). The shift is a state space whose A moves every number of the state on by one place and
 whose B is the first unit vector: a convolution with N taps, c. The other is the diagonal one of `s4` (S4D-Lin), with
-its start and its rates. With it, the shift of a key meets a value and the product is held until a query asks for it.
-Heads are of one channel, as in most published models; in larger ones shift(k) v^T is a matrix. Taps and skips c, d and
-D start normal with 1, as published. Biases and matrices start as torch.nn.Linear's do.
+its initial values and learning rates. So the shift of a key meets a value, and the product is held until a query asks
+for it. Heads have one channel, as in most published models; in larger ones shift(k) v^T is a matrix. Taps and skips c,
+d and D start normal with 1, as published. Biases and matrices start as torch.nn.Linear's do.
 
-Both convolutions are those of models/operations/long_conv; steps carry the N - 1 last keys and the diagonal
-system's state.
+Both convolutions are those of models/operations/long_conv. Steps carry the N - 1 last keys and the diagonal system's
+state.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from chomsky_ladder.models.s4 import S4Config, StateSpace, wide
 
 
 class DiagonalSpace(StateSpace):
-    """S4D and nothing behind it."""
+    """S4D without the layers after it."""
 
     def __init__(self, config: "H3Config") -> None:
         super().__init__(
@@ -69,7 +69,7 @@ class H3(Layer):
         return self._out(ctx.wanted(q_BLD), self.diagonal(shifted_BLD * v_BLD, ctx))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
-        """The last N - 1 keys, and the diagonal system's."""
+        """Return the last N - 1 keys, and the diagonal system's state."""
         taps, width = self.shift_ND.shape
         past_BND = torch.zeros(batch, taps - 1, width, device=device, dtype=torch.promote_types(dtype, torch.float32))
         return past_BND, self.diagonal.init_state(batch, max_length=max_length, device=device, dtype=dtype)
@@ -88,7 +88,7 @@ class H3(Layer):
         return self._out(q_BLD, y_BLD), (keys_BND[:, x_BLD.shape[1] :].clone(), held)
 
     def _taps(self, keys_BND: Tensor) -> Tensor:
-        """As many as there are keys, in the precision of transforms; d is one more of the present key."""
+        """Return a tap for each key, in the precision of transforms. d is added to the present key's tap."""
         taps_ND = wide(self.shift_ND[: keys_BND.shape[1]])
         return taps_ND + nn.functional.pad(self.present_D[None], (0, 0, 0, len(taps_ND) - 1))
 
@@ -106,11 +106,11 @@ class H3Config(ModelConfig):
     final_norm: Norm = "layer"
     """The norm between the last block and the head."""
     d_state: int = 64
-    """States of each of a channel's two systems: tokens the shift sees, and an even number."""
+    """States of each of a channel's two systems: the number of tokens the shift sees; an even number."""
     dt_min: float = 0.001
-    """The smallest time step of the diagonal system at the start; it remembers about 1 / dt tokens."""
+    """The smallest initial time step of the diagonal system, which remembers about 1 / dt tokens."""
     dt_max: float = 0.1
-    """The largest time step at the start."""
+    """The largest initial time step."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for four times the model's."""
 

@@ -1,4 +1,4 @@
-"""HGRN: a gated recurrence in every complex channel that forgets no faster than a bound, which rises with the layer.
+"""HGRN: a gated recurrence in every complex channel whose forget gate has a lower bound that rises with the layer.
 
     h_t = l_t e^(i theta) h_{t-1} + (1 - l_t) c_t        l = bound + (1 - bound) sigmoid(W_l x + b_l)
     c = silu(W_c x + b_c), real and imaginary parts      out = W_o LayerNorm(sigmoid(W_g x + b_g) * [Re h, Im h]) + b_o
@@ -6,13 +6,13 @@
 
     bound of layer k = sum of p_2 .. p_k        p = softmax over the layers of a learnt matrix, channel by channel
 
-so the first layer may forget at once, and the last remembers longest. Qin et al. 2023 (2311.04823). The phases theta
-are learnt and start at 10000^(-2 d / D), as in the published code; `form=real` has no phase and no imaginary part.
+So the first layer may forget at once, and the last remembers longest. Qin et al. 2023 (2311.04823). The phases theta
+are learnt and start at 10000^(-2 d / D), as in the published code. `form=real` has no phase and no imaginary part.
 
-e^(i theta) is the same at every position, so that h_t e^(-i theta t) is a recurrence with the real decay l_t, for the
-inputs turned by -theta t: real and imaginary part are scanned as two real channels, and turned back (`_diagonal`). The
-angles count from where a call begins, so they lose digits by the length of one sequence at most. Weights start as
-torch.nn.Linear's do, the bounds' matrix at 0, which spaces them evenly.
+The factor e^(i theta) is the same at every position. So h_t e^(-i theta t) is a recurrence with the real decay l_t, for
+inputs turned by the angle minus theta t. Real and imaginary part are scanned as two real channels and then turned back
+(`_diagonal`). Angles count from the start of a call, so they lose digits by the length of one sequence at most. Weights
+start as torch.nn.Linear's do, the bounds' matrix at 0, which spaces the bounds evenly.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 
 
 class LowerBounds(nn.Module):
-    """What forget gates may not fall below, for all layers at once."""
+    """The lower bounds of forget gates, for all layers at once."""
 
     no_decay = frozenset({"share_LD"})
 
@@ -44,18 +44,18 @@ class LowerBounds(nn.Module):
 
 
 def bounds_of(ctx: Context) -> nn.Module:
-    """The model\'s, which its config hands in as `common_module`."""
+    """Return the model's bounds, which its config provides as `common_module`."""
     assert ctx.common is not None
     return ctx.common
 
 
 def shut(gate: Tensor, bound_D: Tensor) -> Tensor:
-    """1 - l, as a product and not as a difference, in which the slowest decays would lose their digits."""
+    """Return 1 - l as a product. As a difference, the slowest decays would lose their digits."""
     return (1 - bound_D) * torch.sigmoid(-gate.to(torch.promote_types(gate.dtype, torch.float32)))
 
 
 class GatedRecurrence(OneForm):
-    """P parts of D channels: the real one, and the imaginary one if there is one. The state is h [B, P, D]."""
+    """The recurrence of P parts of D channels, real and imaginary or real alone. The state is h [B, P, D]."""
 
     heeds_asked = True
 
@@ -98,7 +98,7 @@ def initial_phases(width: int) -> Tensor:
 
 
 def turned(z_BPLD: Tensor, cos_LD: Tensor, sin_LD: Tensor) -> Tensor:
-    """z times cos + i sin."""
+    """Return z times cos + i sin."""
     real_BLD, imaginary_BLD = z_BPLD.unbind(1)
     return torch.stack([real_BLD * cos_LD - imaginary_BLD * sin_LD, real_BLD * sin_LD + imaginary_BLD * cos_LD], 1)
 
@@ -110,7 +110,7 @@ class HGRNConfig(ModelConfig):
     title = "HGRN"
 
     form: Literal["complex", "real"] = "complex"
-    """What a channel's state is; a complex one turns by a learnt angle at every token."""
+    """The state of a channel. A complex one turns by a learnt angle at every token."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
@@ -120,7 +120,7 @@ class HGRNConfig(ModelConfig):
 
     @property
     def transition(self) -> str:
-        return "diagonal" if self.form == "real" else ""  # complex, of an angle that no token decides
+        return "diagonal" if self.form == "real" else ""  # complex: the angle does not depend on the token
 
     def common_module(self) -> nn.Module:
         return LowerBounds(self.num_blocks, self.d_model)

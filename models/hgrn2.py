@@ -1,12 +1,12 @@
-"""HGRN2: HGRN with a matrix for a state, each input written into every channel by what that channel forgets.
+"""HGRN2: HGRN with a matrix state, where each input is written into every channel as much as that channel forgets.
 
     S_t = diag(l_t) S_{t-1} + (1 - l_t) i_t^T        y_t = q_t S_t        l = bound + (1 - bound) sigmoid(W_l x)
     i = W_i x        q = silu(W_q x)        x = x + W_o RMSNorm(y)        x = x + SwiGLU(x)
 
-in every head of its own, each layer behind an RMSNorm. Qin et al. 2024 (2404.07904): the outer product expands the
-state as many times as a head has channels, at no cost in parameters; the gate is tied to the decay as in HGRN, whose
-bounds these are, and there are no phases. As in the published code the output gate is silu and comes before the norm,
-which is over all heads together. Weights start as torch.nn.Linear's do.
+in each head, each layer after an RMSNorm. Qin et al. 2024 (2404.07904): the outer product enlarges the state by the
+number of a head's channels, at no cost in parameters. The gate is tied to the decay as in HGRN, whose bounds these are,
+and there are no phases. As in the published code the output gate is silu and comes before the norm, which is over all
+heads together. Weights start as torch.nn.Linear's do.
 """
 
 from dataclasses import dataclass

@@ -1,15 +1,16 @@
-"""A stack whose blocks other architectures lend, in a repeated pattern, as `--model.pattern mamba,mamba,transformer`.
+"""A stack whose blocks come from other architectures, in a repeated pattern, as `--model.pattern
+mamba,mamba,transformer`.
 
     block l = a block of the pattern's entry l mod its length
 
 As in Griffin (De et al. 2024, 2402.19427) and Jamba (Lieber et al. 2024, 2403.19887), with every block as its own
 architecture makes it. A member is that architecture's config with the width, the dropout and, where it has them, the
-heads given here, and its own defaults besides. It counts its own blocks alone, the second `mamba` above as
-block 1 of 2, so that what an architecture does by depth, by turns, or from its first block on works as at home.
+heads given here, and otherwise its own defaults. A member counts only its own blocks: the second `mamba` above is block
+1 of 2. So what an architecture does by depth, in alternation, or from its first block on works as usual.
 
-What a member has otherwise stands in `settings`, as `--model.settings 'kda: eigenvalues=signed; transformer:
-positions=none'`. Some hybrids of the literature have a name that may stand in place of a pattern, as `--model.pattern
-kimi_linear --model.num-blocks 4`. It is short for the pattern and settings on its line, and `settings` may say more:
+`settings` changes members' defaults, as `--model.settings 'kda: eigenvalues=signed; transformer: positions=none'`. Some
+hybrids of the literature have a name that replaces a pattern, as `--model.pattern kimi_linear --model.num-blocks 4`. It
+stands for the pattern and settings on its line, and `settings` may add to them:
 
     kimi_linear    3 kda, 1 transformer (positions=none)                              Kimi Team 2025 (2510.26692)
     qwen3_next     3 gated_delta_net (expand_v=2), 1 transformer (output_gate=sigmoid)              Qwen Team 2025
@@ -17,13 +18,13 @@ kimi_linear --model.num-blocks 4`. It is short for the pattern and settings on i
     samba          1 mamba, 1 sliding_window                                            Ren et al. 2024 (2406.07522)
     jamba          4 mamba, 1 transformer (positions=none), 3 mamba                  Lieber et al. 2024 (2403.19887)
 
-They are the order of layers, with what the papers say of positions, gates and values, made of the blocks that are
-here, and no more. Experts stand for feed-forwards in Kimi Linear, Qwen3-Next and Jamba; behind Mamba, which is alone
-here, Samba and Jamba have a feed-forward. Attention is of the latent kind in Kimi Linear; it norms queries and keys in
-Qwen3-Next and Olmo Hybrid, and in the first turns a quarter of their channels alone. Two heads of values share a key in
-Qwen3-Next, each with a decay and a b of its own; keys have three quarters of the width in Olmo Hybrid, whose released
-weights know no positions. Samba sees 2048 tokens at a time, a `sliding_window` here as many as its `window` says. The
-order of Mamba-3's hybrids was not read, so they have a pattern and no name.
+These reproduce the order of layers, with the papers' positions, gates and values, from the blocks that exist here. They
+lack the following. Kimi Linear, Qwen3-Next and Jamba have experts in place of feed-forwards. Samba and Jamba have a
+feed-forward after Mamba, which is alone here. Attention is latent in Kimi Linear. It norms queries and keys in
+Qwen3-Next and Olmo Hybrid, and in Qwen3-Next it turns only a quarter of their channels. In Qwen3-Next two heads of
+values share a key, each with its own decay and b. In Olmo Hybrid keys have three quarters of the width, and the
+released weights know no positions. Samba sees 2048 tokens at a time; a `sliding_window` here sees as many as its
+`window` says. The order of Mamba-3's hybrids was not read, so they have a pattern and no name.
 """
 
 from collections import Counter
@@ -44,7 +45,7 @@ COSTS = ("linear", "n log n", "quadratic", "unknown")
 
 
 class Published(NamedTuple):
-    """What a name stands for; part of every run that has it, and so never changed."""
+    """The pattern and settings behind a name. They are part of every run that uses it, and so never change."""
 
     pattern: str
     settings: str = ""
@@ -66,7 +67,7 @@ PUBLISHED = {
 
 
 class Member(Block):
-    """A block that finds its own architecture's common module where the hybrid's is."""
+    """A block that finds its own architecture's common module in the hybrid's."""
 
     def __init__(self, block: Block, name: str) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ class Member(Block):
         return self.block.extend(x_BLD, state, self._own(ctx))
 
     def _own(self, ctx: Context) -> Context:
-        """A copy, which adds to the same losses, metrics and shared tensors."""
+        """Return a copy of the context that adds to the same losses, metrics and shared tensors."""
         common: Any = ctx.common
         return replace(ctx, common=common[self.name])
 
@@ -103,11 +104,12 @@ class HybridConfig(ModelConfig):
     num_heads: int = 4
     """Heads of the members that have heads."""
     pattern: str = f"{LSTMBlockConfig.name},{TransformerConfig.name}"
-    """Names of architectures, separated by commas, that take turns as the blocks, or the name of a published hybrid.
-    The last turn may be cut short, but every name must get a block, except in a model of one block, which is the
-    first's."""
+    """Names of architectures, separated by commas, that alternate as the blocks, or the name of a published hybrid. The
+    last repetition may be cut short, but every name must get a block, except in a model of one block, which is the
+    first's.
+    """
     settings: str = ""
-    """What members have otherwise than by default, as 'kda: eigenvalues=signed, expand_v=2; mamba: d_state=8'."""
+    """Non-default settings of members, as 'kda: eigenvalues=signed, expand_v=2; mamba: d_state=8'."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,7 +133,7 @@ class HybridConfig(ModelConfig):
 
     @property
     def published(self) -> Published:
-        """The pattern and the settings that go with it: its own, if it is no name."""
+        """Return the pattern and its settings. A pattern that is no name stands for itself."""
         return PUBLISHED.get(self.pattern.strip(), Published(self.pattern))
 
     @property
@@ -140,7 +142,7 @@ class HybridConfig(ModelConfig):
 
     @property
     def turns(self) -> list[str]:
-        """The name behind each block."""
+        """Return the architecture's name for each block."""
         return [self.names[layer % len(self.names)] for layer in range(self.num_blocks)]
 
     @property
@@ -200,7 +202,7 @@ class HybridConfig(ModelConfig):
 
 
 def _why_not(cls: type[ModelConfig]) -> str:
-    """Why a model's blocks cannot stand among others; empty if they can."""
+    """Return why a model's blocks cannot stand among others; "" if they can."""
     if issubclass(cls, HybridConfig):
         return "is a pattern itself"
     if cls.build is not ModelConfig.build or cls.blocks is not ModelConfig.blocks:

@@ -1,4 +1,4 @@
-"""Hyena: gates between convolutions as long as the sequence, whose filters a small network writes from the lag.
+"""Hyena: gates between convolutions as long as the sequence, with filters that a small network computes from the lag.
 
     v, x_1 .. x_N = shortconv(W x + b)        z = v        z = h_n conv (x_n z) for n < N        y = W_o (x_N z) + b_o
     h_n(t) = window(t) net_n(t / T) + d_n [t = 0]        window(t) = exp(-rate t / T)
@@ -7,14 +7,15 @@
     x = x + y        x = x + W_2 gelu(W_1 x + b_1) + b_2        each behind a LayerNorm
 
 Poli et al. 2023 (2302.10866), with the order N counted as in the published code (safari): N gates and N - 1 long
-filters, the first convolution being the short one. Defaults are those of its language models, and so is the network's
-start: weights normal with 0.02, biases zero, d normal with 1; f is learned, nothing of this decayed. Rates, evenly
-spaced over the channels, and features are fixed; there they may learn. The rest starts as torch has it.
+filters, as the first convolution is the short one. Defaults are those of its language models, and so are the network's
+initial values: weights normal with 0.02, biases zero, d normal with 1. f is learned, and none of these parameters
+decay. Rates, evenly spaced over the channels, and features are fixed; in the code they may be learned. The rest starts
+as in torch.
 
-T is a setting: divided by the batch's length, the lag would mean another filter at every length. At lags beyond T the
-positions go on past 1, where the published code cuts its input off.
+T is a setting. If lags were divided by the batch's length, filters would differ at every length. At lags beyond T the
+positions go beyond 1, where the published code cuts off its input.
 
-Convolutions are those of models/operations/long_conv, in at least fp32; the step sums over all inputs so far.
+Convolutions are those of models/operations/long_conv, in at least fp32. The step sums over all inputs so far.
 """
 
 import math
@@ -44,7 +45,7 @@ class FilterLinear(nn.Linear):
 
 
 class LongFilters(nn.Module):
-    """The taps of F filters a channel, for any number of lags."""
+    """The taps of F filters in each channel, for any number of lags."""
 
     no_decay = frozenset({"present_FD"})
 
@@ -59,7 +60,7 @@ class LongFilters(nn.Module):
         self.present_FD = nn.Parameter(torch.randn(filters, width))
 
     def forward(self, length: int) -> Tensor:
-        """[F, L, D]"""
+        """Return the taps [F, L, D]."""
         weight = self.last.weight
         with torch.autocast(weight.device.type, enabled=False):  # the sines would magnify the rounding of bf16
             place_L = torch.arange(length, device=weight.device, dtype=weight.dtype) / self.max_length
@@ -81,7 +82,10 @@ class LongFilters(nn.Module):
 
 
 class Hyena(Layer):
-    """The state: that of the short convolution, all taps the sequence may need, and the long filters' inputs so far."""
+    """The layer.
+
+    Its state: that of the short convolution, all taps the sequence may need, and the long filters' inputs so far.
+    """
 
     heeds_asked = True
 
@@ -110,7 +114,7 @@ class Hyena(Layer):
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         short_BWE, taps_FSD, past_BFSD = state
-        if torch.is_grad_enabled():  # the filters are learnt from every piece of a string, not from the first alone
+        if torch.is_grad_enabled():  # every piece of a string trains the filters, not only the first
             taps_FSD = self.filters(taps_FSD.shape[1]).to(taps_FSD.device)
         mixed_BLE, short_BWE = self.short.extend(self.project(x_BLD), short_BWE)
         z_BLD, *gates, last_gate_BLD = mixed_BLE.chunk(self.parts, dim=-1)
@@ -132,19 +136,19 @@ class HyenaConfig(ModelConfig):
     final_norm: Norm = "layer"
     """The norm between the last block and the head."""
     order: int = 2
-    """Gates a layer; the filters as long as the sequence are one less."""
+    """Gates in a layer. There is one fewer filter of the length of the sequence."""
     max_length: int = 1024
-    """Lag at which a filter's position is 1 and by which windows are measured; at larger ones both go on."""
+    """Lag at which a filter's position is 1 and in which windows are measured. Both go on at larger lags."""
     filter_width: int = 64
-    """Width of the three hidden layers of the network that writes the filters."""
+    """Width of the three hidden layers of the network that computes the filters."""
     filter_bands: int = 16
-    """Frequencies the network sees the lag through."""
+    """Number of frequencies that encode the lag for the network."""
     filter_frequency: float = 14.0
-    """What the arguments of its sines are multiplied by at the start."""
+    """Initial factor on the arguments of the network's sines."""
     shortest_window: float = 0.3
-    """Share of max_length over which the channel that forgets soonest falls to a hundredth."""
+    """Share of max_length over which the fastest-decaying channel falls to a hundredth."""
     longest_window: float = 1.5
-    """The same of the channel that forgets last."""
+    """Share of max_length over which the slowest-decaying channel falls to a hundredth."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for twice the model's."""
 

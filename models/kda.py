@@ -1,16 +1,16 @@
-"""Kimi Delta Attention: Gated DeltaNet that forgets every channel of a key at a rate of its own.
+"""Kimi Delta Attention: Gated DeltaNet with a decay of its own for every channel of a key.
 
     S_t = (1 - b_t k_t k_t^T) diag(w_t) S_{t-1} + b_t k_t v_t^T        y_t = q_t S_t / sqrt(K)
     b_t = c sigmoid(u x_t)        w_t = exp(-A softplus(W_2 W_1 x_t + d))
     x = x + W_o (RMSNorm(y) * sigmoid(G_2 G_1 x + e))        x = x + SwiGLU(x)
 
-in every head of its own, q, k and v as in `delta_net`, each layer behind an RMSNorm. Kimi Team 2025 (2510.26692), whose
-Kimi Linear has three such layers before each one of attention without positions: `hybrid` makes it. The maps W_2 W_1
-and G_2 G_1 go through as many numbers as a head has values. c is 1, or 2 with `eigenvalues=signed`. Published layers
-take heads of 128, `head_dim=128`; by default here they divide the width.
+in each head, with q, k and v as in `delta_net`, each layer after an RMSNorm. Kimi Team 2025 (2510.26692), whose Kimi
+Linear has three such layers before each layer of attention without positions: `hybrid` makes it. The inner width of the
+maps W_2 W_1 and G_2 G_1 is the number of a head's values. c is 1, or 2 with `eigenvalues=signed`. Published layers have
+heads of 128, `head_dim=128`; by default here they divide the width.
 
-A starts uniform in 1 .. 16, one a head and learned through its logarithm, softplus(d) log-uniform in 1e-3 .. 1e-1, one
-a channel. All else starts as in `delta_net`.
+A starts uniform in 1 .. 16, one for each head and learned through its logarithm, and softplus(d) log-uniform in 1e-3 ..
+1e-1, one for each channel. Everything else starts as in `delta_net`.
 """
 
 from collections.abc import Sequence
@@ -35,9 +35,10 @@ Given = Sequence[Tensor]
 
 
 class ConvolvedDelta(BehindConvolution):
-    """Queries, keys and values behind one short convolution; the state is its own and S [B, H, K, V], in fp32 at least.
+    """Queries, keys and values after one short convolution. The state is the convolution's and S [B, H, K, V], in fp32
+    at least.
 
-    What a subclass adds are its gates and its rule, each from what the layers `beside` queries, keys and values give.
+    A subclass adds its gates and its rule, computed from the outputs of the layers `beside` queries, keys and values.
     """
 
     heeds_asked = True
@@ -53,13 +54,13 @@ class ConvolvedDelta(BehindConvolution):
         self.out = nn.Linear(self.widths[2], width, bias=False)
 
     def beside(self) -> list[nn.Module]:
-        """All other layers that read the stream, in one product where that is faster."""
+        """Return all other layers that read the stream. They are one product where that is faster."""
         raise NotImplementedError
 
     def ruled(
         self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        """y [B, H, L, V] and the last state, of queries and keys that are to be made 1 long."""
+        """Return y [B, H, L, V] and the last state. Queries and keys still have to be normalised to length 1."""
         raise NotImplementedError
 
     def output_gate(self, given: Given) -> Tensor:
@@ -75,7 +76,7 @@ class ConvolvedDelta(BehindConvolution):
     def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         q_BHLK, k_BHLK, v_BHLV = map(self.heads, mixed_BLE.split(self.widths, -1))
         dtype = torch.promote_types(mixed_BLE.dtype, torch.float32)
-        q_BHLK, k_BHLK = q_BHLK.to(dtype), k_BHLK.to(dtype)  # v may stay as it is
+        q_BHLK, k_BHLK = q_BHLK.to(dtype), k_BHLK.to(dtype)  # v may keep its precision
         given = of_one(self.beside(), x_BLD)
         y_BHLV, state_BHKV = self.ruled(given, q_BHLK, k_BHLK, v_BHLV, state_BHKV, ctx)
         y_BLHV = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l h v")).to(self.norm.weight.dtype)
@@ -86,12 +87,12 @@ class ConvolvedDelta(BehindConvolution):
         return rearrange(x_BLE, "b l (h k) -> b h l k", h=self.num_heads)
 
     def squashed(self, gate_BLE: Tensor) -> Tensor:
-        """A gate between 0 and 1, by heads, in the precision of the state."""
+        """Return a gate between 0 and 1, by heads, in the precision of the state."""
         return self.heads(torch.sigmoid(gate_BLE.to(torch.promote_types(gate_BLE.dtype, torch.float32))))
 
 
 class ChannelDelta(ConvolvedDelta):
-    """With a decay in every channel of keys, and an output gate of low rank."""
+    """The rule with a decay in every channel of keys, and an output gate of low rank."""
 
     def __init__(self, config: "KDAConfig") -> None:
         super().__init__(config)

@@ -1,15 +1,15 @@
-"""Log-linear attention, in Mamba-2: states of 1, 2, 4 .. tokens of the past, each with a weight at every token.
+"""Log-linear attention, in Mamba-2: states of 1, 2, 4 .. past tokens, each weighted anew at every token.
 
     z, [v, B, C], dt, l = W x        v, B, C = silu(conv([v, B, C]))        dt = softplus(dt + b)        per head:
     y_t = sum_i c_t^(i) C_t S_t^(i) + D v_t        c_t^(i) = softplus(w_i l_t^(i))        out = W_out rmsnorm(y silu(z))
 
-where S_t^(i) is the part of Mamba-2's state at t, h_t = exp(dt_t A) h_{t-1} + dt_t B_t v_t^T, that the tokens at the
-i-th level of a Fenwick tree have written: the token itself, and stretches of 1, 2, 4 .. tokens, the longer the older
-(models/scans/fenwick.py). Guo et al. 2025 (2506.04761), who also make Gated DeltaNet so, which is not here. Their tree
-has 15 levels, for 16,384 tokens at most; here the last of `num_levels` holds all that is older.
+S_t^(i) is the part of Mamba-2's state at t, h_t = exp(dt_t A) h_{t-1} + dt_t B_t v_t^T, that the tokens at the i-th
+level of a Fenwick tree have written: the token itself, and stretches of 1, 2, 4 .. tokens, the longer the older
+(models/scans/fenwick.py). Guo et al. 2025 (2506.04761), who also apply it to Gated DeltaNet, which is not here. Their
+tree has 15 levels, for 16,384 tokens at most. Here the last of `num_levels` holds everything older.
 
-Weights start as in `mamba2`, w at 1 and those of l as torch.nn.Linear's do, so that all c are near log 2; theirs are
-normal with deviation 0.02, and their map W has a bias.
+Weights start as in `mamba2`, w at 1 and those of l as torch.nn.Linear's do, so that all c are near log 2. In the paper
+they are normal with deviation 0.02, and the map W has a bias.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,10 @@ from chomsky_ladder.models.scans.fenwick import Held, fenwick_attention, fenwick
 
 
 class FenwickSSD(SSD):
-    """The state is the convolution's, the sums of all stretches, in fp32 at least, and the place of the next token."""
+    """The layer.
+
+    Its state is the convolution's, the sums of all stretches, in fp32 at least, and the place of the next token.
+    """
 
     no_decay = SSD.no_decay | {"level_scale"}
 
@@ -67,7 +70,7 @@ class FenwickSSD(SSD):
         dt_BHL = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias).mT
         log_a_BHL = -dt_BHL * self.A_log.to(dtype).exp()[:, None]
         level_BHLE = rearrange(self.level(x_BLD).to(dtype), "b l (h e) -> b h l e", h=heads)
-        # softplus, whose gradient of a turned tensor a compiler takes for one of other strides (torch 2.13).
+        # softplus, for whose gradient of a turned tensor a compiler assumes wrong strides (torch 2.13).
         c_BHLE = -nn.functional.logsigmoid(-self.level_scale.to(dtype)[:, None] * level_BHLE)
         given = (C_BLN[:, None], B_BLN[:, None], dt_BHL[..., None] * v_BHLK, log_a_BHL, c_BHLE)
         if held is None:
@@ -84,10 +87,10 @@ class FenwickSSD(SSD):
 class LogLinearAttentionConfig(Mamba2Config):
     name, family, year, paper = "log_linear_attention", "state space", 2025, "2506.04761"
     title = "Log-linear Mamba-2"
-    transition = ""  # what is read depends on the bits of the position, too, which no result for `mamba2` allows for
+    transition = ""  # reading also depends on the bits of the position, which no result for `mamba2` covers
 
     num_levels: int = 15
-    """Levels of the tree: the token itself, stretches of 1, 2, 4 .. tokens, and the last for all that is older."""
+    """Levels of the tree: the token itself, stretches of 1, 2, 4 .. tokens, and the last for everything older."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

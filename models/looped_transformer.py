@@ -1,15 +1,15 @@
-"""The looped Transformer: the same blocks over and over, each time with the input added to what they made of it.
+"""The looped Transformer: the same blocks applied several times, each time with the input added to their last output.
 
     z_l = blocks(z_{l-1} + x)  for l = 1 .. loops, z_0 = 0        z_l = blocks(z_{l-1}), z_0 = x  with `injection=none`
 
-The blocks are those of `transformer`, with its settings, so that depth costs no parameters. Dehghani et al. 2018
-(1807.03819) tie all layers of a Transformer; adding the input at every turn is of Yang et al. 2023 (2311.12424) and of
-Fan et al. 2024 (2409.15647), who take no positions, the default here, and as many turns as the task has steps. That
-number goes by the length of the string, which a position does not know before its end; here it is fixed. Vectors for
-positions, where asked for, are added at every turn.
+The blocks are those of `transformer`, with its settings, so depth costs no parameters. Dehghani et al. 2018
+(1807.03819) tie all layers of a Transformer. Adding the input in every loop is from Yang et al. 2023 (2311.12424) and
+Fan et al. 2024 (2409.15647). The latter use no positions, the default here, and as many loops as the task has steps.
+That number depends on the string's length, which a position does not know before the end. Here it is fixed. Vectors for
+positions, if used, are added in every loop.
 
-Every turn keeps keys and values of its own: stepping, a state is `loops` times as large as that of the blocks. What the
-blocks write into the stream is divided by sqrt(2 blocks loops) at the start, as in a stack so deep.
+Every loop keeps its own keys and values: a state for stepping is `loops` times as large as that of the blocks. What the
+blocks write into the stream is divided by sqrt(2 blocks loops) at the start, as in a stack of that depth.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from chomsky_ladder.models.transformer import TransformerConfig
 
 
 class Looped(Block):
-    """The state is a list of the turns' lists of the blocks' states."""
+    """Blocks applied in loops. The state is a list of the loops' lists of the blocks' states."""
 
     def __init__(self, blocks: Sequence[Block], *, loops: int, injected: bool) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Looped(Block):
         return last.at_asked(z_BLD, ctx)
 
     def _before_last(self, x_BLD: Tensor, ctx: Context) -> tuple[Tensor, Block]:
-        """What the last block is given in the last turn, and that block."""
+        """Return the input of the last block in the last loop, and that block."""
         z_BLD: Any = None
         for turn in range(self.loops):
             z_BLD = self._next(x_BLD, z_BLD)
@@ -85,11 +85,11 @@ class LoopedTransformerConfig(TransformerConfig):
     title = "Looped Transformer"
 
     positions: Positions = "none"
-    """How positions are told apart, as in `transformer`."""
+    """The encoding of positions, as in `transformer`."""
     loops: int = 3
-    """How many times the blocks are gone through."""
+    """The number of times that the blocks are applied."""
     injection: Literal["input", "none"] = "input"
-    """What is added to the stream before every turn but the first."""
+    """The tensor added to the stream before every loop but the first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

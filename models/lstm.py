@@ -3,7 +3,7 @@
     i, f, g, o = W x_t + U h_{t-1} + b        c_t = s(f) c_{t-1} + s(i) tanh(g)        h_t = s(o) tanh(c_t)
 
 Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. Weights and biases start uniform in
-+-1/sqrt(width), as torch.nn.LSTM's do; `forget_bias` is added to the forget gate (Jozefowicz et al. 2015 advise 1).
++-1/sqrt(width), as torch.nn.LSTM's do. `forget_bias` is added to the forget gate (Jozefowicz et al. 2015 advise 1).
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class LSTMCell(nn.Module):
 
 
 class LSTMBlock(Block):
-    """The recurrence in place of the stream."""
+    """The recurrence, replacing the stream."""
 
     def __init__(self, config: "LSTMConfig") -> None:
         super().__init__()

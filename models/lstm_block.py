@@ -18,7 +18,7 @@ from chomsky_ladder.models.lstm import LSTMCell
 
 
 class LSTMLayer(Layer):
-    """The cell and a projection out of it."""
+    """The cell with an output projection."""
 
     heeds_asked = True
 

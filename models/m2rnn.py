@@ -1,17 +1,17 @@
-"""M2RNN: a recurrence whose state is a matrix and whose transition is not linear.
+"""M2RNN: a recurrence with a matrix state and a nonlinear transition.
 
     h_t = f_t h_{t-1} + (1 - f_t) tanh(h_{t-1} W + k_t v_t^T)        y_t = q_t h_t + s * v_t
     f_t = exp(-A softplus(w x_t + d))        q, k, v = silu(conv(W_q x)), silu(conv(W_k x)), silu(conv(W_v x))
     x = x + W_o RMSNorm(y * silu(W_g x))        x = x + SwiGLU(x)
 
-in every head of its own, with W [V, V] and s in R^V, each layer behind an RMSNorm; the norm of y is over all heads:
-Mishra et al. 2026 (2603.14360), in the form of the authors' public code, whose clipping of the state's gradient, which
-is off there unless asked for, is not here. With f = 0 and k = 1 each of the K rows of h is an Elman network, so that
-what is proven of `rnn` with tanh holds here, and no number leaves [-1, 1].
+in each head, with W [V, V] and s in R^V, each layer after an RMSNorm. The norm of y is over all heads. Mishra et al.
+2026 (2603.14360), in the form of the authors' public code. Its clipping of the state's gradient, off by default, is
+left out. With f = 0 and k = 1 each of the K rows of h is an Elman network. So what is proven for `rnn` with tanh holds
+here, and all numbers stay in [-1, 1].
 
-W starts as the identity, s as 1, A and d as those of `gated_delta_net`, all else at torch.nn.Linear's default, the two
-projections into the stream divided by sqrt(2 blocks). The state is kept in fp32 at least. It is a loop by nature
-(models/operations/matrix_rnn).
+W starts as the identity, s as 1, A and d as those of `gated_delta_net`, everything else at torch.nn.Linear's default,
+and the two projections into the stream are divided by sqrt(2 blocks). The state is kept in fp32 at least. There is no
+parallel form (models/operations/matrix_rnn).
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from chomsky_ladder.models.operations.matrix_rnn import matrix_rnn
 
 
 class MatrixRNN(Layer):
-    """The state is the convolution's and h [B, H, K, V]."""
+    """The recurrence. Its state is the convolution's and h [B, H, K, V]."""
 
     heeds_asked = True
 
@@ -95,7 +95,7 @@ class M2RNNConfig(ModelConfig):
     num_heads: int = 4
     """Heads; they divide the width evenly."""
     conv_width: int = 4
-    """Taps of the convolution behind queries, keys and values."""
+    """Width of the convolution of queries, keys and values, in tokens."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 

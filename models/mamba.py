@@ -3,10 +3,10 @@
     v, z = W_in x        v = silu(conv(v))        dt, B, C = softplus(W_dt W_r v + b), W_B v, W_C v
     h_t = exp(dt_t A) h_{t-1} + dt_t B_t v_t      y_t = C_t h_t + D v_t      out = W_out (y silu(z))
 
-Gu and Dao 2023 (2312.00752); per channel e and state n, A_en = -n at the start (the real part of S4D, Gu et al. 2022,
-2206.11893), dt log-uniform in 1e-3 .. 1e-1, D = 1. `eigenvalues="signed"` puts 2 exp(dt A) - 1 in place of exp(dt A):
-Grazzi et al. 2024 (2411.12537), whose parity needs a negative transition. As in the authors' code A is learned through
-its logarithm, A and D are not decayed, and W_out is divided by the root of the number of blocks.
+Gu and Dao 2023 (2312.00752). For channel e and state n, A_en = -n at the start (the real part of S4D, Gu et al. 2022,
+2206.11893), dt log-uniform in 1e-3 .. 1e-1, D = 1. `eigenvalues="signed"` uses 2 exp(dt A) - 1 in place of exp(dt A):
+Grazzi et al. 2024 (2411.12537), since parity needs a negative transition. As in the authors' code A is learned through
+its logarithm, A and D do not decay, and W_out is divided by the root of the number of blocks.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from chomsky_ladder.models.scans.products import product
 
 
 class SelectiveSSM(Layer):
-    """The state is the convolution's and h [B, N, E], kept in fp32 at least."""
+    """The state space. Its state is the convolution's and h [B, N, E], kept in fp32 at least."""
 
     heeds_asked = True
 
@@ -88,7 +88,7 @@ class MambaConfig(ModelConfig):
     d_state: int = 16
     """States of each channel."""
     conv_width: int = 4
-    """Positions the short convolution sees."""
+    """Width of the short convolution, in tokens."""
     dt_rank: int = 0
     """Rank of the map to the steps dt; 0 for a sixteenth of the model's width, rounded up."""
     eigenvalues: Literal["positive", "signed"] = "positive"

@@ -1,12 +1,12 @@
-"""Mamba-2: a state space whose decay is one number a head and position, computed as masked attention within chunks.
+"""Mamba-2: a state space with one decay for each head and position, computed as masked attention within chunks.
 
     z, [v, B, C], dt = W_in x        v, B, C = silu(conv([v, B, C]))        dt = softplus(dt + b)        per head:
     h_t = exp(dt_t A) h_{t-1} + dt_t B_t v_t^T        y_t = C_t h_t + D v_t        out = W_out rmsnorm(y silu(z))
 
-Dao and Gu 2024 (2405.21060), with one group: all heads share B and C. Chunks are those of models/operations/ssd. A is
-uniform in -16 .. -1 at the start, dt log-uniform in 1e-3 .. 1e-1, D = 1; as in the authors' code A is learned through
-its logarithm, A and D are not decayed, the gate comes before the norm, and W_out is divided by the root of the number
-of blocks.
+Dao and Gu 2024 (2405.21060), with one group: all heads share B and C. Chunks are those of models/operations/ssd. A
+starts uniform in -16 .. -1, dt log-uniform in 1e-3 .. 1e-1, D = 1. As in the authors' code A is learned through its
+logarithm, A and D do not decay, the gate comes before the norm, and W_out is divided by the root of the number of
+blocks.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from chomsky_ladder.models.operations.ssd.reference import ssd_step
 
 
 class SSD(Layer):
-    """The state is the convolution's and h [B, H, N, K], kept in fp32 at least."""
+    """The state space. Its state is the convolution's and h [B, H, N, K], kept in fp32 at least."""
 
     heeds_asked = True
 
@@ -76,8 +76,8 @@ class SSD(Layer):
         v_BLE, B_BLN, C_BLN = mixed_BLF.to(dtype).split([width, states, states], dim=-1)
         v_BLHK = rearrange(v_BLE, "b l (h k) -> b l h k", h=heads)
         dt_BLH = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias)
-        with torch.autocast(dt_BLH.device.type, enabled=False):  # its products are a state's, not a layer's
-            # exp(-100) is nothing; sums of less would cost the later decays of their chunk their digits.
+        with torch.autocast(dt_BLH.device.type, enabled=False):  # its products belong to a state, not to a layer
+            # exp(-100) is practically 0; smaller ones would cost the later decays of their chunk their digits.
             log_a_BLH = (-dt_BLH * self.A_log.to(dtype).exp()).clamp(min=-100)
             v_BLHRK, B_BLHRN, C_BLHRN = v_BLHK[..., None, :], B_BLN[:, :, None, None], C_BLN[:, :, None, None]
             if z_BLE.shape[1] == 1 and h_BHNK is not None:
@@ -102,11 +102,11 @@ class Mamba2Config(ModelConfig):
     expansion: int = 2
     """Channels inside a block, per channel of the stream."""
     head_dim: int = 64
-    """Channels of a head, which share a decay; it divides all channels evenly."""
+    """Channels of a head, which share a decay. It must divide all channels evenly."""
     d_state: int = 64
     """States of each channel."""
     conv_width: int = 4
-    """Positions the short convolution sees."""
+    """Width of the short convolution, in tokens."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,22 +1,24 @@
-"""Mamba-3: a state that turns as it decays, fed by a trapezoid of the last two inputs in place of a short convolution.
+"""Mamba-3: a state that rotates as it decays, with a trapezoid of the last two inputs in place of a short convolution.
 
     z, x, B, C, dt, A, g, w = W_in u        B, C = rmsnorm(B) + b, rmsnorm(C) + c        dt = softplus(dt + d)
     h_t = a_t R_t h_{t-1} + (1 - g_t) dt_t a_t R_t B_{t-1} x_{t-1}^T + g_t dt_t B_t x_t^T        y_t = C_t h_t + D x_t
     a_t = exp(-dt_t softplus(A_t))        R_t turns pairs of states by dt_t pi tanh(w_t)        g_t = sigmoid(g_t)
     u = u + W_out (y * silu(z))        u = u + SwiGLU(u)        each behind an RMSNorm
 
-Lahoti et al. 2026 (2603.15569). Heads share B, C and w and nothing else. Turning the state is turning B and C back by
-the sum of angles so far: a rotary embedding that depends on the data, without which no layer can count modulo anything
-(`rotation=none`). With `mimo_rank` R there are R of B and C, and x, z and y come in R scalings, which are learnt and
-the same everywhere; a head writes the sum of its R products and reads the sum of its R outputs.
+Lahoti et al. 2026 (2603.15569). Heads share B, C and w and nothing else. Rotating the state is the same as rotating B
+and C back by the sum of angles so far: a rotary embedding that depends on the data. Without it (`rotation=none`) no
+layer can count modulo anything. With `mimo_rank` R there are R of B and C, and x, z and y have R learnt scalings, the
+same everywhere. A head writes the sum of its R products and reads the sum of its R outputs.
 
-The tanh, the least decay of 1e-4 in place of softplus(A) and turning half of the states alone are the published code's;
-the paper turns all (`rotation=all`). In place of softplus(A) that code has 1 + A above 0 and 1 / (1 - A) below since
-June 2026. dt starts log-uniform in dt_min .. dt_max, b, c and D start at 1 and are not decayed; scalings start at 1 for
-z and 1 / R for x and y, and are not decayed either. The rest starts as torch.nn.Linear's weights do.
+Three points follow the published code: the tanh, the least decay of 1e-4 in place of softplus(A), and rotating only
+half of the states; the paper rotates all (`rotation=all`). Since June 2026 that code has, in place of softplus(A), 1 +
+A above 0 and 1 / (1 - A) below. dt starts log-uniform in dt_min .. dt_max. b, c and D start at 1 and do not decay.
+Scalings start at 1 for z and 1 / R for x and y, and do not decay either. The rest starts as torch.nn.Linear's weights
+do.
 
 With v_t = B_t x_t^T, what a_{t+1} multiplies is h_t + (1 - g_{t+1}) dt_{t+1} v_t. So later positions see v_t with the
-factor g_t dt_t + (1 - g_{t+1}) dt_{t+1}, its own sees g_t dt_t, and one pass of models/operations/ssd does.
+factor g_t dt_t + (1 - g_{t+1}) dt_{t+1}, its own position with g_t dt_t. One pass of models/operations/ssd computes
+both.
 """
 
 import math
@@ -45,7 +47,10 @@ STATES_AN_ANGLE: dict[Rotation, int] = {"half": 4, "all": 2}
 
 
 class TrapezoidalSSM(OneForm):
-    """The state: angles [B, H, A], h [B, H, N, K] and the last B [B, H, R, N], turned back, and x [B, H, K]."""
+    """The state space.
+
+    Its state: angles [B, H, A], h [B, H, N, K] and the last B [B, H, R, N], turned back, and x [B, H, K].
+    """
 
     heeds_asked = True
 
@@ -81,19 +86,19 @@ class TrapezoidalSSM(OneForm):
         return self.extend(x_BLD, None, ctx)[0]
 
     def extend(self, x_BLD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """From no state there is none behind the end either."""
+        """Process tokens from a state. Without a state, none is returned at the end either."""
         dtype, length = at_least_fp32(x_BLD.dtype), x_BLD.shape[1]
         z_BLE, x_BLE, B_BLM, C_BLM, dt_BLH, A_BLH, g_BLH, w_BLA = in_parts(self.project, x_BLD, self.parts)
-        with torch.autocast(x_BLD.device.type, enabled=False):  # its products are a state's, not a layer's
+        with torch.autocast(x_BLD.device.type, enabled=False):  # its products belong to a state, not to a layer
             z_BLHK, x_BLHK = (rearrange(e, "b l (h k) -> b l h k", h=self.heads).to(dtype) for e in (z_BLE, x_BLE))
             dt_BLH = nn.functional.softplus(dt_BLH.to(dtype) + self.dt_bias)
             A_BLH = nn.functional.softplus(A_BLH.to(dtype)).clamp(min=LEAST_DECAY)
-            # exp(-100) is nothing; sums of less would cost the later decays of their chunk their digits.
+            # exp(-100) is practically 0; smaller ones would cost the later decays of their chunk their digits.
             log_a_BLH = (-dt_BLH * A_BLH).clamp(min=-100)
             own_BLH, next_BLH = dt_BLH * torch.sigmoid(g_BLH.to(dtype)), dt_BLH * torch.sigmoid(-g_BLH.to(dtype))
 
             turn_BLHA = math.pi * dt_BLH[..., None] * torch.tanh(w_BLA.to(dtype))[:, :, None]
-            # In fp64: of a sum of thousands of radians fp32 keeps three decimals.
+            # In fp64: in a sum of thousands of radians fp32 keeps three decimals.
             turned_BLHA = turn_BLHA.cumsum(1, dtype=torch.float64)
             if state is not None:
                 turned_BLHA = state[0][:, None] + turned_BLHA
@@ -124,18 +129,18 @@ class TrapezoidalSSM(OneForm):
         return y_BLD, (angle_BHA, h_BHNK, B_BHRN, x_BHK)  # clones: a view would keep all of the prompt
 
     def _normed(self, e_BLM: Tensor, norm: nn.RMSNorm, ctx: Context) -> Tensor:
-        """[B, L, 1, R, N]."""
+        """Return the normed tensor, [B, L, 1, R, N]."""
         return normed(rearrange(e_BLM, "b l (r n) -> b l 1 r n", r=self.rank).to(norm.weight.dtype), norm, ctx)
 
     def _ranked(self, e_XHK: Tensor, name: Literal["x", "z"]) -> Tensor:
-        """[..., H, R, K]."""
+        """Return the R scalings, [..., H, R, K]."""
         if self.rank == 1:
             return e_XHK[..., None, :]
         return e_XHK[..., None, :] * (self.x_scale_HRK if name == "x" else self.z_scale_HRK)
 
 
 def turned_back(e_BLHRN: Tensor, cos_BLH1A: Tensor, sin_BLH1A: Tensor) -> Tensor:
-    """Each pair (e_n, e_{n + A}) of the first 2 A states, turned by minus its angle."""
+    """Turn each pair (e_n, e_{n + A}) of the first 2 A states by minus its angle."""
     num_angles = cos_BLH1A.shape[-1]
     a_BLHRA, b_BLHRA, rest_BLHRN = e_BLHRN.split([num_angles, num_angles, e_BLHRN.shape[-1] - 2 * num_angles], -1)
     turned = (a_BLHRA * cos_BLH1A + b_BLHRA * sin_BLH1A, b_BLHRA * cos_BLH1A - a_BLHRA * sin_BLH1A)
@@ -155,13 +160,13 @@ class Mamba3Config(ModelConfig):
     d_state: int = 64
     """States of each channel: 64 in the paper's tests of state tracking, 128 in its language models."""
     rotation: Rotation = "half"
-    """How many of the states turn."""
+    """The share of the states that rotate."""
     mimo_rank: int = 1
-    """Inputs and outputs a head has at a position; 1 is the paper's SISO, 4 its MIMO."""
+    """Inputs and outputs of a head at a position; 1 is the paper's SISO, 4 its MIMO."""
     dt_min: float = 0.001
-    """The smallest step dt at the start."""
+    """The smallest initial step dt."""
     dt_max: float = 0.1
-    """The largest step dt at the start, at which a pair of states turns by no more than pi dt."""
+    """The largest initial step dt, at which a pair of states turns by no more than pi dt."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 

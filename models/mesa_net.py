@@ -1,17 +1,17 @@
-"""MesaNet: linear attention that reads its memory through the best linear map from the keys so far to their values.
+"""MesaNet: linear attention that reads its memory through the best linear map from past keys to their values.
 
     G_t = a_t G_{t-1} + b_t k_t v_t^T        H_t = a_t H_{t-1} + b_t k_t k_t^T        y_t = G_t^T (H_t + L)^-1 q_t
     a_t = sigmoid(w x_t + c)        b_t = sigmoid(w' x_t + c')        q, k = silu(conv(W x)), of length 1
     x = x + W_o RMSNorm(y)        x = x + SwiGLU(x)        each behind an RMSNorm
 
-in every head of its own, with v = W_v x and L a diagonal of softplus(l) + 1/4. Von Oswald et al. 2025 (2506.05233): a
-ridge regression over a past that fades, solved at every token, where the delta rules take one step of descent. As in
-their code L starts at 1 and l is not decayed; all else starts as torch.nn.Linear and Conv1d do, so that a and b start
-near 1/2.
+in each head, with v = W_v x and L a diagonal of softplus(l) + 1/4. Von Oswald et al. 2025 (2506.05233): a ridge
+regression over a fading past, solved at every token, where the delta rules take one step of descent. As in their code L
+starts at 1 and l does not decay. Everything else starts as torch.nn.Linear and Conv1d do, so that a and b start near
+1/2.
 
-They stop conjugate gradients after 30 steps for keys of 128 channels; here it is the solution itself that is read,
-unless `steps` says otherwise (models/operations/mesa). L is not added there but divided out: with queries and keys over
-its root, and H and G of such keys, 1 stands in its place, and all eigenvalues lie nearer to each other.
+The paper stops conjugate gradients after 30 steps for keys of 128 channels. Here the exact solution is read, unless
+`steps` says otherwise (models/operations/mesa). L is not added there but divided out: with queries and keys divided by
+its root, and H and G of such keys, 1 takes its place, and all eigenvalues are closer together.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,10 @@ START = 1.0
 
 
 class MesaLayer(OneForm):
-    """The state is the convolution's and H and G, with keys over the root of L, kept in fp32 at least."""
+    """The layer.
+
+    Its state is the convolution's and H and G, with keys divided by the root of L, kept in fp32 at least.
+    """
 
     heeds_asked = True
 
@@ -97,9 +100,9 @@ class MesaNetConfig(ModelConfig):
     num_heads: int = 4
     """Heads; they divide the width evenly."""
     conv_width: int = 4
-    """Tokens in the window of the short convolutions of queries and keys; 1 for a factor a channel alone."""
+    """Width of the short convolutions of queries and keys, in tokens; 1 for only a factor on each channel."""
     steps: int = 0
-    """Steps of conjugate gradients, which are exact from as many as a head has channels; 0 for the solution itself."""
+    """Steps of conjugate gradients; as many as a head has channels are exact. 0 for the exact solution."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 

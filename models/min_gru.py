@@ -1,12 +1,12 @@
-"""minGRU: a GRU whose gate and candidate see the input alone, so that it is a linear recurrence in every channel.
+"""minGRU: a GRU whose gate and candidate only depend on the input, so that it is a linear recurrence in every channel.
 
     z = sigmoid(W_z x + b_z)        c = g(W_h x + b_h)        h_t = (1 - z_t) h_{t-1} + z_t c_t        h_0 = g(0)
     x = x + W_o h(conv(x))          x = x + W_2 gelu(W_1 x + b_1) + b_2        each behind an RMSNorm
 
-Feng et al. 2024 (2410.01201). `candidate=linear` is the paper's definition, g(a) = a; `candidate=positive` its form for
-a parallel scan in log-space, which takes logarithms and so needs every h above 0: g(a) = a + 1/2 for a >= 0, sigmoid(a)
-below. The scan here (`_diagonal`) takes none, and is the same for both. A short convolution stands in front of the
-recurrence, as in the block of its language models. Weights start as torch.nn.Linear's and Conv1d's do.
+Feng et al. 2024 (2410.01201). `candidate=linear` is the paper's definition, g(a) = a. `candidate=positive` is its form
+for a parallel scan in log-space, which needs every h above 0: g(a) = a + 1/2 for a >= 0, sigmoid(a) below. The scan
+here (`_diagonal`) takes no logarithms, and is the same for both. A short convolution precedes the recurrence, as in the
+block of the paper's language models. Weights start as torch.nn.Linear's and Conv1d's do.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ class MinimalRNN(Layer):
     heeds_asked = True
 
     gates: int
-    """How many numbers a channel is given besides its candidate."""
+    """Numbers computed for each channel besides its candidate."""
 
     def __init__(self, config: "MinGRUConfig") -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class MinimalRNN(Layer):
 
     @abstractmethod
     def opening(self, gates_BLG: Tensor) -> Tensor:
-        """The logit of the candidate's share in the new h, from the gates' numbers."""
+        """Return the logit of the candidate's share in the new h, from the gates' numbers."""
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         _, h_BE = self.init_state(x_BLD.shape[0], max_length=0, device=x_BLD.device, dtype=x_BLD.dtype)
@@ -76,7 +76,7 @@ class MinimalRNN(Layer):
 
 
 def positive(x: Tensor) -> Tensor:
-    """g of the log-space form: continuous, positive and growing."""
+    """Return g of the log-space form: continuous, positive and growing."""
     return torch.where(x >= 0, x + 0.5, torch.sigmoid(x))
 
 
@@ -95,11 +95,11 @@ class MinGRUConfig(ModelConfig):
     transition = "diagonal"
 
     candidate: Literal["linear", "positive"] = "linear"
-    """What enters the state: any number, as the paper defines it, or a positive one, as its log-space form does."""
+    """The candidate: any number, as in the paper's definition, or a positive one, as in its log-space form."""
     expansion: int = 2
     """Channels of the recurrence, per channel of the stream."""
     conv_width: int = 4
-    """Positions the short convolution sees."""
+    """Width of the short convolution, in tokens."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for four times the model's."""
 

@@ -1,10 +1,10 @@
-"""minLSTM: an LSTM whose gates and candidate see the input alone, its two gates divided by their sum.
+"""minLSTM: an LSTM whose gates and candidate only depend on the input, with its two gates divided by their sum.
 
     f = sigmoid(W_f x + b_f)        i = sigmoid(W_i x + b_i)        c = g(W_h x + b_h)
     h_t = f / (f + i) h_{t-1} + i / (f + i) c_t
 
-The rest, g and its two forms among it, is minGRU's. Feng et al. 2024 (2410.01201). The shares are the sigmoids of
-log i - log f and of its negative, so gates that are both shut divide nothing by 0.
+The rest, including g and its two forms, is minGRU's. Feng et al. 2024 (2410.01201). The shares are the sigmoids of log
+i - log f and of its negative, so two closed gates cause no division by 0.
 """
 
 from dataclasses import dataclass

@@ -2,14 +2,14 @@
 
     y = sum over the k best experts e of  softmax(the k best of W x)_e  SwiGLU_e(x)
 
-Shazeer et al. 2017 (1701.06538); routing as in Mixtral, Jiang et al. 2024 (2401.04088); balance loss of Fedus et al.
-2021 (2101.03961): E sum_e f_e P_e, with f_e the share of tokens sent to e and P_e its mean probability, both over
-valid positions. It is 1 when the load is even, and the one thing here that couples the rows of a batch: no expert has
-a capacity, so no token is dropped on account of another.
+Shazeer et al. 2017 (1701.06538), with the routing of Mixtral, Jiang et al. 2024 (2401.04088), and the balance loss of
+Fedus et al. 2021 (2101.03961): E sum_e f_e P_e, where f_e is the share of tokens sent to e and P_e its mean
+probability, both over valid positions. It is 1 when the load is even. It is the only thing here that couples the rows
+of a batch: experts have no capacity, so no token is dropped because of another.
 
-In the reference all experts run on all tokens and the unchosen count zero: at 8 experts and width 128 that beats
-sorting tokens by expert on a GPU, keeps shapes static and stacks under vmap. On a CPU tokens are sorted and each expert
-runs on its own: with 2 of 8 chosen, a whole step takes under half the time.
+In the reference all experts run on all tokens and the unchosen ones count zero. At 8 experts and width 128 that is
+faster on a GPU than sorting tokens by expert, keeps shapes static and stacks under vmap. On a CPU tokens are sorted and
+each expert runs on its own: with 2 of 8 chosen, a whole step takes less than half the time.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Experts(Layer):
         width, inner, count = config.d_model, config.inner_width, config.num_experts
         self.top_k, self.balance = config.top_k, config.balance
         self.router = nn.Linear(width, count, bias=False)
-        # torch.nn.Linear's default, per expert; the output scaled as in the dense block.
+        # torch.nn.Linear's default, for each expert; the output scaled as in the dense block.
         self.gate_up = nn.Parameter(torch.empty(count, width, 2 * inner).uniform_(-(width**-0.5), width**-0.5))
         bound = (inner * config.num_writers) ** -0.5
         self.out = nn.Parameter(torch.empty(count, inner, width).uniform_(-bound, bound))
@@ -52,7 +52,7 @@ class Experts(Layer):
         return torch.einsum("...ei,eid->...d", inner, self.out)
 
     def _sorted(self, x: Tensor, weight_k: Tensor, chosen_k: Tensor) -> Tensor:
-        """Each expert on the tokens sent to it, S in all, a token as often as it is sent."""
+        """Run each expert on the tokens sent to it, S in all, a token as often as it is sent."""
         expert_S = chosen_k.flatten()
         order_S = expert_S.argsort(stable=True)
         sent_SD = x.flatten(0, -2).index_select(0, order_S // self.top_k)
@@ -83,7 +83,7 @@ class MoEConfig(TransformerConfig):
     num_experts: int = 8
     """Experts in each block."""
     top_k: int = 2
-    """Experts that serve a token."""
+    """Experts that each token is sent to."""
     balance: float = 0.01
     """Weight of the balance loss."""
 

@@ -7,9 +7,10 @@
 Graves et al. 2014 (1410.5401). A head's k, b = softplus, gate, shifts p = softmax, y = 1 + softplus, and for a writing
 head e in (0, 1) and a, are linear in the controller's h_t = f(x_t, r_{t-1}, h_{t-1}). Rows form a ring.
 
-What the paper leaves open. All heads look for content in M_{t-1}; then it is written, then read. All rows start at
-1e-6, the constant found best by Collier and Beel 2018 (1807.08518). All heads start at row 0, so that shifts alone
-find rows that nobody wrote yet. Longer inputs than `memory_rows` can be read; they overwrite what they wrote or mix it.
+The paper leaves some points open. Here all heads look for content in M_{t-1}, then the memory is written, then read.
+All rows start at 1e-6, the constant found best by Collier and Beel 2018 (1807.08518). All heads start at row 0, so that
+shifts alone find unwritten rows. Inputs longer than `memory_rows` can be read; they overwrite what they wrote or mix
+it.
 """
 
 from dataclasses import dataclass
@@ -28,8 +29,9 @@ START = 1e-6
 
 
 class NTMMachine(Machine):
-    """The state is the controller's, the memory [B, W, N], the weightings [B, 2 H, N] of the heads, reading ones first,
-    and what those read, [B, H, W]."""
+    """The machine. Its state is the controller's, the memory [B, W, N], the heads' weightings [B, 2 H, N], reading ones
+    first, and what those read, [B, H, W].
+    """
 
     def __init__(self, config: "NTMConfig") -> None:
         reads = config.num_heads * config.memory_width

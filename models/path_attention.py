@@ -1,14 +1,14 @@
-"""PaTH: softmax attention whose keys pass, on their way to a query, a reflection of every token between.
+"""PaTH: softmax attention in which a key passes a reflection for every token between it and the query.
 
     y_t = sum over s <= t of softmax_s(q_t . H_t .. H_{s+1} k_s / sqrt(K)) v_s        H_u = 1 - b_u w_u w_u^T
     b_u = 2 sigmoid(a x_u + c)      w = silu(conv(W_2 W_1 x)), of length 1      x = x + W_o y      x = x + SwiGLU(x)
 
-in every head of its own, each layer behind an RMSNorm: Yang et al. 2025 (2505.16381), a position that depends on the
-data in place of the turns of RoPE. `gate=forget` is their PaTH-FoX: the sums of log f of `fox` are added before all is
-divided by sqrt(K), as in the published code. Weights start as in models/_attentions.py.
+in each head, each layer after an RMSNorm: Yang et al. 2025 (2505.16381), positions that depend on the data in place of
+RoPE's rotations. `gate=forget` is their PaTH-FoX: the sums of log f of `fox` are added before everything is divided by
+sqrt(K), as in the published code. Weights start as in models/_attentions.py.
 
-What is held of the past are keys as they are by now, so that a step turns all of them once: in fp32 at least.
-The attention is models/operations/path.
+The cache holds keys with all reflections so far, in fp32 at least, so each step reflects all of them once. The
+attention is models/operations/path.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,9 @@ from chomsky_ladder.models.scans.delta import of_length_1
 
 
 class PaTHAttention(CachedAttention):
-    """The state: of the convolution; keys as they are by now, and values; the next token's position; with a gate, as
-    in `fox`, the sums of log f up to each position, and the last of them."""
+    """The attention. Its state: the convolution's; keys with all reflections so far, and values; the next token's
+    position; with a gate, as in `fox`, the sums of log f up to each position, and the last of them.
+    """
 
     heeds_asked = True
 
@@ -79,7 +80,7 @@ class PaTHAttention(CachedAttention):
         return self.out(self.joined(y_BHLK)), state
 
     def _all(self, x_BLD: Tensor, mixed_BLE: Tensor) -> list[Tensor]:
-        """q, k, v, w and b, in fp32 at least."""
+        """Return q, k, v, w and b, in fp32 at least."""
         q_BHLK, k_BHLK, v_BHLK = at_least_fp32(*self.heads(x_BLD).unbind(0))
         mixed_BLE, beta_BLH = at_least_fp32(mixed_BLE, self.beta(x_BLD))
         w_BHLK = rearrange(mixed_BLE, "b l (h k) -> b h l k", h=self.num_heads)
@@ -93,11 +94,11 @@ class PaTHConfig(AttentionConfig):
     title = "PaTH"
 
     rank: int = 32
-    """How many numbers the map to w goes through."""
+    """Inner width of the map to w."""
     conv_width: int = 3
-    """How many positions w is mixed of."""
+    """Width of the convolution that mixes w, in tokens."""
     gate: Literal["none", "forget"] = "none"
-    """Whether scores fall, too, by what the tokens between would have forgotten."""
+    """forget: scores also decay with forget gates on the tokens between."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,16 +1,18 @@
-"""PD-SSM: a linear recurrence whose transition moves the state's numbers by a map and turns and scales each of them.
+"""PD-SSM: a linear recurrence whose transition rearranges the state's numbers by a map, and turns and scales each of
+them.
 
     h_t = d_t * (P_t h_{t-1}) + b_t        h in C^N        h_0 = (1, 0, .. 0)        with `form=gather`
     h_t = P_t (d_t * h_{t-1}) + b_t                                                  with `form=scatter`
     x = LayerNorm(W [Re h, Im h] + c + d * x)
 
-P_t is of zeros and a one in every row (gather) or column (scatter): where it is largest in M_t = sum of softmax(S x)_k
-A_k, with K learnt matrices A, and its gradient is that of a softmax in its place (models/operations/one_hot). Here
-d_t = sigmoid(f(x)) e^(2 pi i sigmoid(g(x))), with f and g of one hidden layer of 2 N with GELU; b_t = B x, B complex.
+P_t has zeros and a single one in every row (gather) or column (scatter): where M_t = sum of softmax(S x)_k A_k is
+largest, with K learnt matrices A. Its gradient is that of a softmax in its place (models/operations/one_hot). Here d_t
+= sigmoid(f(x)) e^(2 pi i sigmoid(g(x))), with f and g of one hidden layer of 2 N with GELU; b_t = B x, B complex.
 
-Terzic et al. 2025 (2509.22284), who prove of the scatter that one layer of N numbers follows every automaton of N
-states. The tables of their paper were made by the gather (their public code for state tracking), the default: both do
-the same for permutations, but one reading of the state by several numbers is not one writing of several into one.
+Terzic et al. 2025 (2509.22284) prove for the scatter form that one layer of N numbers follows every automaton of N
+states. Their tables were made with the gather form (their public code for state tracking), the default here. Both do
+the same for permutations. But in the gather form several numbers may read the same one, while in the scatter form
+several may add to the same one.
 
 Blocks have no residual stream. A starts from N(0, 1/N), B's parts from N(0, 1/(2 N)), d from N(0, 1/D), the rest at
 torch.nn.Linear's default. State and maps are kept in fp32 at least.
@@ -30,7 +32,7 @@ from chomsky_ladder.models.scans.pairs import pair
 
 
 class PDBlock(Block):
-    """The state is h as [B, N, 2], real and imaginary parts."""
+    """The recurrence. Its state is h as [B, N, 2], real and imaginary parts."""
 
     def __init__(self, config: "PDSSMConfig") -> None:
         super().__init__()
@@ -66,7 +68,7 @@ class PDBlock(Block):
         size_BLN, phase_BLN = (self._wide(part(x_BLD), state) for part in (self.size, self.phase))
         b_BLN2 = pair(*self._wide(self.input(x_BLD), state).chunk(2, -1))
         with torch.autocast(x_BLD.device.type, enabled=False):
-            # In full precision: a rounded score may take another map.
+            # In full precision: a rounded score may choose another map.
             share_BLK = torch.softmax(self._wide(nn.functional.linear(x_BLD, self.select.weight), state), -1)
             angle_BLN, size_BLN = 2 * math.pi * torch.sigmoid(phase_BLN), torch.sigmoid(size_BLN)
             d_BLN2 = pair(size_BLN * angle_BLN.cos(), size_BLN * angle_BLN.sin())
@@ -93,9 +95,11 @@ class PDSSMConfig(ModelConfig):
     d_state: int = 0
     """Complex numbers of a block's state; 0 for as many as the width."""
     num_maps: int = 8
-    """Matrices of which a token's map is made."""
+    """Matrices from which a token's map is made."""
     form: Literal["gather", "scatter"] = "gather"
-    """Whether every number of the state is told which it reads, or to which it is added."""
+    """gather: every number of the new state reads one of the old. scatter: every number of the old state is added to
+    one of the new.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()

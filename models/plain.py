@@ -1,4 +1,4 @@
-"""Somebody's own module as a model: an ordinary one on [B, L, D], with nothing of ours in it.
+"""A user's own module as a model: ordinary PyTorch on [B, L, D], with none of our code in it.
 
     class Mean(nn.Module):
         def __init__(self, d_model: int, scale: float) -> None: ...
@@ -8,16 +8,16 @@
     plain_model("mean", lambda d_model: Mean(d_model, 1.0))         the same without settings
 
 then, with `--plugin FILE`: ladder check mean, ladder climb mean --model.scale 2. A class needs no file of ours at all:
-`ladder climb my_package.layers:Mean` (models/plain_class.py). Where the module stands:
+`ladder climb my_package.layers:Mean` (models/plain_class.py). The module may stand in three places:
 
     layer   x = x + module(norm(x)), x = x + SwiGLU(norm(x))        in each of `num_blocks`
     block   x = module(x)                                           each of `num_blocks`
     stack   x = module(x)                                           all of them: between embedding and head
 
-What comes back may be a tuple with the stream first (`nn.GRU`), or hold it as `last_hidden_state` (transformers). A
-module whose forward takes `ctx` is given the context (models/block.py): `ctx.valid_BL` for what is padding,
-`ctx.add_loss` for a loss of its own. Unless `sees="all"` it must be causal, which `ladder check` finds out. It has no
-step form, so nothing is decoded token by token; a model that has one is a file of its own (CONTRIBUTING.md).
+A module may return a tuple with the stream first (`nn.GRU`), or have it as `last_hidden_state` (transformers). A module
+whose forward takes `ctx` receives the context (models/block.py): `ctx.valid_BL` for padding, `ctx.add_loss` for its own
+loss. Unless `sees="all"` it must be causal, which `ladder check` tests. It has no step form, so nothing is decoded
+token by token. A model with a step form needs a file of its own (CONTRIBUTING.md).
 """
 
 import inspect
@@ -76,7 +76,7 @@ class PlainBlock(Block):
 
 
 def stream_of(given: Any) -> Any:
-    """The stream in what a module returns."""
+    """Return the stream from what a module returns."""
     if isinstance(given, tuple | list) and given:
         return given[0]
     return getattr(given, "last_hidden_state", given)
@@ -84,26 +84,26 @@ def stream_of(given: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class PlainConfig(ModelConfig):
-    """What all wrapped modules share; `wrap` makes one of each."""
+    """The config shared by all wrapped modules. `wrap` makes a subclass for each."""
 
     family = "plain"
     stepwise, stackable = False, False
     state_growth, cost = "unknown", "unknown"
     of_class: ClassVar[str] = ""
-    """The class in its module, where the command line named it by that (models/plain_class.py)."""
+    """The class in its module, if the command line named it (models/plain_class.py)."""
 
     def make(self) -> nn.Module:
-        """One of the modules, as its author makes it."""
+        """Return a new module, as its author makes it."""
         raise NotImplementedError
 
     def block(self, layer: int) -> Block:
         return PlainBlock(self.module(), dropout=self.dropout)
 
     def module(self) -> nn.Module:
-        """One of the modules; what goes wrong in its author's code is told in one line."""
+        """Return a new module. Errors in its author's code are reported in one line."""
         try:
             made = self.make()
-        except Exception as error:  # of somebody's own, in any way
+        except Exception as error:  # anything may fail in a user's code
             raise ValueError(f"{self.name} cannot be made at d_model={self.d_model}: {said(error)}") from error
         neither = f"{self.name} is no nn.Module and no function that makes one"
         require(isinstance(made, nn.Module), f"{neither}: at d_model={self.d_model} it made {type(made).__name__}")
@@ -115,7 +115,7 @@ class PlainConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainLayerConfig(PlainConfig):
-    """A wrapped module behind a norm and, unless it is to stand alone, a feed-forward behind another."""
+    """A wrapped module after a norm, followed by a feed-forward unless it is to stand alone."""
 
     feed_forward: ClassVar[bool] = True
 
@@ -135,7 +135,7 @@ class PlainLayerConfig(PlainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainStackConfig(PlainConfig):
-    """A wrapped module that is all blocks: its author makes as many as `config.num_blocks` says."""
+    """A wrapped module that is all blocks. Its author makes as many as `config.num_blocks` says."""
 
     def blocks(self) -> list[Block]:
         return [self.block(0)]
@@ -146,10 +146,10 @@ class PlainStackConfig(PlainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainArgsConfig(PlainConfig):
-    """A wrapped module that takes arguments nobody here knows."""
+    """A wrapped module with arguments unknown to us."""
 
     args: str = "{}"
-    """Further arguments of what it is made of, a JSON object: {"heads": 2}."""
+    """Further arguments of the module, a JSON object: {"heads": 2}."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,7 +158,7 @@ class PlainArgsConfig(PlainConfig):
         except ValueError:
             given = None
         require(isinstance(given, dict), f"{self.name}: args must be a JSON object such as '{{\"heads\": 2}}'")
-        object.__setattr__(self, "args", json.dumps(given, sort_keys=True))  # however it is spelled, one model
+        object.__setattr__(self, "args", json.dumps(given, sort_keys=True))  # however it is spelled, it is one model
 
     @property
     def given(self) -> dict[str, Any]:
@@ -182,10 +182,10 @@ def wrap(
     year: int = 2026,
     paper: str = "none",
 ) -> type[ModelConfig]:
-    """The config of a model whose module is `make(config)`, to be registered.
+    """Return the config of a model whose module is `make(config)`, to be registered.
 
-    `settings` are fields of the config with their defaults, options of the command line as `--model.NAME`. The others
-    are what a model may declare (models/base.py); `transition` is how its state moves, for what theory says of it:
+    `settings` are fields of the config with their defaults, and become options `--model.NAME` of the command line. The
+    other arguments are those that a model may declare (models/base.py). `transition` tells theory how the state moves:
     "attention", "diagonal", "fixed linear", "gated units", .. (harness/config/theory.py has them all).
     """
     declared = {"sees": sees, "cost": cost, "transition": transition, "device": device, "exact": exact}
@@ -205,7 +205,7 @@ def plain_model(
     year: int = 2026,
     paper: str = "none",
 ) -> type[ModelConfig]:
-    """Register `layer(d_model)` in pre-norm blocks under a name; without the feed-forward, the layer stands alone.
+    """Register `layer(d_model)` in pre-norm blocks under a name. Without the feed-forward, the layer stands alone.
 
     Raise `version` when the code changes: results of another version are other runs.
     """
@@ -222,7 +222,7 @@ def refuse_undeclarable(name: str, declared: Mapping[str, Any]) -> None:
 
 
 def base_of(name: str, stands: str) -> type[PlainConfig]:
-    """The config of what stands so."""
+    """Return the config class for this place."""
     found = {"layer": PlainLayerConfig, "block": PlainConfig, "stack": PlainStackConfig}
     require(stands in found, f"{name}: a module stands as a layer, a block or a stack, not as {stands!r}")
     return found[stands]
@@ -231,7 +231,7 @@ def base_of(name: str, stands: str) -> type[PlainConfig]:
 def _config(
     name: str, base: type[PlainConfig], settings: dict[str, Any], declared: dict[str, Any], *, whose: str
 ) -> type[PlainConfig]:
-    """A frozen config with a field for each setting, that belongs to the module `whose`."""
+    """Return a frozen config with a field for each setting, belonging to the module `whose`."""
     refuse_undeclarable(name, declared)
     for key, value in settings.items():
         plain = isinstance(value, int | float | str) and key.isidentifier()
@@ -244,13 +244,13 @@ def _config(
 
 
 def _caller() -> str:
-    """The module that calls what calls this: whose the model is."""
+    """Return the module that calls our caller: the model belongs to it."""
     return sys._getframe(2).f_globals.get("__name__", __name__)
 
 
 @lru_cache(maxsize=1024)
 def _tried(config: PlainConfig) -> str:
-    """What happens as it is made and, where it runs anywhere, a short string passes through; "" if nothing does."""
+    """Make the module and, if it runs anywhere, pass a short string through it. Return the error, or ""."""
     with torch.random.fork_rng(devices=[]):
         try:
             blocks = config.blocks()
@@ -263,14 +263,14 @@ def _tried(config: PlainConfig) -> str:
         try:
             for block in blocks:
                 block(x_BLD, ctx)
-        except Exception as error:  # of somebody's own, in any way
+        except Exception as error:  # anything may fail in a user's code
             return f"{config.name} does not take a stream [2, {TRIED}, d_model]: {said(error)}"
     return ""
 
 
 @lru_cache(maxsize=1024)
 def _depth_ignored(config: PlainStackConfig) -> str:
-    """Say if another number of blocks than the default makes the same model; "" if it makes another."""
+    """Return an error if another number of blocks than the default makes the same model, else ""."""
     usual = PlainStackConfig.num_blocks
     if config.num_blocks == usual or config.device != "any":
         return ""
@@ -287,6 +287,6 @@ def _depth_ignored(config: PlainStackConfig) -> str:
 
 
 def said(error: BaseException) -> str:
-    """An error of somebody's code in one line; a ValueError, which is meant for people, as it stands."""
+    """Return an error of a user's code in one line. A ValueError, which is meant for people, stays as it is."""
     first = next(iter(str(error).strip().splitlines()), "")
     return first if isinstance(error, ValueError) else f"{type(error).__name__}: {first}"

@@ -1,10 +1,10 @@
-"""A class of somebody's own as a model, by its name alone: `ladder run parity my_package.layers:Mean`.
+"""A user's own class as a model, by its name alone: `ladder run parity my_package.layers:Mean`.
 
     my_package.layers:Mean                      ->  a model called my_package_layers_mean, made as Mean(d_model, **args)
     --model.args '{"heads": 2}'                 ->  Mean(d_model, heads=2)
 
-The class is an ordinary module, or a function that makes one (models/plain.py says what it may take and return). What
-`wrap` is told of others, such a class may say itself, by attributes of these names:
+The class is an ordinary module, or a function that makes one (models/plain.py says what it may take and return). Such a
+class may declare the arguments of `wrap` itself, by attributes of these names:
 
     class Mean(nn.Module):
         stands, sees, transition = "block", "all", "diagonal positive"
@@ -25,13 +25,13 @@ DECLARED = ("sees", "cost", "transition", "device", "exact", "title", "version",
 
 @dataclass(frozen=True, kw_only=True)
 class ClassConfig(PlainArgsConfig):
-    """What a class named on the command line is told."""
+    """The settings of a class named on the command line."""
 
     made_by = None  # the class
 
 
 def name_of(module: str, called: str) -> str:
-    """my_package.layers, Mean  ->  my_package_layers_mean"""
+    """Return the model's name: my_package.layers, Mean  ->  my_package_layers_mean"""
     return re.sub(r"\W+", "_", f"{module}_{called}").strip("_").lower()
 
 
@@ -45,7 +45,7 @@ def _made(made_by: Callable[..., nn.Module], called: str, width: int, given: dic
 
 
 def config_of(made_by: Callable[..., nn.Module], *, name: str, called: str, module: str) -> type[ClassConfig]:
-    """The config of a class, under a name, that belongs to the module it was found in."""
+    """Return the config of a class, under a name, belonging to the module it was found in."""
     own = {key: getattr(made_by, key, None) for key in DECLARED}
     declared = {key: value for key, value in own.items() if isinstance(value, str | int)}  # `device` may be a property
     refuse_undeclarable(name, declared)

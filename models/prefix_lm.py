@@ -1,10 +1,10 @@
-"""The Transformer that sees its whole prompt at once, and past the prompt what stands before.
+"""The Transformer that sees its whole prompt at once, and after the prompt only the past.
 
     t sees s  if  s <= t  or  s is in the prompt
 
 The prefix language model of Raffel et al. 2020 (1910.10683) in the block of `transformer`, between it and `encoder`.
-The prompt ends at the position where the first answer is read. Inside it a position depends on what stands behind it,
-so there is no step.
+The prompt ends at the position where the first answer is read. Inside it a position depends on later ones, so there is
+no step.
 """
 
 from dataclasses import dataclass

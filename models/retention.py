@@ -1,16 +1,17 @@
-"""RetNet: linear attention whose heads forget at fixed rates of their own, with rotated queries and keys.
+"""RetNet: linear attention whose heads decay at fixed rates, with rotated queries and keys.
 
     S_t = g S_{t-1} + (R(t) k_t) v_t^T        y_t = (R(t) q_t) S_t        g = 1 - 1/32, 1 - 1/64 .. over the heads
     x = x + W_o (silu(W_g x) * norm(y))        x = x + W_2 gelu(W_1 x + b_1) + b_2        each behind a LayerNorm
 
-Sun et al. 2023 (2307.08621): values are twice as wide as queries and keys, `norm` is over each head's channels and
-without weights, and the feed-forward is twice as wide as the stream, so that a block has as many parameters as a
+Sun et al. 2023 (2307.08621): values are twice as wide as queries and keys, and `norm` is over each head's channels and
+without weights. The feed-forward is twice as wide as the stream, so that a block has as many parameters as a
 Transformer's. q, k, v and g start as in the published code (torchscale): Xavier uniform with gain 2^-2.5, and W_o with
 gain 1, which is scaled down here as everywhere.
 
-As the paper, and unlike the later published code, with LayerNorm for RMSNorm and GELU for a gated feed-forward. Its
-normalisers of the scores are left out: a factor on y changes nothing behind `norm`, and without them all forms are
-equal. R turns by t / 10000^(2i/K), as the Transformer's here, where the code spaces the same range end to end.
+This follows the paper, not the later published code: LayerNorm instead of RMSNorm, and GELU instead of a gated
+feed-forward. The normalisers of the scores are left out: a factor on y changes nothing after `norm`, and without them
+all forms are equal. R turns by t / 10000^(2i/K), as in the Transformer here, while the code spaces the same range end
+to end.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from chomsky_ladder.models.layers.positions import rotate
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.scans.chunked import decayed_attention
 
-NORM_EPS = 1e-6  # as published; y starts so small that it is felt
+NORM_EPS = 1e-6  # as published; y starts so small that it matters
 
 
 class Retention(Layer):
@@ -49,7 +50,7 @@ class Retention(Layer):
         return self.extend(x_BLD, (None, 0), ctx)[0]
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
-        """S, and the position of the next token."""
+        """Return S, and the position of the next token."""
         key_dim, value_dim = (layer.out_features // self.num_heads for layer in (self.key, self.value))
         held = torch.promote_types(dtype, torch.float32)
         state_BHKV = torch.zeros(batch, self.num_heads, key_dim, value_dim, device=device, dtype=held)
@@ -69,7 +70,7 @@ class Retention(Layer):
         q_BHLK, k_BHLK = rotate(q_BHLK, position_L), rotate(k_BHLK * k_BHLK.shape[-1] ** -0.5, position_L)
         log_decay_BHL = self._log_decay(q_BHLK)[None, :, None].expand(1, -1, length)
         kernel = chosen("decayed_pairs", x_BLD, ctx) if state_BHKV is None else None
-        if kernel:  # of what products are made of, as v is
+        if kernel:  # in the precision of products, like v
             y_BHLV = kernel.call(q_BHLK.to(v_BHLV.dtype), k_BHLK.to(v_BHLV.dtype), v_BHLV, log_decay_BHL)
         else:
             y_BHLV, state_BHKV = decayed_attention(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV)
@@ -78,7 +79,7 @@ class Retention(Layer):
         return self.out(y_BLE), (state_BHKV, start + length)
 
     def _log_decay(self, q_BHLK: Tensor) -> Tensor:
-        """In at least fp32, as the state."""
+        """Return the heads' log decays in at least fp32, like the state."""
         dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
         head_H = torch.arange(self.num_heads, device=q_BHLK.device, dtype=dtype)
         return torch.log1p(-1 / (self.shortest * self.growth**head_H))
@@ -96,12 +97,13 @@ class RetentionConfig(ModelConfig):
     num_heads: int = 4
     """Heads; they divide the width evenly, each of even dimension."""
     value_factor: int = 2
-    """How many times wider than queries and keys the values are."""
+    """Width of values relative to that of queries and keys."""
     shortest: float = 32.0
-    """Tokens over which the first head forgets: its state is multiplied by 1 - 1/shortest at each."""
+    """Tokens over which the first head forgets: its state is multiplied by 1 - 1/shortest at each token."""
     longest: float = 0.0
-    """Tokens over which the last head forgets, the others evenly spaced between by ratio; 0 for twice as many from head
-    to head. The paper's second range is 32 to 512."""
+    """Tokens over which the last head forgets, with the others spaced evenly by ratio; 0 to double it from head to
+    head. The paper's second range is 32 to 512.
+    """
     d_inner: int = 0
     """Width inside the feed-forward; 0 for twice the model's."""
 
@@ -121,7 +123,7 @@ class RetentionConfig(ModelConfig):
 
     @property
     def growth(self) -> float:
-        """How many times longer each head remembers than the one before."""
+        """Return the ratio of the memory of neighbouring heads."""
         return (self.longest / self.shortest) ** (1 / max(1, self.num_heads - 1)) if self.longest else 2.0
 
     def block(self, layer: int) -> Block:

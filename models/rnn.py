@@ -2,8 +2,8 @@
 
     h_t = f(W x_t + U h_{t-1} + b)        f = tanh or relu
 
-Elman 1990. Weights and bias start uniform in +-1/sqrt(width), as torch.nn.RNN's do, whose two biases only ever act as
-their sum: here there is one.
+Elman 1990. Weights and bias start uniform in +-1/sqrt(width), as torch.nn.RNN's do. Its two biases only act as their
+sum, so here there is one.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class RNNCell(Cell):
 
 
 class CellBlock(Block):
-    """A cell in place of the stream."""
+    """A cell, replacing the stream."""
 
     def __init__(self, cell: Cell, *, dropout: float) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class RNNConfig(ModelConfig):
     final_norm: Norm = "none"
     """The norm between the last block and the head."""
     activation: Activation = "tanh"
-    """What each layer's sum passes through; relu is unbounded."""
+    """The activation of each layer; relu is unbounded."""
 
     @property
     def transition(self) -> str:

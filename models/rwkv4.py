@@ -1,18 +1,18 @@
-"""RWKV-4: an average of the past in every channel, weighted by keys and by age, between token shifts.
+"""RWKV-4: in every channel an average of the past, weighted by keys and by age, between token shifts.
 
     wkv_t = (sum_{s<t} e^{k_s - (t-1-s) e^a} v_s + e^{u + k_t} v_t) / (sum_{s<t} e^{k_s - (t-1-s) e^a} + e^{u + k_t})
     x = x + W_o (sigmoid(r) * wkv)        x = x + channel_mix(x)        each behind a LayerNorm; r, k, v token-shifted
 
-Peng et al. 2023 (2305.13048): e^a is the rate of decay, u the bonus of the present token. Numerator and denominator
-are held relative to the largest exponent so far, which cancels and therefore needs no gradient; it is found on its own,
-so that the recurrence proper is one of a channel's own, twice (models/layers/diagonal.py).
+Peng et al. 2023 (2305.13048): e^a is the rate of decay, u the bonus of the present token. Numerator and denominator are
+kept relative to the largest exponent so far, which cancels and therefore needs no gradient. It is computed separately,
+so that two plain channel recurrences remain (models/layers/diagonal.py).
 
-Start as in the published code (RWKV-LM, RWKV-v4): shifts, a and u by channel and layer, value and channel-mix key
-orthogonal. It has zeros in key, receptance and the projections into the stream, which would leave others without
-gradient in the first step; here key and receptance are orthogonal with gain 0.1 (RWKV-5's for its key) and the
-projections torch's default, scaled down. a learns twice, u three times as fast, as in the code of the Pile models.
-a counts as 8 above 8, where e^{-e^a} is 0 even in float64: so gradients stay finite. The first block normalises the
-embedding (ln0), whose small start is replaced by the Backbone's.
+Initial values are those of the published code (RWKV-LM, RWKV-v4): shifts, a and u by channel and layer, value and
+channel-mix key orthogonal. The code starts key, receptance and the projections into the stream at zero, which would
+leave others without gradient in the first step. Here key and receptance are orthogonal with gain 0.1 (RWKV-5's for its
+key) and the projections torch's default, scaled down. a learns twice, u three times as fast, as in the code of the Pile
+models. a is cut off at 8, where e^{-e^a} is 0 even in float64, so that gradients stay finite. The first block
+normalises the embedding (ln0), whose small initial values are replaced by the Backbone's.
 """
 
 import math
@@ -42,9 +42,9 @@ LARGEST_LOG_RATE = 8.0
 def wkv(
     k_BLD: Tensor, v_BLD: Tensor, rate_D: Tensor, bonus_D: Tensor, state: State, ctx: Context
 ) -> tuple[Tensor, State]:
-    """The weighted averages from a state (numerator and denominator [B, 2, D], their common exponent [B, D]).
+    """Return the weighted averages from a state (numerator and denominator [B, 2, D], their common exponent [B, D]).
 
-    Single tokens are left to the plain form.
+    Single tokens use the plain form.
     """
     kernel = chosen("wkv", k_BLD, ctx, inside=("diagonal_loop",)) if k_BLD.shape[1] > 1 else None
     if kernel:
@@ -68,7 +68,7 @@ def wkv(
 
 
 def _tops(k_BLD: Tensor, rate_D: Tensor, top_BD: Tensor) -> Tensor:
-    """top_t = max(top_{t-1} - rate, k_t) from t = 0 on, to rounding: sums are relative to whatever it is."""
+    """Return top_t = max(top_{t-1} - rate, k_t) from t = 0 on. Rounding does not matter: sums are relative to it."""
     aged_LD = rate_D * torch.arange(k_BLD.shape[1] + 1, dtype=k_BLD.dtype, device=k_BLD.device)[:, None]
     return (torch.cat([top_BD[:, None], k_BLD], 1) + aged_LD).cummax(1).values - aged_LD
 

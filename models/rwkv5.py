@@ -1,16 +1,16 @@
-"""RWKV-5 (Eagle, 5.2): linear attention with a matrix for a state that decays at a learned rate in every channel.
+"""RWKV-5 (Eagle, 5.2): linear attention with a matrix state that decays at a learned rate in every channel.
 
     y_t = r_t (S_{t-1} + diag(u) k_t v_t^T)        S_t = diag(w) S_{t-1} + k_t v_t^T        w = exp(-exp(a))
     x = x + W_o (silu(g) * GroupNorm(y))           x = x + channel_mix(x)         each behind a LayerNorm
 
-Peng et al. 2024 (2404.05892), in every head of its own; r, k, v, g are token-shifted. The GroupNorm is over each
-head's channels, with eps = 64e-5: the published code divides y by 8 before an eps of 1e-5.
+Peng et al. 2024 (2404.05892), in each head. r, k, v, g are token-shifted. The GroupNorm is over each head's channels,
+with eps = 64e-5: the published code divides y by 8 before an eps of 1e-5.
 
-Start as in the published code (RWKV-LM, RWKV-v5, x052): shifts, a, u and the GroupNorm's weight by channel and layer;
-receptance and value orthogonal, key and gate the same with gain 0.1. Its zeros in the projections into the stream
-would leave the rest without gradient in the first step: here they are torch's default, scaled down. a learns twice as
-fast as the rest. a counts as 8 above 8, where w is 0 even in float64, so that its gradient stays finite. The first
-block normalises the embedding (ln0), whose small start is replaced by the Backbone's.
+Initial values are those of the published code (RWKV-LM, RWKV-v5, x052): shifts, a, u and the GroupNorm's weight by
+channel and layer; receptance and value orthogonal, key and gate the same with gain 0.1. The code's zeros in the
+projections into the stream would leave the rest without gradient in the first step. Here they are torch's default,
+scaled down. a learns twice as fast as the rest. a is cut off at 8, where w is 0 even in float64, so that its gradient
+stays finite. The first block normalises the embedding (ln0), whose small initial values are replaced by the Backbone's.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class TimeMix(OneForm):
         return self.receptance, self.key, self.value, self.gate
 
     def read(self, x_BLD: Tensor, last_BD: Tensor, ctx: Context) -> Sequence[Tensor]:
-        """r, k, v, g, and a, here the same for every row and position."""
+        """Return r, k, v, g, and a, which is the same for every row and position here."""
         mixed = shifted(x_BLD, last_BD, *self.mix_4D.unbind(0), ctx=ctx)
         return *of_each(self.readers, mixed), self.log_rate_D.expand(1, x_BLD.shape[1], -1)
 
@@ -92,7 +92,7 @@ class TimeMix(OneForm):
 
 
 def initial_mixes(width: int, layer: int, num_blocks: int) -> Tensor:
-    """The shares of the token before in r, k, v and g."""
+    """Return the shares of the previous token in r, k, v and g."""
     toward_1, toward_0 = depth(layer, num_blocks)
     for_r_D = initial_mix(width, power=0.5 * toward_0)
     for_k_D = initial_mix(width, power=toward_0)

@@ -5,8 +5,9 @@
 
 for i = r, k, v, g, w; the rest is RWKV-5's. Peng et al. 2024 (2404.05892).
 
-Start as in the published code (RWKV-LM, RWKV-v5, x060), B uniform within 0.01. A is zero there, which would leave B
-without gradient in the first step; here it is uniform within 1e-4. Of these maps nothing is decayed, nor is it there.
+Initial values are those of the published code (RWKV-LM, RWKV-v5, x060), B uniform within 0.01. A is zero there, which
+would leave B without gradient in the first step; here it is uniform within 1e-4. These maps do not decay, as in the
+code.
 """
 
 from collections.abc import Sequence

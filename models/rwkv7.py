@@ -1,21 +1,21 @@
-"""RWKV-7 (Goose): a state that decays in every channel and has one key's value taken out before another is written.
+"""RWKV-7 (Goose): a state that decays in every channel, and from which one key's value is removed before another is
+written.
 
     S_t = S_{t-1} (diag(w_t) - f_t (a_t * f_t)^T) + v_t k_t^T        y_t = S_t r_t        in every head of its own
     f = m * k' / |m * k'|        k = k' * (1 + n * (a - 1))          v = v' + (v_1 - v') * sigmoid(c + C x^v)
     w = exp(-e^{-1/2} sigmoid(d + D x^w))        a = sigmoid(e + E x^a)        g = G x^g
     x = x + W_o (g * (GroupNorm(y) + (r . u k) v))        x = x + W_v relu(W_k x^k)^2        each behind a LayerNorm
 
-Peng et al. 2025 (2503.14456). r, k', v' and each x^i are of a token shift of their own; v_1 is the v' of the first
-layer; C, D, E and G are of low rank, with tanh inside D and a sigmoid inside G. The eigenvalues of the transition lie
-between the smallest w less 1, which is -0.45, and 1. A block's state is S, num_heads x head_dim^2 numbers, and two
-shifted tokens.
+Peng et al. 2025 (2503.14456). r, k', v' and each x^i have their own token shift. v_1 is the v' of the first layer. C,
+D, E and G are of low rank, with tanh inside D and a sigmoid inside G. The eigenvalues of the transition lie between the
+smallest w minus 1, which is -0.45, and 1. A block's state is S, num_heads x head_dim^2 numbers, and two shifted tokens.
 
-Start as in the published code (RWKV-LM, RWKV-v7, x070): shifts, a, c, d, m, n, u and the GroupNorm's weight by channel
-and layer; receptance, value and the channel mix's key orthogonal, key the same with gain 0.1 as the second halves of
-the maps of low rank. Its zeros in their first halves and in the projections into the stream would leave the rest
-without gradient in the first step: here they are uniform within 1e-4, and torch's default, scaled down. d learns twice
-as fast as the rest, and of shifts and maps of low rank nothing is decayed. The first block normalises the embedding
-(ln0), whose small start is replaced by the Backbone's.
+Initial values are those of the published code (RWKV-LM, RWKV-v7, x070): shifts, a, c, d, m, n, u and the GroupNorm's
+weight by channel and layer; receptance, value and the channel mix's key orthogonal; key, and the second halves of the
+maps of low rank, the same with gain 0.1. The code's zeros in their first halves and in the projections into the stream
+would leave the rest without gradient in the first step. Here they are uniform within 1e-4, and torch's default, scaled
+down. d learns twice as fast as the rest, and shifts and maps of low rank do not decay. The first block normalises the
+embedding (ln0), whose small initial values are replaced by the Backbone's.
 """
 
 import math
@@ -49,7 +49,7 @@ FIRST_VALUES = "rwkv7_first_values"
 
 
 class LowRank(nn.Module):
-    """B f(A x) + c, if there is a c."""
+    """The map B f(A x) + c, or without c."""
 
     no_decay = frozenset({"down", "up"})
 
@@ -62,7 +62,7 @@ class LowRank(nn.Module):
 
 
 def of_low_rank(maps: Sequence[LowRank], inputs: Sequence[Tensor], starts: Sequence[Tensor | None]) -> list[Tensor]:
-    """What maps give of an input each; those of one rank are products of one size."""
+    """Apply each map to its input. Maps of equal rank are computed as products of one size."""
     if len({each.down.shape for each in maps}) > 1:
         one_by_one = zip(maps, inputs, starts, strict=True)
         return [of_low_rank([each], [x], [start])[0] for each, x, start in one_by_one]
@@ -132,27 +132,27 @@ class TimeMix(OneForm):
         return self.out(gate_BLD * y_BLD), (x_BLD[:, -1], state_BHKV)
 
     def _maps(self, *inputs: Tensor) -> tuple[list[LowRank], Sequence[Tensor], list[Tensor | None]]:
-        """Those of rates, decays, gates and, behind the first layer, shares, with their inputs and starts."""
+        """Return the maps of rates, decays, gates and, after the first layer, shares, with their inputs and starts."""
         maps, starts = [self.to_rate, self.to_decay, self.to_gate], [self.rate_D, self.decay_D, None]
         if self.is_first:
             return maps, inputs[:3], starts
         return [*maps, self.to_share], inputs, [*starts, self.share_D]
 
     def _shared(self, v_BLD: Tensor, share_BLD: Tensor | None = None, *, ctx: Context) -> Tensor:
-        """Between this layer's own values and the first layer's."""
+        """Return a mix of this layer's own values and the first layer's."""
         if share_BLD is None:
             ctx.shared[FIRST_VALUES] = v_BLD
             return v_BLD
         return v_BLD + (ctx.shared[FIRST_VALUES] - v_BLD) * torch.sigmoid(share_BLD)
 
     def _heads(self, x_BLD: Tensor) -> Tensor:
-        """[B, H, L, K], in at least fp32."""
+        """Return [B, H, L, K], in at least fp32."""
         x_BHLK = rearrange(x_BLD, "b l (h k) -> b h l k", h=self.num_heads)
         return x_BHLK.to(torch.promote_types(x_BLD.dtype, torch.float32))
 
 
 class PlainChannelMix(OneForm):
-    """A channel mix without receptance; its state is the last token."""
+    """A channel mix without receptance. Its state is the last token."""
 
     heeds_asked = True
 
@@ -187,7 +187,7 @@ class RWKV7Config(ModelConfig):
     decay_rank: int = 32
     """Rank of the map from the data to the decay. The published code's advice at the default width is 32 for all."""
     rate_rank: int = 32
-    """Rank of the map from the data to the rate at which old values are taken out."""
+    """Rank of the map from the data to the rate at which old values are removed."""
     value_rank: int = 32
     """Rank of the map from the data to the share of the first layer's values."""
     gate_rank: int = 32

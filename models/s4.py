@@ -7,19 +7,19 @@
     dplr, bilinear:         Abar = (1 - dt/2 A)^-1 (1 + dt/2 A)        Bbar = (1 - dt/2 A)^-1 dt B
     diagonal, zero hold:    Abar = exp(dt A)                           Bbar = A^-1 (Abar - 1) B
 
-Gu et al. 2021 (2111.00396) and Gu et al. 2022 (2206.11893); A = diag(a) - P P^H, not P Q^H, is of Goel et al. 2022
+Gu et al. 2021 (2111.00396) and Gu et al. 2022 (2206.11893). A = diag(a) - P P^H, not P Q^H, is from Goel et al. 2022
 (2202.09729): with Re a = -exp(.) < 0 the Hermitian part of A is negative, so the norm of Abar is at most 1 whatever is
-learnt. States come in conjugate pairs, of which one is stored, as real and imaginary part.
+learnt. States come in conjugate pairs. One of each pair is stored, as real and imaginary part.
 
-The kernel is that of models/operations/space, from sqrt(L) rows and sqrt(L) columns, or on a CPU the recurrence's
-own. The published one is the inverse transform of C (1 - Abar^L z^L) (1 - Abar z)^-1 Bbar at the L-th roots of unity,
-by Woodbury's identity from Cauchy sums. That takes Abar^L too, or has C (1 - Abar^L) for its parameter and one L for
-all sequences, and it holds L numbers for every state and channel where this holds 2 sqrt(L) at most. Here the parameter
-is C, and the kernel for any length is the beginning of one.
+The kernel is that of models/operations/space, from sqrt(L) rows and sqrt(L) columns, or on a CPU the recurrence's own.
+The published one is the inverse transform of C (1 - Abar^L z^L) (1 - Abar z)^-1 Bbar at the L-th roots of unity, by
+Woodbury's identity from Cauchy sums. It also needs Abar^L, or takes C (1 - Abar^L) as its parameter and one L for all
+sequences. And it holds L numbers for every state and channel, where this one holds 2 sqrt(L) at most. Here the
+parameter is C, and a kernel is the beginning of any longer one.
 
-Start: every channel has all of HiPPO-LegS for A and B (dplr), or LegS's a or -1/2 + i pi n (S4D-Lin) and B = 1; C
-complex normal of variance 1, D normal, dt log-uniform in [dt_min, dt_max]. a, P, B and dt learn at a tenth of the rate
-and without decay; published is 0.001 for them and 0.004 to 0.01 for the rest.
+Initial values: every channel has all of HiPPO-LegS for A and B (dplr), or LegS's a or -1/2 + i pi n (S4D-Lin) and B =
+1; C complex normal of variance 1, D normal, dt log-uniform in [dt_min, dt_max]. a, P, B and dt have a tenth of the
+learning rate and no decay; published are 0.001 for them and 0.004 to 0.01 for the rest.
 """
 
 import math
@@ -52,7 +52,7 @@ Init = Literal["legs", "lin"]
 
 
 class StateSpace(Layer):
-    """One system of N states a channel H. M = N/2 are stored; a last dimension of 2 is a complex number's."""
+    """One system of N states for each channel H. M = N/2 are stored. A last dimension of 2 is a complex number's."""
 
     heeds_asked = True
 
@@ -104,7 +104,7 @@ class StateSpace(Layer):
         if self.P_HM2 is None:
             gained_HM2 = times(exponential_less_1(dt_H11 * a_HM2), inverse(a_HM2))
             return System(exponential(dt_H11 * a_HM2), None, None, times(gained_HM2, B_HM2))
-        # Abar = 2 (1 - dt/2 A)^-1 - 1, where by Woodbury's identity, with g = 1 / (1 - dt/2 a), a conjugate pair of
+        # By Woodbury's identity Abar = 2 (1 - dt/2 A)^-1 - 1 has, with g = 1 / (1 - dt/2 a) and a conjugate pair of
         # states counting twice its real part: (1 - dt/2 A)^-1 v = g v - g P share P^H (g v).
         P_HM2, g_HM2 = wide(self.P_HM2), inverse(plus_1(-dt_H11 / 2 * a_HM2))
         gP_HM2, conjugate_HM2 = times(g_HM2, P_HM2), conjugate(P_HM2)
@@ -114,7 +114,7 @@ class StateSpace(Layer):
         return System(-plus_1(-2 * g_HM2), 2 * gP_HM2, r_HM2, dt_H11 * b_HM2)
 
     def kernel(self, length: int, ctx: Context) -> Tensor:
-        """K_0 .. K_(length - 1) of every channel, [H, L]."""
+        """Return K_0 .. K_(length - 1) of every channel, [H, L]."""
         C_HM2, system = wide(self.C_HM2), self.discrete()
         return impulse_response(ctx, C_HM2, system, length)
 
@@ -125,12 +125,12 @@ class StateSpace(Layer):
 
 
 def wide(x: Tensor) -> Tensor:
-    """In at least fp32, which is what convolutions and systems are reckoned in."""
+    """Return x in at least fp32, the precision of convolutions and systems."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _in_all(x_M: Tensor, channels: int) -> nn.Parameter:
-    """The same start in every channel; a complex one as a pair of reals."""
+    """Return a parameter with the same initial values in every channel; a complex one as a pair of reals."""
     x_M = torch.view_as_real(x_M) if x_M.is_complex() else x_M
     return nn.Parameter(x_M.float().repeat(channels, *(1 for _ in x_M.shape)))
 
@@ -146,13 +146,13 @@ class S4Config(ModelConfig):
     d_state: int = 64
     """States of each channel's system; an even number."""
     form: Form = "dplr"
-    """What each system's matrix is: diagonal plus rank one (S4), or diagonal (S4D)."""
+    """The matrix of each system: diagonal plus rank one (S4), or diagonal (S4D)."""
     init: Init = "legs"
-    """Where it starts: HiPPO-LegS (of `form=diagonal`, its diagonal part), or evenly spaced frequencies (S4D-Lin)."""
+    """Its initial value: HiPPO-LegS (its diagonal part with `form=diagonal`), or even frequencies (S4D-Lin)."""
     dt_min: float = 0.001
-    """The smallest time step at the start; a system remembers about 1 / dt tokens."""
+    """The smallest initial time step. A system remembers about 1 / dt tokens."""
     dt_max: float = 0.1
-    """The largest time step at the start."""
+    """The largest initial time step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

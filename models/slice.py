@@ -4,18 +4,18 @@
     h_t = (1 + A(x_t)) h_{t-1}                 h_1 = B(x_1)                                 with `input_at=first`
     z = x + h        x = LayerNorm(z + GLU(W z))        or with `mixer=tanh`        x = LayerNorm(z + tanh(W z))
 
-Walker et al. 2025 (2505.17761): a structured linear controlled differential equation, in its block-diagonal form and
-one Euler step a token. Blocks do not commute, and one of K numbers can follow any automaton of K states; those of
-`block_size=1` are a diagonal, and do commute.
+Walker et al. 2025 (2505.17761): a structured linear controlled differential equation, in its block-diagonal form, with
+one Euler step for each token. Blocks do not commute, and one of K numbers can follow any automaton of K states. Blocks
+of `block_size=1` are diagonal, and do commute.
 
-A(x) = (C x + c) / 40 and B(x) are affine in x. The 1/40, which divides the gradient of C too, is the authors' step of
-time, and C, c start with their standard deviation 0.5 / sqrt(K), here uniform. Nothing bounds the transition: products
-of many may grow, which the norm takes out of the stream up to 1e19. From there its variance is infinite in fp32, and
-its output 0 or no number. The state is kept in fp32 at least.
+A(x) = (C x + c) / 40 and B(x) are affine in x. The factor 1/40, which also divides the gradient of C, is the authors'
+time step. C and c start with the authors' standard deviation 0.5 / sqrt(K), here uniform. Nothing bounds the
+transition: products of many may grow. The norm removes this from the stream up to 1e19. Beyond that its variance is
+infinite in fp32, and its output is 0 or not a number. The state is kept in fp32 at least.
 
 The authors' code has no input but that of the first token, B(x_1), whose weights start from N(0, 0.5^2)
-(`input_at=first`), and adds .001 sqrt(|C|^2 + |c|^2) of each block to the loss (`norm_penalty`). It bounds what a token
-adds to the state, A(x) h, by 1e11 tanh(A(x) h / 1e11) (`saturates_at=1e11`), so that neither limit is reached.
+(`input_at=first`). It adds .001 sqrt(|C|^2 + |c|^2) of each block to the loss (`norm_penalty`). And it bounds what a
+token adds to the state, A(x) h, by 1e11 tanh(A(x) h / 1e11) (`saturates_at=1e11`), so that neither limit is reached.
 
 models/operations/block_steps has the forms of the recurrence.
 """
@@ -72,12 +72,12 @@ class BlockDiagonal(OneForm):
         return h_BLD.to(x_BLD.dtype), (last_BHK, torch.zeros_like(state[1])) if self.at_first else last_BHK
 
     def transition_norm(self) -> Tensor:
-        """Of C and c together."""
+        """Return the norm of C and c together."""
         return sum(parameter.square().sum() for parameter in self.transition.parameters()) ** 0.5
 
 
 def stepped(c_BLX: Tensor, b_BLD: Tensor, h_BHK: Tensor, ctx: Context, *, saturates_at: float) -> tuple[Tensor, Tensor]:
-    """All h and the last by the fastest form there is, in at least fp32 inside."""
+    """Return all h and the last, by the fastest form available, in at least fp32 inside."""
     if saturates_at:
         with torch.autocast(c_BLX.device.type, enabled=False):
             numbers = c_BLX.to(h_BHK.dtype), b_BLD.to(h_BHK.dtype), h_BHK
@@ -132,15 +132,15 @@ class SLiCEConfig(ModelConfig):
     final_norm: Norm = "none"
     """The norm between the last block, which ends in one, and the head."""
     block_size: int = 4
-    """Rows of a block of the transition; they divide the width evenly, and are diagonal at 1."""
+    """Rows of a block of the transition. They divide the width evenly; 1 is diagonal."""
     mixer: Literal["glu", "tanh"] = "glu"
-    """What follows the recurrence, position by position."""
+    """The layer after the recurrence, position by position."""
     input_at: Literal["every", "first"] = "every"
-    """Which tokens have an input B(x): every one, or the first alone, in place of a learned start."""
+    """Tokens that have an input B(x): every one, or the first alone, in place of a learned start."""
     norm_penalty: float = 0.0
     """Weight in the loss of the norm of each block's transition."""
     saturates_at: float = 0.0
-    """Size at which what a token adds to the state, A(x) h, saturates as tanh does; 0 for no bound."""
+    """Size at which a token's addition to the state, A(x) h, saturates as tanh does; 0 for no bound."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,10 +1,10 @@
-"""The Transformer whose attention sees the last few positions only, so that time is linear and the cache constant.
+"""The Transformer whose attention only sees the last few positions, so that time is linear and the cache constant.
 
     y_t = sum over t - W < s <= t of  softmax_s(q_t . k_s / sqrt(K)) v_s
 
-Beltagy et al. 2020 (2004.05150); causal and in the Llama block as in Mistral, Jiang et al. 2023 (2310.06825). Layer by
-layer the view widens: block n depends on the last n (W - 1) + 1 tokens. Long sequences go in blocks of W queries, each
-over its own block of keys and the one before.
+Beltagy et al. 2020 (2004.05150), causal and in the Llama block as in Mistral, Jiang et al. 2023 (2310.06825). The view
+widens layer by layer: block n depends on the last n (W - 1) + 1 tokens. Long sequences are split into blocks of W
+queries, each over its own block of keys and the one before.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class SlidingWindowConfig(TransformerConfig):
     title = "Transformer (window)"
 
     window: int = 16
-    """How many positions a token sees, itself the last of them."""
+    """Positions that a token sees, itself the last of them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,13 +4,13 @@
     S_t[0] = push v + pop S_{t-1}[1] + stay S_{t-1}[0]
     S_t[n] = push S_{t-1}[n-1] + pop S_{t-1}[n+1] + stay S_{t-1}[n]
 
-Joulin and Mikolov 2015 (1503.01007), in the form of Deletang et al. 2022 (2207.02098): a ReLU recurrence or an LSTM in
-the controller's place, and values of any sign. Every stack has its own softmax, which theirs share.
+Joulin and Mikolov 2015 (1503.01007), in the form of Deletang et al. 2022 (2207.02098): a ReLU recurrence or an LSTM as
+the controller, and values of any sign. Every stack has its own softmax; in the paper they share one.
 
-A stack starts empty, that is 0, and has `stack_depth` cells: what is pushed below the last one is lost, and 0 moves up
-from there. n tokens push at most n cells, so nothing is lost on inputs of up to `stack_depth` positions, and of a
-transduction, whose answers are popped, on lengths up to twice that; `forward` keeps no more cells than tokens may have
-filled and others may still ask for.
+A stack starts empty, that is 0, and has `stack_depth` cells. What is pushed below the last one is lost, and 0 moves up
+from there. n tokens push at most n cells, so nothing is lost on inputs of up to `stack_depth` positions. In a
+transduction, whose answers are popped, this holds for lengths up to twice that. `forward` only keeps cells that tokens
+may have filled and later ones may read.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ SPAN = 64  # tokens for which a stack has one size
 
 
 class StackMachine(Machine):
-    """The state is the controller's and the stacks [B, H, N, W], the top at n = 0."""
+    """The machine. Its state is the controller's and the stacks [B, H, N, W], the top at n = 0."""
 
     def __init__(self, config: "StackRNNConfig") -> None:
         reads = config.num_stacks * config.stack_cell
@@ -39,11 +39,11 @@ class StackMachine(Machine):
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         (core, stack_BHNW), length, outputs = self.start(x_BLD, ctx), x_BLD.shape[1], []
-        whole_BHNW = stack_BHNW[:, :, : length // 2 + 1]  # half of the tokens fill them, half ask for them
-        if stack_machine.chosen(whole_BHNW, ctx):  # for all tokens at once, which needs no spans
+        whole_BHNW = stack_BHNW[:, :, : length // 2 + 1]  # half of the tokens fill them, half read them
+        if stack_machine.chosen(whole_BHNW, ctx):  # for all tokens at once, without spans
             return ctx.dropout(self.extend(x_BLD, (core, whole_BHNW), ctx)[0], self.dropout)
         for first, part_BLD in zip(range(0, length, SPAN), x_BLD.split(SPAN, 1), strict=True):
-            # A token fills one more and asks for one: of what lies deeper than there are tokens left none is read.
+            # A token fills one more and reads one: cells deeper than the number of tokens left are never read.
             cells = min(self.depth, first + part_BLD.shape[1], length - first)
             missing = max(0, cells - stack_BHNW.shape[2])
             stack_BHNW = nn.functional.pad(stack_BHNW[:, :, :cells], (0, 0, 0, missing))
@@ -92,7 +92,7 @@ class StackRNNConfig(ModelConfig):
     stack_cell: int = 8
     """Numbers in a cell."""
     stack_depth: int = 512
-    """Cells of a stack; what is pushed below the last is lost."""
+    """Cells of a stack. What is pushed below the last is lost."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

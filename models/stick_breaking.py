@@ -1,12 +1,12 @@
-"""Stick-breaking attention: each position breaks its share off what nearer ones have left, in place of a softmax.
+"""Stick-breaking attention: each position takes its share of what nearer positions left, in place of a softmax.
 
     A_ts = sigma(z_ts) prod over s < l < t of (1 - sigma(z_tl))        z_ts = q_t . k_s / sqrt(K)
     y_t = sum over s < t of A_ts v_s        x = x + W_o y        x = x + SwiGLU(x)
 
-in every head of its own, each layer behind an RMSNorm: Tan et al. 2024 (2410.17980). Of two positions that are asked
-for alike the nearer comes first, so that none are numbered. The shares are computed by their logarithms, the sums
-over what is nearer without a difference of sums. A position does not see itself, and what is left at the end goes to
-nobody: the first token's y is 0. Weights start as in models/_attentions.py.
+in each head, each layer after an RMSNorm: Tan et al. 2024 (2410.17980). If two positions match equally, the nearer one
+comes first, so no positions are needed. Shares are computed through their logarithms, and sums over nearer positions
+without differences of sums. A position does not see itself. What is left at the end goes to nobody: the first token's y
+is 0. Weights start as in models/_attentions.py.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from chomsky_ladder.models.operations.sticks.reference import stick_breaking as 
 
 
 class StickBreaking(CachedAttention):
-    """The state is the keys and values, and the position of the next token."""
+    """The attention. Its state is the keys and values, and the position of the next token."""
 
     heeds_asked = True
 

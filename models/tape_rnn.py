@@ -1,15 +1,17 @@
-"""Tape-RNN: a recurrent controller that writes under the head of a differentiable tape and moves it, by one or far.
+"""Tape-RNN: a recurrent controller that writes under the head of a differentiable tape and moves it, by one cell or
+far.
 
     h_t = f(W x_t + U h_{t-1} + V T_{t-1}[0] + b)        a_t = softmax(A h_t)        T' = T_{t-1} with T'[0] = mlp(h_t)
     T_t[n] = a_stay T'[n] + a_left T'[n+1] + a_right T'[n-1] + a_far_left T'[n+j] + a_far_right T'[n-j]
 
-Deletang et al. 2022 (2207.02098), after Suzgun et al. 2019 (1911.03329). Cell 0 is under the head: it is the tape that
-moves. The tape is a ring of `tape_cells` cells, 0 at the start: cell -1 is the last, and what is written goes round.
+Deletang et al. 2022 (2207.02098), after Suzgun et al. 2019 (1911.03329). Cell 0 is under the head: the tape moves. The
+tape is a ring of `tape_cells` cells, 0 at the start: cell -1 is the last, and what is written goes round.
 
 A far move is by j cells. In the paper j is the length of the input (the string before the first answer), which the
-machine knows from the first token on: no function of the past (`jump="input"`: it sees the prompt, and has no step).
-By default j is the number of tokens before this one, which is the same number at the token where the first answer is
-read, the place to rewind the tape from; before it, the machine is not told what it cannot know, and behind it j grows.
+machine knows from the first token on. That is no function of the past (`jump="input"`: it sees the prompt, and has no
+step). By default j is the number of tokens before this one. At the token where the first answer is read, the place from
+which to rewind the tape, the two are equal. Before it, the machine is not told what it cannot know, and after it j
+grows.
 
     3 1 4 ACT . .        j = 0 1 2 3 4 5, or with `jump="input"` 3 at every token
 """
@@ -29,8 +31,9 @@ from chomsky_ladder.models.operations.moves.reference import mixed, of_ring, rol
 
 
 class TapeMachine(Machine):
-    """The state is the controller's, the tapes [B, H, N, W], the head at n = 0, and the jump [B]; inside `forward`,
-    where all rows are at one token, the jump is a number, and to move by it takes no gathering."""
+    """The machine. Its state is the controller's, the tapes [B, H, N, W], the head at n = 0, and the jump [B]. Inside
+    `forward` all rows are at one token, so the jump is a number, and moving by it needs no gathering.
+    """
 
     def __init__(self, config: "TapeRNNConfig") -> None:
         reads = config.num_tapes * config.tape_cell
@@ -99,11 +102,11 @@ class TapeRNNConfig(ModelConfig):
     tape_cell: int = 8
     """Numbers in a cell."""
     tape_cells: int = 256
-    """Cells of the ring that a tape is."""
+    """Cells of a tape, which is a ring."""
     write_width: int = 64
-    """Width of the two hidden layers of ReLU between the controller and what is written."""
+    """Width of the two hidden layers of ReLU between the controller and the written value."""
     jump: Literal["past", "input"] = "past"
-    """How many cells a far move goes: as many as tokens came before this one, or before the first answer is read."""
+    """Cells of a far move: the number of tokens before this one, or before the first answer is read."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

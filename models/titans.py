@@ -1,21 +1,21 @@
-"""The linear memory of Titans: a matrix that learns by descent with momentum, and forgets.
+"""The linear memory of Titans: a matrix that learns by gradient descent with momentum, and forgets.
 
     S_t = h_t S_{t-1} - r_t k_t^T (k_t M_{t-1} - v_t)        M_t = (1 - a_t) M_{t-1} + S_t        y_t = q_t M_t
     r_t, h_t, a_t = sigmoid(w x_t + c)        q, k, v = silu(conv(W x)), q and k of length 1
     x = x + W_o (RMSNorm(y) * silu(W_g x))        x = x + SwiGLU(x)
 
-in every head of its own, each layer behind an RMSNorm. Behrouz et al. 2024 (2501.00663): S is the surprise, of this
-token and, by h, of those before; without momentum, h = 0, it is a gated delta rule.
+in each head, each layer after an RMSNorm. Behrouz et al. 2024 (2501.00663): S is the surprise, of this token and, by h,
+of those before. Without momentum, h = 0, it is a gated delta rule.
 
-Of the paper this is the memory alone, of one layer, with its gates, convolutions and gated output. There are no
-persistent tokens, no attention before, beside or behind the memory (its MAC, MAG and MAL), and no memory of several
-layers, whose steps are not linear; what it claims of those is not claimed here. Gradients are those at the last M, as
-its equations have them; it trains with those at the M before a chunk of tokens, which a linear memory has no need of
-(models/operations/momentum). The naive functions of flash-linear-attention have a LayerNorm inside the loss, as
-`ttt_linear` has.
+This is only the paper's memory, of one layer, with its gates, convolutions and gated output. There are no persistent
+tokens and no attention before, beside or behind the memory (its MAC, MAG and MAL). There is no memory of several
+layers, whose steps are not linear, and the paper's claims for those are not made here. Gradients are those at the last
+M, as in its equations. The paper trains with gradients at the M before a chunk of tokens, which a linear memory does
+not need (models/operations/momentum). The naive functions of flash-linear-attention have a LayerNorm inside the loss,
+as `ttt_linear` has.
 
-The paper says neither what the gates are functions by nor how they start: here c starts at 0 for r and h, and at -4
-for a, so that M is halved in 40 tokens. All else starts as in `delta_net`.
+The paper says neither which functions the gates are nor how they start. Here c starts at 0 for r and h, and at -4 for
+a, so that M is halved in 40 tokens. Everything else starts as in `delta_net`.
 """
 
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.operations.momentum import Held, momentum
 from chomsky_ladder.models.scans.delta import of_length_1
 
-FORGETS = -4.0  # what the sigmoid of a is of at the start
+FORGETS = -4.0  # initial argument of a's sigmoid
 
 
 class LinearMemory(BehindConvolution):
-    """The state is the convolution's and M and S [B, H, K, V], kept in fp32 at least."""
+    """The memory. Its state is the convolution's and M and S [B, H, K, V], kept in fp32 at least."""
 
     heeds_asked = True
 
@@ -90,7 +90,7 @@ class TitansConfig(ModelConfig):
     num_heads: int = 4
     """Heads; they divide the width evenly."""
     conv_width: int = 4
-    """Tokens in the window of the short convolutions of queries, keys and values; 1 for a factor a channel alone."""
+    """Width of the short convolutions of queries, keys and values, in tokens; 1 for only a factor on each channel."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 

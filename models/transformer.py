@@ -2,10 +2,10 @@
 
     x = x + attention(norm(x))        x = x + W_3 (silu(W_1 norm(x)) * W_2 norm(x))
 
-Vaswani et al. 2017 (1706.03762), as in Touvron et al. 2023 (2302.13971). Weights start at torch.nn.Linear's default;
-the two projections that write into the stream are divided by sqrt(2 blocks), so that its variance does not grow with
-depth (Radford et al. 2019). Settings give the other members of the family: the published one is `positions=sinusoidal`,
-`norm=layer`, `norm_place=post`, `feed_forward=relu`, `final_norm=none`, and nothing is scaled down behind a post-norm.
+Vaswani et al. 2017 (1706.03762), as in Touvron et al. 2023 (2302.13971). Weights start at torch.nn.Linear's default.
+The two projections that write into the stream are divided by sqrt(2 blocks), so that its variance does not grow with
+depth (Radford et al. 2019). Settings give the other members of the family. The published one is `positions=sinusoidal`,
+`norm=layer`, `norm_place=post`, `feed_forward=relu`, `final_norm=none`; nothing is scaled down before a post-norm.
 """
 
 from dataclasses import dataclass
@@ -29,26 +29,28 @@ class TransformerConfig(ModelConfig):
     num_heads: int = 4
     """Attention heads; they divide the width evenly, with RoPE each of even dimension."""
     num_kv_heads: int = 0
-    """Heads of keys and values, each shared by as many heads of queries; 0 for one a head."""
+    """Heads of keys and values, each shared by several heads of queries; 0 for as many as attention heads."""
     window: int = 0
-    """How many positions a token sees, itself the last of them; past and future ones if it sees both; 0 for all."""
+    """Positions that a token sees, itself the last of them; also later ones if it sees both directions; 0 for all."""
     positions: Positions = "rope"
-    """How positions are told apart: turned queries and keys, not at all, vectors added to the stream below the first
-    block (sinusoidal or learnt), or a bias on the scores: one that falls with distance (alibi, kerple), a number for
-    each range of distances (t5), or a function of the distance as a share of the position (fire, of the past alone)."""
+    """Encoding of positions: rope rotates queries and keys; sinusoidal and learnt add vectors to the stream before the
+    first block; alibi and kerple add a bias to scores that falls with distance; t5 has a number for each range of
+    distances; fire a function of the distance as a share of the position (only for the past); none.
+    """
     max_length: int = 0
-    """Number of learnt positions: the longest input there can be. Of `positions=learnt` alone."""
+    """Number of learnt positions: the longest possible input. Only for `positions=learnt`."""
     position_range: int = 0
-    """Positions in training are a sorted sample of so many, drawn for every string, and evenly spread over them in an
-    evaluation; 0 for the places 0, 1, 2 ... Of models that see the whole string at once."""
+    """Positions in training are a sorted sample of this many, drawn for every string; in an evaluation they are evenly
+    spread. 0 for 0, 1, 2 ... Only for models that see the whole string at once.
+    """
     output_gate: Literal["none", "sigmoid"] = "none"
-    """Whether what attention reads is multiplied by sigmoid(W x), a gate in every channel."""
+    """sigmoid: attention's output is multiplied by sigmoid(W x), a gate in every channel."""
     norm: Literal["rms", "layer"] = "rms"
     """The norms inside the blocks."""
     norm_place: Literal["pre", "post"] = "pre"
-    """Whether a norm stands before each layer, or behind the sum of the stream and the layer."""
+    """pre: a norm before each layer. post: a norm after the sum of the stream and the layer."""
     feed_forward: FeedForward = "swiglu"
-    """The layer behind each attention: gated, or with one hidden layer of ReLU or GELU."""
+    """The layer after each attention: gated, or with one hidden layer of ReLU or GELU."""
     d_inner: int = 0
     """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8, or 4 times it ungated."""
 
@@ -108,7 +110,7 @@ class TransformerConfig(ModelConfig):
 
     @property
     def num_writers(self) -> int:
-        """Layers whose outputs add up in the stream before a norm resets it."""
+        """Return the number of layers whose outputs add up in the stream before a norm resets it."""
         return 2 * self.num_blocks if self.norm_place == "pre" else 1
 
     @property
@@ -134,7 +136,7 @@ class TransformerConfig(ModelConfig):
         return block
 
     def make_feed_forward(self) -> Layer:
-        """What stands behind the attention; its projection into the stream is scaled down like the attention's."""
+        """Return the layer after the attention. Its projection into the stream is scaled down like the attention's."""
         module = feed_forward(self.feed_forward, self.d_model, self.inner_width)
         scale_down(module.out, self.num_writers)
         return module

@@ -1,17 +1,17 @@
-"""TTT-Linear: a layer whose state is a linear model, which takes a step of training at every token.
+"""TTT-Linear: a layer whose state is a linear model, which takes a training step at every token.
 
     y_t = R q_t + LN(M_t [R q_t, 1])        M_t = M - r_i sum over s <= t of the mini-batch of c_s gradient_s
     gradient_s: of |LN(M [R k_s, 1]) - (v_s - R k_s)|^2 / 2 at M        c_s = sigmoid(u x_s + e) / K
     x = x + W_o LayerNorm(y)        x = x + SwiGLU(x)        each behind an RMSNorm
 
-in every head of its own, with M as the last mini-batch left it, i = 1, 2 .. the place of t in its mini-batch, and R the
-rotation by i - 1. Sun et al. 2024 (2407.04620), in the form that the published code takes unless told otherwise:
-mini-batches of 16, q, k and v with weights of their own and no convolution, no gate on y. There, too, the rate
-r_i = max(1/i + p_i, 0) has a learned p, so that a whole mini-batch counts as its mean, LN has weights of every head,
-and the M that a sequence begins with is learned: it starts normal with deviation 0.02 and without a bias, as does u;
-p starts at 0, all else as torch.nn.Linear's. `base_rate` is a factor on c.
+in each head. M is that after the last mini-batch, i = 1, 2 .. the place of t in its mini-batch, and R the rotation by i
+- 1. Sun et al. 2024 (2407.04620), in the default form of the published code: mini-batches of 16, q, k and v with their
+own weights and no convolution, no gate on y. As there, the rate r_i = max(1/i + p_i, 0) has a learned p, so that a
+whole mini-batch counts as its mean. LN has weights for every head, and the initial M of a sequence is learned: it
+starts normal with deviation 0.02 and without a bias, as does u. p starts at 0, everything else as torch.nn.Linear's.
+`base_rate` is a factor on c.
 
-The published code cannot go on inside a mini-batch but token by token; here a state may be handed in anywhere.
+The published code can only continue inside a mini-batch token by token. Here a state may be handed in anywhere.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ DEVIATION = 0.02
 
 
 class FastWeights(Layer):
-    """The state is that of models/operations/fast_weights, kept in fp32 at least."""
+    """The layer. Its state is that of models/operations/fast_weights, kept in fp32 at least."""
 
     def __init__(self, config: "TTTLinearConfig") -> None:
         super().__init__()
@@ -72,12 +72,12 @@ class FastWeights(Layer):
         return self._told(q_BHLK, norm(z_BHLK)), state
 
     def _begin(self, x_BX: Tensor) -> Tensor:
-        """The first M of every row."""
+        """Return the first M of every row."""
         begin_HXK = torch.cat([self.begin_HKK, self.begin_bias_HK[:, None]], 1)
         return begin_HXK.to(x_BX.device, at_least_fp32(x_BX.dtype)).expand(len(x_BX), -1, -1, -1)
 
     def _asked(self, x_BLD: Tensor, place_L: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Norm]:
-        """q, k and v [B, H, L, K], the rates of tokens and of places, and the norm."""
+        """Return q, k and v [B, H, L, K], the rates of tokens and of places, and the norm."""
         q_BHLK, k_BHLK = (in_heads(project(x_BLD), self.num_heads) for project in (self.query, self.key))
         v_BHLK = by_heads(self.value(x_BLD), self.num_heads)  # in its own precision: it is only added to
         size, dtype = len(self.place_rate), q_BHLK.dtype

@@ -4,15 +4,16 @@
             x = x + W_down ((norm(h) + skip * c) * silu(z))
     sLSTM:  x = x + norm(h)        x = x + W_3 (gelu(W_1 norm(x)) * W_2 norm(x))
 
-Beck et al. 2024 (2405.04517); h of q, k, v and of norm(x) in models/scans/mlstm.py and models/scans/slstm.py. Layers,
-widths (inner ones are rounded up to a multiple of 64), eps and initial values are those of the authors' package, xlstm
-2.0.6: W_q, W_k and W_v are block-diagonal in blocks of 4, the sLSTM's matrices in heads, and the norm of h is over each
-head's channels. Its LayerNorms in front of the layers have no bias; torch's here have, from 0.
+Beck et al. 2024 (2405.04517). models/scans/mlstm.py computes h from q, k, v, and models/scans/slstm.py from norm(x).
+Layers, widths (inner ones are rounded up to a multiple of 64), eps and initial values are those of the authors'
+package, xlstm 2.0.6: W_q, W_k and W_v are block-diagonal in blocks of 4, the sLSTM's matrices in heads, and the norm of
+h is over each head's channels. The package's LayerNorms before the layers have no bias; torch's here have one, starting
+at 0.
 
-Two defaults of the sLSTM are not the package's, which has a convolution of 4 before i and f (the paper: optional) and
-R = 0 at the start: here none and uniform, its other choice, so that a stack of sLSTM blocks sees neighbouring tokens
-through its state alone and mixes memories from the first step. `--model.conv causal4 --model.recurrent_init zeros` is
-the package's.
+Two defaults of the sLSTM are not the package's, which has a convolution of 4 before i and f (optional in the paper) and
+R = 0 at the start. Here there is no convolution, and R is uniform, the package's other choice. So a stack of sLSTM
+blocks sees neighbouring tokens through its state alone and mixes memories from the first step. `--model.conv causal4
+--model.recurrent_init zeros` is the package's.
 
 Of every a + b blocks the first a are mLSTM: the authors' parity experiment for [1:1] has its sLSTM at 1 of 0 and 1.
 """
@@ -104,7 +105,7 @@ class MLSTM(Layer):
         return self.extend(x_BLD, state, ctx)[0]
 
     def _has_rows(self, x_BLD: Tensor) -> bool:
-        """Whether the layer as a whole is one operation: in one precision, with heads of whole blocks of 4."""
+        """Return True if the layer as a whole is one operation: in one precision, with heads of whole blocks of 4."""
         return x_BLD.dtype == self.skip.dtype and self._has_whole_blocks()
 
     def _has_whole_blocks(self) -> bool:
@@ -154,7 +155,7 @@ class MLSTM(Layer):
         return self._out(rearrange(h_BHLV, "b h l v -> b l (h v)"), c_BLE, z_BLE), (past_BWE, *memory)
 
     def _read(self, u: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        """q, k and v [B, H, (L,) K] and the gates i and f [B, H, (L)], in at least fp32."""
+        """Return q, k and v [B, H, (L,) K] and the gates i and f [B, H, (L)], in at least fp32."""
         qkv = self.query(c), self.key(c), self.value(u)
         heads = [x.unflatten(-1, (self.num_heads, -1)).movedim(-2, 1) for x in qkv]
         gates = [x.movedim(-1, 1) for x in self.gates(torch.cat(qkv, -1)).chunk(2, dim=-1)]
@@ -162,7 +163,7 @@ class MLSTM(Layer):
         return q, k * k.shape[-1] ** -0.5, v, i, f
 
     def _gates_of(self, u_BLE: Tensor, c_BLE: Tensor) -> Sequence[Tensor]:
-        """i and f [B, L, H] in fp32 from c and u themselves: of maps that follow each other one is made."""
+        """Return i and f [B, L, H] in fp32 directly from c and u. Successive maps are merged into one."""
         maps_PNIJ = torch.stack([self.query.weight, self.key.weight, self.value.weight])
         made_GPNJ = (self.gates.weight.unflatten(-1, (3, -1, BLOCK, 1)) * maps_PNIJ).sum(-2)
         of_q, of_k, of_v = made_GPNJ.flatten(2).unbind(1)
@@ -174,11 +175,11 @@ class MLSTM(Layer):
 
 
 class SLSTM(Layer):
-    """Its heads' norm writes into the stream as it is, without a projection."""
+    """The sLSTM layer. Its heads' norm writes into the stream directly, without a projection."""
 
     heeds_asked = True
 
-    no_decay = frozenset({"recurrent_HGK"})  # as in the authors' code, whose decay goes by the name "weight"
+    no_decay = frozenset({"recurrent_HGK"})  # as in the authors' code, where only parameters named "weight" decay
 
     def __init__(self, config: "XLSTMConfig", layer: int) -> None:
         super().__init__()
@@ -188,7 +189,7 @@ class SLSTM(Layer):
         self.weight_HGK = nn.Parameter(torch.randn(self.num_heads, 4 * inner, inner) * config.small)
         bound = width**-0.5 if config.recurrent_init == "standard" else 0.0
         self.recurrent_HGK = nn.Parameter(torch.empty(self.num_heads, 4 * inner, inner).uniform_(-bound, bound))
-        # Within a head the forget gate's bias falls from 5 to -7 along a power of the channel, which rises from 0.3 in
+        # In a head the forget gate's bias falls from 5 to -7 along a power of the channel. The power rises from 0.3 in
         # the first block to 1.6 in the last: the deeper the block, the more channels remember long.
         depth = layer / max(1, config.num_blocks - 1)
         forget_K = 5 - 12 * (torch.arange(inner) / (inner - 1)) ** (0.3 + 1.3 * depth)
@@ -235,7 +236,7 @@ class SLSTM(Layer):
         return self.norm(ctx.wanted(h_BLHK).flatten(2)), memory
 
     def _read(self, x: Tensor, c: Tensor | None) -> Read:
-        """By heads: the layer's input, and before it, for i and f, what the convolution makes of it if there is one."""
+        """Return by heads the layer's input and, for i and f, the output of the convolution if there is one."""
         dtype = torch.promote_types(torch.promote_types(x.dtype, torch.float32), self.bias.dtype)
         parts = [x] if c is None else [nn.functional.silu(c), x]
         return tuple(part.unflatten(-1, (self.num_heads, -1)).to(dtype) for part in parts)
@@ -246,7 +247,7 @@ class SLSTM(Layer):
 
 
 class GatedGELU(Layer):
-    """Gate and up apart: as one product its halves are strided, and the layer takes 25 ms for 20 ([256, 40, 64])."""
+    """A gated GELU with two products. One product has strided halves and takes 25 ms for 20 ([256, 40, 64])."""
 
     each_alone = True
 
@@ -275,9 +276,10 @@ class XLSTMConfig(ModelConfig):
     """Heads of both kinds of block; they divide the width evenly."""
     ratio: str = "1:1"
     """a:b: of every a + b blocks the first a are mLSTM, the other b sLSTM. The last group may be cut short, but both
-    kinds must occur, except in a model of one block, which is of the first kind."""
+    kinds must occur, except in a model of one block, which is of the first kind.
+    """
     conv: Literal["none", "causal4"] = "none"
-    """What the sLSTM's input and forget gates read: the block's input, or a causal convolution of 4 over it."""
+    """The input of the sLSTM's input and forget gates: the block's input, or a causal convolution of 4 over it."""
     recurrent_init: Literal["standard", "zeros"] = "standard"
     """The sLSTM's recurrent matrices at the start: uniform in +-1/sqrt(d_model), or 0."""
 
@@ -305,7 +307,7 @@ class XLSTMConfig(ModelConfig):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many of a group are mLSTM, and how many sLSTM."""
+        """Return the numbers of mLSTM and of sLSTM blocks in a group."""
         mlstm, slstm = map(int, self.ratio.split(":"))
         return mlstm, slstm
 
@@ -317,22 +319,22 @@ class XLSTMConfig(ModelConfig):
 
     @property
     def mlstm_width(self) -> int:
-        """Twice the model's."""
+        """Return twice the model's width."""
         return -(-2 * self.d_model // 64) * 64
 
     @property
     def slstm_width(self) -> int:
-        """4/3 of the model's, inside the feed-forward."""
+        """Return 4/3 of the model's width, for inside the feed-forward."""
         return -(-4 * self.d_model // (3 * 64)) * 64
 
     @property
     def small(self) -> float:
-        """Standard deviation of what reads the stream (Nguyen and Salazar 2019, 1910.05895)."""
+        """Return the standard deviation of weights that read the stream (Nguyen and Salazar 2019, 1910.05895)."""
         return (2 / (5 * self.d_model)) ** 0.5
 
     @property
     def into_stream(self) -> float:
-        """Standard deviation of what writes into it (Wang and Komatsuzaki's, as in GPT-NeoX)."""
+        """Return the standard deviation of weights that write into it (Wang and Komatsuzaki's, as in GPT-NeoX)."""
         return 2 / self.num_blocks / self.d_model**0.5
 
     def is_slstm(self, layer: int) -> bool:

@@ -1,17 +1,17 @@
-"""xLSTM large: the mLSTM block of the 7-billion model, without convolution, up-projection and skip, and a feed-forward.
+"""xLSTM large: the mLSTM block of the 7-billion model, with a feed-forward and no convolution, up-projection or skip.
 
     q, k, v = W_q n, W_k n, W_v n        i, f = cap(W_i n + b_i), cap(W_f n + b_f)        n = norm(x)
     x = x + W_o (sigmoid(W_g n) * norm(h))        x = x + SwiGLU(norm(x))        logits = 30 tanh(W x / 30)
 
-with cap(a) = 15 tanh(a / 15), queries and keys of half the model's width and h of q, k, v, i and f as in
-models/scans/mlstm.py: Beck et al. 2025 (2503.13427). The norm of h is over each head's channels, the others are
+with cap(a) = 15 tanh(a / 15), queries and keys of half the model's width, and h of q, k, v, i and f as in
+models/scans/mlstm.py: Beck et al. 2025 (2503.13427). The norm of h is over each head's channels. The others are
 RMSNorms, all with eps 1e-6.
 
-Weights start as the release in transformers starts them: what reads the stream from N(0, 2/(5 D)), what writes into it
+Weights start as in the release in transformers: those that read the stream from N(0, 2/(5 D)), those that write into it
 from N(0, (2 / blocks)^2 / inputs), those of i and f from 0 with biases of -10 and of 3 to 6. At -10 the norm's eps is
-most of what it divides by, and the layer adds little at first. There W_g and the feed-forward's gate start from 0 with
-every other matrix whose name has "gate" in it; here they are drawn. Embedding and head are drawn there from
-N(0, 2/(5 D)), too: `--model.ends_init small`.
+most of what it divides by, and the layer adds little at first. In the release W_g and the feed-forward's gate start
+from 0, with every other matrix whose name contains "gate"; here they are drawn. The release also draws embedding and
+head from N(0, 2/(5 D)): `--model.ends_init small`.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def capped(x: Tensor, cap: float) -> Tensor:
 
 
 class LargeMLSTM(Layer):
-    """The state is the matrix memory and its stabiliser, models/scans/mlstm.py's."""
+    """The mLSTM. Its state is the matrix memory and its stabiliser, as in models/scans/mlstm.py."""
 
     heeds_asked = True
 
@@ -87,7 +87,7 @@ class LargeMLSTM(Layer):
         return self._out(ctx.wanted(x_BLD), ctx.wanted(h_BHLV, along=2)), state
 
     def _run(self, scan: Callable[..., Any], x: Tensor, *state: State) -> Any:
-        """A scan over q, k and v [B, H, (L,) K] and the gates i and f [B, H, (L)], in at least fp32."""
+        """Run a scan over q, k and v [B, H, (L,) K] and the gates i and f [B, H, (L)], in at least fp32."""
         qkv = in_parts(self.query_key_value, x, self.sizes)
         heads = [part.unflatten(-1, (self.num_heads, -1)).movedim(-2, 1) for part in qkv]
         gates = [part.movedim(-1, 1) for part in self.gates(x).chunk(2, dim=-1)]
@@ -101,7 +101,7 @@ class LargeMLSTM(Layer):
 
 
 class CappedBackbone(Backbone):
-    """Logits that cannot leave (-30, 30)."""
+    """A backbone whose logits are capped to (-30, 30)."""
 
     def _logits(self, x: Tensor, ctx: Context) -> Tensor:
         return capped(super()._logits(x, ctx), LOGIT_CAP)
@@ -135,11 +135,11 @@ class XLSTMLargeConfig(ModelConfig):
 
     @property
     def small(self) -> float:
-        """Standard deviation of what reads the stream (Nguyen and Salazar 2019, 1910.05895)."""
+        """Return the standard deviation of weights that read the stream (Nguyen and Salazar 2019, 1910.05895)."""
         return (2 / (5 * self.d_model)) ** 0.5
 
     def into_stream(self, inputs: int) -> float:
-        """Standard deviation of what writes into it (Wang and Komatsuzaki's, as in GPT-NeoX)."""
+        """Return the standard deviation of weights that write into it (Wang and Komatsuzaki's, as in GPT-NeoX)."""
         return 2 / self.num_blocks / inputs**0.5
 
     def block(self, layer: int) -> Block:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "benchmarks"
-HELPERS = ("public_xlstm", "roofline_worker", "throughput_peers")  # modules that the kinds share
+HELPERS = ("public_xlstm", "roofline_worker", "throughput_peers")  # modules shared by the kinds
 
 
 def kinds() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Write what stands between the markers of a page of docs/findings/: numbers, scope, command and permalink.
+"""Fill the text between the markers of a page of docs/findings/: numbers, scope, command and permalink.
 
     <!-- cells models="lstm; xlstm*; holds:recall" on="compose A5; recall" at="225..256" -->
     <!-- rows file="results/tables/scratchpad.md" of="scratchpad" run="scratchpad-transformer-s0-0123456789" -->
@@ -6,8 +6,8 @@
     <!-- finding of="corner" -->
 
 Each ends with `<!-- /cells -->`, or the like. `scripts/shown_numbers.py` fills them, so a page has the numbers of the
-committed records. `on` names rungs of a climb, or tasks; without it all of them. `at` may name several ranges of
-lengths, `all` (the lengths of the test) and `training`. `figure` names what docs/generate.py draws beside it.
+committed records. `on` names rungs of a climb, or tasks; by default all. `at` may name several ranges of lengths, `all`
+(the test's lengths) and `training`. `figure` names the picture beside it, which docs/generate.py draws.
 """
 
 import csv
@@ -228,7 +228,7 @@ def _rows(shown: Shown) -> str:
     first = next(i for i in range(start, len(lines)) if lines[i].startswith("| "))
     after = next((i for i in range(first, len(lines)) if not lines[i].startswith("|")), len(lines))
     head, rule, *body = lines[first:after]
-    named = {line.split(" | ")[0]: line for line in reversed(body)}  # of rows with one name, the first
+    named = {line.split(" | ")[0]: line for line in reversed(body)}  # for rows with one name, the first
     kept = [line for line in body if line is named[line.split(" | ")[0]] or "of" not in shown.words]
     kept = [line for line in kept if re.search(shown.words.get("of", ""), line.split(" | ")[0])]
     assert kept, shown.words

@@ -1,7 +1,7 @@
 """Write the sentences of findings, with numbers counted from the records.
 
-README.md and the pages of docs/findings/ have them: those of harness/stats/findings.py, one on a published cell
-(`slstm`), and one on what papers report (`papers`).
+README.md and the pages of docs/findings/ show them: those of harness/stats/findings.py, one on a published cell
+(`slstm`), and one on the values that papers report (`papers`).
 """
 
 import csv

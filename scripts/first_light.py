@@ -3,13 +3,14 @@
     python scripts/first_light.py right --out FOLDER            9 minutes; then steps, cells, costs, or all
     python scripts/first_light.py all --device cpu --rehearse   small sizes, on any machine: does all of it work?
 
-A stage is a few commands, each with its share of the stage's minutes and ended with its process group when they are
-over; what it wrote until then is kept. A line of JSON says how each ended, FOLDER/first_light.jsonl has them all, and
-FOLDER/STAGE.tar.gz what they wrote, checkpoints left out: few files, and small ones, to be carried away. Begun again
-with the same --work, what has ended well is not run again, and sweeps go on. Exit code 1: some command ended badly.
+A stage is a few commands, each with its share of the stage's minutes. When these are over, the command and its process
+group are ended, and what it wrote until then is kept. A line of JSON says how each ended. FOLDER/first_light.jsonl has
+all lines, and FOLDER/STAGE.tar.gz what the commands wrote, without checkpoints: few and small files, to be carried
+away. Started again with the same --work, successful commands are not run again, and sweeps are resumed. Exit code 1:
+some command failed.
 
-As a script for `ladder sweep` this file lists the first cells, published in budget but for the steps: LSTM and sLSTM
-on three tasks of `xlstm_20k`, 54 runs in 6 packs.
+As a script for `ladder sweep` this file lists the first cells, with the published budget except for the number of
+steps: LSTM and sLSTM on three tasks of `xlstm_20k`, 54 runs in 6 packs.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.sweep.study import study_runs
 
 ROOT = Path(__file__).resolve().parents[1]
-# What else a machine has of pytest's plugins warns of things, and a warning is an error.
+# Other pytest plugins on a machine may warn, and a warning is an error.
 PYTEST = ("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", sys.executable, "-m", "pytest", "-p", "xdist.plugin")
 LADDER = (sys.executable, "-m", "chomsky_ladder")
 SMALL = "LADDER_FIRST_LIGHT_SMALL"  # set for a rehearsal's sweep
@@ -44,12 +45,12 @@ class Step:
 
     name: str
     share: float
-    """Of its stage's minutes."""
+    """Share of its stage's minutes."""
     words: tuple[str, ...]
 
 
 def runs() -> list[Run]:
-    """The first cells, for `ladder sweep`."""
+    """Return the first cells, for `ladder sweep`."""
     tasks, models = ("parity", "cycle_nav", "bucket_sort"), ("lstm", ("xlstm", {"ratio": "0:1"}))
     if os.environ.get(SMALL):
         few = [grid(task, "lstm", protocol="quick")[0] for task in tasks[:2]]
@@ -127,7 +128,7 @@ STAGES: dict[str, tuple[float, Callable[..., list[Step]]]] = {
 
 
 def carried_out(step: Step, seconds: float, log: Path, *, small: bool) -> dict[str, Any]:
-    """Run a command for so long at most; what it says stands in a file of its own."""
+    """Run a command for this many seconds at most. Its output goes to a file of its own."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | ({SMALL: "1"} if small else {})
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     start = time.monotonic()
@@ -152,7 +153,7 @@ def carried_out(step: Step, seconds: float, log: Path, *, small: bool) -> dict[s
 
 
 def stage(name: str, *, out: Path, work: Path, device: str, minutes: float, small: bool) -> bool:
-    """A stage's commands one after the other; whether all of them ended well."""
+    """Run a stage's commands one after the other. Return True if all of them succeeded."""
     folder, lines = work / name, out / "first_light.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     well = True
@@ -174,7 +175,7 @@ def stage(name: str, *, out: Path, work: Path, device: str, minutes: float, smal
 
 
 def packed(folder: Path, archive: Path) -> None:
-    """All of a folder but checkpoints and weights."""
+    """Pack all of a folder but checkpoints and weights."""
     with tarfile.open(archive, "w:gz") as tar:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.suffix not in (".ckpt", ".pt", ".part"):

@@ -1,10 +1,10 @@
-"""Freeze a suite: tasks with their versions and every setting, lengths and protocol, under a name nothing can move.
+"""Freeze a suite: tasks with their versions and every setting, lengths and protocol, under a name that never changes.
 
-    python scripts/freeze.py NAME          writes harness/config/suites/NAME.json, and never over one that is there
+    python scripts/freeze.py NAME          writes harness/config/suites/NAME.json, and never over an existing one
 
-The suite is the protocol of that name from then on (`ladder run parity lstm --protocol ladder-v1`). It spells out every
-setting, so that no later default reaches it; it holds the hash of each task's first test strings, which a test makes
-again; and a task of another version is refused under it. What is to change becomes another suite.
+From then on the suite is the protocol of that name (`ladder run parity lstm --protocol ladder-v1`). It spells out every
+setting, so that no later default affects it. It holds the hash of each task's first test strings, which a test makes
+again. A task of another version is refused under it. A changed suite gets another name.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ TASKS = (
 )
 
 
-# name, what it asks, task, settings; from the lowest to the highest
+# name, skill, task, settings; from the lowest to the highest
 RUNGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("remember", "the last write", "flip_flop", {}),
     ("compare ends", "first = last", "even_pairs", {}),
@@ -55,7 +55,7 @@ CLIMB_TASKS: dict[str, dict[str, Any]] = {
 
 
 def languages() -> dict[str, Any]:
-    """25 languages under the lengths and the budget of xlstm_20k."""
+    """Return 25 languages with the lengths and the budget of xlstm_20k."""
     base = PROTOCOLS["xlstm_20k"]
     train = plain(replaced(Train(), {"lr": base.rates[0], **base.train}, where="train"))
     score = {name: value for name, value in plain(Eval()).items() if not name.startswith("file")}
@@ -72,7 +72,10 @@ def languages() -> dict[str, Any]:
 
 
 def climb() -> dict[str, Any]:
-    """Twelve rungs at a budget that two CPU cores carry; why these numbers: the log under results/climb."""
+    """Return twelve rungs at a budget for two CPU cores.
+
+    The log under results/climb gives the reasons for these numbers.
+    """
     base = PROTOCOLS["xlstm_cpu"]
     changes = {"steps": 2000, "batch": 32, "curriculum": [10, 20, 40, 40], "lr": RATES[0], "stop_after": 3}
     train = plain(replaced(Train(), {**base.train, **changes}, where="train"))
@@ -107,7 +110,7 @@ def climb() -> dict[str, Any]:
 
 
 def fifteen() -> dict[str, Any]:
-    """The xLSTM paper's fifteen tasks at a budget that two CPU cores carry; the pilot is under results/fifteen."""
+    """Return the xLSTM paper's fifteen tasks at a budget for two CPU cores. The pilot is under results/fifteen."""
     base = PROTOCOLS["xlstm_cpu"]
     train = plain(replaced(Train(), {**base.train, "steps": 8000, "lr": 1e-2, "stop_after": 3}, where="train"))
     counts = {"test": 4096, "validation": 512, "every": 500, "extrapolate": [512, 1024], "extrapolation": 256}
@@ -138,7 +141,7 @@ def _dense(task: Task) -> Task:
 
 
 def second_climb() -> dict[str, Any]:
-    """The climb at a budget that its pilot chose; results/LOG.md has the pilot and the reasons."""
+    """Return the climb at a budget that its pilot chose. results/LOG.md has the pilot and the reasons."""
     first = climb()
     changes = {"steps": 10_000, "batch": 64, "lr": 3e-3, "stop_after": 0}
     train = plain(replaced(Train(), {**first["train"], **changes}, where="train"))
@@ -182,7 +185,7 @@ SECOND_FORMS: dict[str, dict[str, Any]] = {
     "xlstm": PROTOCOLS["xlstm_code"].models["xlstm"],  # as in its authors' package
     "pd_ssm": {"d_state": 64, "num_maps": 4},  # a state for each of A5's 60 elements
     "slice": {"saturates_at": 1e11},  # structured-linear-cdes, models/slcde.py
-    "gated_delta_product": {"num_householders": 4},  # as many reflections as S5 asks for (2502.10297)
+    "gated_delta_product": {"num_householders": 4},  # as many reflections as S5 needs (2502.10297)
 }
 SUITES = {"ladder-v1": languages, "climb-v1": climb, "climb-v2": second_climb, "fifteen-v1": fifteen}
 FIFTEEN = (
@@ -211,7 +214,7 @@ def main(words: list[str]) -> int:
         return 2
     content = json.dumps(SUITES[words[0]](), indent=1) + "\n"
     path.write_text(content, "utf-8")
-    with path.with_name("frozen.sha256").open("a", encoding="utf-8") as known:  # what is edited is refused from now on
+    with path.with_name("frozen.sha256").open("a", encoding="utf-8") as known:  # edits are refused from now on
         known.write(f"{hashlib.sha256(content.encode()).hexdigest()}  {path.name}\n")
     return 0
 

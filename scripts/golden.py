@@ -31,7 +31,7 @@ STEPS = 5
 
 
 def task_hash(task: Task) -> str:
-    """sha256 of the first training batch of the task's defaults, in every bit."""
+    """Return the sha256 of the first training batch of the task's defaults, in every bit."""
     run = Run(task=task, model=find_model("lstm")(), train=Train(batch=64))
     batch = TrainingStream([run], torch.device("cpu")).batch(0, longest=run.train.longest(0))
     digest = hashlib.sha256()
@@ -41,7 +41,7 @@ def task_hash(task: Task) -> str:
 
 
 def first_losses(model: str, *, backend: Backend = "auto") -> list[float]:
-    """The losses of the first AdamW steps in float64, on cycle_nav at a small size."""
+    """Return the losses of the first AdamW steps in float64, on cycle_nav at a small size."""
     train = Train(steps=100, batch=8, lengths=(3, 12), lr=1e-2, warmup=0.0, clip=0.0, precision="fp64")
     run = Run(task=CycleNav(), model=find_model(model).tiny(), train=train)
     pack = Pack([run], device=torch.device("cpu"), backend=backend)
@@ -53,7 +53,7 @@ def first_losses(model: str, *, backend: Backend = "auto") -> list[float]:
 
 
 def defaults() -> dict[str, Any]:
-    """The defaults behind every run's identity, with the version that must rise when one of them changes."""
+    """Return the defaults behind every run's identity, with the version that must rise when one of them changes."""
     registered = {name: classes[0] for name, classes in (all_tasks() | all_models()).items()}
     parts = {"train": Train, "eval": Eval, **registered}
     versions = {name: getattr(cls, "version", SCHEMA) for name, cls in parts.items()}

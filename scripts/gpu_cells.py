@@ -4,21 +4,22 @@
     python scripts/gpu_cells.py --cells fifteen-v1 ..          of the xLSTM paper's fifteen tasks, at a small budget
     python scripts/gpu_cells.py --cells xlstm_20k ..           of the same tasks at the paper's size
     python scripts/gpu_cells.py --cells authors ..             of PD-SSM, SLiCE and the sLSTM in their authors' settings
-    python scripts/gpu_cells.py --cells last_answer ..         of climb-v2's groups, the last answer alone trained on
-    python scripts/gpu_cells.py --plan                         the runs that nobody has yet, in their order
+    python scripts/gpu_cells.py --cells last_answer ..         of climb-v2's groups, trained on the last answer alone
+    python scripts/gpu_cells.py --plan                         the missing runs, in their order
 
-A self-test comes first and stops everything if it fails: strings are those of a CPU, gradients those of float64. Then
-processes that share the GPU train packs of one cell each, tasks without any result first. A cell of xlstm_20k is one
-seed at two learning rates, compiled. A cell of fifteen-v1 is its tuning seed and its three fresh seeds at all three
-rates, one of climb_pilot its seed at all of its rates. Their kernels are so small that twelve runs cost little more
-than one, and compiling takes longer than training. A cell of climb-v2 is its tuning seed at five rates, then five fresh
-seeds at the one chosen. Two cells for each process are tuned, then reported, then the next ones.
+A self-test comes first and stops everything if it fails: strings must equal those of a CPU, gradients those of float64.
+Then processes that share the GPU train packs of one cell each, tasks without any result first. A cell of xlstm_20k is
+one seed at two learning rates, compiled. A cell of fifteen-v1 is its tuning seed and its three fresh seeds at all three
+learning rates, one of climb_pilot its seed at all of its learning rates. Their kernels are so small that twelve runs
+cost little more than one, and compiling takes longer than training. A cell of climb-v2 is its tuning seed at five
+learning rates, then five fresh seeds at the chosen one. Two cells for each process are tuned, then reported, then the
+next ones.
 
-FOLDER gets records.csv and curves.csv of what ended. What is half done is dropped. Runs that are in results/, in
+FOLDER gets records.csv and curves.csv of finished runs. Unfinished ones are dropped. Runs that are in results/, in
 results/underway or in a file of `--known` are skipped.
 
 Nothing should be compiled twice: $TRITON_CACHE_DIR may hold kernels from a rehearsal on tests/instruments/null_gpu,
-which needs no GPU. There every loss is garbage, so `--rehearse` takes that for granted and skips the self-test.
+which needs no GPU. There every loss is garbage, so `--rehearse` accepts that and skips the self-test.
 """
 
 import argparse
@@ -56,7 +57,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDS = (ROOT / "results" / "records.csv", ROOT / "results" / "underway" / "records.csv")
 CLIMB = "climb-v2"
 TASKS = PROTOCOLS[SUITE].table
-RATES = (1e-2, 1e-3)  # of xlstm_20k's three; 1e-4 is chosen least often at 20,000 steps
+RATES = (1e-2, 1e-3)  # two of xlstm_20k's three; 1e-4 is chosen least often at 20,000 steps
 REPORTED = 3  # fresh seeds of a cell of the suite
 SELF_TEST_S = 45.0
 FIRST = 500  # runs whose models are tested
@@ -65,12 +66,12 @@ SCORING_S = 10.0  # at the end, for checkpoints and records
 
 class Cells(NamedTuple):
     listed: Callable[[], list[Run]]
-    """Every run, in the order in which they are wanted."""
+    """Every run, in the order of priority."""
     pack: int
     """Runs of a cell, which train together."""
     compiled: Literal["on", "off"]
     report: int = 0
-    """Fresh seeds that follow at the rate that those runs choose."""
+    """Fresh seeds that follow at the learning rate that those runs choose."""
 
 
 CELLS = {

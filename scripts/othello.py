@@ -1,10 +1,10 @@
-"""Othello: the board in the head of several architectures. Train, probe, edit, tell states apart, draw, table.
+"""The Othello study of several architectures: train, probe, edit, tell states apart, draw, table.
 
     scripts/othello.py [--budget smoke|cpu|full] [--models NAME ..] [--seeds N] [--results FOLDER] [--processes N]
 
-smoke takes a minute and shows that everything runs; cpu takes some two hours of two cores, on 6x6, for three seeds of
-models of one size; full has the published size, on a GPU. What is done is not done again, so a study that was stopped
-goes on where it was. Maintainers make what is published with `--results results/othello`.
+smoke takes a minute and shows that everything runs. cpu takes some two hours of two cores, on 6x6, for three seeds of
+models of one size. full has the published size, on a GPU. Finished parts are not done again, so a stopped study can be
+resumed. Maintainers make the published one with `--results results/othello`.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What was expected of each cell of the climb before it ran, beside what came out.
+"""Compare what was expected of each cell of the climb before it ran with the outcome.
 
     python scripts/predictions.py          reads results/climb/predictions.csv, writes results/climb/outcomes.csv
 
-A cell holds where most of its seeds do. Cells that were not run yet are left out; those that came out otherwise than
-expected are printed.
+A cell holds if most of its seeds do. Cells that were not run yet are left out. Those with an unexpected outcome are
+printed.
 """
 
 import sys
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[1] / "results"
 
 
 def outcomes(predictions: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
-    """The predictions whose cell was run, each with what came out."""
+    """Return the predictions whose cell was run, each with the outcome."""
     found = []
     for protocol, expected in predictions.groupby("protocol", sort=False):
         seen = {

@@ -1,20 +1,20 @@
 """Publish results: tables, numbers of README and docs, the site and its pictures, from records.csv and curves.csv.
 
     python scripts/publish.py --take results/mine ..    take finished runs as `ladder merge` does, then write the tables
-    python scripts/publish.py --begun results/mine ..   keep lines and curves of rows that are not whole: underway/
+    python scripts/publish.py --begun results/mine ..   keep lines and curves of unfinished rows: underway/
     python scripts/publish.py                           write the tables again, and the numbers of README and docs
     python scripts/publish.py --check                   write nothing; 1 if a committed table is not what comes out
     python scripts/publish.py --site FOLDER             write the page, all figures and tables in every format there
     python scripts/publish.py --release                 also redraw the few pictures that README and docs show
     python scripts/publish.py --budget smoke|cpu|gpu|full   carry out the studies of that budget first, and take them
 
-Tables as Markdown and CSV are committed with the records, and the rows that travel with an installed package
+Tables as Markdown and CSV are committed with the records, and so are the lines in an installed package
 (harness/climb/reference.py). Figures, the page and other formats are not: --site makes them, and the public CI deploys
-them. The pictures under docs/pictures change with a release alone, so that the history does not grow with every run.
-The same records give the same tables, byte for byte.
+them. The pictures under docs/pictures only change with a release, so that the history does not grow with every run. The
+same records give the same tables, byte for byte.
 
-`results/` is what is published (harness/store/places.py); --results names another folder. A smoke run is never
-published: with `--budget smoke` everything lands under smoke/ of one's own folder.
+`results/` is the published folder (harness/store/places.py); --results names another one. A smoke run is never
+published: with `--budget smoke` everything goes to smoke/ of your own folder.
 """
 
 import argparse
@@ -41,15 +41,15 @@ from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.published import papers
 
 ROOT = Path(__file__).resolve().parents[1]
-UNDERWAY = "underway"  # no table counts what is there; `ladder merge results/underway` goes on from it
+UNDERWAY = "underway"  # no table counts these; `ladder merge results/underway` continues from them
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
 KEPT = ("records.csv", "records.csv.sha256", "curves.csv", "curves.csv.sha256")
-MEASURED = ("othello/tables", "othello/figures", "throughput", "horizon")  # what the page shows besides
+MEASURED = ("othello/tables", "othello/figures", "throughput", "horizon")  # other data that the page shows
 COMMITTED: tuple[tables.Format, ...] = ("markdown", "csv")
 
 
 def made(results: Path) -> None:
-    """Write what is committed: records.csv brought up to date, and tables as Markdown and CSV."""
+    """Write what is committed: an updated records.csv, and tables as Markdown and CSV."""
     tables.write_all(results, against=papers(), forms=COMMITTED)
 
 
@@ -64,7 +64,7 @@ def site_of(results: Path, folder: Path, *, url: str = "") -> None:
 
 
 def again(results: Path, scratch: Path) -> Path:
-    """Make what is committed anew, elsewhere, from the records alone."""
+    """Make everything that is committed anew, elsewhere, from the records alone."""
     _copy_sources(results, scratch)
     made(scratch)
     return scratch
@@ -80,7 +80,7 @@ def _copy_sources(results: Path, folder: Path) -> None:
 
 
 def differences(results: Path, fresh: Path) -> list[str]:
-    """List the committed tables that do not come out as they are, and those that nothing makes."""
+    """List the committed tables that do not come out equal, and those that nothing makes."""
     made_now = {path.relative_to(fresh) for path in (fresh / "tables").iterdir()}
     differ = [
         str(name)
@@ -93,7 +93,7 @@ def differences(results: Path, fresh: Path) -> list[str]:
 
 
 def _taken(folders: Sequence[Path], results: Path) -> bool:
-    """Take the finished runs of other folders in; whether some were left, which is said."""
+    """Take in the finished runs of other folders. Return True if some were left, which is printed."""
     if not folders:
         return False
     merged = merge(folders, results)
@@ -112,7 +112,7 @@ def _says_left(merged: Merged) -> bool:
 def keep_begun(folders: Sequence[Path], results: Path) -> int:
     """Verify the finished runs of folders, and keep the lines and curves of those that are not published.
 
-    No folders of runs: they name where they were made, and hold checkpoints.
+    Folders of runs are not kept, because they name the machine's folders and hold checkpoints.
     """
     underway = results / UNDERWAY
     before = recorded(underway / "records.csv")
@@ -126,7 +126,10 @@ def keep_begun(folders: Sequence[Path], results: Path) -> int:
 
 
 def _put_under(underway: Path, source: Path, *, published: Collection[str]) -> set[str]:
-    """In place of what is there: what a results folder holds and is not published; which runs those are."""
+    """Replace the lines and curves there by those of a results folder that are not published.
+
+    Return their runs' ids.
+    """
     left = {run_id: line for run_id, line in recorded(source / "records.csv").items() if run_id not in published}
     if not left:
         for name in KEPT:

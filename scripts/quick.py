@@ -1,11 +1,11 @@
 """The first sweep: three models on four tasks, three seeds, in about five minutes of two CPU cores.
 
-A smoke run, not a result: a tiny budget under the `quick` protocol. It shows one piece of the science all the same:
-an LSTM trained on strings up to length 40 holds parity at 40..256 on every seed, a Transformer does not.
+It is a smoke run, not a result: a tiny budget under the `quick` protocol. Still, it shows one finding: an LSTM trained
+on strings up to length 40 holds parity at 40..256 on every seed, and a Transformer does not.
 
     scripts/quick [--results FOLDER] [--processes N]
 
-Runs that are done are not run again. A process a core trains them.
+Finished runs are not run again. One process for each core trains them.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from chomsky_ladder.harness.tables import write as tables
 
 MODELS = ("lstm", "lstm_block", "transformer")
 TASKS = ("parity", "even_pairs", "cycle_nav", "bucket_sort")
-RATES = {"transformer": 1e-3}  # the attention model does not train at the recurrent ones' rate
+RATES = {"transformer": 1e-3}  # the attention model does not train at the recurrent ones' learning rate
 
 
 def runs() -> list[Run]:

@@ -1,7 +1,7 @@
-"""The few pictures that README and docs show, small enough to be kept in the repository.
+"""Draw the few pictures that README and docs show, small enough for the repository.
 
-`scripts/publish.py --release` calls this. A picture is drawn from the records, or from the numbers that
-`ladder horizon` and scripts/othello.py left under results/, then cut to a width of 1,200 pixels and 128 colours.
+`scripts/publish.py --release` calls this. A picture is drawn from the records, or from the numbers that `ladder
+horizon` and scripts/othello.py left under results/. It is then reduced to a width of 1,200 pixels and 128 colours.
 """
 
 import io
@@ -24,7 +24,7 @@ from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.published import published
 
 CLIMB = "climb-v1"
-HIGHEST = 8  # rows of the climb that are drawn beside the models of the xLSTM paper
+HIGHEST = 8  # models of the climb that are drawn beside those of the xLSTM paper
 WIDTH, COLOURS, MOST_KB = 1200, 128, 150
 
 

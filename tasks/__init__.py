@@ -1,9 +1,9 @@
-"""Formal languages and other tasks, a file each, and what one of your own is written with:
+"""Formal languages and other tasks, one file each, and the names you need to write your own:
 
     from chomsky_ladder.tasks import Classification, Draw, Transduction, register
 
-Each name is imported from where it is defined when it is first asked for; tasks themselves are found by their names
-(`ladder list`). A regular language needs only its automaton: `Membership` and `from_pattern` or `from_table`.
+Each name is imported from its own file on first use. Tasks themselves are found by name (`ladder list`). A regular
+language only needs its automaton: `Membership` and `from_pattern` or `from_table`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Symbols that an automaton does not tell apart, drawn as one and told apart afterwards.
+"""Draw symbols that an automaton treats alike as one group, and choose among them afterwards.
 
 group_BL = [0 1 0]    groups = ((0, 2), (1,))    ->    a or c, b, a or c
 """
@@ -11,7 +11,7 @@ from chomsky_ladder.tasks.draw import Draw
 
 
 def spelled(group_BL: Tensor, groups: tuple[tuple[int, ...], ...], draw: Draw) -> Tensor:
-    """A uniform symbol of each group."""
+    """Draw a uniform symbol from each group."""
     size_G, symbol_GK = _tables(groups, group_BL.device)
     index_BL = group_BL.clamp(max=len(groups) - 1)
     member_BL = draw.integers(size_G[index_BL], (group_BL.shape[1],))
@@ -20,7 +20,7 @@ def spelled(group_BL: Tensor, groups: tuple[tuple[int, ...], ...], draw: Draw) -
 
 @kept
 def _tables(groups: tuple[tuple[int, ...], ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """How many symbols each group has, and which."""
+    """Return the size of each group, and its symbols."""
     most = max(map(len, groups))
     padded = [[*group, *[group[0]] * (most - len(group))] for group in groups]
     return torch.tensor([len(group) for group in groups], device=device), torch.tensor(padded, device=device)

@@ -1,4 +1,4 @@
-"""What the tasks of arithmetic modulo m share: their settings."""
+"""The settings shared by the tasks of arithmetic modulo m."""
 
 from dataclasses import dataclass
 from typing import Literal

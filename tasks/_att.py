@@ -1,13 +1,13 @@
-"""Automata in AT&T's text format, which OpenFst prints (`fstprint`) and MLRegTest publishes, to minimal automata.
+"""Read automata in AT&T's text format, as OpenFst prints (`fstprint`) and MLRegTest publishes, and minimise them.
 
-    0  1  a  a        from state 0 under "a" to state 1; a line of three columns names the symbol once
+    0  1  a  a        from state 0 to state 1 with "a"; a line of three columns names the symbol once
     1  0  a  a
     0  0  b  b
-    1                 a state of acceptance; the first line's first state is the start
+    6                 an accepting state; the first line's first state is the start
 
-States are numbers or words, symbols single visible characters. An automaton may have several ways from a state under
-one symbol, and empty moves (<eps>); what no line describes leads to a dead state. A line that changes a symbol into
-another, or has a weight, is refused: that is no language.
+States are numbers or words, symbols are single visible characters. An automaton may be nondeterministic and have empty
+moves (<eps>). A move that no line describes leads to a dead state. A line that changes a symbol into another, or has a
+weight, is refused, because that is no language.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ MOST_LINES, MOST_STATES, MOST_SYMBOLS = 200_000, 1024, 64
 
 
 def digest(path: str) -> str:
-    """The first 16 digits of a file's sha256."""
+    """Return the first 16 digits of a file's sha256."""
     if not Path(path).is_file():
         raise ValueError(f"regular: there is no file {path}")
     found = Path(path).stat()
@@ -37,7 +37,7 @@ def _digest(path: str, changed: int, size: int) -> str:
 
 @lru_cache(maxsize=64)
 def open_att(path: str, sha256: str, *, alphabet: str) -> Automaton:
-    """The minimal automaton of a file that must have the hash it had, over `alphabet` or the symbols in the file."""
+    """Return the minimal automaton of a file with this hash, over `alphabet` or the symbols in the file."""
     if not Path(path).is_file():
         raise ValueError(f"regular: the file {path} has gone")
     content = Path(path).read_bytes()

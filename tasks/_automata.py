@@ -1,14 +1,14 @@
 """Finite automata as values, run and sampled on whole batches without a loop over positions.
 
-A string is a series of maps state -> state, one a symbol. Maps compose associatively, so runs of 2, 4, 8 .. symbols
-compose in parallel. Sampling has the same form: with a uniform integer drawn for each position, "what follows state s
-here" is a map too, and composing these finds the path that is taken.
+A string is a series of maps state -> state, one for each symbol. Maps compose associatively, so runs of 2, 4, 8 ..
+symbols compose in parallel. Sampling works the same way. With a uniform integer drawn for each position, "the state
+that follows s here" is also a map, and composing these maps gives the sampled path.
 
     parity = Automaton(transitions=((1, 0), (0, 1)), accepting=(False, True), alphabet="ab")
     symbols_BL, states_BL = random_path(parity, draw.integers(SCALE, (columns,)), size_B)      uniform over odd "a"s
 
-The strings that lead somewhere are counted in integers of any size; a choice compares a uniform integer below SCALE
-with thresholds, so each symbol has its exact chance to within 2**-31, and none of chance zero is ever taken.
+The strings that lead to a target are counted in exact integers. A choice compares a uniform integer below SCALE with
+thresholds. So each symbol has its exact probability up to 2**-31, and none of probability zero is ever taken.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,10 +23,10 @@ from torch import Tensor
 from chomsky_ladder.tasks._kept import kept
 
 SCALE = 2**31 - 1
-"""The uniform integers that choose a path lie below this bound: thresholds fit in 32 bits."""
+"""Upper bound of the uniform integers that choose a path. Thresholds fit in 32 bits."""
 
 WIDE = 257
-"""States from which on a path is followed place by place."""
+"""Number of states from which on a path is followed position by position."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Automaton:
     accepting: tuple[bool, ...]
     alphabet: str
     weights: tuple[int, ...] = ()
-    """How many symbols each one stands for, where that is not one (`grouped`)."""
+    """The number of symbols that each one stands for, if not one (`grouped`)."""
     odds: tuple[int, ...] = ()
-    """A factor for each time that a string is in a state, its end too, where strings of a length are not all alike."""
+    """Factor on a string's weight for each visit to a state, its end included; for samples that are not uniform."""
 
     @property
     def num_states(self) -> int:
@@ -54,20 +54,20 @@ class Automaton:
 
 
 def letter_maps(automaton: Automaton, symbols_BL: Tensor) -> Tensor:
-    """The map of each symbol, [B, L, N]; the symbol `num_symbols` stands for none, and changes nothing."""
+    """Return the map of each symbol, [B, L, N]. The symbol `num_symbols` is blank and changes nothing."""
     maps_KN = letters(automaton, symbols_BL.device)
     return maps_KN.index_select(0, symbols_BL.flatten()).unflatten(0, symbols_BL.shape)
 
 
 @kept
 def letters(automaton: Automaton, device: torch.device) -> Tensor:
-    """The state after each symbol, then the identity, [K + 1, N]."""
+    """Return the state after each symbol, then the identity, [K + 1, N]."""
     maps = np.concatenate([np.array(automaton.transitions).T, [np.arange(automaton.num_states)]])
     return torch.from_numpy(maps).to(device)
 
 
 def composed(maps_BLN: Tensor) -> list[Tensor]:
-    """The maps of single symbols, of pairs, of fours ..; an odd one at the end has no pair."""
+    """Return the maps of single symbols, of pairs, of fours .. An odd one at the end has no pair."""
     levels = [maps_BLN]
     while levels[-1].shape[1] > 1:
         maps_BLN = levels[-1]
@@ -76,7 +76,7 @@ def composed(maps_BLN: Tensor) -> list[Tensor]:
 
 
 def states_along(levels: Sequence[Tensor], start_B: Tensor) -> Tensor:
-    """The state before the first symbol and after each, [B, L + 1]."""
+    """Return the state before the first symbol and after each, [B, L + 1]."""
     states_BP = start_B[:, None]
     for maps_BLN in reversed(levels):  # the states between pairs are known, and those inside follow
         firsts_BLN = maps_BLN[:, ::2]
@@ -87,7 +87,7 @@ def states_along(levels: Sequence[Tensor], start_B: Tensor) -> Tensor:
 
 
 def sets_along(levels: Sequence[Tensor], final_BN: Tensor) -> Tensor:
-    """The states from which the rest of the string leads into `final_BN` (bool), [B, L + 1, N]."""
+    """Return the states from which the rest of the string leads into `final_BN` (bool), [B, L + 1, N]."""
     ends = [final_BN]
     for maps_BLN in levels:
         odd = maps_BLN.shape[1] % 2 == 1
@@ -111,12 +111,12 @@ def random_path(
     target_B: Tensor | None = None,
     start_B: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Strings uniform over those of `size_B` symbols that lead from `start_B` into a state of targets[target_B].
+    """Draw strings uniform over those of `size_B` symbols that lead from `start_B` into a state of targets[target_B].
 
-    With the `odds` of its automaton some are likelier. `uniform_BL` are uniform integers below SCALE, one a position:
-    `draw.integers(SCALE, (columns,))`. Without the other arguments the strings are those that the automaton accepts.
-    Returns the symbols (indices into the alphabet) [B, L], and the state before the first and after each [B, L + 1];
-    what stands beyond a string's size is meaningless. Where no such string exists the result is some other string: ask
+    The `odds` of the automaton make some strings likelier. `uniform_BL` are uniform integers below SCALE, one for each
+    position: `draw.integers(SCALE, (columns,))`. Without the other arguments, strings are uniform over those accepted.
+    Returns the symbols (indices into the alphabet) [B, L], and the states before the first and after each [B, L + 1].
+    Values beyond a string's size are meaningless. If no such string exists, some other string is returned: check with
     `count_paths` first.
     """
     zeros_B = torch.zeros_like(size_B)
@@ -133,10 +133,11 @@ def random_path(
 
 
 def walk(after_KN: Tensor, table: Tensor, row_BL: Tensor, uniform_BL: Tensor, start_B: Tensor) -> tuple[Tensor, Tensor]:
-    """The symbols [B, L] that uniform integers choose by the thresholds of all but the last, and the states.
+    """Return the symbols [B, L] that uniform integers choose, given the thresholds of all symbols but the last, and the
+    states.
 
-    The thresholds are a row of the table [rows, K - 1, N] for each place. From WIDE states on, whose maps would fill
-    the memory, it goes one place after the other.
+    Each position has a row of thresholds in the table [rows, K - 1, N]. With WIDE states or more, maps would fill the
+    memory, so positions are followed one after the other.
     """
     uniform_BL = uniform_BL.to(torch.int32)
     if table.shape[2] >= WIDE:
@@ -165,7 +166,7 @@ def _stepped(
 
 
 def rounded(columns: int) -> int:
-    """One table serves all widths up to a power of two."""
+    """Round up to a power of two, so that one table serves all smaller widths."""
     return max(64, 1 << (columns - 1).bit_length())
 
 
@@ -173,9 +174,10 @@ def rounded(columns: int) -> int:
 def _thresholds(
     automaton: Automaton, targets: tuple[frozenset[int], ...], columns: int, device: torch.device
 ) -> Tensor:
-    """Of the strings from a state into a target, the share of SCALE that begins with the first 1, 2 .. K-1 symbols.
+    """Return, for strings from a state into a target, the share of SCALE that begins with the first 1, 2 .. K-1
+    symbols.
 
-    int32 [targets * columns, K - 1, N], by how many symbols are left behind this one.
+    int32 [targets * columns, K - 1, N], indexed by the number of symbols after this one.
     """
     table = np.zeros((len(targets), columns, automaton.num_symbols - 1, automaton.num_states), dtype=np.int32)
     for left, counts in enumerate(_counts(automaton, targets, columns)):
@@ -185,13 +187,13 @@ def _thresholds(
 
 
 def thresholds(counts: np.ndarray) -> np.ndarray:
-    """The share of SCALE that the first 1, 2 .. K-1 of K whole numbers make, along the axis before the last."""
+    """Return the share of SCALE that the first 1, 2 .. K-1 of K whole numbers make, along the axis before the last."""
     sums: Any = counts.cumsum(axis=-2)
     return sums[..., :-1, :] * SCALE // np.maximum(sums[..., -1:, :], 1)
 
 
 def steps(automaton: Automaton) -> list[tuple[int, np.ndarray]]:
-    """Of each symbol, its weight and the state after it, [N]."""
+    """Return each symbol's weight and the states after it, [N]."""
     weights = automaton.weights or (1,) * automaton.num_symbols
     return list(zip(weights, np.array(automaton.transitions).T, strict=True))
 
@@ -200,12 +202,12 @@ def steps(automaton: Automaton) -> list[tuple[int, np.ndarray]]:
 def count_paths(
     automaton: Automaton, targets: tuple[frozenset[int], ...], starts: tuple[int, ...], columns: int
 ) -> np.ndarray:
-    """How many strings of 0, 1 .. columns-1 symbols lead from a start into a target: Python's int [L, targets, S]."""
+    """Count the strings of 0, 1 .. columns-1 symbols from a start into a target, Python's int [L, targets, S]."""
     return np.stack([counts[:, list(starts)] for counts in _counts(automaton, targets, columns)])
 
 
 def _counts(automaton: Automaton, targets: tuple[frozenset[int], ...], columns: int) -> Iterator[np.ndarray]:
-    """The same of every state, one length after the other, [targets, N]."""
+    """Yield the same counts from every state, one length after the other, [targets, N]."""
     counts: Any = np.array(
         [[int(state in target) for state in range(automaton.num_states)] for target in targets], dtype=object
     )
@@ -218,14 +220,15 @@ def _counts(automaton: Automaton, targets: tuple[frozenset[int], ...], columns: 
 
 
 def reachable(automaton: Automaton) -> Automaton:
-    """The same automaton without the states that the start does not reach, numbered breadth-first."""
+    """Return the automaton without the states that the start does not reach, numbered breadth-first."""
     return _quotient(automaton, range(automaton.num_states))
 
 
 def minimised(automaton: Automaton, *, most: int) -> Automaton | None:
-    """The minimal automaton of the same language, numbered breadth-first; None if it has more than `most` states.
+    """Return the minimal automaton of the same language, numbered breadth-first; None if it has more than `most`
+    states.
 
-    Moore's refinement: classes of states are split until no symbol tells two states of a class apart.
+    Moore's refinement: classes of states are split until no symbol distinguishes two states of a class.
     """
     automaton = reachable(automaton)
     class_N = classes(np.array(automaton.transitions), np.array(automaton.accepting, dtype=np.int64), most=most)
@@ -233,7 +236,7 @@ def minimised(automaton: Automaton, *, most: int) -> Automaton | None:
 
 
 def classes(transitions_NK: np.ndarray, class_N: np.ndarray, *, most: int) -> np.ndarray | None:
-    """The coarsest classes of states within those given that every symbol leads from class to class, numbered."""
+    """Return the coarsest refinement of the given classes in which every symbol maps classes to classes, numbered."""
     num = 0
     while num < (num := len(np.unique(class_N))):
         if num > most:
@@ -245,7 +248,7 @@ def classes(transitions_NK: np.ndarray, class_N: np.ndarray, *, most: int) -> np
 
 @kept
 def grouped(automaton: Automaton) -> tuple[Automaton, tuple[tuple[int, ...], ...]]:
-    """The same with one symbol for all that lead everywhere alike, and which symbols each one stands for."""
+    """Return the automaton with one symbol for all symbols that act alike, and the symbols that each one stands for."""
     found: dict[tuple[int, ...], list[int]] = {}
     for symbol, column in enumerate(zip(*automaton.transitions, strict=True)):
         found.setdefault(column, []).append(symbol)
@@ -257,7 +260,7 @@ def grouped(automaton: Automaton) -> tuple[Automaton, tuple[tuple[int, ...], ...
 
 
 def _quotient(automaton: Automaton, class_of: Sequence[int]) -> Automaton:
-    """One state for each class that the start reaches, in breadth-first order, symbols in alphabet order."""
+    """Return the automaton of the classes that the start reaches, in breadth-first order, symbols in alphabet order."""
     found = {class_of[0]: 0}  # and one state of each, in the order of insertion
     for state in (queue := list(found.values())):
         for after in automaton.transitions[state]:

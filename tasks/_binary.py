@@ -2,11 +2,11 @@
 
     1 1 + 1 . . . . .  ->  0 0 1 END 0        3 + 1 = 4, least bits first
 
-Deletang et al. 2022 (2207.02098) have strings too short for two numbers as well (`every_length`): one number alone, not
-all of its bits 1.
+Deletang et al. 2022 (2207.02098) also have strings too short for two numbers (`every_length`): one number alone, whose
+bits are not all 1.
 
-Arithmetic is on limbs of 22 bits, the least first, [B, K]: columns of sums and products stay far below 2**63, and what
-carries at the end ripples through runs of full limbs, which a running maximum finds without a loop over them.
+Arithmetic is on limbs of 22 bits, the least first, [B, K], so columns of sums and products stay far below 2**63. At the
+end a carry may run through a row of full limbs. A running maximum finds where it stops without a loop.
 """
 
 from abc import abstractmethod
@@ -25,45 +25,45 @@ ZERO, ONE, OPERATOR, END = 1, 2, 3, 4
 LIMB = 22
 _FULL = (1 << LIMB) - 1
 SHORTEST = 3  # symbols of an operation
-_REDRAWN = 24  # bits of what stands in for a zero: beyond them no number is off its share by more than 2**-24
+_REDRAWN = 24  # random bits that replace a zero: no number is off its share by more than 2**-24
 
 
 def limbs(bits_BL: Tensor, *, num: int) -> Tensor:
-    """Rows of bits, the least first, as `num` limbs."""
+    """Turn rows of bits, the least first, into `num` limbs."""
     places = torch.arange(LIMB, device=bits_BL.device)
     bits_BKL = pad(bits_BL.to(torch.int64), (0, num * LIMB - bits_BL.shape[1])).unflatten(1, (num, LIMB))
     return (bits_BKL << places).sum(2)
 
 
 def bits(number_BK: Tensor, place_BL: Tensor) -> Tensor:
-    """The bits of each number at the given places, the least at 0."""
+    """Return the bits of each number at the given places, the least at 0."""
     return (number_BK.gather(1, place_BL // LIMB) >> place_BL % LIMB) & 1
 
 
 def products(a_BK: Tensor, b_BK: Tensor, *, num: int) -> Tensor:
-    """The first `num` columns of a long multiplication, not yet carried."""
+    """Return the first `num` columns of a long multiplication, before carrying."""
     windows_BMK = pad(b_BK, (a_BK.shape[1] - 1, num - b_BK.shape[1])).unfold(1, a_BK.shape[1], 1)
     return (windows_BMK * a_BK.flip(1)[:, None]).sum(2)
 
 
 def carried(columns_BK: Tensor) -> Tensor:
-    """Columns below 2**(3 * LIMB - 4) as limbs; what the last one carries is lost."""
-    for _ in range(2):  # each column then exceeds a limb by what one carry may add
+    """Carry columns below 2**(3 * LIMB - 4) into limbs. The carry out of the last one is lost."""
+    for _ in range(2):  # then each column exceeds a limb by one carry at most
         columns_BK = (columns_BK & _FULL) + pad(columns_BK >> LIMB, (1, -1))
-    # The carry out of a full column is the one into it; every other column decides its own.
+    # A full column passes its carry on; every other column decides its own.
     order_K = 2 * torch.arange(columns_BK.shape[1], device=columns_BK.device)
     decided_BK = torch.where(columns_BK == _FULL, 0, order_K + (columns_BK > _FULL)).cummax(1).values
     return (columns_BK + pad(decided_BK & 1, (1, -1))) & _FULL
 
 
 def exceeds(a_BK: Tensor, b_BK: Tensor) -> Tensor:
-    """Whether a > b, [B]: the highest limb in which they differ says so."""
+    """Return True if a > b, [B], by the highest limb in which they differ."""
     order_K = 2 * torch.arange(1, a_BK.shape[1] + 1, device=a_BK.device)
     return (torch.where(a_BK == b_BK, 0, order_K + (a_BK > b_BK)).amax(1) & 1) == 1
 
 
 def nonzero_bits(draw: Draw, length_B: Tensor, columns: int) -> Tensor:
-    """Rows of `length_B` bits, uniform among those that are not all 0; 0 beyond them."""
+    """Draw rows of `length_B` bits, uniform among those that are not all 0. Beyond them bits are 0."""
     place_L = torch.arange(columns, device=length_B.device)
     bits_BL = draw.integers(2, (columns,)) * (place_L < length_B[:, None])
     instead_B = draw.integers((1 << length_B.clamp(max=_REDRAWN)) - 1) + 1
@@ -73,25 +73,25 @@ def nonzero_bits(draw: Draw, length_B: Tensor, columns: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(Transduction):
-    """Two numbers of at least one bit, neither of them 0, with an operator between them, and what they make."""
+    """Two numbers of at least one bit, neither of them 0, with an operator between them, and their result."""
 
     operator: ClassVar[str]
     blank_answer: ClassVar[int] = ZERO
 
     query: Literal["none", "token"] = "token"
-    """What stands between the string and the first answer: nothing, or one blank token."""
+    """The input between the string and the first answer: nothing, or one blank token."""
     padding: Literal["zeros", "none"] = "zeros"
-    """What the slots behind END hold: "0", or nothing, unscored."""
+    """The slots after END: "0", or empty and unscored."""
     every_length: bool = False
-    """Whether one or two bits without an operator are strings too."""
+    """Add strings of one or two bits without an operator."""
 
     @abstractmethod
     def columns(self, a_BK: Tensor, b_BK: Tensor) -> Tensor:
-        """The columns, not yet carried, of what two numbers of K limbs make, [B, K]."""
+        """Return the columns of the result of two numbers of K limbs, before carrying, [B, K]."""
 
     @abstractmethod
     def alone(self, number_BK: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
-        """What one number of `size_B` bits makes without an operator, and how many digits it has at least, [B]."""
+        """Return the result for a single number of `size_B` bits without an operator, and its fewest digits, [B]."""
 
     @property
     def vocab(self) -> tuple[str, ...]:

@@ -1,15 +1,17 @@
-"""Strings one edit away from the other side of a regular language: members with others beside them, and others.
+"""Strings that one edit takes to the other side of a regular language: members next to non-members, and the reverse.
 
     (ab)*, size 3        a b a    one insertion or deletion from a member
                          a a b    one deletion
 
-An edit inserts, deletes or replaces one symbol. A string is as likely as it has edits that lead to the other side, of
-any length: so pairs (string, edit) are uniform. MLRegTest's adversarial sets (2304.07687) are such pairs, found by
-drawing strings until one has an edit; here all are counted, in integers of any size, and none is drawn in vain.
+An edit inserts, deletes or replaces one symbol. The probability of a string is proportional to its number of edits that
+lead to the other side (at any length). In other words, pairs (string, edit) are uniform. MLRegTest's adversarial sets
+(2304.07687) are such pairs, found by drawing strings until one has an edit. Here all pairs are counted in exact
+integers, so no draw is rejected.
 
-What is read before the edit leads to a state q, as every string does; what is read behind it leads from a pair of
-states, the string's and the edited string's, to one that tells them apart. So the strings left of a state are counted
-with their edits, the edit is made where a uniform integer says so, and the rest is a path of pairs.
+Reading the string up to the edit leads to a state q. Reading the rest starts from a pair of states, that of the string
+and that of the edited string, and must end in a pair of which one accepts and the other does not. So from each state we
+count the remaining strings with their edits. A uniform integer chooses where the edit is, and the rest is a path of
+pairs.
 """
 
 from collections.abc import Iterator
@@ -41,7 +43,10 @@ MOST_EDITS = 2**16
 
 
 def sample(automaton: Automaton, draw: Draw, size_B: Tensor, columns: int, is_member_B: Tensor) -> Tensor:
-    """Members or others [B, columns], each with an edit to the other side. Where there are none: ask `found` first."""
+    """Draw members or non-members [B, columns], each with an edit to the other side.
+
+    Check with `found` that there are any.
+    """
     language, groups = grouped(automaton)
     pairs, edits = _pairs(language)
     tables, device = _tables(language, rounded(columns + 1), size_B.device), size_B.device
@@ -72,7 +77,7 @@ def sample(automaton: Automaton, draw: Draw, size_B: Tensor, columns: int, is_me
 
 @kept
 def found(automaton: Automaton, most: int) -> np.ndarray:
-    """Whether others and members of 0, 1 .. `most` symbols have an edit to the other side, bool [2, most + 1]."""
+    """Return True for sizes 0, 1 .. `most` at which non-members and members have such an edit, bool [2, most + 1]."""
     counts = [going[:, 0] for _, going, _ in _counts(grouped(automaton)[0], most + 1, exact=False)]
     return np.stack(counts, axis=1) > 0
 
@@ -82,13 +87,13 @@ class _Edits(NamedTuple):
 
     read: np.ndarray  # the symbol that the string has there, or -1
     weight: np.ndarray
-    pair: np.ndarray  # where each edit leads from each state [N, edits]
-    targets: tuple[frozenset[int], ...]  # pairs that tell a string outside from one inside, and the reverse
+    pair: np.ndarray  # the pair to which each edit leads from each state [N, edits]
+    targets: tuple[frozenset[int], ...]  # pairs (outside, inside), and (inside, outside)
 
 
 @kept
 def _pairs(language: Automaton) -> tuple[Automaton, _Edits]:
-    """The automaton of pairs of states, those alike taken as one, and the edits that lead into it."""
+    """Return the automaton of pairs of states, with equal pairs merged, and the edits that lead into it."""
     num, weighed = language.num_states, steps(language)
     if num * len(weighed) * (len(weighed) + 2) > MOST_EDITS:
         what = f"{num} states and {len(weighed)} kinds of symbols"
@@ -129,10 +134,11 @@ def _pairs(language: Automaton) -> tuple[Automaton, _Edits]:
 
 
 def _counts(language: Automaton, columns: int, *, exact: bool) -> Iterator[tuple[np.ndarray, ...]]:
-    """With 0, 1 .. symbols left, of a string outside and of one inside: the ways from each state by each edit, and all.
+    """Yield counts for 0, 1 .. symbols left, for strings outside and inside: by edit here, of all edits, and of one
+    less.
 
-    The first [2, N, E] are those with the edit here, the second [2, N] all, the third [2, N] what they were with one
-    symbol less. Python's integers, or, where not `exact`, 1 for any.
+    The first [2, N, E] has the edit here, the second [2, N] anywhere, the third [2, N] is the second with one symbol
+    less. Counts are Python integers; unless `exact`, any positive count is 1.
     """
     pairs, edits = _pairs(language)
     kind: Any = object if exact else np.int64
@@ -152,14 +158,14 @@ def _counts(language: Automaton, columns: int, *, exact: bool) -> Iterator[tuple
 
 
 def _before(counts: np.ndarray, automaton: Automaton) -> np.ndarray:
-    """The ways of one symbol more."""
+    """Return the counts with one symbol more."""
     return np.stack([weight * counts[:, after] for weight, after in steps(automaton)]).sum(axis=0)
 
 
 class _Tables(NamedTuple):
-    """The same as thresholds: a row for strings outside and one for those inside, by how many symbols are left."""
+    """The counts as thresholds: a row for strings outside and one for those inside, by the number of symbols left."""
 
-    going_RKN: Tensor  # of the first 1, 2 .. symbols, and behind them the edit
+    going_RKN: Tensor  # for the first 1, 2 .. symbols, then the edit
     edit_RNE: Tensor
     read_E: Tensor
     pair_NE: Tensor

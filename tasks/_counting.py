@@ -1,8 +1,9 @@
-"""Classifications that count each symbol of a uniform string, and the law of what the largest counts are.
+"""Classifications that count the symbols of a uniform string, and the distribution of the largest counts.
 
-The law: Poisson variables that sum to n are the counts of a uniform string of n symbols. So the chance that no count
-of the K symbols exceeds m is, up to a constant, the z**n coefficient of f_m(z)**K, where f_m is the generating function
-of a Poisson variable of mean n/K, cut behind z**m. A discrete Fourier transform reads the coefficient off.
+The counts in a uniform string of n symbols are distributed like Poisson variables that sum to n. So the probability
+that no count of the K symbols exceeds m is, up to a constant, the z**n coefficient of f_m(z)**K. Here f_m is the
+generating function of a Poisson variable of mean n/K, cut after z**m. A discrete Fourier transform gives the
+coefficient.
 """
 
 from dataclasses import dataclass
@@ -39,14 +40,14 @@ class Counting(Classification):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The count of each symbol, up to 255."""
+        """Return the count of each symbol, up to 255."""
         return (SATURATED + 1,) * self.num_symbols
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         return draw.integers(self.num_symbols, (columns,)) + FIRST
 
     def counts(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
-        """How often each symbol occurs in each whole string, [B, symbols]."""
+        """Count each symbol in each whole string, [B, symbols]."""
         inside_BL = torch.arange(x_BL.shape[1], device=x_BL.device) < size_B[:, None]
         zeros_BC = x_BL.new_zeros(x_BL.shape[0], self.num_symbols)
         return zeros_BC.scatter_add(1, x_BL - FIRST, inside_BL.to(torch.int64))
@@ -58,7 +59,7 @@ class Counting(Classification):
 
 
 def occurrences(x_BL: Tensor) -> Tensor:
-    """How often the symbol at each position has occurred by then, [B, L]: its rank among its equals in a sort."""
+    """Count how often the symbol at each position has occurred so far, [B, L]: its rank among its equals in a sort."""
     position_L = torch.arange(x_BL.shape[1], device=x_BL.device)
     sorted_BL, order_BL = x_BL.sort(dim=1, stable=True)
     starts_BL = sorted_BL != sorted_BL.roll(1, dims=1)
@@ -67,18 +68,19 @@ def occurrences(x_BL: Tensor) -> Tensor:
 
 
 def largest_counts(size: int, num_symbols: int) -> range:
-    """The values that the largest count can have, less an upper tail of 1e-18."""
+    """Return the possible values of the largest count, without an upper tail of probability 1e-18."""
     tail = _poisson(size, num_symbols)[::-1].cumsum()[::-1]
     return range(-(-size // num_symbols), int((num_symbols * tail > 1e-18).sum()))
 
 
 def generating(size: int, num_symbols: int) -> tuple[np.ndarray, np.ndarray]:
-    """f_m on the unit circle, [M + 1, points], for m = the first of `largest_counts` less 1, the first, .. the last.
+    """Return f_m on the unit circle, [M + 1, points], for m from one less than the first of `largest_counts` to the
+    last.
 
-    And weights [points]: the real part of p @ weights is the z**size coefficient of any product p of `num_symbols` of
-    them, up to a constant. Half the circle stands for all of it, since the coefficients are real.
+    Also returns weights [points]: the real part of p @ weights is the z**size coefficient of any product p of
+    `num_symbols` of them, up to a constant. Half the circle is enough, since the coefficients are real.
     """
-    # Aliases are that many powers or more from z**size, where a Poisson variable of that mean has less than 1e-18.
+    # Aliases are this many powers or more from z**size, where a Poisson variable of that mean has less than 1e-18.
     points = (31 + 10 * isqrt(size)) | 1
     half = np.arange(points // 2 + 1)
     turns = -2j * np.pi / points
@@ -90,7 +92,7 @@ def generating(size: int, num_symbols: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _poisson(size: int, num_symbols: int) -> np.ndarray:
-    """The distribution of one symbol's count if only the string's mean length were given, cut behind `size`."""
+    """Return the distribution of one symbol's count at the string's mean length, cut after `size`."""
     ratio = size / num_symbols / np.arange(1, size + 1)
     log = np.concatenate([[0.0], np.cumsum(np.log(ratio))])
     return np.exp(log - size / num_symbols)

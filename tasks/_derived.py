@@ -1,10 +1,10 @@
-"""A grammar's language as tasks/_edits.py asks for it: members of a size, any string's membership, sure non-members.
+"""A grammar's language for tasks/_edits.py: members of a size, membership of any string, and sure non-members.
 
-Those that are edited are uniform over the derivations of their size, and so over the strings where each has one. So are
-the members of the task, but of a grammar with a string of several among the short ones: there TRIES are drawn, of which
-the first that passes a chance of 1 / its derivations is taken; where none passes, one of them by 1 / its derivations;
-beyond EVEN symbols, where this would take too long, the first. Sure non-members are x a a .. a y for three symbols,
-decided for every size beforehand.
+Members to be edited are uniform over the derivations of their size, so over strings if each has one derivation. The
+task's own members are drawn the same way. In an ambiguous grammar short members are drawn TRIES times. The first draw
+that passes a test with probability 1 / its derivations is taken. If none passes, one of them is taken with weight 1 /
+its derivations. Beyond EVEN symbols this would take too long, and the first draw is taken. Sure non-members are x a a
+.. a y for three symbols. They are checked for every size beforehand.
 """
 
 from itertools import islice, product
@@ -38,7 +38,7 @@ class Derived(NamedTuple):
         return random_strings(self.grammar, draw, size_B, columns, most=rounded(columns + 1))
 
     def even_members(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        """Members uniform over the strings, as far as that goes."""
+        """Draw members nearly uniform over the strings."""
         if not ambiguous_size(self.grammar)[0]:
             return self.members(draw, size_B, columns)
         short, tries, counts = min(columns, EVEN), [], []
@@ -68,7 +68,7 @@ class Derived(NamedTuple):
         return torch.where(position_L == 0, first_B1, x_BL)
 
     def mixed(self, most: int) -> np.ndarray:
-        """Whether 0, 1 .. `most` symbols have members and a sure non-member."""
+        """Return True for sizes 0, 1 .. `most` with members and a sure non-member."""
         has_member = np.array(derivations(self.grammar, most)[0], dtype=object) > 0
         mixed: np.ndarray = has_member & outside(self.grammar, most).any(0)
         return mixed
@@ -80,16 +80,16 @@ def _sizes(grammar: Grammar, most: int, device: torch.device) -> Tensor:
 
 
 def shapes(num_symbols: int) -> list[tuple[int, int, int]]:
-    """First, inner and last symbol of what may be a sure non-member."""
+    """Return (first, inner, last) symbols of possible sure non-members."""
     symbols = range(num_symbols)
     return list(islice(product(symbols, symbols, symbols), MOST_SHAPES))
 
 
 @kept
 def outside(grammar: Grammar, most: int) -> np.ndarray:
-    """Whether the strings of each shape and size are outside, bool [shapes, most + 1].
+    """Return True where the strings of a shape and size are outside the language, bool [shapes, most + 1].
 
-    One symbol is the first, two are first and last; a table of each nonterminal's strings of the kinds a .. a,
+    A string of one symbol is the first, two are first and last. The table has for each nonterminal the strings a .. a,
     x a .. a, a .. a y and x a .. a y, by size.
     """
     first_X, inner_X, last_X = np.array(shapes(len(grammar.symbols))).T
@@ -114,7 +114,7 @@ def outside(grammar: Grammar, most: int) -> np.ndarray:
 
 @kept
 def _outside_on(grammar: Grammar, most: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The shapes outside at each size, one size behind the other, and where each size begins."""
+    """Return the shapes outside at each size, all sizes in a row, and where each size begins."""
     found_XS = outside(grammar, most)
     shape_X3 = np.array(shapes(len(grammar.symbols)))
     listed = np.concatenate([shape_X3[found_X] for found_X in found_XS.T] + [shape_X3[:1]])

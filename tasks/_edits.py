@@ -1,12 +1,12 @@
-"""Strings that are in no language by a few edits: whole batches of them, of a length that is given.
+"""Strings that leave a language by a few edits, drawn in whole batches at given lengths.
 
     size 6, one insertion and two deletions  ->  a member of 7 symbols, edited three times
 
-The non-members of Butoi et al. 2024 (2411.07107): with a fair coin a member after Geom(1/2) edits, or a uniform string,
-until it is no member. An edit inserts, replaces or deletes with equal chance, a uniform symbol at a uniform place. They
-let the length come out as it may; here it is given, so the edits are those that lead to it from a length with members,
-all of which are equally likely, as theirs are within their range. There are at most MOST_EDITS of them, where theirs
-are more in one of 64.
+These are the non-members of Butoi et al. 2024 (2411.07107). With a fair coin, a string is a member after Geom(1/2)
+edits, or uniform, and it is drawn again until it is no member. An edit inserts, replaces or deletes with equal
+probability, a uniform symbol at a uniform place. In the paper the length is what results. Here it is given, so edits
+are those that lead to it from a length with members. All such lengths are equally likely, as in the paper within its
+range. There are at most MOST_EDITS edits, which the paper exceeds in one of 64 strings.
 """
 
 from typing import NamedTuple, Protocol
@@ -17,35 +17,35 @@ from torch import Tensor
 from chomsky_ladder.tasks.draw import Draw
 
 MOST_EDITS = 6
-PLANS = 8  # drawn for each string, of which the first that can be carried out is
+PLANS = 8  # plans drawn for each string; the first feasible one is used
 INSERT, REPLACE, DELETE, NOTHING = range(4)
 
 
 class Language(Protocol):
-    """What has to be known of a language over 0 .. num_symbols - 1."""
+    """The interface of a language over 0 .. num_symbols - 1."""
 
     @property
     def num_symbols(self) -> int: ...
 
     def has_members(self, most: int, device: torch.device) -> Tensor:
-        """Whether there are members of 0, 1 .. `most` symbols, or of more of them, bool."""
+        """Return True for sizes 0, 1 .. `most`, or beyond, that have members."""
         ...
 
     def members(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        """Members [B, columns]; of a size that has none, any strings."""
+        """Draw members [B, columns]; any strings for a size that has none."""
         ...
 
     def accepts(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
-        """Which strings are members, bool [B]; what stands beyond a string's size is any symbol."""
+        """Return True for strings that are members, bool [B]. Symbols beyond a string's size are arbitrary."""
         ...
 
     def others(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        """Strings that are surely none, for where luck runs out [B, columns]."""
+        """Draw strings that are surely no members, for when all tries are members [B, columns]."""
         ...
 
 
 def non_members(language: Language, draw: Draw, size_B: Tensor, columns: int, *, tries: int) -> Tensor:
-    """The first of `tries` strings that is no member; where all are, one of `others`."""
+    """Return the first of `tries` strings that is no member; if all are members, one of `others`."""
     x_BL = language.others(draw.child("others"), size_B, columns)
     for number in reversed(range(tries)):
         tried_BL = _tried(language, draw.child(f"try {number}"), size_B, columns)
@@ -54,7 +54,7 @@ def non_members(language: Language, draw: Draw, size_B: Tensor, columns: int, *,
 
 
 def _tried(language: Language, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-    """Members that have been edited, or uniform strings."""
+    """Draw edited members, or uniform strings."""
     plan = planned(draw, size_B, language.has_members(columns + MOST_EDITS, size_B.device))
     uniform_BL = draw.integers(language.num_symbols, (columns,))
     member_BL = language.members(draw.child("members"), plan.size_B, columns + MOST_EDITS)
@@ -72,7 +72,7 @@ class Plan(NamedTuple):
 
 
 def planned(draw: Draw, size_B: Tensor, has_members_S: Tensor) -> Plan:
-    """The kinds of Geom(1/2) edits, as many as MOST_EDITS at most, that lead from a size with members."""
+    """Draw the kinds of Geom(1/2) edits, at most MOST_EDITS, that lead from a size with members."""
     on_BMP = draw.integers(2, (MOST_EDITS - 1, PLANS)).cumprod(1)
     kind_BMP = draw.integers(3, (MOST_EDITS, PLANS))
     kind_BMP = torch.cat([kind_BMP[:, :1], torch.where(on_BMP == 1, kind_BMP[:, 1:], NOTHING)], dim=1)
@@ -89,7 +89,7 @@ def planned(draw: Draw, size_B: Tensor, has_members_S: Tensor) -> Plan:
 
 
 def edited(draw: Draw, x_BL: Tensor, plan: Plan, *, num_symbols: int) -> Tensor:
-    """The strings after the edits of their plans."""
+    """Apply the edits of their plans to the strings."""
     position_L, size_B = torch.arange(x_BL.shape[1], device=x_BL.device), plan.size_B
     for kind_B in plan.kind_BM.unbind(1):
         inserts_B, deletes_B = kind_B == INSERT, kind_B == DELETE

@@ -1,11 +1,11 @@
-"""Bracketed expressions over Z_m, drawn and evaluated a level of the tree at a time, a whole batch at once.
+"""Bracketed expressions over Z_m, drawn and evaluated one level of the tree at a time, for a whole batch at once.
 
     length 1  d        2  -d        3  (d)        4  (-d)        longer  (A op B), |A| uniform in 1 .. length - 4
 
-the grammar of Deletang et al. 2022 (2207.02098). A node of the tree stands in the column its text starts in, which no
-other node shares: the parts of a pair at c start at c + 1 and behind its operator. So one random number a column
-serves for all: it splits the pair that starts there, or is the operator or the digit that stands there. Nothing is
-compacted, and every step has a fixed shape.
+This is the grammar of Deletang et al. 2022 (2207.02098). A node of the tree is stored in the column where its text
+starts, which no other node shares: the parts of a pair at c start at c + 1 and after its operator. So one random number
+for each column is enough. It splits the pair that starts there, or chooses the operator or digit that stands there.
+Nothing is compacted, and every step has a fixed shape.
 """
 
 from functools import cache
@@ -20,27 +20,27 @@ from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks.draw import Draw
 
 PLUS, MINUS, TIMES, EQUALS, OPEN, CLOSE, ZERO = range(1, 8)  # codes of the text; digit d is ZERO + d
-EXACT = 84  # symbols; expressions no longer than this follow the grammar to the letter
+EXACT = 84  # symbols; expressions up to this length follow the grammar exactly
 _BITS = 31
 
 
 class Trees(NamedTuple):
     """Expressions laid out in columns."""
 
-    codes_BL: Tensor  # the text; beyond an expression's end anything
-    span_BL: Tensor  # how many symbols the node that starts here has, 0 where none starts
-    pair_BL: Tensor  # bool, whether that node is a pair
+    codes_BL: Tensor  # the text; arbitrary beyond an expression's end
+    span_BL: Tensor  # size of the node that starts here; 0 if none does
+    pair_BL: Tensor  # bool: that node is a pair
     right_BL: Tensor  # for a pair the column of its right part, else its own
     levels: list[Tensor]  # bool [B, L] each: the pairs of a level, from the root down
 
 
 def num_levels(size: int) -> int:
-    """Levels for every tree of up to `EXACT` symbols; one of up to 1024 needs more with a chance below 4e-6."""
+    """Return enough levels for any tree of up to `EXACT` symbols. At 1024, P(more are needed) is below 4e-6."""
     return min(max(size - 1, 0) // 4, 2 * size.bit_length() + 6)
 
 
 def draw_trees(draw: Draw, size_B: Tensor, columns: int, *, modulus: int, num_operators: int) -> Trees:
-    """Expressions of `size_B` symbols. A part too long for the levels its tree has left is cut to what they divide."""
+    """Draw expressions of `size_B` symbols. A part too long for the remaining levels is cut to what they can divide."""
     draw_BL = draw.integers(2**_BITS - 1, (columns,))
     column_L = torch.arange(columns, device=draw_BL.device)
     born_BL = torch.where(column_L == 0, size_B[:, None], 0)  # the sizes of a level's nodes
@@ -76,7 +76,7 @@ def _text(
     codes_BL = (draw_BL * modulus >> _BITS) + ZERO
     codes_BL = torch.where(span_BL > 2, OPEN, codes_BL)
     codes_BL = torch.where((span_BL == 2) | pad(span_BL == 4, (1, 0))[:, :columns], MINUS, codes_BL)
-    codes_BL = pad(codes_BL, (0, 1))  # what has no operator or bracket to write writes behind the last column
+    codes_BL = pad(codes_BL, (0, 1))  # nodes without operator or bracket write behind the last column
     at_BL = torch.where(pair_BL, right_BL - 1, columns)
     operator_BL = (draw_BL * num_operators >> _BITS) + PLUS
     codes_BL = codes_BL.scatter(1, at_BL, operator_BL.gather(1, at_BL.clamp(max=columns - 1)))
@@ -84,7 +84,7 @@ def _text(
 
 
 def evaluate(trees: Trees, *, modulus: int) -> Tensor:
-    """The value of every node modulo m, in its column, [B, L]."""
+    """Return the value of every node modulo m, in its column, [B, L]."""
     codes_BL, span_BL, pair_BL, right_BL, levels = trees
     columns = codes_BL.shape[1]
     column_L = torch.arange(columns, device=codes_BL.device)
@@ -100,12 +100,12 @@ def evaluate(trees: Trees, *, modulus: int) -> Tensor:
 
 
 def parts(trees: Trees, value_BL: Tensor) -> tuple[Tensor, Tensor]:
-    """The values of the left and the right part of every pair."""
+    """Return the values of the left and the right part of every pair."""
     return pad(value_BL[:, 1:], (0, 1)), value_BL.gather(1, trees.right_BL)
 
 
 def looked_up(table: Tensor, index_BL: Tensor) -> Tensor:
-    """table[index_BL], in half the time."""
+    """Return table[index_BL], in half the time."""
     return table.index_select(0, index_BL.flatten()).view_as(index_BL)
 
 
@@ -116,7 +116,7 @@ def _levels(columns: int, device: torch.device) -> Tensor:
 
 @kept
 def _tables(modulus: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The value of a leaf by [odd span, digit] and of a pair by [operator, left, right], both flat."""
+    """Return the value of a leaf by [odd span, digit] and of a pair by [operator, left, right], both flat."""
     a, b = np.arange(modulus)[:, None], np.arange(modulus)[None]
     leaves = np.concatenate([-b, b]) % modulus  # a span of 2 or 4 has a minus
     pairs = np.stack([a + b, a - b, a * b]) % modulus
@@ -124,13 +124,13 @@ def _tables(modulus: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def value_law(size: int, *, modulus: int, num_operators: int) -> np.ndarray:
-    """P(value) of an expression of `size` symbols, [m]."""
+    """Return P(value) for an expression of `size` symbols, [m]."""
     return _value_laws(1 << size.bit_length(), modulus, num_operators)[size]
 
 
 @cache
 def _value_laws(size: int, modulus: int, num_operators: int) -> np.ndarray:
-    """By the grammar, from the shorter to the longer, [size + 1, m]."""
+    """Compute the distributions by the grammar, from short to long, [size + 1, m]."""
     m, digits = modulus, np.arange(modulus)
     a, b = digits[:, None], digits[None]
     outcomes = np.zeros((m, m, m))  # [left, right, value]: the share of operators that give it

@@ -1,15 +1,16 @@
-"""What the three tasks of FLaRe share: eighteen languages, recognised, with edited and random non-members.
+"""Shared code of the three tasks of FLaRe: eighteen languages to recognise, with edited and random non-members.
 
-The seven regular ones are automata, and tasks/_membership.py has the rest of them; the others are `Flare`.
+The seven regular languages are automata (see tasks/_membership.py). The others are `Flare`.
 
-Butoi et al. 2024 (2411.07107). Half the strings are members; the others are members after a few edits or uniform
-strings, as theirs (tasks/_edits.py). Not as there: all lengths that have members are equally likely, and both labels at
-each, where their non-members have any length, the empty string too. Four strings are tried for each non-member, theirs
-a hundred; where all are members (up to three in ten of majority, first and even-pairs, one in twenty of parity, below
-one in a thousand elsewhere), a string that surely is none stands in, uniform over such of the regular languages. The
-losses on the next symbol and on the set of those that may follow are `train.next_symbol` and `train.next_set`, their
-weights: of members, averaged over a string and over strings. Theirs come of heads of their own and of a position
-before the first symbol too; here the one head's rows of the symbols say them, and PAD's the end.
+Butoi et al. 2024 (2411.07107). Half the strings are members. The others are edited members or uniform strings, as in
+the paper (tasks/_edits.py). There are four differences. All lengths that have members are equally likely, with both
+labels at each, while the paper's non-members have any length, also that of the empty string. Four strings are tried for
+each non-member, in the paper a hundred. If all four are members, a sure non-member takes their place, uniform for the
+regular languages. That happens for up to three in ten strings of majority, first and even-pairs, one in twenty of
+parity, and below one in a thousand elsewhere. The losses on the next symbol and on the set of possible next symbols
+have the weights `train.next_symbol` and `train.next_set`. They are for members, averaged over a string and over
+strings. The paper has a head for each, and also reads a position before the first symbol. Here both read the one head,
+whose PAD row stands for the end.
 """
 
 import math
@@ -62,7 +63,7 @@ ALPHABETS: dict[str, tuple[str, ...]] = {
 
 @kept
 def automaton(name: str) -> Automaton:
-    """The minimal automaton of a regular one."""
+    """Return the minimal automaton of a regular language."""
     symbols = ALPHABETS[name]
     dead = "dead"
 
@@ -111,13 +112,13 @@ def automaton(name: str) -> Automaton:
 
 @kept
 def walking_odds(name: str) -> tuple[int, ...]:
-    """Of a walk that chooses, in each state, among the symbols that may follow and the end, all as likely."""
+    """Return the weights of a walk that chooses uniformly among the symbols that may follow and the end."""
     choices = following_states(automaton(name), torch.device("cpu")).sum(1).clamp(min=1).tolist()
     return tuple(math.lcm(*choices) // number for number in choices)
 
 
 def _arithmetic(state: tuple, symbol: str) -> tuple | None:
-    """Digits and operators in turn, worked out from the left; "=", the value, and no more."""
+    """Alternate digits and operators, evaluated from the left; then "=", the value, and nothing more."""
     match state:
         case ():
             return (int(symbol),) if symbol in DIGITS else None

@@ -1,7 +1,7 @@
-"""The eleven languages of FLaRe that no finite automaton decides but those of numbers (tasks/_flare_numbers.py).
+"""The FLaRe languages that no finite automaton decides, except those of numbers (tasks/_flare_numbers.py).
 
-Each draws members of a given length as the published samplers do for that length, and decides any string. What stands
-in for non-members where luck runs out is a string without the marker, or one turned around.
+Each draws members of a given length as the published samplers do for that length, and decides any string. Its sure
+non-members are strings without the marker, or reversed ones.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from chomsky_ladder.tasks.draw import Draw
 
 @dataclass(frozen=True)
 class Language(ABC):
-    """A language as tasks/_edits.py asks for it, over the symbols of `alphabet`."""
+    """A language for tasks/_edits.py, over the symbols of `alphabet`."""
 
     alphabet: tuple[str, ...]
 
@@ -28,7 +28,7 @@ class Language(ABC):
 
     @abstractmethod
     def has(self, size: int) -> bool:
-        """Whether there are members of so many symbols."""
+        """Return True if there are members of this many symbols."""
 
     @abstractmethod
     def members(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor: ...
@@ -38,10 +38,10 @@ class Language(ABC):
 
     @abstractmethod
     def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
-        """Of members: which symbols may come behind each place, and (last) whether the string may end there."""
+        """Return for members which symbols may follow each position, and (last) True if the string may end there."""
 
     def others(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        """Bits, without the marker that every member has."""
+        """Draw bits without the marker that every member has."""
         return draw.integers(2, (columns,))
 
     def has_members(self, most: int, device: torch.device) -> Tensor:
@@ -58,12 +58,12 @@ def places(x_BL: Tensor) -> Tensor:
 
 
 def at(x_BL: Tensor, place_BL: Tensor) -> Tensor:
-    """The symbols at places, which may lie outside."""
+    """Return the symbols at places, which may lie outside."""
     return x_BL.gather(1, place_BL.clamp(0, x_BL.shape[1] - 1))
 
 
 class Majority(Language):
-    """More 1s than 0s: the number of 1s is uniform, and so is their order."""
+    """More 1s than 0s. The number of 1s is uniform, and so is their order."""
 
     def has(self, size: int) -> bool:
         return size >= 1
@@ -79,7 +79,7 @@ class Majority(Language):
         return 2 * (x_BL * (places(x_BL) < size_B[:, None])).sum(1) > size_B
 
     def others(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        """A uniform string, with 0 and 1 exchanged if it is a member."""
+        """Draw a uniform string, with 0 and 1 exchanged if it is a member."""
         x_BL = draw.integers(2, (columns,))
         return torch.where(self.accepts(x_BL, size_B)[:, None], 1 - x_BL, x_BL)
 
@@ -88,7 +88,7 @@ class Majority(Language):
 
 
 class Halves(Language):
-    """w and what it says the second half is, with or without a marker between them; w is uniform."""
+    """A uniform w and a second half computed from it, with or without a marker between them."""
 
     @property
     def marker(self) -> int:
@@ -110,14 +110,14 @@ class Halves(Language):
         return ((marked_BL & follows_BL) | ~inside_BL).all(1) & (size_B % 2 == 1)
 
     def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
-        """Anything before the marker, and what belongs there behind it."""
+        """Allow anything before the marker, and the right symbol after it."""
         free_BL1 = (places(x_BL) < size_B[:, None] // 2)[..., None]
         anything_K = torch.arange(self.num_symbols + 1, device=x_BL.device) < self.num_symbols
         return torch.where(free_BL1, anything_K, only_the_next(self, x_BL, size_B))
 
     @abstractmethod
     def second(self, x_BL: Tensor, half_B1: Tensor) -> Tensor:
-        """What belongs at each place behind the marker."""
+        """Return the right symbol at each place after the marker."""
 
 
 class MarkedReversal(Halves):
@@ -147,7 +147,7 @@ class BucketSort(Halves):
 
 
 class UnmarkedReversal(Language):
-    """w and its reversal, w uniform."""
+    """A uniform w and its reversal."""
 
     def has(self, size: int) -> bool:
         return size % 2 == 0
@@ -161,7 +161,7 @@ class UnmarkedReversal(Language):
         return same_BL.all(1) & (size_B % 2 == 0)
 
     def others(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        """The last symbol is not the first."""
+        """Draw strings whose last symbol is not the first."""
         x_BL = draw.integers(2, (columns,))
         return torch.where((places(x_BL) == size_B[:, None] - 1) & (places(x_BL) > 0), 1 - x_BL[:, :1], x_BL)
 
@@ -170,7 +170,7 @@ class UnmarkedReversal(Language):
 
 
 class MissingDuplicate(Language):
-    """w w, of which a gap has taken one 1: a uniform place of w is made 1, and one of the 1s becomes the gap."""
+    """w w with one 1 replaced by a gap. A uniform place of w is set to 1, and one of the 1s becomes the gap."""
 
     def has(self, size: int) -> bool:
         return size % 2 == 0 and size >= 2
@@ -192,7 +192,7 @@ class MissingDuplicate(Language):
         return same_BL.all(1) & (gaps_B == 1) & (size_B % 2 == 0)
 
     def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
-        """Any bit, one gap, and the end behind members: whatever begins w can have its second half still."""
+        """Allow any bit, one gap, and the end after members: any beginning of w can still get its second half."""
         has_gap_BL1 = ((x_BL == 2).cumsum(1) > 0)[..., None]
         is_gap_K = torch.arange(self.num_symbols + 1, device=x_BL.device) == 2
         return free_until_there(self, x_BL) & ~(has_gap_BL1 & is_gap_K)
@@ -202,11 +202,11 @@ PUSH, POP, MARKER = 2, 3, 4
 
 
 class StackManipulation(Language):
-    """A stack, pushes (with their symbol) and pops, the marker, and the stack that is left, its top first.
+    """A stack, pushes (with their symbol) and pops, the marker, and the remaining stack, its top first.
 
-    A pop of the empty stack is none. Each push and each pop shortens or lengthens what is left as well, so s symbols
-    and p pushes make 2 s + 3 p + 1 in all, however often is popped; of the pairs (s, p) of a size all are equally
-    likely. Pushes and pops are equally likely, but for the empty stack's push, until there is one push more than p: the
+    A pop of the empty stack is not allowed. A push or pop also lengthens or shortens the remaining stack. So s symbols
+    and p pushes make 2 s + 3 p + 1 symbols, however many pops there are. All pairs (s, p) of a size are equally likely.
+    Pushes and pops are equally likely, except that an empty stack must push, until there is one push more than p. The
     depth is the distance from 0 of a walk without a wall.
     """
 
@@ -214,7 +214,7 @@ class StackManipulation(Language):
         return size >= 1 and size != 2
 
     def members(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        odd_B = (size_B - 1) % 2  # of pushes there is an odd number where the size is even
+        odd_B = (size_B - 1) % 2  # the number of pushes is odd if the size is even
         pushes_B = odd_B + 2 * draw.integers(((size_B - 1).clamp(min=0) // 3 - odd_B).clamp(min=0) // 2 + 1)
         initial_B1 = ((size_B - 1 - 3 * pushes_B).clamp(min=0) // 2)[:, None]
         moves_BL = 2 * draw.integers(2, (columns + 1,)) - 1
@@ -225,7 +225,7 @@ class StackManipulation(Language):
         symbol_BL, initial_BL = draw.integers(2, (columns + 1,)), draw.integers(2, (columns + 1,))
         long_BL = torch.where(going_BL, 1 + up_BL.to(torch.int64), 0)
         start_BL = initial_B1 + long_BL.cumsum(1) - long_BL
-        beyond = columns  # the place of what is not written
+        beyond = columns  # where unused symbols are written
         x_BL = torch.where(place_L < initial_B1, initial_BL, MARKER)
         written_BL = torch.where(going_BL, start_BL.clamp(max=beyond), beyond)
         x_BL = x_BL.scatter(1, written_BL, torch.where(up_BL, PUSH, POP))
@@ -252,7 +252,7 @@ class StackManipulation(Language):
         return (fits_BL | ~inside_BL).all(1) & (marks_BL.sum(1) == 1) & whole_B & ~cut_B
 
     def following(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
-        """A move or the marker, a bit behind a push and before the first move, and the stack behind the marker."""
+        """Allow a move or the marker, a bit after a push and before the first move, and the stack after the marker."""
         end_B1 = (x_BL == MARKER).to(torch.int64).argmax(1, keepdim=True)
         before_BL, _, moves_BL = _read(x_BL, end_B1)
         depth_BL = (moves_BL * before_BL).cumsum(1)
@@ -265,7 +265,7 @@ class StackManipulation(Language):
 
 
 def _read(x_BL: Tensor, end_B1: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What stands before the marker, which symbols are a push's, and how the stack grows by each: 1, -1 or 0."""
+    """Return what precedes the marker, which symbols belong to a push, and the stack's growth at each: 1, -1 or 0."""
     before_BL = places(x_BL) < end_B1
     pushed_BL = torch.nn.functional.pad(x_BL[:, :-1] == PUSH, (1, 0)) & before_BL
     started_BL = ((x_BL >= PUSH) & before_BL).cumsum(1) > 0
@@ -274,7 +274,7 @@ def _read(x_BL: Tensor, end_B1: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _left(x_BL: Tensor, end_B1: Tensor) -> Tensor:
-    """The stack before the marker, bottom first: at each height the symbol that came there last."""
+    """Return the stack before the marker, bottom first: at each height the symbol that came there last."""
     before_BL, _, moves_BL = _read(x_BL, end_B1)
     height_BL = (moves_BL * before_BL).cumsum(1)
     came_BL = before_BL & (moves_BL == 1) & (height_BL >= 1)

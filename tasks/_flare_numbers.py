@@ -1,7 +1,7 @@
-"""The three languages of FLaRe about numbers, the least bit first: sums, products and roots that are right.
+"""The three FLaRe languages of numbers, the least bit first: correct sums, products and square roots.
 
-Padding with 0 is allowed everywhere. The lengths of the parts are spacings of uniform cuts, as the published ones are
-of Dirichlet laws with whole weights. Numbers are in limbs (tasks/_binary.py).
+Padding with 0 is allowed everywhere. The lengths of the parts are spacings of uniform cuts, which equals the published
+Dirichlet distributions with integer weights. Numbers are in limbs (tasks/_binary.py).
 """
 
 from abc import abstractmethod
@@ -20,13 +20,13 @@ OPERATOR = 2
 
 
 def part(x_BL: Tensor, start_B1: Tensor, end_B1: Tensor, *, num: int) -> Tensor:
-    """The number that stands between two places, as limbs."""
+    """Return the number between two places, as limbs."""
     place_BL = places(x_BL) + start_B1
     return limbs((at(x_BL, place_BL) == 1) & (place_BL < end_B1), num=num)
 
 
 def following_number(language: Language, x_BL: Tensor, size_B: Tensor, *, signs: int) -> Tensor:
-    """Bits, and a sign behind one at least; behind the last sign the number's bits, then zeros or the end."""
+    """Allow bits, and a sign after at least one; after the last sign the number's bits, then zeros or the end."""
     num = language.num_symbols
     is_sign_BL, place_L = x_BL >= OPERATOR, places(x_BL)
     seen_BL = is_sign_BL.cumsum(1)
@@ -49,15 +49,15 @@ class Operation(Language):
     """x op y = z."""
 
     cuts = 2
-    """Uniform cuts, of which the two smallest part x, y and z."""
+    """Number of uniform cuts, of which the two smallest separate x, y and z."""
 
     @abstractmethod
     def made(self, x_BK: Tensor, y_BK: Tensor) -> Tensor:
-        """z."""
+        """Return z."""
 
     @abstractmethod
     def bounded(self, draw: Draw, x_BK: Tensor, x_BL: Tensor, sizes_B: tuple[Tensor, ...], columns: int) -> Tensor:
-        """y, of so many bits at most, of which z has no more than it may."""
+        """Draw y with at most this many bits, so that z is not too long."""
 
     def has(self, size: int) -> bool:
         return size >= 5
@@ -87,7 +87,7 @@ class Operation(Language):
         return torch.where(place_BL == equals_B1, OPERATOR + 1, x_BL)
 
     def widest(self, z_size_B: Tensor) -> Tensor:
-        """How many bits x may have for z to have so many."""
+        """Return the most bits of x for which z can have this many."""
         return z_size_B
 
     def accepts(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
@@ -111,14 +111,14 @@ class Addition(Operation):
         return carried(x_BK + y_BK)
 
     def bounded(self, draw: Draw, x_BK: Tensor, x_BL: Tensor, sizes_B: tuple[Tensor, ...], columns: int) -> Tensor:
-        """Uniform below 2**bits and the bound that z sets: a uniform fraction of the smaller, rounded down."""
+        """Draw y uniformly below 2**bits and z's bound: a uniform fraction of the smaller, rounded down."""
         y_size_B, z_size_B, size_B = sizes_B
         num, place_L = x_BK.shape[1], places(x_BL)
         free_BK = limbs(place_L < y_size_B[:, None], num=num)
         room_BK = limbs((place_L < z_size_B[:, None]) & (x_BL == 0), num=num)
         most_BK = torch.where(exceeds(free_BK, room_BK)[:, None], room_BK, free_BK)
         values_BK = carried(most_BK + (torch.arange(num, device=x_BL.device) == 0).to(torch.int64))
-        # As many limbs of the fraction as a row's own size asks for, so that a wider batch changes nothing.
+        # As many limbs of the fraction as a row's own size needs, so that a wider batch changes nothing.
         needed_B1 = size_B[:, None] // LIMB + 4
         fraction_BK = draw.integers(1 << LIMB, (num + 2,))
         fraction_BK = torch.where(places(fraction_BK) < needed_B1, fraction_BK, 0).flip(1)
@@ -135,7 +135,7 @@ class Multiplication(Operation):
         return z_size_B.new_full((), 2**31)
 
     def bounded(self, draw: Draw, x_BK: Tensor, x_BL: Tensor, sizes_B: tuple[Tensor, ...], columns: int) -> Tensor:
-        """Uniform among those of so few bits that the product surely fits."""
+        """Draw y uniformly among numbers so short that the product surely fits."""
         y_size_B, z_size_B, _ = sizes_B
         x_bits_B = (x_BL * (places(x_BL) + 1)).amax(1)
         fits_B = torch.where(x_bits_B > 0, (z_size_B - x_bits_B).clamp(min=0), y_size_B)
@@ -144,7 +144,7 @@ class Multiplication(Operation):
 
 
 class SquareRoot(Language):
-    """x = z, where z is the root of x, rounded down."""
+    """x = z, where z is the square root of x, rounded down."""
 
     def has(self, size: int) -> bool:
         return size >= 3
@@ -175,7 +175,7 @@ class SquareRoot(Language):
 
 
 def _root(x_BL: Tensor, size_B1: Tensor) -> Tensor:
-    """The root of a number of so many bits, the least first, in as many columns."""
+    """Return the root of a number of this many bits, the least first, in as many columns."""
     columns = x_BL.shape[1]
     highest_first_BL = at(x_BL.to(torch.int64), size_B1 - 1 - places(x_BL))
     tokens_BL, _ = _ROOTS.transduce(highest_first_BL + ZERO, size_B1[:, 0])

@@ -1,13 +1,14 @@
-"""Context-free grammars, as the task `grammar` reads them, to rules of two symbols or one terminal (Chomsky 1959).
+"""Read context-free grammars for the task `grammar`, and convert them to rules of two symbols or one terminal (Chomsky
+1959).
 
-    normal("S -> a S b | ")        S -> A T | A B, T -> S B, A -> a, B -> b; whether S has the empty string is left out
+    normal("S -> a S b | ")        S -> A T | A B, T -> S B, A -> a, B -> b; the empty string of S is left out
 
-A rule is "Name -> words | words", its first is the start; rules are parted by ";" or a new line. A word that begins
-with a capital is a nonterminal, any other one terminal symbol, and so is whatever stands in quotes. No word at all is
-the empty string. What cannot be read is refused in one line.
+A rule is "Name -> words | words", the first rule is the start, and rules are separated by ";" or a new line. A word
+that begins with a capital is a nonterminal. Any other word, or a quoted one, is a terminal symbol. No word at all is
+the empty string. Other texts are refused in one line.
 
-Long right sides are cut in two from the left, then empty ones and those of a single nonterminal are taken out. None of
-these steps makes two derivations of a string where there was one.
+Long right sides are split in two from the left. Then empty sides and those of a single nonterminal are removed. None of
+these steps makes two derivations of a string that had one.
 """
 
 import re
@@ -31,11 +32,11 @@ class Word(NamedTuple):
 
 
 class Grammar(NamedTuple):
-    """Nonterminals are numbers, the start is 0; terminals are places in `symbols`."""
+    """A grammar in normal form. Nonterminals are numbers, the start is 0; terminals are indices into `symbols`."""
 
     symbols: tuple[str, ...]
-    pairs: tuple[tuple[int, int, int], ...]  # of A -> B C, in order
-    letters: tuple[tuple[int, int], ...]  # of A -> a, in order
+    pairs: tuple[tuple[int, int, int], ...]  # rules A -> B C, in order
+    letters: tuple[tuple[int, int], ...]  # rules A -> a, in order
 
     @property
     def size(self) -> int:
@@ -44,7 +45,7 @@ class Grammar(NamedTuple):
 
 @kept
 def normal(text: str) -> Grammar:
-    """The grammar in normal form, without the empty string."""
+    """Return the grammar in normal form, without the empty string."""
     rules = _read(text)
     start = next(iter(rules))
     _check_use(rules, start)
@@ -65,7 +66,7 @@ def normal(text: str) -> Grammar:
 
 
 def _read(text: str) -> dict[str, list[Side]]:
-    """The right sides of every nonterminal, in their order."""
+    """Return the right sides of every nonterminal, in their order."""
     if len(text) > MOST_LONG:
         _refuse(f"it has {len(text)} characters, more than {MOST_LONG}")
     rules: dict[str, list[Side]] = {}
@@ -87,7 +88,7 @@ def _read(text: str) -> dict[str, list[Side]]:
 
 
 def _alternatives(right: str) -> list[str]:
-    """The parts between bars, those in quotes left alone."""
+    """Split at bars outside of quotes."""
     return re.sub(r"""('[^']*'|"[^"]*")|\|""", lambda found: found[1] or "\n", right).split("\n")
 
 
@@ -110,7 +111,7 @@ def _word(word: str, line: str) -> Word:
 
 
 def _check_use(rules: dict[str, list[Side]], start: str) -> None:
-    """Every nonterminal is defined, can be reached and has a string."""
+    """Check that every nonterminal is defined, can be reached and derives a string."""
     used = {word.name for sides in rules.values() for side in sides for word in side if not word.is_terminal}
     if missing := sorted(used - set(rules)):
         _refuse(f"no rule says what {missing[0]} is; a symbol that begins with a capital stands in quotes")
@@ -130,7 +131,7 @@ def _check_use(rules: dict[str, list[Side]], start: str) -> None:
 
 
 def _closed(rules: dict[str, list[Side]], found: frozenset[str], *, empty: bool = False) -> frozenset[str]:
-    """The nonterminals that derive a string, or, with `empty`, the empty string."""
+    """Return the nonterminals that derive a string, or, with `empty`, the empty string."""
     while True:
         more = {
             name
@@ -143,11 +144,11 @@ def _closed(rules: dict[str, list[Side]], found: frozenset[str], *, empty: bool 
 
 
 def _cut(rules: dict[str, list[Side]]) -> dict[str, list[Side]]:
-    """Right sides of two nonterminals at most, or of one terminal; what is new is named by what it stands for."""
+    """Split right sides into two nonterminals or one terminal. New nonterminals are named by what they stand for."""
     made: dict[str, list[Side]] = {}
 
     def named(side: Side) -> Word:
-        """A nonterminal for a right side."""
+        """Return a nonterminal for a right side."""
         if len(side) == 1 and not side[0].is_terminal:
             return side[0]
         name = " ".join(repr(word.name) if word.is_terminal else word.name for word in side) + " "
@@ -168,7 +169,7 @@ def _without_empty(rules: dict[str, list[Side]]) -> dict[str, list[Side]]:
     empty = _closed(rules, frozenset(), empty=True)
 
     def shorter(side: Side) -> set[Side]:
-        """The side with and without each part that may be empty."""
+        """Return the side with and without each part that may be empty."""
         ways = ((side[:i] + side[i + 1 :]) for i, word in enumerate(side) if word.name in empty and len(side) > 1)
         return {side, *ways} - {()}
 
@@ -192,7 +193,7 @@ def _without_units(rules: dict[str, list[Side]]) -> dict[str, set[Side]]:
 
 
 def _numbered(rules: dict[str, set[Side]], start: str) -> Grammar:
-    """What the start derives, in an order that hangs on the rules alone."""
+    """Number what the start derives, in an order that depends on the rules alone."""
     ends = _closed({name: sorted(sides) for name, sides in rules.items()}, frozenset())
     number, queue = {start: 0}, [start]
     useful = {
@@ -217,7 +218,7 @@ def _numbered(rules: dict[str, set[Side]], start: str) -> Grammar:
 
 @kept
 def derivations(grammar: Grammar, most: int) -> tuple[tuple[int, ...], ...]:
-    """How many derivations of 0, 1 .. `most` symbols every nonterminal has."""
+    """Count every nonterminal's derivations of 0, 1 .. `most` symbols."""
     counts = [[0] * (most + 1) for _ in range(grammar.size)]
     for head, _ in grammar.letters:
         counts[head][1] += 1
@@ -230,7 +231,7 @@ def derivations(grammar: Grammar, most: int) -> tuple[tuple[int, ...], ...]:
 
 @kept
 def ambiguous_size(grammar: Grammar) -> tuple[int, int]:
-    """The size of the shortest string with two derivations (0: none found), and up to which size was looked."""
+    """Return the size of the shortest string with two derivations (0: none found), and the largest size searched."""
     strings: list[list[set[bytes]]] = [[set() for _ in range(grammar.size)] for _ in range(2)]
     for head, symbol in grammar.letters:
         strings[1][head].add(bytes((symbol,)))

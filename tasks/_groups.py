@@ -1,10 +1,10 @@
-"""Finite groups as tables: symmetric, alternating, cyclic and dihedral ones, and their direct products.
+"""Finite groups as tables: symmetric, alternating, cyclic and dihedral groups, and their direct products.
 
     S3  012 021 102 120 201 210        A4  0123 0231 ..        Z5  0 1 2 3 4        D4  r0 .. r3 s0 .. s3
     A4xZ5  0123|0 0123|1 ..            a product, factor by factor
 
-An element of S and A is written as the images of 0, 1, .. in a row; k of Z adds k; rk turns a polygon's corners i to
-i + k, and sk turns them to k - i. All are permutations of some points, x first, then y: (x y)(i) = y[x[i]].
+An element of S or A is written as the images of 0, 1, .. in a row. k of Z adds k. rk maps a polygon's corner i to i +
+k, and sk to k - i. All are permutations of some points, x first, then y: (x y)(i) = y[x[i]].
 """
 
 import math
@@ -21,7 +21,7 @@ from torch import Tensor
 from chomsky_ladder.tasks._kept import kept
 
 MOST = 1000
-"""Elements of a group: its table has as many squared."""
+"""The largest number of elements of a group. Its table has the square of this."""
 
 Permutation = tuple[int, ...]
 _LEAST = {"S": 3, "A": 4, "Z": 2, "D": 3}
@@ -30,7 +30,7 @@ _SIZES = {"S": math.factorial, "A": lambda n: math.factorial(n) // 2, "Z": lambd
 
 class Group(NamedTuple):
     names: tuple[str, ...]
-    elements: tuple[Permutation, ...]  # the neutral one first
+    elements: tuple[Permutation, ...]  # the neutral element first
     table: np.ndarray  # [x, y]: x first, then y
     generators: tuple[int, ...]
 
@@ -43,7 +43,7 @@ class _Factor(NamedTuple):
 
 @kept
 def group(name: str) -> Group:
-    """The group of this name; any other is refused."""
+    """Return the group of this name. Refuse any other name."""
     factors = [_factor(*part) for part in _parsed(name)]
     names = tuple("|".join(parts) for parts in product(*(factor.names for factor in factors)))
     elements = tuple(_side_by_side(parts) for parts in product(*(factor.elements for factor in factors)))
@@ -61,7 +61,7 @@ def group(name: str) -> Group:
 
 
 def _parsed(name: str) -> list[tuple[str, int]]:
-    """Each factor's kind and number."""
+    """Return each factor's kind and number."""
     parts = [re.fullmatch(r"([SAZD])(\d{1,3})", part) for part in name.split("x")]
     found = [(part[1], int(part[2])) for part in parts if part]
     is_known = len(found) == len(parts) and all(number >= _LEAST[kind] for kind, number in found)
@@ -82,7 +82,7 @@ def _factor(kind: str, number: int) -> _Factor:
     if kind in "SA":
         elements = [x for x in permutations(points) if kind == "S" or is_even(x)]
         first = (1, 0, *points[2:]) if kind == "S" else (1, 2, 0, *points[3:])
-        cycle = turn if kind == "S" or number % 2 else (0, *points[2:], 1)  # of even length a cycle is odd
+        cycle = turn if kind == "S" or number % 2 else (0, *points[2:], 1)  # a cycle of even length is odd
         return _Factor(["".join(map(str, x)) for x in elements], elements, [first, cycle])
     turns = [tuple((place + k) % number for place in points) for k in points]
     if kind == "Z":
@@ -93,7 +93,7 @@ def _factor(kind: str, number: int) -> _Factor:
 
 
 def _side_by_side(parts: Sequence[Permutation]) -> Permutation:
-    """Permutations of so many points each as one of all of them."""
+    """Combine permutations of several sets of points into one of all points."""
     whole: list[int] = []
     for part in parts:
         start = len(whole)
@@ -106,30 +106,30 @@ def is_even(x: Sequence[int]) -> bool:
 
 
 def moved(x: Permutation) -> int:
-    """How many points do not stay where they are."""
+    """Count the points that do not stay in place."""
     return sum(image != place for place, image in enumerate(x))
 
 
 def transitions(name: str) -> tuple[tuple[int, ...], ...]:
-    """What the generators do to the points: a machine whose transition monoid is the group."""
+    """Return the generators' action on the points: an automaton whose transition monoid is the group."""
     found = group(name)
     return tuple(zip(*(found.elements[one] for one in found.generators), strict=True))
 
 
 @kept
 def order(name: str) -> int:
-    """How many elements it has."""
+    """Return the number of elements."""
     return len(group(name).elements)
 
 
 @kept
 def table_of(name: str, device: torch.device) -> Tensor:
-    """The product of x and y at x * order + y."""
+    """Return a flat table with the product of x and y at x * order + y."""
     return torch.from_numpy(group(name).table).flatten().to(device)
 
 
 def running(element_BL: Tensor, table: Tensor, *, num: int) -> Tensor:
-    """The product of each prefix: first of those that end with a pair, by the products of all pairs."""
+    """Return the product of each prefix, computed first for prefixes that end with a pair, by products of pairs."""
     if element_BL.shape[1] <= 1:
         return element_BL
     firsts_BP, seconds_BP = element_BL[:, ::2], element_BL[:, 1::2]
@@ -147,7 +147,7 @@ def _product(x_BP: Tensor, y_BP: Tensor, table: Tensor, *, num: int) -> Tensor:
 
 @lru_cache(maxsize=32)
 def walk(name: str, symbols: tuple[int, ...], steps: int) -> np.ndarray:
-    """P(product) of 0, 1 .. of these symbols, each as likely, [steps + 1, elements]."""
+    """Return P(product) of 0, 1 .. uniform draws from these symbols, [steps + 1, elements]."""
     found = group(name)
     after = found.table[:, list(symbols)]
     law = np.zeros((steps + 1, len(found.elements)))

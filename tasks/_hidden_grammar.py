@@ -2,10 +2,10 @@
 
     a0 -> b1 c0 #    a1 -> c0 d2    b1 -> a1 #    ..        "a" is written by a0 and by a1, and what may follow differs
 
-A state is one copy of a symbol. It leads to each symbol with the chance `density`, and to the end of the word # with
-the chance `ends`, and then to one copy of it, drawn uniformly; so a state and the next symbol tell the next state. #
-leads to the first states of words, copies of different symbols. States that no word has are left out, and as long as a
-state does not reach #, the first such state is given it.
+A state is one copy of a symbol. From each state, each symbol may follow with probability `density`, and the end of the
+word # with probability `ends`. A symbol that may follow leads to one of its copies, drawn uniformly. So a state and the
+next symbol determine the next state. # leads to the first states of words, which are copies of different symbols.
+States that no word uses are left out. While some state cannot reach #, the first such state may be followed by it.
 """
 
 from functools import lru_cache
@@ -21,18 +21,18 @@ END = 0  # the symbol #, and its one state
 
 class HiddenGrammar(NamedTuple):
     names: tuple[str, ...]
-    """Of the states, each its symbol with the number of the copy; # is the first."""
+    """The names of states: the symbol with the number of the copy. # is the first."""
     symbols: tuple[int, ...]
     """The symbol of each state: 0 for #, then the letters from 1."""
     successors: tuple[tuple[int, ...], ...]
-    """The states that may follow each, rising: at most one of each symbol."""
+    """The states that may follow each state, ascending: at most one of each symbol."""
 
 
 @kept
 def drawn(
     key: int, *, letters: str, ambiguous: int, copies: int, density: int, ends: int, starts: int
 ) -> HiddenGrammar:
-    """The grammar of a key: the first letters are the ambiguous ones, and `density` and `ends` are in percent."""
+    """Draw the grammar of a key. The first letters are ambiguous, and `density` and `ends` are in percent."""
     stream = NumpyDraw(seed=key, split="hidden_states", rows_B=np.arange(1))
     copies_K = np.array([1, *(copies if number < ambiguous else 1 for number in range(len(letters)))])
     first_K = copies_K.cumsum() - copies_K
@@ -56,7 +56,7 @@ def drawn(
 
 
 def _found_from(state: int, after: list[set[int]]) -> set[int]:
-    """The states that are reached from one, itself among them."""
+    """Return the states that can be reached from one, itself among them."""
     found, queue = {state}, [state]
     for one in queue:
         fresh = after[one] - found
@@ -66,7 +66,7 @@ def _found_from(state: int, after: list[set[int]]) -> set[int]:
 
 
 def _turned(after: list[set[int]]) -> list[set[int]]:
-    """What leads to each state."""
+    """Return the states that lead to each state."""
     before: list[set[int]] = [set() for _ in after]
     for state, others in enumerate(after):
         for other in others:
@@ -75,7 +75,7 @@ def _turned(after: list[set[int]]) -> list[set[int]]:
 
 
 def chances(grammar: HiddenGrammar) -> np.ndarray:
-    """P(next state | state), [N, N]: all successors are as likely."""
+    """Return P(next state | state), [N, N]. All successors are equally likely."""
     table = np.zeros((len(grammar.names),) * 2)
     for state, after in enumerate(grammar.successors):
         table[state, list(after)] = 1 / len(after)
@@ -84,7 +84,7 @@ def chances(grammar: HiddenGrammar) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def along(grammar: HiddenGrammar, elements: int) -> np.ndarray:
-    """P(the state of the first, second .. element of a string), [E, N]."""
+    """Return P(state of the first, second .. element of a string), [E, N]."""
     table, rows = chances(grammar), [np.eye(1, len(grammar.names), END)[0]]
     for _ in range(elements):
         rows.append(rows[-1] @ table)
@@ -93,13 +93,13 @@ def along(grammar: HiddenGrammar, elements: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def in_the_long_run(grammar: HiddenGrammar) -> np.ndarray:
-    """The share of each state in a long string, [N]: the one law that a step does not change."""
+    """Return the share of each state in a long string, [N]: the stationary distribution."""
     table = chances(grammar)
     return np.linalg.solve((np.eye(len(table)) - table + 1).T, np.ones(len(table)))
 
 
 def best_guesses(grammar: HiddenGrammar) -> tuple[float, float]:
-    """How often the likeliest state given the last symbol is right, in a long string, and given the last two."""
+    """Return how often the likeliest state is right in a long string, given the last symbol, and given the last two."""
     share_N, symbol_N = in_the_long_run(grammar), np.array(grammar.symbols)
     writes_KN = symbol_N == np.arange(symbol_N.max() + 1)[:, None]
     pair_KN = writes_KN @ (share_N[:, None] * chances(grammar))  # the symbol before, the state now
@@ -109,7 +109,7 @@ def best_guesses(grammar: HiddenGrammar) -> tuple[float, float]:
 
 
 def completed(grammar: HiddenGrammar) -> tuple[tuple[int, ...], ...]:
-    """The transitions [state][symbol], with a further state for strings that the grammar does not have."""
+    """Return the transitions [state][symbol], with a further state for strings that the grammar does not have."""
     num, num_symbols = len(grammar.names), max(grammar.symbols) + 1
     rows = []
     for after in grammar.successors:

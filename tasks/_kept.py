@@ -1,11 +1,11 @@
-"""A function's results, kept by its arguments for as long as the process lives.
+"""Keep a function's results by its arguments, for as long as the process lives.
 
     @kept
     def table(modulus: int, device: torch.device) -> Tensor: ...
 
-As functools.cache, but for what draws read: torch.compile looks through that one and makes a table anew in every step,
-from the host, which no CUDA graph allows. A look into a dict it takes for what it is, once a plain step has filled it.
-A captured step reads a table by its place, so none is ever dropped.
+Like functools.cache, but safe for tables that draws read. torch.compile traces through functools.cache and makes the
+table anew in every step, from the host, which no CUDA graph allows. It does not trace a lookup in a dict, once a plain
+step has filled it. A captured step reads a table at its address, so none is ever dropped.
 """
 
 from collections.abc import Callable

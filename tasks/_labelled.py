@@ -1,12 +1,11 @@
-"""Strings of a regular language and others: which others, and how both are drawn.
+"""Draw members of a regular language and non-members of several kinds.
 
     labelled(parity, draw, size_B, columns, negatives="uniform")    a fair coin, then a uniform string with that label
 
-"uniform": members and others are uniform over those of their length, as MLRegTest has them (2304.07687). "edits": the
-others are members after a few edits, or uniform strings, as FLaRe has them (2411.07107; tasks/_edits.py), and there
-`odds` make some members likelier. "one_edit":
-the others lie one edit from a member. "border": the members, too, lie one edit from another, as in MLRegTest's
-adversarial sets (tasks/_border.py).
+"uniform": members and non-members are uniform over those of their length, as in MLRegTest (2304.07687). "edits":
+non-members are edited members, or uniform strings, as in FLaRe (2411.07107; tasks/_edits.py), and `odds` make some
+members likelier. "one_edit": non-members are one edit from a member. "border": members are also one edit from a
+non-member, as in MLRegTest's adversarial sets (tasks/_border.py).
 """
 
 from dataclasses import replace
@@ -38,7 +37,7 @@ TRIES = 4
 def labelled(
     automaton: Automaton, draw: Draw, size_B: Tensor, columns: int, *, negatives: Negatives, odds: tuple[int, ...] = ()
 ) -> tuple[Tensor, Tensor]:
-    """Strings of which half are members, and which are."""
+    """Draw strings of which half are members, and return which are."""
     is_member_B, language = draw.integers(2) == 1, Regular(automaton, odds)
     if negatives == "border":
         return _border.sample(automaton, draw, size_B, columns, is_member_B), is_member_B
@@ -53,11 +52,11 @@ def labelled(
 
 
 class Regular(NamedTuple):
-    """A language by its automaton, as tasks/_edits.py asks for it."""
+    """A regular language for tasks/_edits.py, given by its automaton."""
 
     automaton: Automaton
     odds: tuple[int, ...] = ()
-    """Of its states (tasks/_automata.py), where members of a length are not all alike."""
+    """Weights of states (tasks/_automata.py), if members of a length are not equally likely."""
 
     @property
     def num_symbols(self) -> int:
@@ -74,7 +73,7 @@ class Regular(NamedTuple):
         return self.sample(draw, size_B, columns, torch.zeros_like(size_B, dtype=torch.bool))
 
     def sample(self, draw: Draw, size_B: Tensor, columns: int, is_member_B: Tensor) -> Tensor:
-        """Uniform over the members of a size, or over the others."""
+        """Draw uniformly from the members of a size, or from the non-members."""
         automaton, groups = grouped(self.automaton)
         targets = automaton.states(accepting=False), automaton.states(accepting=True)
         uniform_BL = draw.integers(SCALE, (columns,))
@@ -90,7 +89,7 @@ class Regular(NamedTuple):
 
 @kept
 def kinds(automaton: Automaton, most: int) -> np.ndarray:
-    """Whether strings of 0, 1 .. `most` symbols exist outside the language, and in it, bool [2, most + 1]."""
+    """Return True for sizes 0, 1 .. `most` with strings outside, and inside, the language, bool [2, most + 1]."""
     transitions, accepting = np.array(automaton.transitions), np.array(automaton.accepting)
     reached_N = np.arange(automaton.num_states) == 0
     found = np.zeros((2, most + 1), dtype=bool)
@@ -102,7 +101,7 @@ def kinds(automaton: Automaton, most: int) -> np.ndarray:
 
 @kept
 def mixed(automaton: Automaton, most: int, *, negatives: Literal["near"] | Negatives = "near") -> np.ndarray:
-    """Whether strings of 0, 1 .. `most` symbols exist in the language and outside it, where these are of that kind."""
+    """Return True for sizes 0, 1 .. `most` with members and non-members of this kind."""
     found: np.ndarray = np.logical_and(*kinds(automaton, most))
     if negatives not in ("one_edit", "border"):
         return found

@@ -1,12 +1,12 @@
-"""Is the string in this regular language? What `regular` and `random_dfa` share, for any automaton.
+"""Membership in a regular language: the shared code of `regular` and `random_dfa`, for any automaton.
 
-Half the strings are members, uniform over those of their length. The others never are. With negatives="near" they begin
-and end as members do: a non-member takes its first and last symbol from the members' law, and given these, half the
-non-members are uniform, and half near misses: a uniform member with one or two symbols inside substituted so that it is
-none. Where the language has no non-member with these ends, the ends tell, and the floor `content_free` is what they
-tell. The other kinds of non-members are those of tasks/_labelled.py: uniform (the floor is what the ends tell, too), or
-made by edits (the floor is that of the length alone; of "edits", four such that are members after all make way for one
-uniform over the non-members).
+Half the strings are members, uniform over those of their length. The others never are. With negatives="near"
+non-members begin and end as members do: their first and last symbols come from the members' distribution. Given these,
+half of the non-members are uniform, and half are near misses: a uniform member with one or two inner symbols
+substituted so that it leaves the language. If the language has no non-member with these ends, the ends give the answer
+away, and the floor `content_free` counts that. tasks/_labelled.py describes the other kinds of non-members. For uniform
+ones the floor also counts the ends. For edited ones it counts the length alone. With "edits", a uniform non-member is
+drawn if four tries were all members.
 """
 
 from abc import abstractmethod
@@ -29,20 +29,20 @@ from chomsky_ladder.tasks.layout import Classification
 
 FIRST = 1
 MOST_ENTRIES = 2**16
-"""The largest table of chances for one length, states x symbols x targets: 256 of these build in ten seconds."""
+"""The largest table of thresholds for one length, states x symbols x targets. 256 of these take ten seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Membership(Classification):
     negatives: Literal["near", "uniform", "edits", "one_edit", "border"] = "near"
-    """What non-members are: with members' ends and half of them near misses; uniform; members after a few edits; one
-    edit from a member; or that, with members one edit from a non-member.
+    """Kind of non-members. near: with members' ends, half of them near misses. uniform. edits: edited members.
+    one_edit: one edit from a member. border: the same, and members are one edit from a non-member.
     """
 
     @property
     @abstractmethod
     def dfa(self) -> Automaton:
-        """The minimal complete automaton of the language, numbered breadth-first from the start state 0."""
+        """Return the minimal complete automaton of the language, numbered breadth-first from the start state 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,7 +62,7 @@ class Membership(Classification):
 
     @property
     def member_odds(self) -> tuple[int, ...]:
-        """Of the states, where members of a length are not all alike (tasks/_automata.py)."""
+        """Return weights of states, if members of a length are not equally likely (tasks/_automata.py)."""
         return ()
 
     @property
@@ -76,7 +76,7 @@ class Membership(Classification):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The state of `dfa`."""
+        """Return the number of states of `dfa`."""
         return (self.dfa.num_states,)
 
     @property
@@ -85,7 +85,7 @@ class Membership(Classification):
 
     @property
     def facts(self) -> dict[str, str]:
-        """The size of the automaton and the class of the language."""
+        """Return the size of the automaton and the class of the language."""
         size = f"{self.dfa.num_states} states, {self.dfa.num_symbols} symbols"
         return {"minimal automaton": size, **_monoid.facts(self.dfa.transitions)}
 
@@ -93,12 +93,12 @@ class Membership(Classification):
         return size >= 1 and bool(self._mixed(_automata.rounded(size))[size])
 
     def _mixed(self, most: int) -> np.ndarray:
-        """Whether strings of 0, 1 .. `most` symbols can be made for training and for the test."""
+        """Return True for sizes 0, 1 .. `most` at which strings can be made for training and for the test."""
         kinds: set[Literal["near"] | Negatives] = {self._negatives(split) for split in ("train", "test")}
         return np.logical_and.reduce([mixed(self.dfa, most, negatives=kind) for kind in kinds])
 
     def _negatives(self, split: str) -> Literal["near"] | Negatives:
-        """The kind of non-members in a split."""
+        """Return the kind of non-members in a split."""
         return self.negatives
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
@@ -111,7 +111,7 @@ class Membership(Classification):
             x_BL, is_member_B = labelled(self.dfa, draw, size_B, columns, negatives=negatives, odds=odds)
             return x_BL + FIRST, torch.where(is_member_B, yes, no)
         automaton = self.dfa
-        kind_B = draw.integers(8)  # 0-3 a member, 4 and 5 any non-member, 6 a change of one symbol, 7 of two
+        kind_B = draw.integers(8)  # 0-3 a member, 4 and 5 any non-member, 6 one changed symbol, 7 two
         member_B, other_B = _draw_ends(automaton, draw.integers(SCALE, (2,)), size_B, columns)
         uniform_BL2 = draw.integers(SCALE, (max(columns - 2, 0), 2))
         member_BL = _between(automaton, True, member_B, uniform_BL2[..., 0], size_B, columns)
@@ -144,7 +144,10 @@ class Membership(Classification):
         return self.uniform_law()
 
     def floors(self, lengths: Sequence[int], *, score: Literal["tokens", "lengths"] = "tokens") -> Floors:
-        """`content_free` is the best guess from the length, the first and the last symbol; of edits from the length."""
+        """Return the floors.
+
+        `content_free` is the best guess from length, first and last symbol; with edits from the length.
+        """
         by_ends = self._negatives("test") in ("near", "uniform")
         guesses = [self._guess_from_ends(self.size(length)) if by_ends else 1 / 2 for length in lengths]
         return Floors(s_rand=1 / 2, best_constant=1 / 2, content_free=float(np.mean(guesses)))
@@ -162,7 +165,7 @@ class _Ends(NamedTuple):
 
     members: np.ndarray  # of SCALE: the share of the members whose pair is at most this one
     others: np.ndarray
-    has_others: np.ndarray  # whether a non-member has this pair
+    has_others: np.ndarray  # True if a non-member has this pair
 
 
 @kept
@@ -187,7 +190,7 @@ def _ends(automaton: Automaton, most: int) -> _Ends:
 
 @kept
 def _targets(automaton: Automaton) -> tuple[tuple[frozenset[int], ...], np.ndarray]:
-    """The different sets of states one symbol before the end, and which goes with [accepting, last symbol]."""
+    """Return the distinct sets of states one symbol before the end, and the set for each [accepting, last symbol]."""
     sets = [
         [frozenset(state for state, row in enumerate(automaton.transitions) if row[last] in final) for last in symbols]
         for final in (automaton.states(accepting=False), automaton.states(accepting=True))
@@ -198,7 +201,7 @@ def _targets(automaton: Automaton) -> tuple[tuple[frozenset[int], ...], np.ndarr
 
 
 class _Constants(NamedTuple):
-    """What does not depend on lengths, as tensors."""
+    """Tensors that do not depend on lengths."""
 
     after_NK: Tensor
     accepting_N: Tensor  # bool
@@ -220,7 +223,7 @@ def _ends_on(automaton: Automaton, most: int, device: torch.device) -> tuple[Ten
 
 
 def _draw_ends(automaton: Automaton, uniform_B2: Tensor, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """The first and last symbol of a member and of a non-member, which shares them where one can."""
+    """Draw the first and last symbol of a member, and of a non-member, which has the same ones if possible."""
     ends = _ends_on(automaton, _automata.rounded(columns), size_B.device)
     members_BP, others_BP, has_others_BP = (table.index_select(0, size_B) for table in ends)
     member_B = (uniform_B2[:, :1] >= members_BP).sum(1)
@@ -232,7 +235,7 @@ def _draw_ends(automaton: Automaton, uniform_B2: Tensor, size_B: Tensor, columns
 def _between(
     automaton: Automaton, accepts: bool, ends_B: Tensor, uniform_BL: Tensor, size_B: Tensor, columns: int
 ) -> Tensor:
-    """Strings uniform over the members, or the non-members, with these first and last symbols."""
+    """Draw strings uniform over the members, or the non-members, with these first and last symbols."""
     first_B, last_B = ends_B // automaton.num_symbols, ends_B % automaton.num_symbols
     constants = _constants(automaton, size_B.device)
     inner_BL, _ = _automata.random_path(
@@ -250,9 +253,10 @@ def _between(
 def _near_miss(
     automaton: Automaton, draw: Draw, member_BL: Tensor, size_B: Tensor, two_B: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Members with a symbol inside changed to lead out of the language, uniformly, and whether that can be.
+    """Change an inner symbol of members uniformly so that they leave the language; also return True where that is
+    possible.
 
-    With `two_B`, some symbol inside has been changed before, and the change that leads out is at another place.
+    With `two_B`, another inner symbol was changed before, and the change that leaves the language is at another place.
     """
     num, device = automaton.num_symbols, size_B.device
     constants = _constants(automaton, device)

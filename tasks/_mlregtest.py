@@ -1,15 +1,16 @@
-"""The 1,800 languages of MLRegTest (van der Poel et al. 2024, 2304.07687) by their names, from their definitions.
+"""The 1,800 languages of MLRegTest (van der Poel et al. 2024, 2304.07687) by name, built from their definitions.
 
     16.07.TLTT.4.2.0    16 symbols, of which 7 are on the tier; tier-based locally threshold testable, factors of 4
-                        symbols counted up to 2, the first such language: four "a" side by side on the tier, twice
+                        symbols counted up to 2, the first such language: four "a" in a row on the tier, twice
 
-A name is alphabet, tier, class, width of factors, threshold, number. Of the sixteen classes SL and LT look for factors,
-LTT counts them, PLT asks for them in order, SP and PT look for subsequences; TSL, TLT, TLTT and TPLT do so on a tier;
-coSL, TcoSL and coSP are the complements of SL, TSL and SP; SF is star-free, Zp counts one symbol, and Reg joins an even
-count with one of the others. Languages 5 to 9 of most classes are 0 to 4 with a condition on the first symbols.
+A name is alphabet, tier, class, width of factors, threshold, number. There are sixteen classes. SL and LT look for
+factors, LTT counts them, PLT wants them in order, SP and PT look for subsequences. TSL, TLT, TLTT and TPLT do the same
+on a tier. coSL, TcoSL and coSP are the complements of SL, TSL and SP. SF is star-free, Zp counts one symbol, and Reg
+joins an even count with one of the others. Languages 5 to 9 of most classes are 0 to 4 with a condition on the first
+symbols.
 
-The automata are those of the published files (github.com/heinz-jeffrey/subregular-learning), state by state: all 1,470
-of them and the 330 complements, which have no file.
+The automata equal those of the published files (github.com/heinz-jeffrey/subregular-learning), state by state: all
+1,470 of them and the 330 complements, which have no file.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from chomsky_ladder.tasks._subregular import Maker, Word, alike, both, either, o
 
 SYMBOLS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZáàǎéèěóòǒúùǔ"
 SIZES = (4, 16, 64)
-TOLD_APART = 12  # no definition speaks of a symbol from here on, nor has one on its tier without the others
+TOLD_APART = 12  # definitions treat symbols from here on alike, also their place on a tier
 
 A, B, C, D = range(4)
 Make = Callable[[], Automaton]
@@ -29,7 +30,7 @@ Make = Callable[[], Automaton]
 
 @kept
 def language(name: str) -> Automaton:
-    """The minimal automaton of a language, over its first symbols in the order above."""
+    """Return the minimal automaton of a language, over its first symbols in the order above."""
     made, size = names()[name](), int(name[:2])
     columns = [min(symbol, made.num_symbols - 1) for symbol in range(size)]
     rows = tuple(tuple(row[column] for column in columns) for row in made.transitions)
@@ -38,7 +39,7 @@ def language(name: str) -> Automaton:
 
 @kept
 def names() -> dict[str, Make]:
-    """What makes each language, over the symbols that are told apart."""
+    """Return the functions that make each language, over the symbols that definitions distinguish."""
     return dict(_all())
 
 
@@ -58,13 +59,13 @@ def _all() -> Iterator[tuple[str, Make]]:
 
 
 class _Defined:
-    """The definitions over an alphabet. `few` symbols are spoken of by those that speak of several."""
+    """The definitions over an alphabet. Those of several symbols use `few` of them."""
 
     def __init__(self, size: int) -> None:
         self.size, self.few = size, int(log2(size))
         self.make = Maker(min(size, TOLD_APART))
 
-    # What the classes are made of.
+    # Building blocks of the classes.
 
     def lacks(self, *words: Word) -> Automaton:
         return opposite(self.has(*words))
@@ -79,13 +80,13 @@ class _Defined:
         return self.lacks(*((symbol,) * width for symbol in range(symbols)))
 
     def no_turns(self, symbols: int, width: int, *, back: bool = False) -> Automaton:
-        """No a b a b .. of the width, no c d c d .., and, with `back`, no b a b a .. either."""
+        """Accept strings without a b a b .. of this width, without c d c d .., and, with `back`, without b a b a .."""
         pairs = [(first, first + 1) for first in range(0, symbols, 2)]
         pairs += [(second, first) for first, second in pairs if back]
         return self.lacks(*(pair * (width // 2) for pair in pairs))
 
     def turns(self, symbols: int, width: int, times: int) -> Automaton:
-        """An a b a b .. of the width or c d c d .., so many times without overlap."""
+        """Accept strings with a b a b .. of this width, or c d c d .., this many times without overlap."""
         found = opposite(self.no_turns(symbols, width))
         return then(*[found] * times)
 
@@ -96,7 +97,7 @@ class _Defined:
         return on_tier(made, lambda symbol: symbol < tier) if tier < self.size else made
 
     def started(self, width: int, makes: list[Make]) -> list[Make]:
-        """The same, and the same with the condition on the first symbols."""
+        """Return the languages, then the same with the condition on the first symbols."""
         start = (A,) * (width - 1)
         return makes + [lambda make=make: both(self.make.starts(start), make()) for make in makes]
 
@@ -113,26 +114,26 @@ class _Defined:
         return [(0, 0, make) for make in self.started(2, makes)]
 
     def flips_short(self) -> Automaton:
-        """An "a" behind which the other symbols spoken of do not stand side by side."""
+        """Accept an "a" after which the other symbols in use are never side by side."""
         return then(self.make.stops((A,)), self.lacks(tuple(range(1, self.few + 1))))
 
     def flips_long(self) -> Automaton:
-        """The symbols spoken of but the last side by side, and the last nowhere behind them."""
+        """Accept the symbols in use but the last side by side, and the last nowhere after them."""
         return then(self.make.stops(tuple(range(self.few))), self.lacks((self.few,)))
 
     def nested(self) -> Automaton:
-        """One symbol, then (a (ab)* b)*, among the symbols a and b."""
+        """Accept one symbol, then (a (ab)* b)*, among the symbols a and b."""
         make = self.make
         a, b, ab = (both(make.starts(word), opposite(self.longer(len(word)))) for word in ((A,), (B,), (A, B)))
         one = both(self.longer(0), opposite(self.longer(1)))
         return on_tier(then(one, repeated(then(a, repeated(ab), b))), lambda symbol: symbol < 2)
 
     def longer(self, size: int) -> Automaton:
-        """More symbols than so many."""
+        """Accept strings of more than this many symbols."""
         return self.make.explored(0, lambda state, _: min(state + 1, size + 1), lambda state: state > size)
 
     def between(self) -> Automaton:
-        """Two places with the last symbol spoken of, between which a a, b b, a a .. do not follow."""
+        """Accept two places with the last symbol in use, between which a a, b b, a a .. do not follow."""
         blocks = [((A, A), (B, B))[number % 2] for number in range(self.few)]
         mark = (self.few,)
         return then(self.make.stops(mark), opposite(self.make.contains(*blocks)), self.make.starts(mark))
@@ -156,7 +157,7 @@ class _Defined:
         return [(0, 0, lambda make=make: both(self.even(), make())) for make in makes]
 
     def by_factors(self, tier: int) -> Iterator[tuple[str, Make]]:
-        """The classes that are there with a tier, and SP and PT, which are not."""
+        """Yield the classes that exist with a tier, and SP and PT, which do not."""
         prefix = "T" if tier < self.size else ""
         for width in (2, 4, 6):
             kinds = {("SL", 1): self.strictly_local(width), ("LT", 1): self.locally_testable(width)}
@@ -224,12 +225,12 @@ class _Defined:
         return self.started(2, makes)
 
     def piecewise(self, width: int, number: int) -> Automaton:
-        """One of some subsequences."""
+        """Accept strings with one of several subsequences."""
         words = [(A, B) * (width // 2), *self.second(width, number)]
         return self.any_follows(*words, *[(D,) * width] * (number > 4))
 
     def piecewise_testable(self, width: int, number: int) -> Automaton:
-        """Where some subsequences are, others are."""
+        """Accept strings that have some subsequences if they have others."""
         first = self.any_follows((A, B), *[(D, D)] * (number > 4))
         return either(opposite(first), self.any_follows(*self.second(width, number)))
 

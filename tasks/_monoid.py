@@ -1,9 +1,9 @@
-"""The transition monoid of an automaton, and what the groups in it say about the language.
+"""The transition monoid of an automaton, and what its groups say about the language.
 
     (ab)*  6 elements, star-free        (aa)* over {a}  2 elements, the group Z2        any language of A5  not solvable
 
-A regular language is star-free, that is first-order definable, iff every group in its syntactic monoid is trivial
-(Schuetzenberger 1965); it is complete for NC1 iff one of them is not solvable, else in ACC0 (Barrington and Therien
+A regular language is star-free (first-order definable) iff every group in its syntactic monoid is trivial
+(Schuetzenberger 1965). It is complete for NC1 iff one of them is not solvable, else in ACC0 (Barrington and Therien
 1988). The syntactic monoid is the transition monoid of the minimal automaton.
 """
 
@@ -13,23 +13,23 @@ from functools import lru_cache
 from typing import NamedTuple
 
 MOST = 10_000
-"""A monoid of more elements is not computed."""
+"""The largest number of elements of a monoid that is computed."""
 MOST_STATES = 256
 
 Map = bytes  # state -> state, for at most 256 of them; f.translate(g) is f, then g
 
 
 class SyntacticClass(NamedTuple):
-    num_elements: int  # incl. the identity, which the empty string makes
+    num_elements: int  # with the identity, which the empty string makes
     star_free: bool
-    solvable: bool  # whether every group in the monoid is
-    abelian: bool  # the same
-    exponent: int  # least number of times that takes any element of any group to its neutral one
+    solvable: bool  # every group in the monoid is solvable
+    abelian: bool  # every group in the monoid is abelian
+    exponent: int  # the least power that takes any element of any group to its neutral one
 
 
 @lru_cache(maxsize=64)
 def syntactic_class(transitions: tuple[tuple[int, ...], ...]) -> SyntacticClass | None:
-    """Of the minimal automaton with these transitions [state][symbol]; None where the monoid is too large."""
+    """Return the class of the minimal automaton with these transitions [state][symbol]; None: too large a monoid."""
     if len(transitions) > MOST_STATES:
         return None
     identity = bytes(range(MOST_STATES))
@@ -48,7 +48,7 @@ def syntactic_class(transitions: tuple[tuple[int, ...], ...]) -> SyntacticClass 
 
 
 def facts(transitions: tuple[tuple[int, ...], ...]) -> dict[str, str]:
-    """The same in words, for a reader."""
+    """Return the class in words."""
     found = syntactic_class(transitions)
     if found is None:
         unknown = "not computed"
@@ -62,7 +62,7 @@ def facts(transitions: tuple[tuple[int, ...], ...]) -> dict[str, str]:
 
 
 def demand(transitions: tuple[tuple[int, ...], ...]) -> str:
-    """What the language asks of a state, by the names of harness/config/theory.py."""
+    """Return the language's demand on a state, by the names of harness/config/theory.py."""
     found = syntactic_class(transitions)
     if found is None:
         return ""
@@ -74,11 +74,11 @@ def demand(transitions: tuple[tuple[int, ...], ...]) -> str:
         return "solvable"
     if found.exponent == 2:
         return "parity"
-    return "" if found.exponent & (found.exponent - 1) == 0 else "cyclic"  # of Z4 and Z8 nothing of its own is known
+    return "" if found.exponent & (found.exponent - 1) == 0 else "cyclic"  # nothing is known for Z4 and Z8
 
 
 def _generated(generators: Sequence[Map], *, neutral: Map) -> list[Map]:
-    """All products of the generators, breadth-first from the neutral element; cut short beyond MOST."""
+    """Return all products of the generators, breadth-first from the neutral element; stop beyond MOST."""
     found, queue = {neutral}, [neutral]
     for element in queue:
         for generator in generators:
@@ -92,7 +92,7 @@ def _generated(generators: Sequence[Map], *, neutral: Map) -> list[Map]:
 
 
 def _groups(monoid: Sequence[Map]) -> dict[Map, list[Map]]:
-    """The maximal subgroup around each idempotent: the elements that are powers of themselves again."""
+    """Return the maximal subgroup around each idempotent: the elements that are powers of themselves."""
     groups: dict[Map, list[Map]] = {}
     seen: set[Map] = set()
     for element in monoid:
@@ -110,7 +110,10 @@ def _groups(monoid: Sequence[Map]) -> dict[Map, list[Map]]:
 
 
 def _is_solvable(group: Sequence[Map], *, neutral: Map) -> bool:
-    """Whether the derived groups end in the trivial one; a group of fewer than 60 elements always is solvable."""
+    """Return True if the derived groups end in the trivial one.
+
+    A group of fewer than 60 elements is always solvable.
+    """
     while len(group) >= 60:
         derived = _derived(_generators(group, neutral=neutral), neutral=neutral)
         if len(derived) == len(group):
@@ -132,7 +135,7 @@ def _order(element: Map, *, neutral: Map) -> int:
 
 
 def _generators(group: Sequence[Map], *, neutral: Map) -> list[Map]:
-    """Few elements that generate the group: each doubles what those before it do, at least."""
+    """Return few generators of the group. Each at least doubles the subgroup of those before it."""
     generators: list[Map] = []
     made = {neutral}
     for element in group:
@@ -143,7 +146,7 @@ def _generators(group: Sequence[Map], *, neutral: Map) -> list[Map]:
 
 
 def _derived(generators: Sequence[Map], *, neutral: Map) -> list[Map]:
-    """The commutator subgroup: generated by the generators' commutators and the conjugates of these."""
+    """Return the commutator subgroup, generated by the generators' commutators and their conjugates."""
     pairs = [(x, _inverse(x, neutral=neutral)) for x in generators]
     normal: list[Map] = []
     made = {neutral}

@@ -1,10 +1,10 @@
-"""Stories about hidden orders: facts compare two things each, and a question asks for what follows from them.
+"""Stories about hidden orders: facts compare two things each, and the question asks for a consequence.
 
-Each axis orders the things uniformly at random. A fact is a random pair on a random axis, stated truthfully one way
-or the other; the question is a pair whose order follows from the facts by transitivity, if possible one that no fact
-compares, and its answer is yes or no with equal chance. The longer a story, the more pairs are compared outright: fewer
-where there are more `things`. No chain of facts need be followed for a good guess: of the two asked for, the lesser is
-the one that facts call the lesser more often, net of how often the greater, in .94 to 1 of the stories of any length.
+Each axis orders the things uniformly at random. A fact is a random pair on a random axis, stated truthfully in one of
+two ways. The question is a pair whose order follows from the facts by transitivity, if possible one that no fact
+compares. Its answer is yes or no with equal probability. The longer a story, the more pairs are compared directly, and
+the fewer with more `things`. A good guess needs no chain of facts: the lesser of the two is the one that facts more
+often call the lesser than the greater. This holds for .94 to 1 of the stories of any length.
 """
 
 from abc import abstractmethod
@@ -23,23 +23,23 @@ from chomsky_ladder.tasks.draw import Draw
 
 @dataclass(frozen=True, kw_only=True)
 class Orders(Story):
-    words: ClassVar[tuple[str, ...]]  # for all the things there can be
-    relations: ClassVar[tuple[tuple[str, str], ...]]  # for each axis what the lesser thing is to the greater, and back
-    asked: ClassVar[int]  # how many relations of an axis questions use: the first, or both
+    words: ClassVar[tuple[str, ...]]  # words for all possible things
+    relations: ClassVar[tuple[tuple[str, str], ...]]  # for each axis: lesser to greater, and back
+    asked: ClassVar[int]  # number of relations of an axis that questions use: the first, or both
 
     things: int = 8
-    """How many things there are: the fewer, the sooner a story compares every pair outright."""
+    """The number of things. With fewer things, a story compares every pair directly sooner."""
 
     def __post_init__(self) -> None:
         bounded(self, "things", 3, len(self.words))
 
     @abstractmethod
     def statement(self, one: str, relation: str, other: str) -> str:
-        """That `one` stands in this relation to `other`, as a sentence."""
+        """Return the sentence that states this relation of `one` to `other`."""
 
     @abstractmethod
     def question(self, one: str, relation: str, other: str) -> str:
-        """Whether it does."""
+        """Return the sentence that asks for this relation."""
 
     @property
     def answers(self) -> tuple[int, ...]:
@@ -54,7 +54,7 @@ class Orders(Story):
         ]
 
     def questions(self) -> list[str]:
-        """The forms of each cell (axis, lesser, greater): each relation asked, of these two in this order and back."""
+        """Return the questions on each cell (axis, lesser, greater): each relation asked, in both orders."""
         return [
             self.question(one, relation, other)
             for axis in self.relations
@@ -75,12 +75,12 @@ class Orders(Story):
         forms = 2 * self.asked
         form_B = draw.integers(forms)
         yes, no = self.answers
-        # True are the first relation of the lesser to the greater, and the second of the greater to the lesser.
+        # True statements: the first relation, lesser to greater, and the second, greater to lesser.
         answer_B = torch.where((form_B == 0) | (form_B == 3), yes, no)
         return fact_BN, cell_B * forms + form_B, answer_B
 
     def _implied(self, draw: Draw, cell_BN: Tensor) -> Tensor:
-        """A random cell of those that follow from the stated ones: one that is not among them, where there is any."""
+        """Draw a random cell that follows from the stated ones, and is not among them if possible."""
         axes, size = len(self.relations), self.things
         # GPUs multiply only floats; these are whole numbers of at most 1 + size, exact in any precision.
         stated_BC = torch.zeros(len(cell_BN), axes * size * size, device=cell_BN.device).scatter(1, cell_BN, 1.0)
@@ -95,7 +95,7 @@ class Orders(Story):
 
 @kept
 def _stated(axes: int, size: int, device: torch.device) -> Tensor:
-    """The cell (axis, lesser, greater) of each fact, in the order of `statements`, as one number."""
+    """Return the cell (axis, lesser, greater) of each fact, in the order of `statements`, as one number."""
     return torch.tensor(
         [
             (axis * size + lesser) * size + greater

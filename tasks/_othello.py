@@ -1,17 +1,17 @@
-"""The rules of Othello on whole batches of boards: the stones of a player are the set bits of one 64-bit integer.
+"""The rules of Othello on whole batches of boards. The stones of a player are the set bits of one 64-bit integer.
 
-Bit 8 * row + column is a square of an 8x8 board, bit 0 the square a1; a 6x6 board lies in its middle. A line of
-stones is followed in all lanes at once by shifts (parallel-prefix fills in eight directions), so nothing looks at a
-single board, and no value is ever read by the host. A pass is no ply: who cannot move is passed over.
+Bit 8 * row + column is a square of an 8x8 board, and bit 0 is the square a1. A 6x6 board lies in its middle. Shifts
+follow a line of stones in all lanes at once (parallel-prefix fills in eight directions). So no board is looked at
+alone, and the host reads no value. A pass is no ply: a player who cannot move is skipped.
 
     rules = rules_of(8, device)                        rules_of(8) for numpy
     position = rules.opening(like_B)                   black to move
     position.legal                                     bits 19, 26, 37 and 44: d3, c4, f5, e6
     position = rules.after(position, move_B)           a legal bit each, or 0, which changes nothing
 
-The same functions serve tensors, with four lines of the board beside each other, and numpy arrays, one line after the
-other, which is faster in a cache; both in int64. Sign bits do no harm: the stones that are run over lie inside the
-border, and so does all that is ever shifted right, but for the first shift, whose result is masked.
+The same functions work on int64 tensors and numpy arrays. Tensors handle the four lines of the board side by side.
+Arrays handle one line after the other, which is faster in a cache. Sign bits do no harm. Captured stones lie inside the
+border, and so does everything that is shifted right. The only exception is the first shift, whose result is masked.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ Array = Any  # a tensor, or the ndarray of the numpy twin
 SIZES = (6, 8)
 UNIFORM_BITS = 30
 UNIFORM = 1 << UNIFORM_BITS
-"""A ply takes a uniform integer below this bound: the chance of a move is off by less than 2**-30."""
+"""A ply takes a uniform integer below this bound. The probability of a move is off by less than 2**-30."""
 
 _INNER_COLUMNS, _INNER_ROWS = 0x7E7E7E7E7E7E7E7E, 0x00FFFFFFFFFFFF00
 _LINES = (
@@ -47,7 +47,7 @@ _DIAGONAL = -0x7FBFDFEFF7FBFDFF  # bit i of byte i: 0x8040201008040201
 
 
 class Position(NamedTuple):
-    """Boards as the player to move sees them; when the game is over, as that one's opponent of the last move."""
+    """Boards from the view of the player to move. After the game, of the player who did not move last."""
 
     mine: Array  # stones
     theirs: Array
@@ -62,7 +62,7 @@ class Rules:
     board: int  # all squares
     black: int  # the stones at the start
     white: int
-    lines: tuple[tuple[int | Tensor, int | Tensor, int | Tensor], ...]  # shift, twice the shift, what may be run over
+    lines: tuple[tuple[int | Tensor, int | Tensor, int | Tensor], ...]  # shift, twice the shift, squares to capture
 
     def opening(self, like_B: Array) -> Position:
         nothing = like_B * 0
@@ -70,7 +70,7 @@ class Rules:
         return Position(mine, theirs, self.legal_moves(mine, theirs), nothing == 0)
 
     def legal_moves(self, mine: Array, theirs: Array) -> Array:
-        """The empty squares from which a run of their stones leads to one of mine."""
+        """Return the empty squares from which a run of their stones leads to one of mine."""
         moves = 0
         for shift, twice, mask in self.lines:
             up, down = _runs(mine, theirs & mask, shift, twice)
@@ -78,7 +78,7 @@ class Rules:
         return moves & ~(mine | theirs) & self.board
 
     def flipped(self, move: Array, mine: Array, theirs: Array) -> Array:
-        """Their stones that a move (one bit, or none) turns."""
+        """Return the stones of theirs that a move (one bit, or none) turns."""
         stones = 0
         for shift, twice, mask in self.lines:
             up, down = _runs(move, theirs & mask, shift, twice)
@@ -87,7 +87,7 @@ class Rules:
         return stones
 
     def after(self, position: Position, move: Array) -> Position:
-        """What follows a legal move, one bit; 0 changes nothing."""
+        """Return the position after a legal move, one bit; 0 changes nothing."""
         flipped = self.flipped(move, position.mine, position.theirs)
         mine, theirs = position.mine | move | flipped, position.theirs & ~flipped
         reply = self.legal_moves(theirs, mine)
@@ -101,7 +101,10 @@ class Rules:
         )
 
     def _moves_where(self, asked: Array, mine: Array, theirs: Array) -> Array:
-        """The legal moves of the boards asked for; a tensor has those of all boards, since nobody may look."""
+        """Return the legal moves of the boards asked for.
+
+        A tensor computes those of all boards, without reading values.
+        """
         if isinstance(mine, Tensor):
             return self.legal_moves(mine, theirs)
         moves, rows = np.zeros_like(mine), np.flatnonzero(asked)
@@ -109,7 +112,10 @@ class Rules:
         return moves
 
     def random_ply(self, position: Position, uniform: Array) -> tuple[Position, Array]:
-        """A move chosen by an integer uniform below UNIFORM, and its bit number + 1, or 0 when the game is over."""
+        """Choose a move by an integer uniform below UNIFORM.
+
+        Return it as bit number + 1, or 0 when the game is over.
+        """
         square = chosen(position.legal, uniform)
         moves = (position.legal != 0) * 1
         return self.after(position, moves << square), moves * (square + 1)
@@ -117,7 +123,7 @@ class Rules:
 
 @kept
 def rules_of(size: int, device: torch.device | None = None) -> Rules:
-    """The rules for tensors on a device, or for numpy arrays."""
+    """Return the rules for tensors on a device, or for numpy arrays."""
     _, up_right, down_left, _ = centre = centre_of(size)
     board = sum(1 << square for square in squares_of(size))
     black, white = (sum(1 << square for square in pair) for pair in ((up_right, down_left), centre[::3]))
@@ -131,14 +137,14 @@ def rules_of(size: int, device: torch.device | None = None) -> Rules:
 
 @lru_cache
 def squares_of(size: int) -> tuple[int, ...]:
-    """The bit number of every square, row by row."""
+    """Return the bit number of every square, row by row."""
     rim = (8 - size) // 2
     return tuple(8 * (rim + row) + rim + column for row in range(size) for column in range(size))
 
 
 @lru_cache
 def centre_of(size: int) -> tuple[int, ...]:
-    """The bit numbers of the four squares that are taken at the start."""
+    """Return the bit numbers of the four squares that are taken at the start."""
     return tuple(squares_of(size)[row * size + column] for row in _middle(size) for column in _middle(size))
 
 
@@ -148,25 +154,25 @@ def _middle(size: int) -> tuple[int, int]:
 
 @lru_cache
 def playable_of(size: int) -> tuple[int, ...]:
-    """The bit number of every square that can be played on, row by row: what tokens 1, 2 .. stand for."""
+    """Return the bit number of every square that can be played on, row by row: the meaning of tokens 1, 2 .."""
     return tuple(square for square in squares_of(size) if square not in centre_of(size))
 
 
 @lru_cache
 def names_of(size: int) -> tuple[str, ...]:
-    """The name of every square, row by row: a1, b1 .."""
+    """Return the name of every square, row by row: a1, b1 .."""
     return tuple(f"{column}{row}" for row in range(1, size + 1) for column in "abcdefgh"[:size])
 
 
 @lru_cache
 def vocab_of(size: int) -> tuple[str, ...]:
-    """PAD, then the name of every square that can be played on."""
+    """Return PAD, then the name of every square that can be played on."""
     name_of = dict(zip(squares_of(size), names_of(size), strict=True))
     return "PAD", *(name_of[square] for square in playable_of(size))
 
 
 def play(rules: Rules, uniform_PB: Array, *, ply: Callable[..., tuple[Position, Array]] | None = None) -> list[Array]:
-    """Random games: the result of every ply, as `random_ply` (or a compiled one in its place) gives it."""
+    """Play random games. Return the result of every ply, made by `random_ply` or a compiled version of it."""
     ply, squares = ply or rules.random_ply, []
     position = rules.opening(uniform_PB[0])
     for uniform_B in uniform_PB:
@@ -176,7 +182,7 @@ def play(rules: Rules, uniform_PB: Array, *, ply: Callable[..., tuple[Position, 
 
 
 def random_games(draw: Draw | NumpyDraw, *, size: int, plies: int) -> Array:
-    """The first moves of games that are uniform over the legal moves, as tokens [B, plies]; PAD behind a game's end."""
+    """Return the first moves of games with uniform legal moves, as tokens [B, plies]; PAD after a game's end."""
     uniform_BP = draw.integers(UNIFORM, (plies,))
     if isinstance(uniform_BP, Tensor):
         squares = play(rules_of(size, uniform_BP.device), uniform_BP.T)
@@ -185,7 +191,7 @@ def random_games(draw: Draw | NumpyDraw, *, size: int, plies: int) -> Array:
 
 
 def replay(tokens_BL: Tensor, *, size: int) -> Iterator[Position]:
-    """The position after each token; a token that is no legal move changes nothing."""
+    """Yield the position after each token. An illegal move changes nothing."""
     device = tokens_BL.device
     rules, bits_BL = rules_of(size, device), bit_table(size, device).take(tokens_BL)
     position = rules.opening(tokens_BL[:, 0])
@@ -196,25 +202,25 @@ def replay(tokens_BL: Tensor, *, size: int) -> Iterator[Position]:
 
 @kept
 def token_table(size: int, device: torch.device | None = None) -> Tensor:
-    """The token of each bit number + 1; PAD for 0."""
+    """Return the token of each bit number + 1; PAD for 0."""
     token_of = {square + 1: token for token, square in enumerate(playable_of(size), start=1)}
     return torch.tensor([token_of.get(number, 0) for number in range(65)], device=device)
 
 
 @kept
 def bit_table(size: int, device: torch.device) -> Tensor:
-    """The bit of each token; 0 for PAD."""
+    """Return the bit of each token; 0 for PAD."""
     bits = [0, *(1 << square for square in playable_of(size))]
     return torch.tensor([bit - (1 << 64) if bit >> 63 else bit for bit in bits], device=device)
 
 
 def count_of(bits: Array) -> Array:
-    """How many bits are set."""
+    """Count the set bits."""
     return _running_counts(bits) >> 56
 
 
 def chosen(bits: Array, uniform: Array) -> Array:
-    """The number of one of the set bits, by an integer uniform below UNIFORM; any number where none is set."""
+    """Return the number of one set bit, chosen by an integer uniform below UNIFORM; any number if none is set."""
     running = _running_counts(bits)
     rank = ((running >> 56) * uniform) >> UNIFORM_BITS
     byte = _passed(running, rank) * 8
@@ -224,20 +230,20 @@ def chosen(bits: Array, uniform: Array) -> Array:
 
 
 def _running_counts(bits: Array) -> Array:
-    """In byte k how many bits are set in bytes 0..k."""
+    """Return in byte k the number of bits set in bytes 0..k."""
     pairs = bits - ((bits >> 1) & 0x5555555555555555)
     fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
     return ((fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F) * _EACH
 
 
 def _passed(running: Array, rank: Array) -> Array:
-    """How many of the lower seven bytes hold `rank` or less."""
+    """Count how many of the lower seven bytes hold at most `rank`."""
     more = (running | _TOPS) - (rank + 1) * _EACH  # the highest bit of a byte stays where the byte holds more
     return (((~more >> 7) & _LOWER_SEVEN) * _EACH) >> 56
 
 
 def _runs(start: Array, theirs: Array, shift: Array | int, twice: Array | int) -> tuple[Array, Array]:
-    """The unbroken runs of their stones that begin beside `start`, towards higher bits and towards lower ones."""
+    """Return the unbroken runs of their stones that begin beside `start`, towards higher and lower bits."""
     pairs = theirs & (theirs << shift)
     up = theirs & (start << shift)
     up |= theirs & (up << shift)
@@ -252,7 +258,7 @@ def _runs(start: Array, theirs: Array, shift: Array | int, twice: Array | int) -
 
 
 def _united(lanes: Array, like: Array) -> Array:
-    """The four lines of the board as one, where they lie beside each other."""
+    """Combine the four lines of the board into one, if they lie side by side."""
     return lanes if lanes.ndim == like.ndim else lanes[0] | lanes[1] | lanes[2] | lanes[3]
 
 

@@ -1,4 +1,4 @@
-"""Games of Othello that somebody has on file: a WTHOR data base (.wtb), or a list of moves, one game a line.
+"""Read games of Othello from a file: a WTHOR database (.wtb), or a list of moves, one game in each line.
 
     f5d6c3d3c4f4c5b3c2
     F5 D6 C5 F4 ...                 any case, with spaces or without; empty lines are skipped, a pass is not written
@@ -7,8 +7,8 @@
     games_GP = load_games("WTH_2004.wtb")
     batch = task.batch_of(games_GP, torch.full((len(games_GP),), 60), 59)
 
-A WTHOR file has a header of 16 bytes (the number of games in bytes 4..7, the size of the board in byte 12, 0 for 8) and
-68 bytes for each game: 8 on players and score, then 60 moves, 10 * row + column from 1, 0 behind the end.
+A WTHOR file has a header of 16 bytes: the number of games in bytes 4..7, the size of the board in byte 12 (0 means 8).
+Each game has 68 bytes: 8 on players and score, then 60 moves, 10 * row + column from 1, and 0 after the end.
 """
 
 import re
@@ -22,12 +22,12 @@ from torch import Tensor
 
 from chomsky_ladder.tasks._othello import SIZES, bit_table, replay, rules_of, vocab_of
 
-HEADER, RECORD, ABOUT = 16, 68, 8  # bytes: of a file, of a game, and of what a game says before its moves
+HEADER, RECORD, ABOUT = 16, 68, 8  # bytes of the header, of a game, and of a game before its moves
 CHUNK = 4096  # games replayed at a time
 
 
 def load_games(path: str | Path, *, size: int = 8) -> Tensor:
-    """The games of a file as tokens [G, P], PAD behind a game's end; P is the number of squares to play on."""
+    """Return the games of a file as tokens [G, P], PAD after a game's end; P is the number of squares to play on."""
     path = Path(path)
     if size not in SIZES:
         raise ValueError(f"a board has {' or '.join(map(str, SIZES))} squares a side, not {size}")
@@ -59,7 +59,7 @@ def load_games(path: str | Path, *, size: int = 8) -> Tensor:
 
 
 def _of_lines(content: bytes, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number of each line that is not empty, and its moves."""
+    """Yield the number of each line that is not empty, and its moves."""
     try:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
@@ -71,7 +71,7 @@ def _of_lines(content: bytes, path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _of_wthor(content: bytes, path: Path, size: int) -> Iterator[tuple[int, list[str]]]:
-    """The number of each game and its moves."""
+    """Yield the number of each game and its moves."""
     if len(content) < HEADER:
         raise ValueError(f"{path}: a WTHOR file has a header of {HEADER} bytes; this one ends after {len(content)}")
     (count,), board = struct.unpack_from("<i", content, 4), content[12] or 8
@@ -86,7 +86,7 @@ def _of_wthor(content: bytes, path: Path, size: int) -> Iterator[tuple[int, list
 
 
 def _first_illegal(games_GP: Tensor, size: int) -> tuple[int, int] | None:
-    """Row and column of the first move that is not legal, in the first game that has one."""
+    """Return row and column of the first illegal move, in the first game that has one."""
     moves_GP = bit_table(size, games_GP.device).take(games_GP)
     opening = rules_of(size, games_GP.device).opening(games_GP[:, 0])
     before = [opening.legal, *(position.legal for position in replay(games_GP[:, :-1], size=size))]

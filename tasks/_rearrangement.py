@@ -1,7 +1,6 @@
-"""Transductions whose answers are the string's own symbols at other places: copies, reversals, shuffles.
+"""Transductions whose answers are the string's own symbols in another order: copies, reversals, shuffles.
 
-A task of this kind says which place each answer slot takes its symbol from (`places`); symbols are uniform, so every
-answer is.
+Such a task says from which place each answer slot takes its symbol (`places`). Symbols are uniform, so every answer is.
 """
 
 from abc import abstractmethod
@@ -28,7 +27,7 @@ class Rearrangement(MarkedTransduction):
 
     @abstractmethod
     def places(self, slot_M: Tensor, size_B1: Tensor) -> Tensor:
-        """The place in the string, from 0, that each answer slot repeats, [B, M]; any value in unused slots."""
+        """Return the place in the string, from 0, that each answer slot repeats, [B, M]; any value in unused slots."""
 
     @property
     def vocab(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""Regular expressions, as the task `regular` reads them, to minimal automata.
+"""Read regular expressions for the task `regular`, and turn them into minimal automata.
 
     from_pattern("(ab)*", alphabet="")        3 states: all closed, an "a" open, dead
 
-A pattern becomes a nondeterministic automaton with empty moves (Thompson 1968), whose sets of states are the states of
-a deterministic one (Rabin and Scott 1959). What cannot be read is refused in one line that names the place.
+A pattern becomes a nondeterministic automaton with empty moves (Thompson 1968). Its sets of states are the states of a
+deterministic one (Rabin and Scott 1959). A pattern that cannot be read is refused in one line that names the place.
 """
 
 import re
@@ -47,7 +47,7 @@ _Node = _Symbols | _Sequence | _Choice | _Repeat
 
 
 def _weight(node: _Node) -> int:
-    """At least the number of symbols once the repetitions are written out."""
+    """Return an upper bound on the number of symbols once the repetitions are written out."""
     if isinstance(node, _Symbols):
         return 1
     if isinstance(node, _Repeat):
@@ -133,7 +133,7 @@ class _Parser:
         return _Symbols(frozenset({self.literal(place)}))
 
     def literal(self, place: int) -> str:
-        """The symbol at `place`, which may be escaped."""
+        """Return the symbol at `place`, which may be escaped."""
         self.place = place
         symbol = self.take()
         if symbol == "\\":
@@ -169,14 +169,14 @@ class _Parser:
 
 @dataclass
 class Machine:
-    """Moves under symbols and empty moves, from state 0."""
+    """A nondeterministic automaton with empty moves, starting in state 0."""
 
     alphabet: str
     moves: list[list[tuple[frozenset[str], int]]] = field(default_factory=list)
     empty: list[list[int]] = field(default_factory=list)
 
     def add(self, node: _Node, start: int) -> int:
-        """The state reached from `start` by what the node describes."""
+        """Add what the node describes. Return the state reached from `start`."""
         if isinstance(node, _Symbols):
             end = self.join([])
             self.moves[start].append((node.of(self.alphabet), end))
@@ -198,7 +198,7 @@ class Machine:
         return end
 
     def join(self, ends: list[int]) -> int:
-        """A new state, with empty moves to it."""
+        """Return a new state, with empty moves to it."""
         self.moves.append([])
         self.empty.append([])
         for end in ends:
@@ -234,7 +234,7 @@ class Machine:
 
 @kept
 def from_pattern(pattern: str, *, alphabet: str) -> Automaton:
-    """The minimal automaton of a regular expression over `alphabet`, or, where that is "", over the symbols in it."""
+    """Return the minimal automaton of a regular expression over `alphabet`; if that is "", over the symbols in it."""
     parser = _Parser(pattern)
     node = parser.whole()
     if _weight(node) > MOST_PLACES:
@@ -244,7 +244,7 @@ def from_pattern(pattern: str, *, alphabet: str) -> Automaton:
 
 
 def checked_alphabet(given: str, used: set[str]) -> str:
-    """The symbols in order: those given, or else those that are used."""
+    """Return the symbols in order: those given, or else those used."""
     symbols = "".join(sorted(set(given) or used))
     if given and (len(set(given)) < len(given) or any(s.isspace() or not s.isprintable() for s in given)):
         raise ValueError(f"regular: alphabet {given!r} must list visible symbols, each once")
@@ -256,7 +256,7 @@ def checked_alphabet(given: str, used: set[str]) -> str:
 
 
 def minimal(automaton: Automaton) -> Automaton:
-    """The minimal automaton of the same language; one of too many states is refused."""
+    """Return the minimal automaton of the same language. Refuse one with too many states."""
     found = minimised(automaton, most=MOST_STATES)
     if found is None:
         raise ValueError(f"regular: the minimal automaton has more than {MOST_STATES} states")

@@ -1,9 +1,9 @@
-"""Stories of short sentences with one question at the end; the answer is read at its last word, the question mark.
+"""Stories of short sentences with one question at the end. The answer is read at its last word, the question mark.
 
     mary went to garden . where is mary ?  ->  garden        one fact, 9 input positions
 
 A length is the number of facts. All facts have the same number of words, and so have all questions. A task lists the
-sentences there can be (`statements`, `questions`) and tells stories as places in these lists (`tell`).
+possible sentences (`statements`, `questions`) and tells stories as indices into these lists (`tell`).
 """
 
 from abc import abstractmethod
@@ -25,17 +25,18 @@ class Story(Task):
 
     @abstractmethod
     def statements(self) -> list[str]:
-        """Every sentence a story can be made of."""
+        """Return every sentence that a story can contain."""
 
     @abstractmethod
     def questions(self) -> list[str]:
-        """Every question there can be."""
+        """Return every possible question."""
 
     @abstractmethod
     def tell(self, draw: Draw, told_BN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The facts [B, N] and the question [B] as places in their lists, and the answer [B], uniform on `answers`.
+        """Return the facts [B, N] and the question [B] as indices into their lists, and the answer [B], uniform on
+        `answers`.
 
-        Only the facts in `told_BN`, the first ones of each row, are told; what stands at the others is ignored.
+        Only the facts in `told_BN`, the first ones of each row, are told. Values at the others are ignored.
         """
 
     def legal_lengths(self, low: int, high: int) -> tuple[int, ...]:
@@ -67,7 +68,7 @@ class Story(Task):
 
 @kept
 def _tables(task: Story, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The facts, then a blank one, and the questions: a row of tokens each."""
+    """Return the facts, then a blank one, and the questions, as rows of tokens."""
     token = {word: index for index, word in enumerate(task.vocab)}
     facts, questions = (
         torch.tensor([[token[word] for word in sentence.split()] for sentence in sentences], device=device)

@@ -1,10 +1,10 @@
 """Regular languages by what their strings contain: automata made of factors, ends, counts and Boolean operations.
 
     make = Maker(3)                                   over the symbols 0, 1, 2
-    make.contains((0, 0), (1,))                       two 0s side by side, and behind them a 1 somewhere
+    make.contains((0, 0), (1,))                       two 0s side by side, and a 1 somewhere after them
     either(make.starts((0,)), opposite(...))          and so on; every automaton is minimal
 
-`on_tier` reads some symbols and passes over the others, which makes of a class of languages its tier-based one.
+`on_tier` reads some symbols and ignores the others. It turns a class of languages into its tier-based version.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,7 +14,7 @@ from chomsky_ladder.tasks._automata import Automaton, minimised
 
 State = TypeVar("State", bound=Hashable)
 Word = tuple[int, ...]
-MOST = 4096  # states of an automaton on the way
+MOST = 4096  # states of intermediate automata
 
 
 class Maker(NamedTuple):
@@ -23,7 +23,7 @@ class Maker(NamedTuple):
     num_symbols: int
 
     def contains(self, *words: Word) -> Automaton:
-        """The words as factors, one behind the other, none overlapping another."""
+        """Accept strings with these words as factors, in this order and without overlap."""
 
         def step(state: tuple[int, Word], symbol: int) -> tuple[int, Word]:
             number, read = state
@@ -35,7 +35,7 @@ class Maker(NamedTuple):
         return self.explored((0, ()), step, lambda state: state[0] == len(words))
 
     def follows(self, word: Word) -> Automaton:
-        """The word as a subsequence."""
+        """Accept strings with the word as a subsequence."""
         return self.contains(*((symbol,) for symbol in word))
 
     def starts(self, word: Word) -> Automaton:
@@ -45,12 +45,12 @@ class Maker(NamedTuple):
         return self.explored(0, step, lambda state: state == len(word))
 
     def stops(self, word: Word) -> Automaton:
-        """The word as the end."""
+        """Accept strings that end with the word."""
 
         return self.explored(Word(), lambda state, symbol: _begun((*state, symbol), word), lambda state: state == word)
 
     def overlapping(self, symbol: int, *, width: int, times: int) -> Automaton:
-        """So many runs of `width` of a symbol, at least, overlapping or not."""
+        """Accept strings with at least this many runs of `width` of a symbol, which may overlap."""
 
         def step(state: tuple[int, int], read: int) -> tuple[int, int]:
             run, found = state
@@ -60,7 +60,7 @@ class Maker(NamedTuple):
         return self.explored((0, 0), step, lambda state: state[1] == times)
 
     def counted(self, symbol: int, modulus: int, residues: set[int]) -> Automaton:
-        """How often the symbol occurs, modulo a number, is one of the residues."""
+        """Accept strings in which the symbol's count, modulo a number, is one of the residues."""
         return self.explored(
             0, lambda state, read: (state + (read == symbol)) % modulus, lambda state: state in residues
         )
@@ -68,12 +68,12 @@ class Maker(NamedTuple):
     def explored(
         self, start: State, step: Callable[[State, int], State], accepts: Callable[[State], bool]
     ) -> Automaton:
-        """The minimal automaton of a machine given by its steps."""
+        """Return the minimal automaton of a machine given by its steps."""
         return explored(start, step, accepts, num_symbols=self.num_symbols)
 
 
 def _begun(read: Word, word: Word) -> Word:
-    """The longest end of what was read that the word begins with."""
+    """Return the longest end of `read` with which the word begins."""
     while read != word[: len(read)]:
         read = read[1:]
     return read
@@ -91,14 +91,14 @@ def explored(
                 queue.append(after)
         rows.append(tuple(number[after] for after in row))
         assert len(queue) <= MOST, "a language of too many states"
-    alphabet = "".join(map(chr, range(num_symbols)))  # a name for each symbol, until the language is given its own
+    alphabet = "".join(map(chr, range(num_symbols)))  # placeholder names, until the language gets its own
     found = minimised(Automaton(tuple(rows), tuple(map(accepts, queue)), alphabet), most=MOST)
     assert found is not None
     return found
 
 
 def opposite(language: Automaton) -> Automaton:
-    """What is not in the language."""
+    """Return the complement of the language."""
     return Automaton(language.transitions, tuple(not accepts for accepts in language.accepting), language.alphabet)
 
 
@@ -113,7 +113,7 @@ def either(one: Automaton, *others: Automaton) -> Automaton:
 
 
 def alike(one: Automaton, other: Automaton) -> Automaton:
-    """In both or in none of them."""
+    """Accept strings that are in both languages or in neither."""
     return _paired(one, other, lambda a, b: a == b)
 
 
@@ -128,14 +128,14 @@ def _paired(one: Automaton, other: Automaton, joined: Callable[[bool, bool], boo
 
 
 def then(one: Automaton, *others: Automaton) -> Automaton:
-    """A string of each, one behind the other."""
+    """Accept a string of each language, one after the other."""
     for other in others:
         one = _two(one, other)
     return one
 
 
 def _two(one: Automaton, other: Automaton) -> Automaton:
-    """The state of the first, and all that the second may be in."""
+    """Return the automaton whose states are a state of the first and all possible states of the second."""
 
     def entered(first: int, rest: frozenset[int]) -> tuple[int, frozenset[int]]:
         return first, rest | {0} if one.accepting[first] else rest
@@ -151,7 +151,7 @@ def _two(one: Automaton, other: Automaton) -> Automaton:
 
 
 def repeated(language: Automaton) -> Automaton:
-    """Any number of strings of the language, one behind the other."""
+    """Accept any number of strings of the language, one after the other."""
     begun = -1  # before the first symbol, where all is accepted
 
     def step(state: frozenset[int], symbol: int) -> frozenset[int]:
@@ -162,7 +162,7 @@ def repeated(language: Automaton) -> Automaton:
 
 
 def on_tier(language: Automaton, tier: Callable[[int], bool]) -> Automaton:
-    """Strings of which the symbols on the tier make one of the language."""
+    """Accept strings whose symbols on the tier form a string of the language."""
     return explored(
         0,
         lambda state, symbol: language.transitions[state][symbol] if tier(symbol) else state,

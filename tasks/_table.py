@@ -1,8 +1,8 @@
-"""Transition tables, as the task `regular` reads them, to minimal automata.
+"""Read transition tables for the task `regular`, and turn them into minimal automata.
 
     from_table("even: a>odd b>even; odd: a>even b>odd; accept odd", alphabet="")        2 states: parity of the "a"s
 
-The first row is the start state's; what a row leaves out leads to a dead state.
+The first row is the start state's. A symbol missing from a row leads to a dead state.
 """
 
 import re
@@ -19,7 +19,7 @@ MOST_ROWS = 4096
 
 @kept
 def from_table(table: str, *, alphabet: str) -> Automaton:
-    """The minimal automaton of a table like "0: a>1 b>0; 1: a>0 b>1; accept 1"."""
+    """Return the minimal automaton of a table like "0: a>1 b>0; 1: a>0 b>1; accept 1"."""
     *rows, last = [part.strip() for part in table.rstrip("; ").split(";")]
     if last.split()[:1] != ["accept"] or not rows:
         _refuse(last, 'a table is rows "state: symbol>state .." and ends with "accept state ..", parted by ";"')

@@ -1,11 +1,11 @@
-"""A file as three disjoint parts of tokens, in the order of the file: training, validation, test.
+"""Split a file into three disjoint parts of tokens, in the order of the file: training, validation, test.
 
     words = 0     "the cat" -> t h e ␣ c a t           a token is a byte
     words = 2     "the cat" -> the ␣ c a t             "the" is among the two commonest words, " cat" is not
 
-A word is a run of letters and digits, or of other signs, with the space before it. Those that the training part has
-most often are tokens of their own; all else is spelled in bytes. No text has an unknown token, therefore, a text's
-tokens are the text, and bits per byte compare across vocabularies.
+A word is a run of letters and digits, or of other signs, with the space before it. The most frequent words of the
+training part are tokens. Everything else is spelled in bytes. So there are no unknown tokens, tokens spell the text
+exactly, and bits per byte can be compared across vocabularies.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 PARTS = ("train", "validation", "test")
-FIRST_WORD = 257  # behind PAD and the 256 bytes
+FIRST_WORD = 257  # after PAD and the 256 bytes
 _PIECE = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 
 
@@ -33,7 +33,7 @@ class Corpus:
 
 
 def digest(path: str) -> str:
-    """The first 16 digits of a file's sha256."""
+    """Return the first 16 digits of a file's sha256."""
     if not Path(path).is_file():
         raise ValueError(f"text: there is no file {path}")
     found = Path(path).stat()
@@ -48,7 +48,7 @@ def _digest(path: str, changed: int, size: int) -> str:
 
 @lru_cache(maxsize=8)
 def open_text(path: str, sha256: str, *, words: int, held_out: int) -> Corpus:
-    """A text that must have the hash it had; `held_out` per cent of it are the test, as many before them validation."""
+    """Read a text with this hash. `held_out` per cent of it are the test, and as many before that validation."""
     if not Path(path).is_file():
         raise ValueError(f"text: the file {path} has gone")
     content = Path(path).read_bytes()
@@ -77,7 +77,7 @@ def open_text(path: str, sha256: str, *, words: int, held_out: int) -> Corpus:
 
 
 def _commonest(text: str, count: int, path: str) -> tuple[str, ...]:
-    """Words of two bytes and more, the commonest first; of equally common ones the first by code point."""
+    """Return words of two bytes and more, the most frequent first; equally frequent ones by code point."""
     counts = Counter(_PIECE.findall(text))
     found = sorted((word for word in counts if len(word.encode()) > 1), key=lambda word: (-counts[word], word))
     if len(found) < count:
@@ -88,7 +88,7 @@ def _commonest(text: str, count: int, path: str) -> tuple[str, ...]:
 
 
 def tokens_of(text: str, words: tuple[str, ...]) -> np.ndarray:
-    """Return the tokens of a text: its words that are tokens, and the bytes of all else."""
+    """Return the tokens of a text: the words that are tokens, and bytes for the rest."""
     return _tokens(text if words else text.encode(), words)
 
 

@@ -1,11 +1,11 @@
-"""Derivations of a grammar in normal form (tasks/_grammar.py): drawn by whole batches, and looked for in strings.
+"""Derivations of a grammar in normal form (tasks/_grammar.py): draw them in whole batches, and find them in strings.
 
-    random_strings    a derivation uniform over those of a size: the rule, then where its two halves part, by counts
-    derives           which prefixes a nonterminal derives: Cocke, Younger and Kasami's table, 62 strings a word
+    random_strings    a derivation uniform over those of a size: counts choose the rule, then where its halves meet
+    derives           which prefixes a nonterminal derives: Cocke, Younger and Kasami's table, 62 strings in a word
 
-A derivation of n symbols has n - 1 rules of two symbols. Each step takes one in all strings, the leftmost that is left;
-the places behind it whose turn comes later are a list that leads from one to the next. Counts are integers of any size,
-each choice compares a uniform integer below SCALE with thresholds: chances are exact to within 2**-31.
+A derivation of n symbols has n - 1 rules of two symbols. Each step applies one in every string, the leftmost one left.
+Places whose turn comes later form a linked list. Counts are exact integers, and each choice compares a uniform integer
+below SCALE with thresholds: probabilities are exact to within 2**-31.
 """
 
 from typing import NamedTuple
@@ -19,16 +19,16 @@ from chomsky_ladder.tasks._grammar import Grammar, derivations
 from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks.draw import Draw
 
-BITS = 62  # of a word, a string each
+BITS = 62  # strings in a word, one bit each
 MOST_COUNTED = 1 << 24  # derivations of one string: sums of products of such fit in 64 bits
 
 
 class _Tables(NamedTuple):
     rule_NSR: Tensor  # thresholds of a nonterminal's rules, by the size
     number_NR: Tensor  # which rules these are
-    split_RSK: Tensor  # thresholds of where a rule's halves part
+    split_RSK: Tensor  # thresholds of where a rule's halves meet
     halves_R2: Tensor
-    letter_NK: Tensor  # thresholds of the symbols, of those of size 1
+    letter_NK: Tensor  # thresholds of the symbols, for size 1
     symbol_NK: Tensor
 
 
@@ -63,7 +63,7 @@ def _tables(grammar: Grammar, most: int, device: torch.device) -> _Tables:
 
 
 def _shares(counts: list[int]) -> list[int]:
-    """Of SCALE, what the first 1, 2 .. of these numbers make; all of it where they are none."""
+    """Return the share of SCALE that the first 1, 2 .. of these numbers make; all of it if they are 0."""
     total, so_far, shares = sum(counts), 0, []
     for count in counts:
         so_far += count
@@ -72,10 +72,10 @@ def _shares(counts: list[int]) -> list[int]:
 
 
 def random_strings(grammar: Grammar, draw: Draw, size_B: Tensor, columns: int, *, most: int) -> Tensor:
-    """Symbols [B, columns] of derivations uniform over those of each size, `most` at most; else any symbols."""
+    """Return symbols [B, columns] of derivations uniform over those of each size, at most `most`; else any symbols."""
     tables = _tables(grammar, most, size_B.device)
     rule_BL, split_BL, letter_BL = (draw.integers(SCALE, (columns,)).to(torch.int32) for _ in range(3))
-    none, waste = columns, columns + 1  # places that no string has: the end of the list, and where idle rows write
+    none, waste = columns, columns + 1  # unused places: the end of the list, and where idle rows write
     node_BL = torch.zeros((len(size_B), columns + 2), dtype=torch.int64, device=size_B.device)
     size_BL, later_BL = torch.zeros_like(node_BL), torch.full_like(node_BL, none)
     size_BL[:, 0] = size_B
@@ -103,8 +103,8 @@ def random_strings(grammar: Grammar, draw: Draw, size_B: Tensor, columns: int, *
 
 
 class _Rules(NamedTuple):
-    letter_NK: Tensor  # bool: whether a nonterminal has a symbol
-    halves_2P: Tensor  # the different right sides of two symbols
+    letter_NK: Tensor  # bool: a nonterminal derives a symbol
+    halves_2P: Tensor  # the distinct right sides of two symbols
     pair_NR: Tensor  # which of these a nonterminal has; one more for none
 
 
@@ -121,7 +121,7 @@ def _rules(grammar: Grammar, device: torch.device) -> _Rules:
 
 
 def derives(grammar: Grammar, x_BL: Tensor) -> Tensor:
-    """Whether the start derives each prefix x[:, : t + 1], bool [B, L]."""
+    """Return True where the start derives the prefix x[:, : t + 1], bool [B, L]."""
     rules, (rows, columns), device = _rules(grammar, x_BL.device), x_BL.shape, x_BL.device
     words = -(-rows // BITS)
     bit_1 = 1 << torch.arange(BITS, device=device)
@@ -129,7 +129,7 @@ def derives(grammar: Grammar, x_BL: Tensor) -> Tensor:
     has_NWTL = has_NBL.unflatten(1, (words, BITS)).to(torch.int64)
     cell_NLW = (has_NWTL * bit_1[:, None]).sum(2).transpose(1, 2)  # of all strings of one symbol, by their start
     first, second = rules.halves_2P
-    # What begins at a place, by its size, and what ends at a place, by its size from behind: the halves then lie alike.
+    # Index what begins at a place by size, and what ends at a place by size from behind, so that halves align.
     begins_PLSW = torch.zeros((len(first), columns, columns, words), dtype=torch.int64, device=device)
     ends_PLSW = torch.zeros_like(begins_PLSW)
     starts = [cell_NLW[0, 0]]
@@ -147,7 +147,7 @@ def derives(grammar: Grammar, x_BL: Tensor) -> Tensor:
 
 
 def _any(x: Tensor, dim: int) -> Tensor:
-    """The bits that any has along a dimension."""
+    """Combine bits by "or" along a dimension."""
     while (long := x.shape[dim]) > 1:
         half = long // 2
         folded = x.narrow(dim, 0, half) | x.narrow(dim, half, half)
@@ -156,7 +156,7 @@ def _any(x: Tensor, dim: int) -> Tensor:
 
 
 def num_derivations(grammar: Grammar, x_BL: Tensor) -> Tensor:
-    """How many derivations each prefix has, MOST_COUNTED for more, int64 [B, L]: the same table, of numbers."""
+    """Count the derivations of each prefix, at most MOST_COUNTED, int64 [B, L]: the same table, of numbers."""
     rules, columns = _rules(grammar, x_BL.device), x_BL.shape[1]
     first, second = rules.halves_2P
     cell_NBL = rules.letter_NK[:, x_BL].to(torch.int64)

@@ -2,9 +2,9 @@
 
     1 1 + 1 0 1 . . . . . . .  ->  0 0 0 1 END 0 0        3 + 5 = 8
 
-Context-sensitive as a function. Where the operator stands is uniform, and each number is uniform among those of its
-length in bits, leading zeros and all, but never 0. Deletang et al. 2022 (2207.02098), who have a number of one or two
-bits alone too (`every_length`), which is its own sum:
+Context-sensitive as a function. The operator's place is uniform. Each number is uniform among those with its number of
+bits, leading zeros included, except 0. Deletang et al. 2022 (2207.02098) also have single numbers of one or two bits
+(`every_length`). Such a number is its own sum:
 
     0 1  ->  0 1 END        0 0  ->  0 END
 """
@@ -39,7 +39,7 @@ class BinaryAddition(Operation):
         return number_BK, torch.ones_like(size_B)
 
     def answer_law(self, length: int) -> np.ndarray:
-        """Shares of all pairs of numbers, less those with a 0, for each place of the operator and each slot."""
+        """Count all pairs of numbers without a 0, for each place of the operator and each slot."""
         size = self.size(length)
         if size < SHORTEST:
             return self._law_alone(size)
@@ -47,11 +47,11 @@ class BinaryAddition(Operation):
         low, high = np.minimum(first, size - 1 - first), np.maximum(first, size - 1 - first)  # bits of the two numbers
         slot = np.arange(self.slots(size))
         reach, short = np.minimum(slot, high), np.minimum(slot, low)
-        # Below 2**slot stay as many pairs as the sum of 2**reach - b over b < 2**short; a carry passes 2**high at most.
+        # As many pairs are below 2**slot as the sum of 2**reach - b over b < 2**short; a carry passes 2**high at most.
         below = _power(short - low) * (_power(reach - high) - _power(short - high - 1) + _power(-high - 1))
         below = np.where(slot > high, 1, below)
         below = below - _power(short - low - high) - _power(reach - low - high) + _power(-low - high)
-        # A bit of the longer number is uniform and makes the sum's uniform; above it stands the last carry.
+        # A bit of the longer number is uniform and makes the sum's uniform; above it is the last carry.
         one = np.where(slot < high, 0.5, np.where(slot == high, _power(low - high - 1) - _power(-high - 1), 0))
         one = one - (_power(-high) * (slot < low) + _power(-low) * (slot < high)) / 2
         nonzero = (1 - _power(-low)) * (1 - _power(-high))
@@ -63,7 +63,7 @@ class BinaryAddition(Operation):
         return law.clip(0, 1)
 
     def _law_alone(self, size: int) -> np.ndarray:
-        """Of the numbers of so many bits, not all of them 1, each with equal chance."""
+        """Return the distribution for single numbers of this many bits, not all 1, with equal probability."""
         law, count = np.zeros((self.slots(size), len(self.vocab))), 2**size - 1
         for number in range(count):
             digits = [ONE if bit == "1" else ZERO for bit in reversed(f"{number:b}")]

@@ -2,9 +2,9 @@
 
     1 1 * 1 0 1 . . . . . .  ->  1 1 1 1 END 0        3 * 5 = 15
 
-Context-sensitive as a function. Where the operator stands is uniform, and each number is uniform among those of its
-length in bits, leading zeros and all, but never 0. Deletang et al. 2022 (2207.02098), who have one or two bits alone
-too (`every_length`), and 0 for the product of the two, nothing for that of one:
+Context-sensitive as a function. The operator's place is uniform. Each number is uniform among those with its number of
+bits, leading zeros included, except 0. Deletang et al. 2022 (2207.02098) also have strings of one or two bits without
+an operator (`every_length`). Two bits give 0, and one bit gives nothing:
 
     0 1  ->  0 END        0  ->  END
 """

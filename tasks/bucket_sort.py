@@ -2,9 +2,9 @@
 
     3 1 0 3 . . .  ->  0 1 3 3        0 is read at the last symbol
 
-Context-sensitive as a function; counting each symbol suffices, so a bounded number of counters does it. Its length
-and position alone give away .63 (scaled) at the paper's lengths: the largest floor of the suite. Deletang et al. 2022
-sort five symbols behind a query token; Beck et al. 2024 (2405.04517) ten.
+Context-sensitive as a function. Counting each symbol is enough, so a bounded number of counters can do it. Length and
+position alone reach .63 (scaled) at the paper's lengths: the largest floor of the suite. Deletang et al. 2022 sort five
+symbols after a query token; Beck et al. 2024 (2405.04517) ten.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class BucketSort(Transduction):
         return torch.where(beyond_BL, len(self.vocab), x_BL).sort(dim=1).values, size_B
 
     def answer_law(self, length: int) -> np.ndarray:
-        """Order statistics: answer j is at most s iff more than j of the n symbols are."""
+        """Use order statistics: answer j is at most s iff more than j of the n symbols are."""
         size = self.size(length)
         at_most = np.zeros((size, self.num_symbols + 1))
         for s in range(1, self.num_symbols + 1):
@@ -57,7 +57,7 @@ class BucketSort(Transduction):
 
 
 def _binomial(trials: int, chance: float) -> np.ndarray:
-    """P(k successes) for k = 0..trials, from the ratio of neighbours, in logarithms (no underflow)."""
+    """Return P(k successes) for k = 0..trials, from the ratio of neighbours, in logarithms (no underflow)."""
     if chance == 1:
         return np.eye(trials + 1)[trials]
     k = np.arange(trials)

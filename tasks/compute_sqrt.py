@@ -2,8 +2,8 @@
 
     1 1 0 1 1 . . .  ->  1 0 1        the root of 27 is 5
 
-Context-sensitive as a function. The number is uniform among those of its length in bits, leading zeros and all, but
-never 0; so is its root written with leading zeros. Deletang et al. 2022 (2207.02098).
+Context-sensitive as a function. The number is uniform among those with its number of bits, leading zeros included,
+except 0. The root is written with leading zeros. Deletang et al. 2022 (2207.02098).
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class ComputeSqrt(Transduction):
     name, version, level = "compute_sqrt", 1, "context_sensitive"
 
     query: Literal["none", "token"] = "token"
-    """What stands between the number and the first answer: nothing, or one blank token."""
+    """The input between the number and the first answer: nothing, or one blank token."""
 
     @property
     def vocab(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class ComputeSqrt(Transduction):
         return bits_BM + ZERO, self.slots(size_B)
 
     def answer_law(self, length: int) -> np.ndarray:
-        """Bit i of the root is 1 for the x in [u**2, v**2), u an odd and v the next even multiple of 2**i."""
+        """Count the x in [u**2, v**2) where bit i of the root is 1: u an odd and v the next even multiple of 2**i."""
         size = self.size(length)
         law = np.zeros((self.slots(size), len(self.vocab)))
         for slot, place in enumerate(reversed(range(self.slots(size)))):
@@ -74,10 +74,10 @@ class ComputeSqrt(Transduction):
 
 
 def _root(x_BK: Tensor) -> Tensor:
-    """The integer square roots of numbers of an even number of limbs whose highest two bits are not both 0.
+    """Return the integer square roots of numbers with an even number of limbs whose highest two bits are not both 0.
 
-    Two limbs at a time: (x - root**2) / (root + sqrt(x)) in float64 is what the root lacks, rounded down so that it
-    never exceeds the true one and lacks less than 1.1 of its last place.
+    Two limbs are added at a time. (x - root**2) / (root + sqrt(x)) in float64 is the missing part of the root. It is
+    rounded down, so that it never exceeds the true part and misses less than 1.1 of its last place.
     """
     num, base = x_BK.shape[1] // 2, 1 << LIMB
     left_BK, near_B, root_BK = pad(x_BK, (2, 1)), 0, x_BK[:, :0]
@@ -85,12 +85,12 @@ def _root(x_BK: Tensor) -> Tensor:
         if known:
             square_BK = products(root_BK, root_BK, num=2 * known)
             left_BK = pad(x_BK - pad(square_BK, (2 * (num - known), 0)), (2, 1))
-        # What is left is less than three limbs: the columns above cancel, modulo 2**64, and few below matter.
+        # The remainder is less than three limbs: the columns above cancel, modulo 2**64, and few below matter.
         last = 2 * num - known
         left_B = (left_BK[:, last + 2] * base + left_BK[:, last + 1]) * base + left_BK[:, last]
         left_B = left_B + (left_BK[:, last - 1] + left_BK[:, last - 2].double() / base) / base
         if not known:
-            true_B = left_B.sqrt() / base  # a fraction below 1, as near_B is
+            true_B = left_B.sqrt() / base  # a fraction below 1, like near_B
         lack_B = (left_B / (near_B + true_B) - 2**-4).floor().clamp(min=0)
         near_B = near_B + lack_B * 2.0 ** (-LIMB * (known + 2))
         lack_B = lack_B.to(torch.int64)

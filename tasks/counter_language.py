@@ -1,12 +1,12 @@
-"""Is this a^k b^k, or a^k b^k c^k: as many of each letter, in order?
+"""Is this a^k b^k, or a^k b^k c^k: the same number of each letter, in order?
 
     a a b b  ->  YES        a a b a  ->  NO        a a a b  ->  NO
 
-One counter decides the first, which is deterministic context-free; two the second, which is context-sensitive. Half
-the strings are members. The others have one block longer and another as much shorter, or two letters exchanged; those
-have a descending pair, so a window of two symbols scores .5 + `misordered` / 200. All begin with a and end with the
-last letter, but for blocks of one letter: there the ends tell, and `content_free` is what they tell. Gers and
-Schmidhuber 2001; Weiss et al. 2018 (1805.04908).
+One counter decides the first language, which is deterministic context-free. Two decide the second, which is
+context-sensitive. Half the strings are members. The others have one block longer and another shorter by as much, or two
+letters exchanged. Exchanged letters make a descending pair, so a window of two symbols scores .5 + `misordered` / 200.
+All strings begin with a and end with the last letter, except with blocks of one letter. There the ends give the answer,
+and `content_free` counts that. Gers and Schmidhuber 2001; Weiss et al. 2018 (1805.04908).
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Classification
 
 A = 1
-CEILING = 255  # what a counter of the state saturates at
+CEILING = 255  # the largest value of a counter in the state
 
 
 @register
@@ -34,11 +34,11 @@ class CounterLanguage(Classification):
     demand = "counter"
 
     language: Literal["anbn", "anbncn"] = "anbn"
-    """Which language: two blocks of equal length, or three."""
+    """The language: two blocks of equal length, or three."""
     near: int = 4
-    """How many letters one block may have too many, and another too few, at most."""
+    """The most letters that one block may have too many, and another too few."""
     misordered: int = 20
-    """How many in 100 non-members have the right number of each letter, and two of them exchanged."""
+    """Per cent of the non-members that have the right number of each letter, two of them exchanged."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,7 +59,7 @@ class CounterLanguage(Classification):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The letter reached (0 for none, letters + 1 once rejected), by how many each letter leads the next."""
+        """Return the sizes: letter reached (0 none, letters + 1 rejected), and each letter's lead over the next."""
         return self.letters + 2, *[CEILING + 1] * (self.letters - 1)
 
     def legal_size(self, size: int) -> bool:
@@ -69,7 +69,7 @@ class CounterLanguage(Classification):
         return self.examples(draw, size_B, columns)[0]
 
     def examples(self, draw: Draw, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-        """Members; in half of them one block then takes letters from another, or two blocks exchange one letter."""
+        """Draw members. In half of them, one block takes letters from another, or two blocks exchange one letter."""
         no, yes = self.answers
         block_B = size_B // self.letters
         spare_B = (block_B - 1).clamp(min=1)  # no block gives its last letter if it has another
@@ -102,7 +102,7 @@ class CounterLanguage(Classification):
         return torch.stack(self._machine(tokens_BL), dim=2)
 
     def _machine(self, tokens_BL: Tensor) -> list[Tensor]:
-        """The parts of the state."""
+        """Return the parts of the state."""
         reached_BL = tokens_BL.cummax(1).values
         step_BL = tokens_BL - pad(reached_BL[:, :-1], (1, 0))
         wrong_BL = (step_BL > 1) | ((step_BL < 0) & (tokens_BL != PAD))
@@ -118,8 +118,8 @@ class CounterLanguage(Classification):
         return self.uniform_law()
 
     def floors(self, lengths: Sequence[int], *, score: Literal["tokens", "lengths"] = "tokens") -> Floors:
-        """`content_free` is the best guess from the length, the first and the last symbol."""
-        # Of blocks of one letter, a non-member has a member's ends only if a block between them gave its letter away.
+        """Return the floors. `content_free` is the best guess from the length, the first and the last symbol."""
+        # With blocks of one letter, non-members share members' ends only if a middle block gave its letter away.
         alike = (100 - self.misordered) / 100 * (self.letters - 2) / self.letters
         guesses = [1 - alike / 2 if self.size(length) == self.letters else 1 / 2 for length in lengths]
         return Floors(s_rand=1 / 2, best_constant=1 / 2, content_free=float(np.mean(guesses)))

@@ -1,9 +1,9 @@
-"""Where on a cycle do these moves end? Addition of -1, 0, +1 modulo the cycle's length.
+"""The final place on a cycle after a series of moves: addition of -1, 0, +1 modulo the cycle's length.
 
     +1 +1 STAY -1 +1  ->  P2
 
-Regular: a cyclic group of `cycle` states. The public xLSTM code's default vocabulary makes a cycle of six; the
-paper's nine tokens make five, as here. Deletang et al. 2022 (2207.02098); Beck et al. 2024 (2405.04517).
+Regular: a cyclic group of `cycle` states. The public xLSTM code's default vocabulary makes a cycle of six. The paper's
+nine tokens make five, as here. Deletang et al. 2022 (2207.02098); Beck et al. 2024 (2405.04517).
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class CycleNav(Classification):
     def demand(self) -> str:
         if self.cycle == 2:
             return "parity"
-        return "cyclic" if self.cycle & (self.cycle - 1) else ""  # of 4, 8 .. nothing of its own is known
+        return "cyclic" if self.cycle & (self.cycle - 1) else ""  # nothing is known for 4, 8 ..
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         return draw.integers(3, (columns,)) + STAY

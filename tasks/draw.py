@@ -1,6 +1,6 @@
 """The random stream: every value is a pure function of (seed, split, row, call, column).
 
-There is no generator state. A value is a 64-bit hash of its address, so sample `row` of a split is the same in any
+There is no generator state. A value is a 64-bit hash of its address. So sample `row` of a split is the same in any
 batch, in any order, on any device and on any number of workers, and nothing has to be saved to resume:
 
     >>> a = Draw(seed=0, split="train", rows_B=torch.arange(0, 8)).integers(10, (5,))
@@ -8,11 +8,11 @@ batch, in any order, on any device and on any number of workers, and nothing has
     >>> bool((a[6:] == b).all())
     True
 
-`call` counts the draws a task makes, so a task makes them in the same order for every batch, and the content of one
-draw never decides how many others follow. The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood
-2014) with the constants of Stafford's variant 13, applied once per level of the address. Only integer operations stand
-between an address and a token, so CPU and GPU agree in every bit; `seed` and `rows_B` may be tensors, so a step that
-draws its own data captures into a CUDA graph. `NumpyDraw` is the same stream in numpy.
+`call` counts the draws a task makes. So a task must make them in the same order for every batch, and the content of one
+draw must never decide how many follow. The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood 2014)
+with the constants of Stafford's variant 13, applied once for each level of the address. Only integer operations lie
+between an address and a token, so CPU and GPU agree in every bit. `seed` and `rows_B` may be tensors, so a step that
+draws its own data can be captured in a CUDA graph. `NumpyDraw` is the same stream in numpy.
 """
 
 import hashlib
@@ -33,31 +33,31 @@ _MUL_2 = -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
 _NAME_KEYS: dict[str, int] = {}
 _COLUMNS: dict[tuple[int, torch.device], Tensor] = {}  # no lru_cache: torch.compile looks through one
 ROUNDS = 80
-"""Of `shuffled`: with ideal bits a few of 2**20 places are then as good as chosen uniformly (within 2**-15)."""
+"""Rounds of `shuffled`. With ideal bits, a few of 2**20 places are then nearly uniform (within 2**-15)."""
 _LOW_24, _LOW_32, _LOW_33, _LOW_34, _LOW_37 = ((1 << bits) - 1 for bits in (24, 32, 33, 34, 37))
 
 
 def _mix(x: Array) -> Array:
-    """A bijection of the 64-bit integers. An arithmetic shift under a mask is the logical shift that int64 lacks."""
+    """Map 64-bit integers one to one. An arithmetic shift with a mask replaces the logical shift that int64 lacks."""
     x = (x ^ ((x >> 30) & _LOW_34)) * _MUL_1
     x = (x ^ ((x >> 27) & _LOW_37)) * _MUL_2
     return x ^ ((x >> 31) & _LOW_33)
 
 
 def _signed(x: int) -> int:
-    """`x` modulo 2**64 as a signed 64-bit integer, which is how the tensors hold it."""
+    """Return `x` modulo 2**64 as a signed 64-bit integer, as tensors hold it."""
     return (x + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _mix_int(x: int) -> int:
-    """`_mix` of one Python integer, so that a constant part of an address never becomes a device tensor."""
+    """Return `_mix` of a Python integer, so that a constant part of an address never becomes a device tensor."""
     x = _signed((x ^ ((x >> 30) & _LOW_34)) * _MUL_1)
     x = _signed((x ^ ((x >> 27) & _LOW_37)) * _MUL_2)
     return x ^ ((x >> 31) & _LOW_33)
 
 
 def _absorb(key: Array, value: Array) -> Array:
-    """The key one level further down the address: a bijection of `value` for each `key`."""
+    """Return the key one level further down the address, one to one in `value` for each `key`."""
     if isinstance(key, int) and isinstance(value, int):
         return _mix_int(_signed(key ^ _signed((value + 1) * _GAMMA)))
     if isinstance(value, int):
@@ -72,14 +72,14 @@ def _name_key(name: str) -> int:
 
 
 def _stays(x: Tensor) -> bool:
-    """Whether it has values, now, and outlives what makes it: not in a trace, and not in a CUDA graph's own memory."""
+    """Return True if a tensor has values now and stays valid: not in a trace, and not in a CUDA graph's own memory."""
     if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta:
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 class _Stream:
-    """What the torch and the numpy stream share: the address, and everything that is arithmetic on its bits."""
+    """The shared part of the torch and numpy streams: the address, and all arithmetic on its bits."""
 
     _xp: Any  # torch, or numpy
 
@@ -90,34 +90,34 @@ class _Stream:
         self._key: Array = _absorb(_absorb(_GAMMA, seed), _name_key(split))
 
     def child(self, name: str) -> Self:
-        """An independent stream over the same rows, e.g. for lengths, which must not shift the task's own draws."""
+        """Return an independent stream over the same rows, for draws that must not shift the task's own (lengths)."""
         other = object.__new__(type(self))
         other.split, other.rows_B, other.calls = self.split, self.rows_B, 0
         other._key = _absorb(self._key, _name_key(name))
         return other
 
     def integers(self, high: int | Array, shape: Sequence[int] = ()) -> Array:
-        """Uniform integers in [0, high), shaped [B, *shape]; `high` (below 2**31) may be a tensor that broadcasts.
+        """Draw uniform integers in [0, high), shaped [B, *shape]. `high` (below 2**31) may be a tensor that broadcasts.
 
         Multiply-shift of 32 bits: no value is off its share by more than high / 2**32.
         """
         return (((self._bits(shape) >> 32) & _LOW_32) * high) >> 32
 
     def uniform(self, shape: Sequence[int] = ()) -> Array:
-        """Multiples of 2**-24 in [0, 1), float32, shaped [B, *shape]."""
+        """Draw multiples of 2**-24 in [0, 1), float32, shaped [B, *shape]."""
         return self._float32((self._bits(shape) >> 40) & _LOW_24) * 2.0**-24
 
     def categorical(self, weights: Sequence[int], shape: Sequence[int] = ()) -> Array:
-        """Index i with probability weights[i] / sum(weights); the weights are integers, so no rounding decides."""
+        """Draw index i with probability weights[i] / sum(weights). The weights are integers, so nothing is rounded."""
         assert len(weights) > 1 and min(weights) >= 0 and sum(weights) > 0, weights
         value = self.integers(sum(weights), shape)
         return sum((value >= bound) * 1 for bound in list(accumulate(weights))[:-1])
 
     def shuffled(self, place_X: Array, size_B: Array, of_X: Array) -> Array:
-        """Where row `of_X`'s permutation of 0..size-1 takes each place, without the others' being known.
+        """Return the image of each place under row `of_X`'s permutation of 0..size-1, without computing the others.
 
-        Swap-or-not (Hoang, Morris and Rogaway 2012): a round of a random sum exchanges the two places that add up to
-        it, modulo the size, or leaves them, by a random bit of the larger one; so every round is a bijection of any
+        Swap-or-not (Hoang, Morris and Rogaway 2012). Each round draws a random sum. The two places that add up to it,
+        modulo the size, are exchanged or not, by a random bit of the larger one. So every round is a bijection for any
         size below 2**31. The bit is the highest of a multiply-add, which is 2-universal (Dietzfelbinger 1996).
         """
         size_X = size_B[of_X]
@@ -131,7 +131,7 @@ class _Stream:
         return place_X
 
     def _columns(self, size: int, /) -> Array:
-        """What columns 0..size-1 add to an address, as `_absorb` has it: (column + 1) * gamma."""
+        """Return what columns 0..size-1 add to an address in `_absorb`: (column + 1) * gamma."""
         raise NotImplementedError
 
     def _float32(self, x: Array, /) -> Array:
@@ -150,12 +150,15 @@ class Draw(_Stream):
     _xp = torch
 
     def permutation(self, size: int) -> Tensor:
-        """A uniform permutation of 0..size-1 for each row, [B, size]."""
+        """Draw a uniform permutation of 0..size-1 for each row, [B, size]."""
         # 63-bit keys: ties have probability size**2 / 2**64, and a stable sort breaks them by column on every device.
         return torch.argsort((self._bits((size,)) >> 1), dim=1, stable=True)
 
     def _columns(self, size: int) -> Tensor:
-        """Kept from the first, plain step on: computed in a compiled one, Inductor takes it for an index of 32 bits."""
+        """Return the columns, cached in the first, plain step.
+
+        Computed in a compiled step, Inductor uses 32-bit indices.
+        """
         key = (size, self.rows_B.device)
         if key in _COLUMNS:
             return _COLUMNS[key]

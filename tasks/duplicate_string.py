@@ -2,7 +2,7 @@
 
     1 0 1 ACT . . . . .  ->  1 0 1 1 0 1        the first 1 is read at ACT
 
-Context-sensitive. `repetition` with the settings of Deletang et al. 2022 (2207.02098), who have a blank for ACT
+Context-sensitive. This is `repetition` with the settings of Deletang et al. 2022 (2207.02098), who have a blank for ACT
 (`query="token"`).
 """
 
@@ -22,4 +22,4 @@ class DuplicateString(Repetition):
     num_symbols: int = 2
     """The size of the alphabet."""
     copies: int = 2
-    """How many times the answer repeats the string."""
+    """Number of times that the answer repeats the string."""

@@ -1,27 +1,29 @@
-"""Which bracket has to close next, or is the string balanced? Brackets of `kinds` kinds, nested `depth` deep at most.
+"""The bracket that must close next, or whether the string is balanced. Brackets have `kinds` kinds and depth `depth`.
 
-    ( [ ] [ (  ->  )          ask="close": the bracket open last is the second (
+    ( [ ] [ (  ->  )          ask="close": the last open bracket is the second (
     ( ( [ ] ) ) ( )  ->  YES  ask="valid"
     ( ( [ ) ] ) ( )  ->  NO   two kinds exchanged
     ( [ ( [ ( ) ] ) ( ) ] ->  )    nesting="deep": it rises up to the third quarter, then falls
 
-Deterministic context-free, with one kind a counter language; bounded depth makes it regular, one state for each stack.
-The nesting is uniform over all that is allowed, then the kinds are. Every unbalanced string has as many opening as
-closing brackets. With several kinds it is a balanced one with a fault before its last symbol: in half of them two
-closing brackets of different kinds are exchanged, if possible two beside each other behind a third, so that neither a
-count of each kind nor two neighbours show it; in the others, one closing bracket is of another kind. With one kind it
-is uniform over what is closed too often somewhere, depth counted below zero too, and begins with ( and ends with ).
-Ends tell only where no such string exists, below four symbols or with one kind six, and `content_free` counts that.
+Deterministic context-free; a counter language with one kind. Bounded depth makes it regular, with one state for each
+stack. The nesting is uniform over all that is allowed, then the kinds are. Every unbalanced string has as many opening
+as closing brackets. With several kinds, it is a balanced string with a fault before its last symbol. In half of these,
+two closing brackets of different kinds are exchanged. If possible they are side by side after a third. Then neither a
+count of each kind nor two neighbours show the fault. In the other half, one closing bracket is of another kind. With
+one kind, the string is uniform over those that close too often somewhere, with depth also counted below zero. It begins
+with ( and ends with ). Ends give the answer only where no such string exists: below four symbols, or six with one kind.
+`content_free` counts that.
 
-With nesting="deep" three of four brackets open before a peak drawn in the third quarter of the string, and three of
-four close behind it, as far as 1 and `depth` admit. What must close next was then opened long before, below many.
-On 225..256 symbols and depth 64 a window of 31 scores .69 (uniform: .94), a stack of the top 8 brackets .72 (.95).
+With nesting="deep" three of four brackets open before a peak drawn in the third quarter of the string. After the peak
+three of four close, as far as 1 and `depth` allow. So the bracket that must close next was opened long ago, below many
+others. On 225..256 symbols and depth 64 a window of 31 scores .69 (uniform: .94), and a stack of the top 8 brackets .72
+(.95).
 
-What needs no stack at the default settings, at lengths 3..40 and 40..256: counts of each kind score .79 and .75 on
-ask="valid", a window of two symbols .79 and .64, both with a counter for each kind .89 and .76; on ask="close" the last
-symbol alone .78 and .77, for it is often the bracket in question. A fault at `depth=1` always shows in two neighbours;
-with `kinds=1`, one weight for each position scores .78 and .89. Suzgun et al. 2019 (1911.03329), Hewitt et al. 2020
-(2010.07515) with bounded depth.
+These guesses need no stack. Scores are at the default settings, at lengths 3..40 and 40..256. With ask="valid", counts
+of each kind score .79 and .75, a window of two symbols .79 and .64, and both with a counter for each kind .89 and .76.
+With ask="close", the last symbol alone scores .78 and .77, because it is often the bracket in question. A fault at
+`depth=1` always shows in two neighbours. With `kinds=1`, one weight for each position scores .78 and .89. Suzgun et al.
+2019 (1911.03329), Hewitt et al. 2020 (2010.07515) with bounded depth.
 """
 
 from collections.abc import Sequence
@@ -40,9 +42,9 @@ from chomsky_ladder.tasks.base import PAD, Floors, bounded, register
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Classification
 
-OPEN, CLOSE = 1, 2  # of the first kind; each further kind has the next two tokens
-DEEPEST = 64  # as good as no bound for 256 symbols: hardly a string of them would go deeper
-DIPS_INSIDE = 6  # symbols, at least, of a string ( .. ) of one kind with as many ( as ) that is not balanced
+OPEN, CLOSE = 1, 2  # tokens of the first kind; each further kind has the next two
+DEEPEST = 64  # practically no bound: hardly a string of 256 symbols goes deeper
+DIPS_INSIDE = 6  # fewest symbols of an unbalanced string ( .. ) of one kind with as many ( as )
 
 
 @register
@@ -51,13 +53,13 @@ class Dyck(Classification):
     name, version, level = "dyck", 1, "context_free"
 
     kinds: int = 2
-    """How many kinds of brackets."""
+    """Number of kinds of brackets."""
     depth: int = 8
     """The most brackets that are ever open at once."""
     ask: Literal["close", "valid"] = "close"
-    """What is asked of a string: the bracket that must close next, or whether all are balanced."""
+    """The question: which bracket must close next, or whether all are balanced."""
     nesting: Literal["uniform", "deep"] = "uniform"
-    """The nestings that are drawn: all alike, or a deep rise and a fall, with three of four brackets that way."""
+    """Nestings to draw: uniform, or deep (a rise and a fall with three of four brackets in that direction)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,7 +90,7 @@ class Dyck(Classification):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The kind on top + 1 or 0, and how many brackets are open."""
+        """Return the sizes: the kind on top + 1 or 0, and the number of open brackets."""
         return self.kinds + 1, self.depth + 1
 
     def legal_size(self, size: int) -> bool:
@@ -118,7 +120,7 @@ class Dyck(Classification):
         return torch.where(closes_BL, 2 * closed_BL + CLOSE, 2 * kind_BL + OPEN), answer_B
 
     def _rise_and_fall(self, draw: Draw, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-        """Return which brackets close, and how many are open behind each one."""
+        """Return which brackets close, and how many are open after each one."""
         half_B1 = size_B[:, None] // 2
         peak_B1 = half_B1 + draw.integers(half_B1 // 2 + 1, (1,))
         against_BL = draw.integers(4, (columns,)) == 0
@@ -128,7 +130,7 @@ class Dyck(Classification):
         return depth_BL[:, 1:] < depth_BL[:, :-1], depth_BL[:, 1:]
 
     def _half_broken(self, draw: Draw, kind_BL: Tensor, size_B: Tensor, closes_BL: Tensor) -> tuple[Tensor, Tensor]:
-        """The kinds of the closing brackets, wrong ones in half of the strings, and the answers."""
+        """Return the kinds of the closing brackets, wrong ones in half of the strings, and the answers."""
         fault_B1 = draw.categorical((2, 1, 1), (1,))  # 0 balanced, 1 two exchanged, 2 one of another kind
         half_B1 = size_B[:, None] // 2
         count_BL = closes_BL.cumsum(1)
@@ -152,7 +154,7 @@ class Dyck(Classification):
         return faulty_BL, torch.where(fault_B1[:, 0] == 0, yes, no)
 
     def _half_dipping(self, draw: Draw, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-        """Brackets of one kind, half of them with more closed than open somewhere, and the answers."""
+        """Return brackets of one kind, half of them with more closed than open somewhere, and the answers."""
         dips_B = draw.integers(2)
         walks, begin, targets = _walks(self.depth)
         target_B = torch.where(size_B < DIPS_INSIDE, 2, 1) * dips_B
@@ -187,7 +189,7 @@ class Dyck(Classification):
         return torch.stack([kind_BL, depth_BL], dim=2)
 
     def _careful_state(self, tokens_BL: Tensor) -> Tensor:
-        """Of unbalanced strings too: what cannot follow is passed over, which only a run can tell."""
+        """Return the state also for unbalanced strings, step by step. An impossible bracket is ignored."""
         depth_B1 = torch.zeros_like(tokens_BL[:, :1])
         stack_BD = torch.zeros_like(depth_B1).expand(-1, self.depth + 1)
         level_D = torch.arange(self.depth + 1, device=tokens_BL.device)
@@ -205,7 +207,7 @@ class Dyck(Classification):
         return self.uniform_law()
 
     def floors(self, lengths: Sequence[int], *, score: Literal["tokens", "lengths"] = "tokens") -> Floors:
-        """With ask="valid", `content_free` is the best guess from the length, the first and the last symbol."""
+        """Return the floors. With ask="valid", `content_free` is the best guess from length, first and last symbol."""
         if self.ask == "close":
             return super().floors(lengths, score=score)
         told = DIPS_INSIDE if self.kinds == 1 else 4  # below that all unbalanced strings differ at the ends
@@ -215,7 +217,7 @@ class Dyck(Classification):
 
 @kept
 def _nesting(depth: int, *, balanced: bool) -> Automaton:
-    """The open brackets counted; what cannot be counted leads to a last state for ever."""
+    """Return the automaton that counts open brackets. Any overflow leads to a dead state."""
     lost = depth + 1
     opened = (*range(1, lost), lost, lost)
     closed = (lost, *range(depth), lost)
@@ -225,7 +227,7 @@ def _nesting(depth: int, *, balanced: bool) -> Automaton:
 
 @kept
 def _bounded_walk(depth: int) -> Automaton:
-    """A number of open brackets that goes up and down by one, and turns at 1 and at the depth."""
+    """Return the automaton of walks up and down by one, which turn at 1 and at the depth."""
     up = [*range(1, depth + 1), depth - 1]
     down = [1, 2, *range(1, depth)]
     return Automaton(tuple(zip(up, down, strict=True)), (True,) * (depth + 1), "()")
@@ -233,8 +235,11 @@ def _bounded_walk(depth: int) -> Automaton:
 
 @kept
 def _walks(depth: int) -> tuple[Automaton, int, tuple[frozenset[int], ...]]:
-    """The same above and below zero, a state that must open first, and ends: balanced, dipped and back by ), by any."""
-    zero = 2 * depth + 1  # from depth + 1 on the heights -depth .. depth of what has been below zero
+    """Return the walks above and below zero, the state that must open first, and the targets.
+
+    The targets are: balanced; dipped below zero and back by ), by any way.
+    """
+    zero = 2 * depth + 1  # from depth + 1 on: the heights -depth .. depth after being below zero
     returned, begin, lost = range(3 * depth + 2, 3 * depth + 5)
     opened = [*range(1, depth + 1), lost, *range(depth + 2, 3 * depth + 2), lost, zero + 1, 1, lost]
     closed = [zero - 1, *range(depth), lost, *range(depth + 1, 3 * depth + 1), zero - 1, lost, lost]
@@ -245,7 +250,7 @@ def _walks(depth: int) -> tuple[Automaton, int, tuple[frozenset[int], ...]]:
 
 
 def _run(x_BL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The brackets of a well-nested string that open, how many are open behind each, and where the last one stands."""
+    """Return which brackets of a well-nested string open, the depth after each, and where the last one stands."""
     opens_BL = (x_BL & 1) == 1
     depth_BL = torch.where(opens_BL, 1, -(x_BL != PAD).to(torch.int64)).cumsum(1)
     return opens_BL, depth_BL, top(opens_BL, depth_BL)

@@ -1,4 +1,4 @@
-"""Is the number of ab and ba together even? The symbol changes an even number of times iff it ends where it began.
+"""Is the number of ab and ba together even? It is even iff the string ends with its first symbol.
 
     a b b a b  ->  b        ab, ba, ab: odd (first is a, last is b)
 

@@ -3,10 +3,10 @@
     0 1 1 # 1 1 0  ->  YES        marked-reversal
     0 1 1 # 1 1 1  ->  NO         a member after one edit
 
-majority: more 1s than 0s, their number uniform. stack-manipulation: a stack, PUSH with a bit, POP, then # and what is
-left, its top first; a POP of the empty stack is none. unmarked-reversal has no #, and no deterministic machine; the
-others have. What is not as in Butoi et al. 2024 (2411.07107) stands in tasks/_flare.py; of stack-manipulation, all
-pairs of a stack's size and a number of pushes that make the length are equally likely.
+majority: more 1s than 0s, their number uniform. stack-manipulation: a stack, PUSH with a bit, POP, then # and the
+remaining stack, its top first; a POP of the empty stack is not allowed. unmarked-reversal has no #, and is the only one
+without a deterministic machine. tasks/_flare.py lists the differences from Butoi et al. 2024 (2411.07107). One more: in
+stack-manipulation, all pairs of a stack's size and a number of pushes that make the length are equally likely.
 """
 
 from dataclasses import dataclass
@@ -22,4 +22,4 @@ class FlareContextFree(Flare):
     languages = ("majority", "stack-manipulation", "marked-reversal", "unmarked-reversal")
 
     language: str = "marked-reversal"
-    """Which language, by its published name."""
+    """The language, by its published name."""

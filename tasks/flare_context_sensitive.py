@@ -4,10 +4,11 @@
     0 1 1 # 0 0 1  ->  NO         a member after one edit
 
 missing-duplicate-string: w w with a gap for one of its 1s. odds-first: w # w1 w3 .. w2 w4 .. bucket-sort: w # and w in
-order. binary-addition and binary-multiplication: x + y = z and x * y = z, compute-sqrt: x = z, the root rounded down;
-all the least bit first, zeros behind the highest allowed. What is not as in Butoi et al. 2024 (2411.07107) stands in
-tasks/_flare.py; of binary-multiplication, a factor has at most as many bits as the other leaves, where theirs is any
-that leaves the product its length. Roots are exact, which those of their long strings are not.
+order. binary-addition and binary-multiplication: x + y = z and x * y = z. compute-sqrt: x = z, the root rounded down.
+Numbers have the least bit first, and zeros after the highest bit are allowed. tasks/_flare.py lists the differences
+from Butoi et al. 2024 (2411.07107). Two more: in binary-multiplication, a factor has at most as many bits as the other
+leaves, while the paper allows any factor whose product has the right length. Roots are exact, while those of the
+paper's long strings are not.
 """
 
 from dataclasses import dataclass
@@ -26,4 +27,4 @@ class FlareContextSensitive(Flare):
     )
 
     language: str = "marked-copy"
-    """Which language, by its published name."""
+    """The language, by its published name."""

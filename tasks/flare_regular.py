@@ -4,10 +4,10 @@
     0 1 1 0 0 0 0  ->  NO         a member after one edit
 
 first: 1, then anything. repeat-01: 0 1 0 1 .. even-pairs: first symbol = last. cycle-navigation: steps on a circle of
-five, then the digit of the place reached. modular-arithmetic-simple: digits and operators worked out from the left,
-modulo 5, without precedence, then = and the value. dyck-2-3: two kinds of brackets, three deep. What is not as in Butoi
-et al. 2024 (2411.07107) stands in tasks/_flare.py. Members of a length are uniform; the published ones are those of
-members="walks", as their prepare_sampler.py weighs them, which differ in parity, even-pairs and dyck-2-3.
+five, then the digit of the place reached. modular-arithmetic-simple: digits and operators evaluated from the left,
+modulo 5, without precedence, then = and the value. dyck-2-3: two kinds of brackets, three deep. tasks/_flare.py lists
+the differences from Butoi et al. 2024 (2411.07107). Members of a length are uniform here. The published ones are those
+of members="walks", as their prepare_sampler.py weighs them. They differ in parity, even-pairs and dyck-2-3.
 """
 
 from dataclasses import dataclass
@@ -30,15 +30,13 @@ class FlareRegular(Membership):
     )
 
     language: str = "parity"
-    """Which language, by its published name."""
+    """The language, by its published name."""
     negatives: Literal["edits", "uniform", "one_edit", "border"] = "edits"
-    """What non-members are: members after a few edits and uniform strings, as published; or another kind of
-    tasks/_labelled.py.
-    """
+    """Kind of non-members: edited members and uniform strings, as published, or another kind of tasks/_labelled.py."""
 
     members: Literal["uniform", "walks"] = "uniform"
-    """How likely members of a length are: all alike; or as published, as a walk makes them that chooses, wherever it
-    is, among the symbols that may follow and the end. The latter goes with negatives=edits.
+    """Distribution of members of a length. uniform. walks: as published, a walk that chooses uniformly among the
+    symbols that may follow and the end; only with negatives=edits.
     """
 
     def __post_init__(self) -> None:

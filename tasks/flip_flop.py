@@ -1,22 +1,22 @@
-"""A memory of one bit: w writes the bit behind it, i ignores it, r reads the bit written last.
+"""A memory of one bit: w writes the bit after it, i ignores it, r reads the bit written last.
 
     w 1 i 0 r 1 i 0 r  ->  1        the last w wrote 1
 
-Regular and star-free. Every inner r shows the bit it reads, so the answer only ever repeats the last bit behind a w;
-with `ignore` near 100 that one lies far back, which is what soft attention misses. Liu et al. 2023 (2306.00946), whose
-three distributions ignore 10, 80 and 98 percent.
+Regular and star-free. Every inner r shows the bit it reads, so the answer repeats the bit after the last w or r. With
+`ignore` near 100 that bit is far back, which is hard for soft attention. Liu et al. 2023 (2306.00946), whose three
+distributions ignore 10, 80 and 98 percent.
 
-With `silence` the string falls silent behind a pair drawn uniformly: from there on every instruction is i. The last
-write then lies anywhere in the string, in training and in the test alike.
+With `silence` all instructions after a uniformly drawn pair are i. So the last write lies anywhere in the string, in
+training and in the test alike.
 
-    w 1 i 0 r 1 i 0 i 1 i 1 i 0 r  ->  1        silent behind the third pair
+    w 1 i 0 r 1 i 0 i 1 i 1 i 0 r  ->  1        silent after the third pair
 
-With `undo` there is a u beside them, which takes the last write that still stands back, and whose bit says nothing:
+With `undo` there is also u. It takes back the last write that still stands, and its bit means nothing:
 
     w 1 i 0 w 0 u 1 r  ->  1        the write of 0 is undone; the first write of a string cannot be
 
-That asks for all writes, on a stack: deterministic context-free, and no task of state tracking. After Undo Flip-Flop
-(2604.05923); how often each instruction comes is ours.
+That needs all writes, on a stack: deterministic context-free, and no task of state tracking. After Undo Flip-Flop
+(2604.05923). The frequencies of the instructions are ours.
 """
 
 from dataclasses import dataclass
@@ -44,11 +44,11 @@ class FlipFlop(Classification):
     answers: ClassVar[tuple[int, ...]] = (ZERO, ZERO + 1)
 
     ignore: int = 80
-    """How many percent of the inner instructions are i; the others are w and r equally."""
+    """Per cent of the inner instructions that are i. The rest are w and r equally."""
     undo: int = 0
-    """How many percent of them are u, before w and r share what is left."""
+    """Per cent of the inner instructions that are u, before w and r share the rest."""
     silence: bool = False
-    """True: all instructions behind a pair drawn uniformly are i, up to the last r."""
+    """True: all instructions after a uniformly drawn pair are i, up to the last r."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,14 +69,14 @@ class FlipFlop(Classification):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The bit held + 1 or 0, and the instruction that waits for its bit or 0 (4 is u)."""
+        """Return the sizes: the bit held + 1 or 0, and the instruction that waits for its bit or 0 (4 is u)."""
         return 3, 5 if self.undo else 4
 
     def legal_size(self, size: int) -> bool:
         return size >= 3 and size % 2 == 1
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        """An instruction and its bit a pair; the last pair's bit lies beyond the string."""
+        """Draw pairs of an instruction and its bit. The last pair's bit lies beyond the string."""
         pairs = (columns + 1) // 2
         pair_P = torch.arange(pairs, device=size_B.device)
         share = 100 - self.ignore - self.undo
@@ -105,7 +105,7 @@ class FlipFlop(Classification):
         return torch.stack([(self._held(tokens_BL) - ZERO + 1).clamp(min=0), waiting_BL], dim=2)
 
     def told_by_end(self, x_BL: Tensor) -> Tensor:
-        """The bit behind the last write or read: a read shows what was written before the window."""
+        """Return the bit after the last write or read. A read shows what was written before the window."""
         if self.undo:
             return super().told_by_end(x_BL)
         before_BL = pad(x_BL[:, :-1], (1, 0))
@@ -114,7 +114,7 @@ class FlipFlop(Classification):
         return torch.where(is_shown_BL.gather(1, shown_B1), x_BL.gather(1, shown_B1), PAD)[:, 0]
 
     def _held(self, tokens_BL: Tensor) -> Tensor:
-        """The bit of the last write that stands, as its token; PAD before there is one."""
+        """Return the bit of the last write that stands, as its token; PAD before there is one."""
         bit_BL = torch.where(pad(tokens_BL[:, :-1], (1, 0)) == WRITE, tokens_BL, PAD)
         return bit_BL.gather(1, _written(bit_BL != PAD, tokens_BL == UNDO if self.undo else None))
 
@@ -123,7 +123,7 @@ class FlipFlop(Classification):
 
 
 def _written(writes_BL: Tensor, undoes_BL: Tensor | None) -> Tensor:
-    """Where the last write that stands was made; column 0 where there is none."""
+    """Return where the last write that stands was made; column 0 if there is none."""
     if undoes_BL is None:
         return torch.where(writes_BL, torch.arange(writes_BL.shape[1], device=writes_BL.device), 0).cummax(1).values
     total_BL = (writes_BL.to(torch.int64) - undoes_BL.to(torch.int64)).cumsum(1)

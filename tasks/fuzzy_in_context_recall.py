@@ -1,15 +1,15 @@
-"""Which value went with this key before, where keys and values are words of several tokens?
+"""The value that came with this key before, where keys and values are words of several tokens.
 
     _ k3 k0 v1 k5 v7 v2 k3 k0 v1 k5 v7 v2  ->  v1 v7 v2        read before each token of a value given before
 
-A key is 1..`key_size` different key tokens, a value 1..`value_size` different value tokens, sizes with equal chance,
-then all words of that size. Keys with values fill a string from its end: the last pair is any of those before it, and
-blanks stand in front where no further pair would surely fit. Each key keeps its value in a string. MAD, Poli et al.
-2024 (2403.17844), with the numbers of its code, 7 and 8 tokens of 16 and sizes to 3. Not as there: it trains on every
-next token; its test keys are all of the largest size, `keys="longest"`; its last key, drawn first, is put among the
-others at a place of its own if it has not come before by chance, so it has been shown less often (1.33 times in 128
-tokens, here 1.55) and in one string of 42, which ends before that place, never; and its blanks, for which the last
-pair's size counts too, are 2 to 7, here 0 to 9. Outside the hierarchy, as `in_context_recall`.
+A key has 1..`key_size` different key tokens, a value 1..`value_size` different value tokens. Sizes are equally likely,
+then all words of that size. Pairs fill a string from its end. The last pair repeats one before it, and blanks fill the
+front where no further pair would surely fit. Each key keeps its value in a string. MAD, Poli et al. 2024 (2403.17844),
+with the numbers of its code: 7 and 8 tokens of 16, and sizes up to 3. MAD differs in four points. It trains on every
+next token. Its test keys are all of the largest size (`keys="longest"`). Its last key is drawn first. If it has not
+come before by chance, it is put among the others. So it was shown less often: 1.33 times in 128 tokens, here 1.55. In
+one of 42 strings, which end before that place, it was never shown. And its number of blanks counts the last pair's
+size, too: 2 to 7, here 0 to 9. Outside the hierarchy, like `in_context_recall`.
 """
 
 from collections.abc import Sequence
@@ -33,15 +33,15 @@ class FuzzyInContextRecall(Task):
     demand = "recall"
 
     num_keys: int = 7
-    """How many tokens keys are made of."""
+    """Number of tokens that keys are made of."""
     num_values: int = 8
-    """How many tokens values are made of."""
+    """Number of tokens that values are made of."""
     key_size: int = 3
     """The most tokens of a key."""
     value_size: int = 3
     """The most tokens of a value."""
     keys: Literal["any", "longest"] = "any"
-    """Whether keys are of any size, or all of the largest."""
+    """Sizes of keys: any, or all of the largest."""
 
     def __post_init__(self) -> None:
         for name, size in (("num_keys", "key_size"), ("num_values", "value_size")):
@@ -68,7 +68,7 @@ class FuzzyInContextRecall(Task):
         return length - 1
 
     def floors(self, lengths: Sequence[int], *, score: Literal["tokens", "lengths"] = "tokens") -> Floors:
-        """Values could change their names among one another, so that no guess is better than another."""
+        """Return the floors. Values could be renamed, so no guess is better than another."""
         share = 1 / len(self.answers)
         return Floors(s_rand=share, best_constant=share, content_free=share)
 
@@ -78,7 +78,7 @@ class FuzzyInContextRecall(Task):
         value_BPV, value_size_BP = _words(draw, pairs, self.num_values, self.value_size)
         pair_P = torch.arange(pairs, device=lengths_B.device)
         same_BPP = (key_BPK[:, :, None] == key_BPK[:, None]).all(3)
-        first_BP = torch.where(same_BPP, pair_P, pairs).amin(2)  # whose value it has
+        first_BP = torch.where(same_BPP, pair_P, pairs).amin(2)  # the pair whose value it has
         end_BP = (key_size_BP + value_size_BP.gather(1, first_BP)).cumsum(1)
         count_B1 = (end_BP <= lengths_B[:, None] - self.longest_pair).sum(1, keepdim=True)
         of_BP = torch.where(
@@ -89,11 +89,11 @@ class FuzzyInContextRecall(Task):
         key_size_BP, value_size_BP = key_size_BP.gather(1, first_BP), value_size_BP.gather(1, first_BP)
         end_BP = (key_size_BP + value_size_BP).cumsum(1)
         token_W = torch.arange(width + 1, device=lengths_B.device)
-        place_BW = token_W - (lengths_B[:, None] - end_BP.gather(1, count_B1))  # behind the blanks
+        place_BW = token_W - (lengths_B[:, None] - end_BP.gather(1, count_B1))  # after the blanks
         at_BW = torch.searchsorted(end_BP, place_BW, right=True).clamp(max=pairs - 1)
         word_BPW = torch.cat([key_BPK + FIRST_KEY, value_BPV + self.answers[0]], dim=2)
         within_BW = place_BW - (end_BP - key_size_BP - value_size_BP).gather(1, at_BW)
-        into_BW = within_BW - key_size_BP.gather(1, at_BW)  # of a value's tokens, which one
+        into_BW = within_BW - key_size_BP.gather(1, at_BW)  # index among a value's tokens
         column_BW = torch.where(into_BW >= 0, self.key_size + into_BW, within_BW).clamp(0, self.longest_pair - 1)
         shown_BW = word_BPW.flatten(1).gather(1, at_BW * self.longest_pair + column_BW)
         shown_BW = torch.where(place_BW < 0, BLANK, shown_BW)
@@ -107,7 +107,7 @@ class FuzzyInContextRecall(Task):
 
 
 def _words(draw: Draw, count: int, num: int, most: int, *, longest: bool = False) -> tuple[Tensor, Tensor]:
-    """Words of up to so many different tokens, [B, P, most], -1 behind their ends; and their sizes."""
+    """Draw words of up to `most` different tokens, [B, P, most], -1 after their ends; and their sizes."""
     size_BP = 1 + draw.integers(most, (count,))
     size_BP = torch.full_like(size_BP, most) if longest else size_BP
     key_BPN = draw.integers(ANY, (count, num)) * num + torch.arange(num, device=size_BP.device)

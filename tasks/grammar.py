@@ -1,26 +1,26 @@
-"""Is the string in a context-free language of your own? A grammar says which.
+"""Is the string in a context-free language of your own, given by a grammar?
 
     a a a b b b  ->  YES        S -> a S b | , the default: a^n b^n
     a a b b b b  ->  NO         a member after one edit
 
-A grammar is rules "Name -> words | words", parted by ";" or on lines of their own; the first is the start, and nothing
-at all is the empty string, which no length counts. Words stand apart by spaces: one that begins with a capital is a
-nonterminal, any other is one symbol, and in quotes every word is.
+A grammar is rules "Name -> words | words", separated by ";" or on lines of their own. The first rule is the start, and
+no words are the empty string, which no length counts. Words are separated by spaces. A word that begins with a capital
+is a nonterminal, any other word is a symbol, and so is every quoted word.
 
     S -> '(' S ')' S | '[' S ']' S |            two kinds of brackets
     S -> a S a | b S b | a | b |                palindromes
     E -> E + T | T; T -> T * F | F; F -> x | '(' E ')'
 
-Half the strings are members, uniform over those of their length: chances come from derivations, counted in whole
-numbers. Where a string of some symbols has several, derivations are drawn and thinned (tasks/_derived.py): up to 48
-symbols nearly uniform (within a few per cent at the 4 to 8 where all strings were counted); beyond, a string is as
-likely as it has derivations. `ladder describe` says whether one was found; no program can tell of every grammar. The
-others are members after a few edits or uniform strings (tasks/_edits.py), as those of Butoi et al. 2024 (2411.07107);
-where both of two tries are members after all, a sure non-member stands in. A length without one is not drawn. So
-`content_free` is 1/2.
+Half the strings are members, uniform over those of their length. Probabilities come from exact counts of derivations.
+Where a string has several derivations, derivations are drawn and thinned (tasks/_derived.py). Up to 48 symbols, strings
+are then nearly uniform (within a few per cent at the 4 to 8 symbols where all strings were counted). Beyond that, a
+string's probability is proportional to its derivations. `ladder describe` says if such a string was found; no program
+can decide this for every grammar. Non-members are edited members or uniform strings (tasks/_edits.py), as in Butoi et
+al. 2024 (2411.07107). If both of two tries are members, a sure non-member is taken. A length without one is not drawn.
+So `content_free` is 1/2.
 
-With supervision="dense" every prefix is asked for. Cocke, Younger and Kasami's table decides it, cubic in the length.
-On one CPU core a string of 40 symbols takes 0.1 ms and one of 256 1 to 2 ms, of an ambiguous grammar 0.8 and 4.
+With supervision="dense" every prefix is an answer. Cocke, Younger and Kasami's table decides it, in cubic time. On one
+CPU core a string of 40 symbols takes 0.1 ms and one of 256 takes 1 to 2 ms; with an ambiguous grammar 0.8 and 4.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Classification
 
 FIRST = 1
-TRIES = 2  # strings, of which the first outside the language is one
+TRIES = 2  # strings tried for one outside the language
 LOOKED = 256
 
 
@@ -51,7 +51,7 @@ class OwnGrammar(Classification):
     name, version, level = "grammar", 1, "context_free"
 
     grammar: str = "S -> a S b | "
-    """The rules: "Name -> words | words", parted by ";"; the first is the start, a capital makes a nonterminal."""
+    """The rules: "Name -> words | words", separated by ";". The first is the start; a capital makes a nonterminal."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,7 +73,7 @@ class OwnGrammar(Classification):
 
     @property
     def facts(self) -> dict[str, str]:
-        """The size of the normal form, and whether some string has two derivations."""
+        """Return the size of the normal form, and whether some string has two derivations."""
         made = self._language.grammar
         size, looked = ambiguous_size(made)
         return {

@@ -1,30 +1,33 @@
-"""Which state wrote this symbol? Words of a random grammar in which several states write the same symbol.
+"""The state that wrote each symbol, in words of a random grammar where several states write the same symbol.
 
     b d a # a c a d g      ->  b1 d5 a1 #0 a0 c4 a1 d6 g0      read at each symbol
     b . . d . a # f a . a  ->  b1 d5 a1 #0 a0                  blanks; f begins no word, and a cannot follow a0
 
-`grammar` draws the rules (tasks/_hidden_grammar.py): from each state a symbol may follow or not, and if it does, one of
-its copies is the next state, always the same. All that may follow is as likely. Words end with # and make a string one
-after the other, cut at its length. The first symbol of a word tells its state, so the string tells every state.
+`grammar` draws the rules (tasks/_hidden_grammar.py). From each state a symbol may follow or not. If it may, it always
+leads to the same one of its copies. All symbols that may follow are equally likely. Words end with #. A string is words
+one after the other, cut at its length. The first symbol of a word determines its state, so the string determines every
+state.
 
-What tests selectivity. `steps`: an element takes as many steps, itself and blanks, drawn uniformly; `noise`: so many
-percent of the blanks hold a symbol instead; `distractors`: so many percent of the elements are followed by a further
-one, from the element `quiet` on. Noise and distractors are drawn uniformly from the symbols that may not follow the
-state, which stays: the grammar alone tells them from elements, and it always does. Where every symbol may follow, they
-are blank. Only elements are scored; lengths count every step. Regular: the machine holds the state.
+Three settings test selectivity. `steps`: the number of steps an element takes, itself and blanks, drawn uniformly.
+`noise`: this percentage of the blanks hold a symbol instead. `distractors`: this percentage of the elements are
+followed by a further one, from the element `quiet` on. Noise and distractors are uniform over the symbols that may not
+follow the state, which does not change. So the grammar alone distinguishes them from elements, and it always can. If
+every symbol may follow, they are blank. Only elements are scored, but lengths count every step. Regular: the machine
+holds the state.
 
-The more copies, the harder: the likeliest state given the last two symbols is right at .64 of all symbols, with
-ambiguous=4 copies=4 at .96, and as published at .16.
+More copies make it harder. Given the last two symbols, the likeliest state is right at .64 of all symbols; with
+ambiguous=4 copies=4 at .96, and with the published settings at .16.
 
-SelectivBench, Bouhadjar et al. 2026 (2601.12598), written from its description, then held to its code. Theirs has 40
-symbols of 40 copies, 1,600 states, of which one in a hundred may end a word (a symbol follows with .4 if it has all 40
-copies, and # is one), and strings of 200 elements: `symbols=40 ambiguous=40 copies=40 ends=1`. Behind each element is
-one blank, steps=[2,2]; or 1 to 10 in training, steps=[2,11], the ends half as likely (a spacing of U(.1, 1), rounded,
-in units of .1), and 10, 20, 50 or 100 in the tests: sets of `ladder export` with steps=[11,11] and the like, for
-`eval.file` to score; or no blanks, but distractors=10 quiet=51. Not as there: words of more than 200 symbols are drawn
-again, so that # is .9 percent of the symbols, here .1; two states that begin words may write the same symbol; blanks
-are trained on too, and the answer for an element is read over it and its blanks; noise is a uniform number below .2
-that is added to all inputs, where noise=20 is a chance of a symbol; and # may distract.
+SelectivBench, Bouhadjar et al. 2026 (2601.12598), written from its description and then compared with its code. It has
+40 symbols with 40 copies, 1,600 states. One in a hundred of these may end a word, and a symbol follows with .4 if it
+has all 40 copies (# is one). Strings have 200 elements: `symbols=40 ambiguous=40 copies=40 ends=1`. One blank follows
+each element, steps=[2,2]. Or 1 to 10 blanks do in training, steps=[2,11], the ends half as likely (a spacing of U(.1,
+1), rounded, in units of .1). In the tests it is then 10, 20, 50 or 100: sets of `ladder export` with steps=[11,11] and
+the like, for `eval.file` to score. Or there are no blanks, but distractors=10 quiet=51. The published code differs in
+these points. It draws words of more than 200 symbols again, so that # is .9 percent of the symbols, here .1. Two states
+that begin words may write the same symbol. Blanks are trained on, too, and an element's answer is read over it and its
+blanks. Its noise is a uniform number below .2 added to all inputs, while noise=20 is a probability of a symbol. And #
+may distract.
 """
 
 from dataclasses import dataclass
@@ -47,16 +50,18 @@ BLANK, FIRST_SYMBOL = 1, 2  # # and the letters, then the states
 BITS = 31
 ANY = 2**BITS - 1
 FEW = 32
-"""States up to which maps compose; more are followed one by one (of 61, strings of 200 take 20 us, not 220)."""
+"""Number of states up to which maps compose. Larger grammars are followed step by step (61 states and strings of 200
+take 20 us, not 220).
+"""
 
 
 class Tables(NamedTuple):
     after_NJ: Tensor  # the successors of each state
-    degree_N: Tensor  # how many it has
+    degree_N: Tensor  # number of successors
     symbol_N: Tensor  # the token of each state's symbol
-    foreign_NF: Tensor  # the letters that may not follow, as tokens; a blank where there is none
-    foreigners_N: Tensor  # how many there are
-    goes_KN: Tensor  # the state after each token; what may not follow changes nothing
+    foreign_NF: Tensor  # the letters that may not follow, as tokens; a blank if there are none
+    foreigners_N: Tensor  # number of these letters
+    goes_KN: Tensor  # the state after each token; a token that may not follow changes nothing
 
 
 @register
@@ -66,27 +71,27 @@ class HiddenStates(Task):
     tracks_state = True
 
     grammar: int = 0
-    """Which grammar: the key it is drawn with."""
+    """The grammar, given by the key it is drawn with."""
     symbols: int = 8
-    """How many symbols there are beside #."""
+    """Number of symbols besides #."""
     ambiguous: int = 8
-    """How many of them have several states; the others have one."""
+    """Number of symbols that have several states. The others have one."""
     copies: int = 8
-    """How many states an ambiguous symbol has, less those that no word has."""
+    """Number of states of an ambiguous symbol, minus those that no word uses."""
     density: int = 40
-    """How many percent of the symbols may follow a state."""
+    """Per cent of the symbols that may follow a state."""
     ends: int = 0
-    """How many percent of the states may end a word; 0: as many as a symbol may follow."""
+    """Per cent of the states that may end a word; 0 for the same as `density`."""
     starts: int = 4
-    """How many states may begin a word, each of another symbol."""
+    """Number of states that may begin a word, each with another symbol."""
     steps: tuple[int, int] = (1, 1)
-    """The fewest and the most steps that an element takes, itself and the blanks behind it."""
+    """The fewest and the most steps that an element takes, itself and the blanks after it."""
     noise: int = 0
-    """How many percent of the blanks hold a symbol that may not follow."""
+    """Per cent of the blanks that hold a symbol that may not follow."""
     distractors: int = 0
-    """How many percent of the elements are followed by a symbol that may not follow, as a further element."""
+    """Per cent of the elements that are followed by a symbol that may not follow, as a further element."""
     quiet: int = 50
-    """The first element that may be followed by a distractor; no shorter string has one."""
+    """The first element that may be followed by a distractor. No shorter string has one."""
 
     def __post_init__(self) -> None:
         bounded(self, "grammar", 0, 2**63 - 1)
@@ -107,7 +112,7 @@ class HiddenStates(Task):
 
     @property
     def machine(self) -> HiddenGrammar:
-        """The grammar that the key draws."""
+        """Return the grammar that the key draws."""
         return _hidden_grammar.drawn(
             self.grammar,
             letters=ascii_letters[: self.symbols],
@@ -124,7 +129,7 @@ class HiddenStates(Task):
 
     @property
     def first_state(self) -> int:
-        """The token of the state of #, before those of all others."""
+        """Return the token of the state of #, which precedes those of all other states."""
         return FIRST_SYMBOL + 1 + self.symbols
 
     @property
@@ -133,7 +138,7 @@ class HiddenStates(Task):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The state of the last element; of # before the first."""
+        """Return the number of states. The state is that of the last element; that of # before the first."""
         return (len(self.machine.names),)
 
     @property
@@ -142,13 +147,13 @@ class HiddenStates(Task):
 
     @property
     def demand(self) -> str:
-        """That of the grammar's words; beside noise and distractors they ask for as much, but maybe for more."""
+        """Return the demand of the grammar's words. Noise and distractors may demand more."""
         found = _monoid.demand(_hidden_grammar.completed(self.machine))
         return found if not (self.noise or self.distractors) or found == "non-solvable" else ""
 
     @property
     def facts(self) -> dict[str, str]:
-        """The size of the grammar, what guesses from the last symbols are worth, and the class of its words."""
+        """Return the size of the grammar, the accuracy of guesses from the last symbols, and the class of its words."""
         grammar = self.machine
         shared = sum(grammar.symbols.count(symbol) > 1 for symbol in set(grammar.symbols))
         successors = sum(map(len, grammar.successors)) / len(grammar.names)
@@ -184,7 +189,10 @@ class HiddenStates(Task):
         return Batch(tokens_BL, targets_BL, scored_BL, lengths_B, torch.ones_like(lengths_B))
 
     def _walk(self, tables: Tables, chance_BE: Tensor) -> Tensor:
-        """The states of the elements, [B, E], by a uniform integer each; many states are followed one by one."""
+        """Return the states of the elements, [B, E], from a uniform integer each.
+
+        Many states are followed one by one.
+        """
         (num, most), device = tables.after_NJ.shape, chance_BE.device
         if num <= FEW:
             edge_BEN = chance_BE[..., None] * tables.degree_N >> BITS
@@ -198,9 +206,9 @@ class HiddenStates(Task):
         return torch.stack(states, dim=1)
 
     def _places(self, draw: Draw, elements: int, width: int) -> tuple[Tensor, Tensor]:
-        """Where elements stand, and where distractors and noise do, bool [B, width]."""
+        """Return the positions of elements, and those of distractors and noise, bool [B, width]."""
         low, high = self.steps
-        taken_BE2 = low + draw.integers(high - low + 1, (elements, 2))  # by the element, and by a distractor behind it
+        taken_BE2 = low + draw.integers(high - low + 1, (elements, 2))  # of the element, and of a distractor after it
         number_E = torch.arange(elements, device=taken_BE2.device)
         is_followed_BE = (draw.integers(100, (elements,)) < self.distractors) & (number_E >= self.quiet - 1)
         own_BE, whole_BE = taken_BE2[..., 0], taken_BE2[..., 0] + taken_BE2[..., 1] * is_followed_BE
@@ -223,7 +231,7 @@ class HiddenStates(Task):
         return torch.stack(states[1:], dim=1)[..., None]
 
     def answer_law(self, length: int) -> np.ndarray:
-        """How likely an element stands within the length, and the law of its state."""
+        """Return the probability that an element lies within the length, times the distribution of its state."""
         columns = rounded(length)
         within_E = _within(self.steps, self.distractors / 100, self.quiet, columns)[:, length - 1]
         law_EN = within_E[:, None] * _hidden_grammar.along(self.machine, columns)
@@ -232,7 +240,7 @@ class HiddenStates(Task):
 
 
 def _marked(place_BE: Tensor, width: int) -> Tensor:
-    """Those of `width` places, bool; what lies beyond is none."""
+    """Mark these places of `width`, bool. Places beyond are dropped."""
     marks_BL = place_BE.new_zeros(len(place_BE), width + 1, dtype=torch.bool)
     return marks_BL.scatter(1, place_BE.clamp(max=width), True)[:, :width]
 
@@ -260,7 +268,7 @@ def _tables(grammar: HiddenGrammar, letters: int, device: torch.device) -> Table
 
 @lru_cache(maxsize=16)
 def _within(steps: tuple[int, int], share: float, quiet: int, columns: int) -> np.ndarray:
-    """P(the first, second .. element stands within a string of 1, 2 .. columns steps), [E, columns]."""
+    """Return P(the first, second .. element lies within a string of 1, 2 .. columns steps), [E, columns]."""
     low, high = steps
     one = np.zeros(high + 1)
     one[low:] = 1 / (high - low + 1)

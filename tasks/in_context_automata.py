@@ -1,15 +1,16 @@
-"""What may follow, by an automaton that this string alone shows? Walks of a new random automaton, one after another.
+"""The next symbols allowed by an automaton that only this string shows: random walks on a new random automaton.
 
     f b c f | f b a f b | f b c  ->  b c f f b a f b f b c        read at each token: a symbol that may come next
 
-Every string has an automaton of its own, drawn from its row: some states, some letters of the alphabet, and from each
-state 1..`outgoing` different letters to as many other states, never to itself. A walk starts in the first state and
-takes each of a state's letters with equal chance. An answer is right if the automaton has it, so accuracy is the rate
-of legal symbols; where a separator comes next nothing is asked. RegBench, Akyurek et al. 2024 (2401.12973), there as
-here 4..12 states, 4..18 letters of 18, 10..19 walks. Theirs are minimised and trimmed, which changes no walk's chance;
-their walks have 1..49 symbols with equal chance and make a string as long as that comes to, where here a length is
-given and cut into walks, each cut as likely as the others, and fewer walks where not so many fit; and they train on
-5,000 automata in epochs, which is `train.examples`. Outside the hierarchy: no automaton is known beforehand.
+Every string has its own automaton, drawn from its row: some states, some letters of the alphabet, and from each state
+1..`outgoing` different letters to as many other states, never to itself. A walk starts in the first state and takes
+each of a state's letters with equal probability. An answer is right if the automaton allows it, so accuracy is the
+share of legal symbols. Nothing is asked where a separator comes next. RegBench, Akyurek et al. 2024 (2401.12973), also
+has 4..12 states, 4..18 letters of 18, and 10..19 walks. It differs in three points. Its automata are minimised and
+trimmed, which changes no walk's probability. Its walks have 1..49 symbols with equal probability and determine the
+string's length. Here the length is given and cut into walks, all cuts equally likely, with fewer walks if not so many
+fit. And it trains on 5,000 automata in epochs, which is `train.examples` here. Outside the hierarchy: no automaton is
+known beforehand.
 """
 
 from collections.abc import Sequence
@@ -32,11 +33,11 @@ BEYOND = 2**BITS  # above every key drawn
 
 
 class Machines(NamedTuple):
-    """The automaton of each row. What stands behind a state's degree is no edge."""
+    """The automaton of each row. Entries from a state's degree on are no edges."""
 
     letter_BNJ: Tensor  # the token of each edge
     after_BNJ: Tensor  # the state it leads to
-    degree_BN: Tensor  # how many edges a state has
+    degree_BN: Tensor  # number of edges of a state
 
 
 @register
@@ -48,13 +49,13 @@ class InContextAutomata(Task):
     states: tuple[int, int] = (4, 12)
     """The fewest and the most states of an automaton."""
     letters: tuple[int, int] = (4, 18)
-    """The fewest and the most letters that an automaton chooses its own from."""
+    """The fewest and the most letters of an automaton."""
     alphabet: int = 18
-    """How many letters there are."""
+    """Number of letters in the alphabet."""
     outgoing: int = 3
     """The most letters of a state."""
     walks: tuple[int, int] = (10, 19)
-    """The fewest and the most walks of a string; fewer where not so many fit."""
+    """The fewest and the most walks of a string; fewer if not so many fit."""
 
     def __post_init__(self) -> None:
         bounded(self, "alphabet", 2, len(LETTERS))
@@ -86,7 +87,7 @@ class InContextAutomata(Task):
         machines = self.machines(draw)
         cut_BW = self._cuts(draw, lengths_B + 1, width + 1)
         chance_BW = draw.integers(ANY, (width + 1,))
-        # The edge that each state would take, and where it leads: of a cut, back to the first state.
+        # The edge that each state would take, and where it leads: a cut leads back to the first state.
         edge_BWN = (chance_BW[..., None] * machines.degree_BN[:, None]) >> BITS
         maps_BWN = machines.after_BNJ.transpose(1, 2).gather(1, edge_BWN).masked_fill(cut_BW[..., None], 0)
         state_BW1 = states_along(composed(maps_BWN), torch.zeros_like(lengths_B))[:, :-1, None]
@@ -100,7 +101,7 @@ class InContextAutomata(Task):
         return Batch(tokens_BL, targets_BL, scored_BL, lengths_B, 1 + cut_BW[:, 1].to(torch.int64))
 
     def _cuts(self, draw: Draw, total_B: Tensor, columns: int) -> Tensor:
-        """Where the separators stand among so many tokens, bool [B, columns]: any places, no two side by side."""
+        """Return the positions of the separators, bool [B, columns]: uniform, no two side by side."""
         cuts_B = self._walks_of(draw, total_B) - 1
         symbols_B1 = (total_B - cuts_B)[:, None]
         key_BW = draw.integers(ANY, (columns,))
@@ -108,7 +109,7 @@ class InContextAutomata(Task):
         most = min(self.walks[1] - 1, (columns - 1) // 2)
         if most == 0:
             return torch.zeros_like(key_BW, dtype=torch.bool)
-        # A cut lies before the symbol column + 1; cuts before it move it on by one each.
+        # A cut lies before the symbol column + 1; earlier cuts shift it by one each.
         key_BW = torch.where(column_W < symbols_B1 - 1, key_BW, BEYOND) * columns + column_W
         column_BC = key_BW.topk(most, dim=1, largest=False).indices
         number_C = torch.arange(most, device=total_B.device)
@@ -123,7 +124,7 @@ class InContextAutomata(Task):
         return torch.minimum(low + draw.integers(high - low + 1), (total_B + 1) // 2)
 
     def machines(self, draw: Draw) -> Machines:
-        """The automata of a draw's rows, whatever else has been drawn."""
+        """Return the automata of a draw's rows. They do not depend on earlier draws."""
         draw = draw.child("automaton")
         (few, many), (least, most) = self.states, self.letters
         num_B1 = few + draw.integers(many - few + 1)[:, None]
@@ -138,7 +139,7 @@ class InContextAutomata(Task):
         return Machines(letter_BNJ, after_BNJ, 1 + draw.integers(self.outgoing, (many,)))
 
     def allowed_in(self, tokens_BL: Tensor, draw: Draw) -> Tensor:
-        """The letters of the state after each position; what the automaton does not have leads nowhere else."""
+        """Return the letters of the state after each position. An impossible token does not change the state."""
         letter_BNJ, after_BNJ, degree_BN = self.machines(draw)
         (rows, many, _), size = letter_BNJ.shape, len(self.vocab)
         edge_J = torch.arange(self.outgoing, device=tokens_BL.device)
@@ -153,7 +154,7 @@ class InContextAutomata(Task):
         return has_BNV.gather(1, state_BL[..., None].expand(-1, -1, size))
 
     def answer_law(self, length: int) -> np.ndarray:
-        """Letters are alike; a string with more walks has fewer answers."""
+        """Return the distribution of answers. Letters are alike; a string with more walks has fewer answers."""
         low, high = self.walks
         scored_W = length + 1 - np.minimum(np.arange(low, high + 1), (length + 2) // 2)
         law = np.zeros((length, len(self.vocab)))
@@ -161,16 +162,17 @@ class InContextAutomata(Task):
         return law
 
     def floors(self, lengths: Sequence[int], *, score: Literal["tokens", "lengths"] = "tokens") -> Floors:
-        """Accuracy is the rate of legal symbols, and any guess is as good: letters are alike, wherever they stand.
+        """Return the floors: accuracy is the share of legal symbols. All guesses are equally good, since letters are
+        alike.
 
-        The law of a state's letters is the same for all, and walks that come back to states of few letters more
-        often move their mean by less than a hundredth.
+        The distribution of a state's letters is the same for all. Walks return more often to states of few letters,
+        which changes the mean by less than a hundredth.
         """
         return Floors(*[(1 + self.outgoing) / 2 / self.alphabet] * 3)
 
 
 def _some(key_BNX: Tensor, may_BNX: Tensor, count: int) -> Tensor:
-    """So many different columns of each row, of those that may be chosen, with equal chance, [B, N, count]."""
+    """Choose this many different columns of each row among the possible ones, uniformly, [B, N, count]."""
     columns = key_BNX.shape[2]
     key_BNX = torch.where(may_BNX, key_BNX, BEYOND) * columns + torch.arange(columns, device=key_BNX.device)
     return key_BNX.topk(count, dim=2, largest=False).indices

@@ -1,15 +1,15 @@
-"""Which value went with this key before? Keys and values in turn, each key with one value in a string.
+"""The value that came with this key before. Keys and values alternate, and each key has one value in a string.
 
     k3 v1 k0 v7 k3 v1 k0  ->  v1 v7            read at every key that has been there before
     k3 v1 n2 n9 k0 v7 k3  ->  v1               noisy_in_context_recall: a share of the pairs is noise
 
-Of a length of 2 n tokens, n pairs, the last value is an answer alone; the last key is any of those before it. Keys are
-independent, values belong to keys for one string, and of the pairs before the last one, at least one is no noise
-(theirs may choose the last for it, and then has a string without a key, if seldom). MAD,
-Poli et al. 2024 (2403.17844), with the numbers of its code: 8 keys and 8 values of 16 tokens, 128 tokens a string,
-and 16 noise tokens in a fifth of the pairs. Its code also trains on every other next token, which nobody can guess, and
-trains on 12,800 strings in epochs, which is `train.examples`. Outside the hierarchy, as `mqar`, whose keys are given
-their values first and asked for afterwards, once.
+A length of 2 n tokens is n pairs. The last value is only an answer, and the last key is any of those before it. Keys
+are independent, and values belong to keys for one string. At least one of the pairs before the last is no noise. (In
+MAD the last pair may be that one, and a few strings then have no key.) MAD, Poli et al. 2024 (2403.17844), with the
+numbers of its code: 8 keys and 8 values of 16 tokens, 128 tokens in a string, and 16 noise tokens in a fifth of the
+pairs. MAD's code also trains on every other next token, which nobody can guess. It trains on 12,800 strings in epochs,
+which is `train.examples` here. Outside the hierarchy, like `mqar`, where all keys first get their values and are then
+asked once.
 """
 
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ class InContextRecall(Task):
     demand = "recall"
 
     num_keys: int = 8
-    """How many keys there are."""
+    """Number of keys."""
     num_values: int = 8
-    """How many values there are."""
+    """Number of values."""
     num_noise: int = 16
-    """How many noise tokens there are, if any pair is noise."""
+    """Number of noise tokens, if any pair is noise."""
     noise: int = 0
     """Per cent of the pairs that are noise."""
 
@@ -68,7 +68,7 @@ class InContextRecall(Task):
         noise_BP2 = draw.integers(self.num_noise, (pairs, 2)) + self.answers[-1] + 1
         is_noise_BP = (draw.integers(100, (pairs,)) < self.noise) & (pair_P != draw.integers(last_B1, (1,)))
         kept_BP = ~is_noise_BP & (pair_P < last_B1)
-        none = self.num_keys  # a key for what has none
+        none = self.num_keys  # stands for pairs without a key
         first_BK = key_BP.new_full((len(key_BP), none + 1), pairs)
         first_BK = first_BK.scatter_reduce(1, torch.where(kept_BP, key_BP, none), pair_P.expand_as(key_BP), "amin")
         seen_BK = (first_BK[:, :none] < pairs).cumsum(1)
@@ -86,9 +86,12 @@ class InContextRecall(Task):
         return Batch(tokens_BL, targets_BL, targets_BL != PAD, lengths_B - 1, prompt_B)
 
     def answer_law(self, length: int) -> np.ndarray:
-        """Values are alike; there are as many answers as pairs whose key has been there before."""
+        """Return the distribution of answers.
+
+        Values are alike; there is one answer for each pair whose key came before.
+        """
         before, free = length // 2 - 1, 1 - self.noise / 100
-        law_RD = np.zeros((before + 1, before + 1))  # so many keys shown again, so many different ones
+        law_RD = np.zeros((before + 1, before + 1))  # by the number of keys shown again, and of different ones
         law_RD[0, 1] = 1  # the pair that is no noise
         new_D = np.clip(1 - np.arange(before + 1) / self.num_keys, 0, 1)
         for _ in range(before - 1):

@@ -1,9 +1,9 @@
-"""What stood behind this symbol the last time? The string ends with MARK, which has occurred once before.
+"""The symbol that followed the first MARK. The string ends with a second MARK.
 
     3 0 MARK 7 1 4 MARK  ->  7        7 followed the first MARK
 
-Regular: the symbol that followed the first MARK has to be kept. Two layers of attention find it by the mechanism
-after which Olsson et al. 2022 (2209.11895) named the heads; as a task with one special token, Gu and Dao 2023
+Regular: the symbol that followed the first MARK has to be kept. Two layers of attention find it by the mechanism after
+which Olsson et al. 2022 (2209.11895) named the heads. As a task with one special token it is that of Gu and Dao 2023
 (2312.00752), who train on 256 symbols.
 """
 
@@ -43,7 +43,7 @@ class InductionHeads(Classification):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """0 before MARK, 1 at it, then 2 and more: the symbol that followed it."""
+        """Return the number of states: 0 before MARK, 1 at it, then 2 and more for the symbol that followed it."""
         return (self.num_symbols + 2,)
 
     def legal_size(self, size: int) -> bool:

@@ -1,15 +1,15 @@
 """The two layouts of the suite: one answer (Classification) and a string of answers (Transduction).
 
-A string is n symbols, then what `query` appends, then blank answer slots; each answer is read at the position before
-the place where it would be written, so the last answer never enters the input:
+A string is n symbols, then the tokens that `query` appends, then blank answer slots. Each answer is read one position
+before its slot, so the last answer never enters the input:
 
     parity        a b b        the answer is read at the last symbol        n = 3, total 4, 3 input positions
     reverse       1 2 3 ACT . .    3 is read at ACT, 2 and 1 at the blanks  n = 3, total 7, 6 input positions
     bucket_sort   3 1 2 . .        1 is read at the last symbol             n = 3, total 6, 5 input positions
 
-Lengths count everything, answers and all (`count="total"`, as the xLSTM paper does), or n alone (`count="input"`, as
-Deletang et al. do). A task of either layout defines the language: `symbols` draws strings, `prefix_answers` or
-`transduce` answers them.
+Lengths count everything, answers included (`count="total"`, as in the xLSTM paper), or n alone (`count="input"`, as in
+Deletang et al.). A task of either layout defines the language: `symbols` draws strings, `prefix_answers` or `transduce`
+answers them.
 """
 
 from abc import abstractmethod
@@ -22,35 +22,35 @@ from torch import Tensor
 from chomsky_ladder.tasks.base import PAD, Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 
-Size = Any  # an int, or int64 tensor of one a row: what comes in says what goes out
+Size = Any  # an int, or an int64 tensor with one for each row: the result has the same type
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout(Task):
     count: Literal["total", "input"] = "total"
-    """What a length counts: every token incl. all answers, or the symbols of the string alone."""
+    """What a length counts: every token with all answers, or the symbols of the string alone."""
     query: Literal["none", "token"] = "none"
-    """What stands between the string and the first answer: nothing, or one blank token."""
+    """The input between the string and the first answer: nothing, or one blank token."""
 
     @property
     def closing(self) -> tuple[int, ...]:
-        """The tokens `query` appends."""
+        """Return the tokens that `query` appends."""
         return (PAD,) if self.query == "token" else ()
 
     @abstractmethod
     def slots(self, size: Size) -> Size:
-        """The most answers a string of `size` symbols can have."""
+        """Return the most answers a string of `size` symbols can have."""
 
     @abstractmethod
     def size_of_total(self, total: Size) -> Size:
-        """n from the total length: the inverse of n + len(closing) + slots(n)."""
+        """Return n from the total length: the inverse of n + len(closing) + slots(n)."""
 
     @abstractmethod
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        """Strings of `size_B` symbols as tokens [B, columns]; what stands beyond a string's size is ignored."""
+        """Draw strings of `size_B` symbols as tokens [B, columns]. Tokens beyond a string's size are ignored."""
 
     def legal_size(self, size: int) -> bool:
-        """Whether the language has strings of this many symbols."""
+        """Return True if the language has strings of this many symbols."""
         return size >= 1
 
     def size(self, length: Size) -> Size:
@@ -68,7 +68,7 @@ class _Layout(Task):
         return size + len(self.closing) + self.slots(size) - 1
 
     def _prompt(self, x_BL: Tensor, size_B: Tensor, position_L: Tensor) -> Tensor:
-        """The symbols and the closing tokens, blank beyond them."""
+        """Return the symbols and the closing tokens, then blanks."""
         tokens_BL = torch.where(position_L < size_B[:, None], x_BL, PAD)
         for offset, token in enumerate(self.closing):
             tokens_BL = torch.where(position_L == size_B[:, None] + offset, token, tokens_BL)
@@ -77,10 +77,10 @@ class _Layout(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(_Layout):
-    """One answer a string; where the language answers every prefix, training may ask for all of them."""
+    """One answer for each string. If the language answers every prefix, training may use all of them."""
 
     supervision: Literal["final", "dense"] = "final"
-    """What is trained on: the answer of the whole string, or that of every prefix. Evaluation scores the former."""
+    """Training targets: the answer of the whole string, or that of every prefix. Evaluation scores the whole string."""
 
     def __post_init__(self) -> None:
         if self.supervision == "dense" and type(self).prefix_answers is Classification.prefix_answers:
@@ -88,30 +88,30 @@ class Classification(_Layout):
 
     @property
     def asks_prefixes(self) -> bool:
-        """Whether every prefix that has an answer is asked for it."""
+        """Return True if every prefix that has an answer is a target."""
         return self.supervision == "dense"
 
     @property
     def asks_once(self) -> bool:
-        return not self.asks_prefixes and type(self).sample is Classification.sample  # another may ask for more
+        return not self.asks_prefixes and type(self).sample is Classification.sample  # another sampler may ask for more
 
     def prefix_answers(self, x_BL: Tensor) -> Tensor:
-        """The answer of each prefix x[:, : t + 1] as a token [B, L]; PAD where a prefix has none."""
+        """Return the answer of each prefix x[:, : t + 1] as a token [B, L]; PAD where a prefix has none."""
         raise NotImplementedError(f"{type(self).__name__} has no answers: write `answer` or `prefix_answers`")
 
     def told_by_end(self, x_BL: Tensor) -> Tensor:
-        """The best guess, [B], from the last symbols of longer strings alone; PAD where they tell nothing.
+        """Return the best guess, [B], from the last symbols of longer strings alone; PAD where they tell nothing.
 
         A task that defines it has a floor for models that see a window of the string (tasks/windows.py).
         """
         raise NotImplementedError(f"{self.name} does not say what its last symbols tell")
 
     def answer(self, x_BL: Tensor, size_B: Tensor) -> Tensor:
-        """The answer of each whole string, [B]."""
+        """Return the answer of each whole string, [B]."""
         return self.prefix_answers(x_BL).gather(1, size_B[:, None] - 1)[:, 0]
 
     def examples(self, draw: Draw, size_B: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-        """Strings with their answers, for a language that knows the answer as it draws to override."""
+        """Draw strings with their answers. A language that knows the answer as it draws overrides this."""
         x_BL = self.symbols(draw, size_B, columns)
         return x_BL, self.answer(x_BL, size_B)
 
@@ -137,14 +137,14 @@ class Classification(_Layout):
 
 @dataclass(frozen=True, kw_only=True)
 class Transduction(_Layout):
-    """A string of answers, as many as symbols unless the task says otherwise; unused slots stay blank and unscored."""
+    """A string of answers, by default one for each symbol. Unused slots stay blank and unscored."""
 
     decode: Literal["parallel", "teacher"] = "parallel"
-    """Whether answer slots are blank in the input, or hold the answer before (evaluation then feeds back its own)."""
+    """Input at answer slots. parallel: blank. teacher: the answer before it, in evaluation the model's own."""
 
     @abstractmethod
     def transduce(self, x_BL: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor]:
-        """The answers [B, slots] and how many each string has [B]."""
+        """Return the answers [B, slots] and how many each string has [B]."""
 
     def slots(self, size: Size) -> Size:
         return size
@@ -178,7 +178,7 @@ class MarkedTransduction(Transduction):
     """A transduction whose answers begin at the marker ACT, token 1, unless `query` says otherwise."""
 
     query: Literal["none", "token", "act"] = "act"
-    """What stands between the string and the first answer: nothing, one blank token, or ACT."""
+    """The input between the string and the first answer: nothing, one blank token, or ACT."""
 
     @property
     def closing(self) -> tuple[int, ...]:

@@ -1,16 +1,15 @@
-"""The sum of two binary numbers, its carries written down first: does working it out on paper help?
+"""The sum of two binary numbers with the carries written first, to test if written steps help.
 
     1 1 + 0 1 ACT  ->  0 1 | 1 0 1        scratchpad="steps": the carries from the least bit up, then the sum, 3 + 2 = 5
     1 1 + 0 1 ACT . .  ->  1 0 1          scratchpad="padding": as many positions, with nothing on them
     1 1 + 0 1 ACT  ->  1 0 1              scratchpad="none"
 
-Least bits first; both numbers have as many, leading zeros and all, and are uniform; the sum has one more, its top bit
-the last carry. A step reads two bits and the carry before it. Steps, and behind them the sum's bits, are fed in as they
-should be in training, and in evaluation as the model wrote them (`decode`). Accuracy is of all that is written, and
-exact strings have no slip; the metric `last_answer` is the sum alone, every bit of it. A length counts the symbols of
-the string.
-After Nye et al. 2021 (2112.00114), who write down digits beside their carries; Pfau et al. 2024 (2404.15758) have the
-control. `binary_addition` has numbers of unlike lengths, and no steps.
+Numbers have their least bits first. Both have the same number of bits, leading zeros included, and are uniform. The sum
+has one bit more: its top bit is the last carry. A step reads two bits and the carry before it. Steps and the sum's bits
+are fed in: the right ones in training, the model's own in evaluation (`decode`). Accuracy is over all written tokens,
+and exact strings have no mistake. The metric `last_answer` is the sum alone, with every bit right. A length counts the
+symbols of the string. After Nye et al. 2021 (2112.00114), who write digits beside their carries. Pfau et al. 2024
+(2404.15758) have the control. `binary_addition` has numbers of different lengths, and no steps.
 """
 
 from dataclasses import dataclass
@@ -32,10 +31,9 @@ class LongAddition(Task):
     name, version, level = "long_addition", 1, "context_sensitive"
 
     scratchpad: Literal["steps", "padding", "none"] = "steps"
-    """What stands before the sum: its carries, as many fillers, or nothing."""
+    """The tokens before the sum: its carries, as many fillers, or nothing."""
     decode: Literal["parallel", "teacher"] = "teacher"
-    """Whether what is written is blank in the input, or each holds the one before (evaluation then feeds back its own).
-    """
+    """Input at written tokens. parallel: blank. teacher: the token before, in evaluation the model's own."""
 
     def __post_init__(self) -> None:
         if self.scratchpad != "steps":  # the sum is read at once, as without steps
@@ -57,7 +55,7 @@ class LongAddition(Task):
         return tuple(length for length in range(max(low, 3), high + 1) if length % 2 == 1)
 
     def positions(self, length: int) -> int:
-        """The string, ACT, the steps or fillers, and the sum, whose last bit never enters the input."""
+        """Count the string, ACT, the steps or fillers, and the sum, whose last bit never enters the input."""
         bits = length // 2
         return length + 1 + (0 if self.scratchpad == "none" else bits) + bits
 
@@ -72,7 +70,7 @@ class LongAddition(Task):
         tokens_BL = torch.where(position_L < bits_B1, first_BL, second_BL) + ZERO
         tokens_BL = torch.where(position_L == bits_B1, PLUS, tokens_BL)
         size_B1 = lengths_B[:, None]
-        slot_BL = position_L - size_B1  # at ACT what is written first is read
+        slot_BL = position_L - size_B1  # the first written token is read at ACT
         between_B1 = torch.zeros_like(bits_B1) if self.scratchpad == "none" else bits_B1
         written_BL = carry_BM.gather(1, slot_BL.clamp(0, most - 1))
         bit_BL = sum_BM.gather(1, (slot_BL - between_B1).clamp(0, most))
@@ -90,13 +88,13 @@ class LongAddition(Task):
         return Batch(tokens_BL, targets_BL, scored_BL, lengths_B + slots_B1[:, 0], prompt_B1[:, 0])
 
     def final_answers(self, batch: Batch) -> Tensor:
-        """The sum's bits."""
+        """Mark the sum's bits."""
         behind_BL = batch.scored_BL.flip(1).cumsum(1).flip(1)  # answers from here on
         bits_B1 = batch.scored_BL.sum(1, keepdim=True) // (2 if self.writes_steps else 1)
         return batch.scored_BL & (behind_BL <= bits_B1 + int(self.writes_steps))
 
     def answer_law(self, length: int) -> np.ndarray:
-        """A carry is 1 if both bits are, or one of them and the carry before: (1 - 2**-place) / 2."""
+        """Return the law: a carry is 1 if both bits are, or one of them and the carry before: (1 - 2**-place) / 2."""
         bits = length // 2
         carry = (1 - np.exp2(-np.arange(1, bits + 1.0))) / 2
         sums = np.append(np.full(bits, 0.5), carry[-1])
@@ -107,11 +105,11 @@ class LongAddition(Task):
 
 
 def added(a_BM: Tensor, b_BM: Tensor, bits_B1: Tensor) -> tuple[Tensor, Tensor]:
-    """The carries out of each place, [B, M], and the bits of the sum, [B, M + 1]; nothing beyond the numbers' bits."""
+    """Return the carries out of each place, [B, M], and the bits of the sum, [B, M + 1]; 0 beyond the numbers' bits."""
     place_M = torch.arange(a_BM.shape[1], device=a_BM.device)
     inside_BM = place_M < bits_B1
     a_BM, b_BM = a_BM * inside_BM, b_BM * inside_BM
-    # A place where both bits are alike decides its carry; any other hands on the one into it.
+    # A place where both bits agree decides its carry; any other passes on the carry into it.
     decided_BM = torch.where(a_BM == b_BM, 2 * (place_M + 1) + a_BM, 0).cummax(1).values
     carry_BM = decided_BM & 1
     into_BM = torch.nn.functional.pad(carry_BM, (1, 0))

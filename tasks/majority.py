@@ -1,10 +1,10 @@
-"""The symbol that occurs most often; of several, the smallest.
+"""The most frequent symbol; of several, the smallest.
 
     3 7 1 7 3 5  ->  3        3 and 7 occur twice
 
 A counter language: one counter for each symbol, compared at the end. Uniform strings are often tied, and the rule
-favours small symbols; `tie="unique"` makes one symbol the commonest and leaves the answers' distribution as it is. Beck
-et al. 2024 (2405.04517), whose vocabulary has 64 tokens.
+favours small symbols. `tie="unique"` makes one symbol the most frequent and keeps the answers' distribution. Beck et
+al. 2024 (2405.04517), whose vocabulary has 64 tokens.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Majority(Counting):
     demand = "majority"
 
     tie: Literal["smallest", "unique"] = "smallest"
-    """What becomes of a tie: the smallest symbol wins, or it also takes the place of one other symbol of the string."""
+    """Ties: the smallest symbol wins, or it also replaces one other symbol of the string, so that there is no tie."""
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
         x_BL = super().symbols(draw, size_B, columns)
@@ -37,12 +37,12 @@ class Majority(Counting):
         tied_B = (count_BC == most_B[:, None]).sum(1) > 1
         mode_B1 = count_BC.argmax(1)[:, None] + FIRST
         others_BL = x_BL != mode_B1
-        taken_B = draw.integers(size_B - most_B) + 1  # which of the other symbols, counted from 1
+        taken_B = draw.integers(size_B - most_B) + 1  # one of the other symbols, counted from 1
         takes_BL = others_BL & (others_BL.cumsum(1) == taken_B[:, None]) & tied_B[:, None]
         return torch.where(takes_BL, mode_B1, x_BL)
 
     def prefix_answers(self, x_BL: Tensor) -> Tensor:
-        # The largest (count, -symbol) there has been: a symbol had the count it has when it last occurred.
+        # The largest (count, -symbol) so far: a symbol got its count when it last occurred.
         rank_BL = occurrences(x_BL) * len(self.vocab) - x_BL
         return -rank_BL.cummax(1).values % len(self.vocab)
 
@@ -53,7 +53,7 @@ class Majority(Counting):
         return self.prefix_answers(x_BL)[:, -1]
 
     def answer_law(self, length: int) -> np.ndarray:
-        """P(answer > v): for some m, all counts are <= m, those of the first v symbols < m, and not all of them < m."""
+        """Compute P(answer > v): for some m, all counts are <= m, those of the first v symbols < m, and not all < m."""
         f, weights = generating(self.size(length), self.num_symbols)
         powers = np.ones((self.num_symbols + 1, *f.shape), dtype=complex)
         np.cumprod(np.broadcast_to(f, (self.num_symbols, *f.shape)), axis=0, out=powers[1:])

@@ -1,4 +1,4 @@
-"""How often the commonest symbol occurs, as a number that is itself a symbol.
+"""The number of times that the most frequent symbol occurs, answered as a symbol.
 
     3 7 1 7 3 5  ->  2        3 and 7 occur twice
 

@@ -1,10 +1,10 @@
-"""Which value belongs to this key, in all strings? A table that no string shows, to be learnt by heart.
+"""The value that belongs to this key in all strings: a table that no string shows and that weights must learn.
 
     k5 ? k90 ? k5 ?  ->  v17 v3 v17            read at every question
 
-Regular, and one state does: what is asked of a model are its weights. `table` draws which table it is; the values of
-two keys differ. MAD, Poli et al. 2024 (2403.17844), with the numbers of its code: of 256 tokens one is the question,
-127 are keys and 128 values, 32 tokens a string. Guesses know the table's values, not whose they are.
+Regular, and one state is enough: it tests a model's weights. `table` chooses the table. Two keys have different values.
+MAD, Poli et al. 2024 (2403.17844), with the numbers of its code: of 256 tokens one is the question, 127 are keys and
+128 values, and a string has 32 tokens. The floors assume that the table's values are known, but not their keys.
 """
 
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ class Memorization(Task):
     name, version, level = "memorization", 1, "regular"
 
     table: int = 0
-    """Which table: the key it is drawn with."""
+    """The table, given by the key it is drawn with."""
     num_keys: int = 127
-    """How many keys there are, each with a value of its own."""
+    """Number of keys, each with a value of its own."""
     num_values: int = 128
-    """How many values there are, at least as many."""
+    """Number of values, at least as many as keys."""
 
     def __post_init__(self) -> None:
         bounded(self, "table", 0, 2**63 - 1)
@@ -71,6 +71,6 @@ class Memorization(Task):
 
 @kept
 def _values(table: int, num_keys: int, num_values: int, device: torch.device) -> Tensor:
-    """The value of every key."""
+    """Return the value of every key."""
     draw = NumpyDraw(seed=table, split="memorization", rows_B=np.arange(1))
     return torch.from_numpy(draw.permutation(num_values)[0, :num_keys].copy()).to(device)

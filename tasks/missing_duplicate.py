@@ -1,13 +1,13 @@
-"""A string twice over, but one symbol is missing: which?
+"""The symbol that is missing from a string written twice.
 
     3 1 4 3 MIS 4  ->  1
 
 Context-sensitive as defined: the symbol stands at the same place of the other copy. But it is also the only one that
-occurs an odd number of times, so that the task is regular in disguise: one bit of parity for each symbol answers every
-string, whatever the order. Deletang et al. 2022 (2207.02098) use bits
-and a query token (`num_symbols=2`, `hole="either"`, `query="token"`); Beck et al. 2024 (2405.04517) leave the symbol
-out of the second copy. The former also have strings of odd length, closed by a symbol that means nothing
-(`every_length`), and a single symbol, the second of the alphabet, which is its own answer:
+occurs an odd number of times. So the task is regular in disguise: one bit of parity for each symbol answers every
+string, whatever the order. Deletang et al. 2022 (2207.02098) use bits and a query token (`num_symbols=2`,
+`hole="either"`, `query="token"`). In Beck et al. 2024 (2405.04517) the symbol is missing from the second copy. Deletang
+et al. also have strings of odd length, closed by a symbol without meaning (`every_length`), and a single symbol, the
+second of the alphabet, which is its own answer:
 
     3 1 MIS 1 EMPTY  ->  3        1  ->  1
 """
@@ -34,9 +34,9 @@ class MissingDuplicate(Classification):
     num_symbols: int = 9
     """The size of the alphabet."""
     hole: Literal["second", "either"] = "second"
-    """The copy the symbol is missing from."""
+    """The copy from which the symbol is missing."""
     every_length: bool = False
-    """Whether strings of odd length exist too, with EMPTY behind the second copy."""
+    """Add strings of odd length, with EMPTY after the second copy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

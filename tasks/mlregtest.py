@@ -3,16 +3,17 @@
     b a b b  ->  YES        04.04.SL.4.1.1: no a b a b, and no c d c d
     a b a b  ->  NO
 
-A name is alphabet, tier, class, width of factors, threshold, number: tasks/_mlregtest.py has the definitions, and
-`ladder describe` the size of the automaton. Members and others are uniform over those of their length, as in the
-published training, development and test sets; with test="adversarial" the strings of the test, and of nothing else, lie
-one edit from the other side (tasks/_border.py). The published short and long sets are lengths 20..29 and 31..50
-(count="input"). Van der Poel et al. 2024 (2304.07687).
+A name is alphabet, tier, class, width of factors, threshold, number. tasks/_mlregtest.py has the definitions, and
+`ladder describe` shows the size of the automaton. Members and non-members are uniform over those of their length, as in
+the published training, development and test sets. With test="adversarial" only the test's strings are one edit from the
+other side (tasks/_border.py). The published short and long sets are lengths 20..29 and 31..50 (count="input"). Van der
+Poel et al. 2024 (2304.07687).
 
-What is not as there: their sets of development and test have no string twice, nor one of another set; here each string
-is drawn by itself (and training strings anew, but for train.examples). An adversarial pair of theirs is a uniform
-string that has an edit to the other side, and what a random edit makes of it, which may be one symbol longer or shorter
-than the set's lengths; here a string is drawn by itself, of its own length, and is as likely as it has such edits.
+Two points differ. The published development and test sets have no string twice, nor one of another set. Here each
+string is drawn independently (and training strings are new, except with train.examples). A published adversarial pair
+is a uniform string that has an edit to the other side, and the result of a random edit, which may be one symbol longer
+or shorter than the set's lengths. Here each string is drawn independently, at its own length, with a probability
+proportional to its number of such edits.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from chomsky_ladder.tasks._membership import Membership
 from chomsky_ladder.tasks.base import register
 
 GROUPS = ("Zp", "Reg")
-"""The classes whose languages count modulo a number; all others are star-free."""
+"""The classes whose languages count modulo a number. All others are star-free."""
 
 
 @register
@@ -36,9 +37,9 @@ class MlRegTest(Membership):
     language: str = "04.04.SL.4.1.1"
     """The published name: alphabet, tier, class, width of factors, threshold, number."""
     negatives: Literal["uniform", "border"] = "uniform"
-    """What all strings are: uniform on both sides, or one edit from the other side."""
+    """Kind of all strings: uniform on both sides, or one edit from the other side."""
     test: Literal["random", "adversarial"] = "random"
-    """What the strings of the test are: as those of training, or one edit from the other side."""
+    """Kind of the test's strings: as in training, or one edit from the other side."""
 
     def __post_init__(self) -> None:
         if self.language not in _mlregtest.names():

@@ -3,7 +3,7 @@
     2 + 3 * 4 - 1 =  ->  3        2 + 12 - 1 = 13
 
 Regular: a machine that holds (sum of the closed terms, value of the open term) modulo m. Digits and operators are
-uniform; Deletang et al. 2022 (2207.02098) have no '=' and a query token (`query="token"`); Beck et al. 2024.
+uniform. Deletang et al. 2022 (2207.02098) have no '=' and a query token (`query="token"`); Beck et al. 2024.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class ModArithmetic(Arithmetic):
     tracks_state = True
 
     query: Literal["none", "token", "equals"] = "equals"
-    """What stands between the expression and the answer: nothing, one blank token, or '='."""
+    """The input between the expression and the answer: nothing, one blank token, or '='."""
 
     @property
     def closing(self) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ class ModArithmetic(Arithmetic):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The closed terms' sum, the open term's signed value, the pending operator (0 for none)."""
+        """Return the sizes: the closed terms' sum, the open term's signed value, the pending operator (0 for none)."""
         return self.modulus, self.modulus, 4
 
     def legal_size(self, size: int) -> bool:
@@ -61,8 +61,8 @@ class ModArithmetic(Arithmetic):
         return torch.stack([answers_BK, torch.zeros_like(answers_BK)], dim=2).flatten(1)[:, : x_BL.shape[1]]
 
     def _terms(self, x_BL: Tensor) -> tuple[Tensor, Tensor]:
-        """After each digit: the sum of the closed terms and the signed value of the open one, mod m, [B, digits]."""
-        digit_BK = (x_BL[:, ::2] - ZERO).clamp(0, self.modulus - 1)  # what stands beyond a string may be anything
+        """Return the closed terms' sum and the open term's signed value after each digit, mod m, [B, digits]."""
+        digit_BK = (x_BL[:, ::2] - ZERO).clamp(0, self.modulus - 1)  # tokens beyond a string may be anything
         operator_BK = pad(x_BL[:, 1::2], (1, 0), value=PLUS)[:, : digit_BK.shape[1]]
         index_K = torch.arange(digit_BK.shape[1], device=x_BL.device)
         opens_BK = operator_BK != TIMES
@@ -89,7 +89,7 @@ class ModArithmetic(Arithmetic):
         return held_BLS.gather(1, latest_BL[..., None].expand_as(held_BLS))
 
     def answer_law(self, length: int) -> np.ndarray:
-        """Per character k of Z_m: f_k(v) = E[w**(k closed); open = v], which a step of one digit maps linearly."""
+        """Use f_k(v) = E[w**(k closed); open = v] for each character k of Z_m. A digit maps it linearly."""
         m, digits = self.modulus, np.arange(self.modulus)
         character = np.exp(2j * np.pi / m * np.outer(digits, digits))
         products = np.zeros((m, m))  # how many digits take an open value v to v'

@@ -2,8 +2,8 @@
 
     ( ( 2 + -1 ) * 4 ) =  ->  4        (2 - 1) * 4 = 4
 
-Deterministic context-free. By length an expression is d, -d, (d), (-d), else (A op B) with the length of A uniform
-(tasks/_expressions.py). With '*' more of them are 0 than anything else, .27 at lengths 3..40 and .31 at 40..256, where
+Deterministic context-free. Depending on length an expression is d, -d, (d), (-d), else (A op B) with the length of A
+uniform (tasks/_expressions.py). With '*', 0 is the most frequent value: .27 at lengths 3..40 and .31 at 40..256, where
 always saying 0 scores .13 scaled. Deletang et al. 2022 (2207.02098) have no '*' and a query token (`operators="+-"`,
 `query="token"`); Beck et al. 2024 (2405.04517) as here.
 """
@@ -26,7 +26,7 @@ class ModArithmeticBrackets(Arithmetic):
     name, version, level = "mod_arithmetic_brackets", 1, "context_free"
 
     query: Literal["none", "token", "equals"] = "equals"
-    """What stands between the expression and the answer: nothing, one blank token, or '='."""
+    """The input between the expression and the answer: nothing, one blank token, or '='."""
 
     @property
     def closing(self) -> tuple[int, ...]:

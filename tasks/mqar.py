@@ -1,11 +1,11 @@
-"""Multi-query associative recall: which value went with this key? Many keys, each asked once.
+"""Multi-query associative recall: the value that came with this key. Many keys, each asked once.
 
     k3 v1 k0 v7 _ k0 _ _ k3  ->  v7 v1        two pairs; each answer is read at its query, and nothing is fed back
 
 Outside the hierarchy: a finite table, but one that no small machine holds. Arora et al. 2023 (2312.04927), whose code
-places queries at every second position, draws distinct values and fills with any token; here every position behind
-the pairs can be a query, values are independent, and fillers are blank or values. As there, the place i = 1, 2, .. at
-which a key is asked has weight i**(a - 1), and the places are drawn without replacement, the first for the first key.
+places queries at every second position, draws distinct values and fills with any token. Here every position after the
+pairs can be a query, values are independent, and fillers are blank or values. As in the paper, the place i = 1, 2, ..
+at which a key is asked has weight i**(a - 1), and places are drawn without replacement, the first for the first key.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from chomsky_ladder.tasks.draw import Draw
 
 BLANK, FIRST_KEY = 1, 2  # then the keys, then the values
 CELL_BITS, STEP_BITS = 12, 18  # the exponential's table has 2**12 cells of 2**18 steps
-MOST_PLACES = 1 << 14  # of a region, so that no race time reaches NEVER
+MOST_PLACES = 1 << 14  # in a region, so that no race time reaches NEVER
 NEVER = 1 << 62
 
 
@@ -33,15 +33,15 @@ class Mqar(Task):
     demand = "recall"
 
     num_keys: int = 64
-    """How many keys there are."""
+    """Number of keys."""
     num_values: int = 64
-    """How many values there are."""
+    """Number of values."""
     pairs: int = 8
-    """How many keys a string gives a value and asks for, so that it has at least 3 * pairs positions."""
+    """Number of keys that a string gives a value and asks for. It then has at least 3 * pairs positions."""
     power: int = 1
-    """100 a: how far behind the pairs queries lie, from mostly at once (1, as in Zoology's code) to anywhere (100)."""
+    """100 a: how far after the pairs queries lie, from mostly at once (1, as in Zoology's code) to anywhere (100)."""
     filler: Literal["blank", "values"] = "blank"
-    """What stands behind the pairs where nothing is asked: '_', or random values."""
+    """Filler after the pairs where nothing is asked: '_', or random values."""
 
     def __post_init__(self) -> None:
         bounded(self, "num_values", 2, 4096)
@@ -84,7 +84,8 @@ class Mqar(Task):
         return Batch(torch.where(inside_BL, tokens_BL, PAD), targets_BL, targets_BL != PAD, lengths_B, prompt_B)
 
     def _places(self, draw: Draw, places_B: Tensor, columns: int) -> Tensor:
-        """The place behind the pairs at which each key is asked, [B, P]: where exponential clocks ring, first to last.
+        """Return the place after the pairs at which each key is asked, [B, P]: where exponential clocks ring, first to
+        last.
 
         Efraimidis and Spirakis 2006: their order is a weighted draw without replacement.
         """
@@ -102,17 +103,17 @@ class Mqar(Task):
 
 
 def _lowest(key_BN: Tensor, count: int) -> Tensor:
-    """The columns of the lowest keys, multiples of MOST_PLACES, in their order; of equal keys the first."""
+    """Return the columns of the lowest keys, multiples of MOST_PLACES, in their order; of equal keys the first."""
     column_N = torch.arange(key_BN.shape[1], device=key_BN.device)
     return (key_BN + column_N).topk(count, dim=1, largest=False).indices
 
 
 @kept
 def _exponential(device: torch.device) -> tuple[Tensor, Tensor]:
-    """-ln(1 - k / 2**12) and the rise to the next, in units of 2**-28: the same integers on every platform.
+    """Return -ln(1 - k / 2**12) and the rise to the next, in units of 2**-28: the same integers on every platform.
 
-    Between these times the distribution function is linear, less than 1e-6 off up to its 99th percentile. The 2**-12
-    of all times that lie behind the last are spread evenly about their true mean.
+    Between these times the distribution function is linear, less than 1e-6 off up to its 99th percentile. The 2**-12 of
+    all times beyond the last are spread evenly about their true mean.
     """
     cells = 1 << CELL_BITS
     with localcontext(prec=30):
@@ -124,7 +125,7 @@ def _exponential(device: torch.device) -> tuple[Tensor, Tensor]:
 
 @kept
 def _mean_waits(power: int, places: int, device: torch.device) -> Tensor:
-    """i**(1 - a) for the places i = 1, 2, .. in units of 2**-16: the reciprocal of each place's weight."""
+    """Return i**(1 - a) for the places i = 1, 2, .. in units of 2**-16: the reciprocal of each place's weight."""
     with localcontext(prec=30):
         waits = [Decimal(place) ** (1 - Decimal(power) / 100) for place in range(1, places + 1)]
         return torch.tensor([int((wait * (1 << 16)).to_integral_value()) for wait in waits], device=device)

@@ -1,8 +1,8 @@
-"""Which value lay in the haystack? Noise, one value somewhere among it, then a question.
+"""The value hidden in a haystack: noise with one value somewhere in it, then a question.
 
     n3 n0 n9 v4 n0 n15 n2 ?  ->  v4
 
-Regular, and the plainest test of holding one symbol for long: `span` puts the needle early, late or anywhere. After
+Regular, and the simplest test of holding one symbol for long. `span` puts the needle early, late or anywhere. After
 Kamradt's test of language models (2023), as Hsieh et al. 2024 (2404.06654) made it synthetic; here a single token.
 """
 
@@ -25,11 +25,11 @@ class Needle(Classification):
     name, version, level = "needle", 1, "regular"
 
     num_values: int = 10
-    """How many values a needle can have."""
+    """Number of values that a needle can have."""
     num_noise: int = 16
-    """How many symbols the haystack is made of."""
+    """Number of symbols in the haystack's alphabet."""
     span: tuple[int, int] = (0, 100)
-    """Where the needle may lie, in percent of the haystack: 0 is its first symbol, 100 its last."""
+    """The needle's possible places, in percent of the haystack: 0 is its first symbol, 100 its last."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,7 +50,7 @@ class Needle(Classification):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The value seen + 1 or 0."""
+        """Return the number of states: the value seen + 1, or 0."""
         return (self.num_values + 1,)
 
     def legal_size(self, size: int) -> bool:
@@ -74,7 +74,7 @@ class Needle(Classification):
         return (self._value(tokens_BL).cummax(1).values - VALUE + 1)[..., None]
 
     def _value(self, tokens_BL: Tensor) -> Tensor:
-        """The token where it is a value, ASK elsewhere."""
+        """Return the token where it is a value, ASK elsewhere."""
         return tokens_BL.masked_fill(tokens_BL >= VALUE + self.num_values, ASK).clamp(min=ASK)
 
     def answer_law(self, length: int) -> np.ndarray:

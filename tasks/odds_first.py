@@ -1,11 +1,11 @@
-"""The symbols at odd places, then those at even ones: an interleaving undone.
+"""The symbols at odd places, then those at even ones.
 
     5 1 4 2 3 ACT . . . .  ->  5 4 3 1 2        5 is read at ACT
     5 1 4 2 3 ACT . . . .  ->  1 2 5 4 3        first="even"
 
-Context-sensitive: the places a slot takes its symbol from depend on the length. Deletang et al. 2022 (2207.02098) use
-bits and a blank for ACT (`num_symbols=2`, `query="token"`); the paper says odd places first, and their code, which
-counts them from 0, emits what are the even ones here first (`first="even"`). Beck et al. 2024 (2405.04517) have ten
+Context-sensitive: the place from which a slot takes its symbol depends on the length. Deletang et al. 2022 (2207.02098)
+use bits and a blank for ACT (`num_symbols=2`, `query="token"`). Their paper says odd places first. Their code counts
+places from 0, so it emits first what are the even places here (`first="even"`). Beck et al. 2024 (2405.04517) have ten
 symbols.
 """
 
@@ -26,7 +26,7 @@ class OddsFirst(Rearrangement):
     hard = True
 
     first: Literal["odd", "even"] = "odd"
-    """Which places come first, counted from 1: the first, third, fifth and so on, or the others."""
+    """The places that come first, counted from 1: the first, third, fifth and so on, or the others."""
 
     def places(self, slot_M: Tensor, size_B1: Tensor) -> Tensor:
         start = int(self.first == "even")  # places count from 0 here

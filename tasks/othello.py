@@ -1,17 +1,18 @@
-"""The next move of a random game of Othello, of which only the moves are told: which squares may be played now?
+"""The legal next moves in a random game of Othello, of which only the moves are shown.
 
     d3 c3 c4 e3 f2  ->  c3 c4 e3 f2 ..        read at each move: the next one; any legal move is right
 
-Games are uniform over the legal moves at every ply. Tokens are the squares that can be played on, row by row from a1;
-a pass is not written down, so whose turn it is does not follow from the ply: .34 of the games have a pass, and after
-ply 59 the parity is wrong of .28 of them. A length counts the first moves of a game, all of which but the last are
-input; 60 asks for whole games on either board. The .011 of games that end sooner leave blank positions, not scored.
-Outside the hierarchy: a finite board, of which the answers are a function. After Li et al. 2023 (2210.13382); the
-labels of `state`, squares as the player to move sees them, after Nanda et al. 2023 (2309.00941).
+Games are uniform over the legal moves at every ply. Tokens are the squares that can be played on, row by row from a1. A
+pass is not written, so the ply does not determine whose turn it is: .34 of the games have a pass, and after ply 59 the
+parity is wrong in .28 of them. A length counts the first moves of a game, all of which but the last are input; 60 means
+whole games on either board. The .011 of games that end sooner leave blank positions, not scored. Outside the hierarchy:
+a finite board, of which the answers are a function. After Li et al. 2023 (2210.13382). The labels of `state`, squares
+from the view of the player to move, are after Nanda et al. 2023 (2309.00941).
 
-Whole games on 64 squares: no loss is below 2.0101 nats, the mean log number of legal moves; no guess is the move played
-more often than .1706. A guess is legal at a rate of .144 among all squares and of .409 among the empty ones. Of the 64
-squares' labels, always "empty" is right for .469, the commonest for each square .539, for each square and ply .622.
+Whole games on 64 squares have these floors. No loss is below 2.0101 nats, the mean log number of legal moves. No guess
+is the move played more often than .1706. A guess is legal at a rate of .144 among all squares and of .409 among the
+empty ones. Of the 64 squares' labels, always "empty" is right for .469, the most common for each square .539, for each
+square and ply .622.
 """
 
 from collections.abc import Sequence
@@ -29,9 +30,9 @@ from chomsky_ladder.tasks._othello import SIZES, bit_table, names_of, random_gam
 from chomsky_ladder.tasks.base import PAD, Batch, Floors, Task, register
 from chomsky_ladder.tasks.draw import Draw
 
-EMPTY, MINE, THEIRS = 0, 1, 2  # of `state`; of `boards` as black sees them, MINE is black and THEIRS white
-SHORTEST, WHOLE = 2, 60  # the moves that a length can ask for
-GAMES = 2000  # twice: of the first the guesses are made, on the second they are scored
+EMPTY, MINE, THEIRS = 0, 1, 2  # values of `state`; in `boards` as black sees them, MINE is black and THEIRS white
+SHORTEST, WHOLE = 2, 60  # the range of a length, in moves
+GAMES = 2000  # twice: guesses are made on the first sample and scored on the second
 
 
 @register
@@ -42,7 +43,7 @@ class Othello(Task):
     rules = "othello"
 
     size: int = 8
-    """How many squares a side of the board has: 8 or 6."""
+    """Squares on a side of the board: 8 or 6."""
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:
@@ -58,7 +59,7 @@ class Othello(Task):
 
     @property
     def squares(self) -> tuple[str, ...]:
-        """The names of the squares in the order of `state`'s parts: row by row from a1."""
+        """Return the names of the squares in the order of `state`'s parts: row by row from a1."""
         return names_of(self.size)
 
     def legal_lengths(self, low: int, high: int) -> tuple[int, ...]:
@@ -72,7 +73,7 @@ class Othello(Task):
         return self.batch_of(random_games(draw, size=self.size, plies=plies), lengths_B, width)
 
     def batch_of(self, games_BP: Tensor, lengths_B: Tensor, width: int) -> Batch:
-        """The first moves of games, random ones or those of a file (`tasks._othello_files.load_games`)."""
+        """Make a batch of the first moves of games, random ones or a file's (`tasks._othello_files.load_games`)."""
         length_B = lengths_B.clamp(max=len(self.answers)) - 1
         games_BP = pad(games_BP, (0, max(width + 1 - games_BP.shape[1], 0)), value=PAD)[:, : width + 1]
         inside_BL = torch.arange(width, device=games_BP.device) < length_B[:, None]
@@ -80,15 +81,15 @@ class Othello(Task):
         return Batch(tokens_BL, targets_BL, targets_BL != PAD, length_B, torch.ones_like(length_B))
 
     def allowed(self, tokens_BL: Tensor) -> Tensor:
-        """The legal moves after each position; none when the game is over."""
+        """Return the legal moves after each position; none when the game is over."""
         legal_BL = torch.stack([position.legal for position in replay(tokens_BL, size=self.size)], dim=1)
         return (legal_BL[..., None] & bit_table(self.size, tokens_BL.device)) != 0
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """Of each square EMPTY, MINE or THEIRS, as the player to move sees it; `boards` has it in black and white.
+        """Return the sizes: each square is EMPTY, MINE or THEIRS for the player to move. `boards` has black and white.
 
-        Once the game is over, as the player sees it who did not move last.
+        Once the game is over, it is the view of the player who did not move last.
         """
         return (3,) * self.size**2
 
@@ -107,9 +108,9 @@ class Othello(Task):
         return self.boards(tokens_BL, sees="black" if view == "black_white" else "mover")
 
     def boards(self, tokens_BL: Tensor, *, sees: Literal["mover", "black"]) -> Tensor:
-        """The board after each position, [B, L, S]: EMPTY, stones of the one who sees it 1, of the other 2.
+        """Return the board after each position, [B, L, S]: EMPTY, 1 for stones of the viewer, 2 for the other's.
 
-        Any tokens are replayed: what is no legal move is passed over.
+        Any tokens are replayed. Illegal moves are ignored.
         """
         own, other = [], []
         for mine, theirs, _, black in replay(tokens_BL, size=self.size):
@@ -118,11 +119,11 @@ class Othello(Task):
         return _spread(torch.stack(own, 1), self.size) + 2 * _spread(torch.stack(other, 1), self.size)
 
     def black_moves(self, tokens_BL: Tensor) -> Tensor:
-        """Whether black is to move after each position, bool [B, L]."""
+        """Return True if black is to move after each position, bool [B, L]."""
         return torch.stack([position.black for position in replay(tokens_BL, size=self.size)], dim=1)
 
     def floors(self, lengths: Sequence[int], *, score: Literal["tokens", "lengths"] = "tokens") -> Floors:
-        """Accuracy is the rate of legal moves: that of uniform guesses, of one square always, of one for each ply."""
+        """Return the rates of legal moves: of uniform guesses, of one square always, of one for each ply."""
         guess_LC, legal_LC, scored_L = _legal_shares(self)
         weight_L = np.zeros_like(scored_L)
         for length in lengths:
@@ -144,7 +145,7 @@ class Othello(Task):
 
 
 def _spread(bits_BL: Tensor, size: int) -> Tensor:
-    """One bit for each square, [B, L, S]."""
+    """Return one bit for each square, [B, L, S]."""
     return (bits_BL[..., None] >> _square_numbers(size, bits_BL.device)) & 1
 
 
@@ -154,14 +155,14 @@ def _square_numbers(size: int, device: torch.device) -> Tensor:
 
 
 def _games(task: Othello, half: int) -> Tensor:
-    """The input of some whole games."""
+    """Return the input of some whole games."""
     draw = Draw(seed=half, split="floors", rows_B=torch.arange(GAMES))
     return random_games(draw, size=task.size, plies=len(task.answers))[:, :-1]
 
 
 @lru_cache
 def _legal_shares(task: Othello) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How often each answer is legal at each position, in two samples, [L, C]; how often the second still plays."""
+    """Return the share of games in which each answer is legal, in two samples, [L, C]; and those still played."""
     first_BLC, second_BLC = (task.allowed(_games(task, half))[..., 1:] for half in range(2))
     shares = first_BLC, second_BLC, second_BLC.any(2)
     first, second, plays = (share.double().mean(0).numpy() for share in shares)
@@ -169,13 +170,13 @@ def _legal_shares(task: Othello) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 class Measured(NamedTuple):
-    """What holds of whole random games, by counting some."""
+    """Statistics of whole random games, counted on some."""
 
     lowest_loss: float  # mean log number of legal moves
     highest_hit_rate: float  # how often the move played can be guessed
-    legal_of_all_squares: float  # how often a square at random is a legal move
+    legal_of_all_squares: float  # how often a random square is a legal move
     legal_of_empty_squares: float
-    always_empty: float  # how many of the labels of `state` are guessed
+    always_empty: float  # share of the labels of `state` that are guessed right
     commonest_of_square: float
     commonest_of_square_and_ply: float
 

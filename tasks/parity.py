@@ -1,8 +1,8 @@
-"""Is the number of b's odd? A two-state automaton, the least language that needs a state that never forgets.
+"""Is the number of b's odd? A two-state automaton, the simplest language whose state must never be forgotten.
 
     a b b a b  ->  b        three b's: odd
 
-Regular and not star-free. Hard attention cannot do it (Hahn 2020, 1906.06755), nor a diagonal recurrence with
+Regular and not star-free. Hard attention cannot do it (Hahn 2020, 1906.06755), nor can a diagonal recurrence with
 non-negative eigenvalues at finite precision (Grazzi et al. 2024, 2411.12537). Deletang et al. 2022 (2207.02098); Beck
 et al. 2024 (2405.04517).
 """

@@ -1,11 +1,11 @@
-"""Where is somebody now, after a story of who went where?
+"""The place of a person after a story of who went where.
 
     mary went to kitchen . john went to cellar . mary went to attic . where is mary ?  ->  attic
 
-A length is the number of facts, each of a random person and place; any person mentioned is asked for with the same
-chance. The place in the last fact is the answer to .61 of the stories of 2 facts, and to .23 of those of 20 and more.
-Outside the hierarchy: a finite table of eight places, 9**8 states to a finite machine. After the first of the bAbI
-questions, one supporting fact, of Weston et al. 2015 (1502.05698), with longer stories and more names.
+A length is the number of facts, each with a random person and place. The question is about any person mentioned, with
+equal probability. The place in the last fact is the answer to .61 of the stories of 2 facts, and to .23 of those of 20
+and more. Outside the hierarchy: a finite table of eight places, 9**8 states to a finite machine. After the first of the
+bAbI questions, one supporting fact, of Weston et al. 2015 (1502.05698), with longer stories and more names.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class QaPlaces(Story):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The place of each person, from 1; 0 for one not mentioned yet."""
+        """Return the sizes: the place of each person, from 1; 0 before the first mention."""
         return (len(PLACES) + 1,) * len(NAMES)
 
     def statements(self) -> list[str]:
@@ -60,7 +60,7 @@ class QaPlaces(Story):
         return name_BN * len(PLACES) + place_BN, asked_B, place_B + FIRST_PLACE
 
     def state(self, tokens_BL: Tensor) -> Tensor:
-        """A person is where the latest fact about them says, from its last word on."""
+        """Return each person's place by the latest fact on them, from its last word on."""
         width = tokens_BL.shape[1]
         name_BL = torch.where(tokens_BL >= FIRST_PLACE, pad(tokens_BL, (3, 0))[:, :width] - FIRST_NAME, -1)
         position_L1 = torch.arange(1, width + 1, device=tokens_BL.device)[:, None]

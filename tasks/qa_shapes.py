@@ -1,11 +1,11 @@
-"""Is this shape left of that one, or above it? What follows from a story that compares two in each sentence.
+"""Is this shape left of that one, or above it? The answer follows from a story that compares two in each sentence.
 
     the cube is below the star . the moon is above the star . is the cube below the moon ?  ->  yes
 
 A length is the number of facts, of either axis. The order asked for follows from them, by several steps if need be
-(tasks/_orders.py). Counting how often each of the two is called the lesser scores .95 or more; of 160 facts, .09 of the
-stories compare the two outright, of 256 .66, and none with `things=24`. Outside the hierarchy: a finite table for each
-axis. After the positional reasoning of the bAbI questions of Weston et al. 2015 (1502.05698).
+(tasks/_orders.py). Counting how often each of the two is called the lesser scores .95 or more. With 160 facts, .09 of
+the stories compare the two directly, with 256 .66, and none with `things=24`. Outside the hierarchy: a finite table for
+each axis. After the positional reasoning of the bAbI questions of Weston et al. 2015 (1502.05698).
 """
 
 from dataclasses import dataclass

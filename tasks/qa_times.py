@@ -1,10 +1,10 @@
-"""Was this before that? What follows from a story that compares the times of events, two in each sentence.
+"""Was this before that? The answer follows from a story that compares the times of two events in each sentence.
 
     lunch was after walk . dance was after lunch . was dance before walk ?  ->  no
 
 A length is the number of facts. The order asked for follows from them, by several steps if need be (tasks/_orders.py).
-Counting how often each of the two is called the earlier scores .95 or more; of 160 facts, .94 of the stories compare
-the two outright, of 256 .999, and none with `things=24`. Outside the hierarchy: a finite table of what came before
+Counting how often each of the two is called the earlier scores .95 or more. With 160 facts, .94 of the stories compare
+the two directly, with 256 .999, and none with `things=24`. Outside the hierarchy: a finite table of what came before
 what. After the time reasoning of the bAbI questions of Weston et al. 2015 (1502.05698), which ask for times of day.
 """
 

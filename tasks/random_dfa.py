@@ -2,10 +2,10 @@
 
     b b a b b a a a a b a  ->  YES        the automaton of key 0
 
-Regular: the state is that of the minimal complete automaton, `dfa`. It is the part that the start reaches of a larger
-random automaton, drawn again until it has `num_states` states (Carayol and Nicaud 2012: all such structures are equally
-likely), is minimal, and has strings of every length from 32 to 256 both in its language and outside it. Members and
-others are drawn as in `regular`. Random automata are learnt in Liu et al. 2022 (2210.10749).
+Regular: the state is that of the minimal complete automaton, `dfa`. It is the reachable part of a larger random
+automaton. This is drawn again until it has `num_states` states (Carayol and Nicaud 2012: all such structures are
+equally likely), is minimal, and has strings of every length from 32 to 256 both inside and outside its language.
+Members and non-members are drawn as in `regular`. Random automata are learnt in Liu et al. 2022 (2210.10749).
 """
 
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ class RandomDfa(Membership):
     tracks_state = True
 
     automaton: int = 0
-    """Which automaton: the key it is drawn with."""
+    """The automaton, given by the key it is drawn with."""
     num_states: int = 8
-    """How many states the minimal automaton has."""
+    """Number of states of the minimal automaton."""
     num_symbols: int = 2
     """The size of the alphabet."""
 

@@ -1,17 +1,17 @@
-"""Is the string in a regular language of your own? A regular expression, a transition table or a file says which.
+"""Is the string in a regular language of your own, given by a regular expression, a transition table or a file?
 
     a b b a b a  ->  YES        (ab|ba)*, the default
     a b a a b a  ->  NO         a near miss: one symbol of a member is changed
 
-Regular: the state is that of the minimal complete automaton, `dfa`, and `ladder describe` prints its size and the
-class of the language. A pattern is made of letters, digits and other visible characters (those with a meaning behind
-a backslash), of | * + ? ( ) {m} {m,} {m,n} [abc] [a-c] [^ab], and of . for any symbol of the alphabet. A table has a
-row "state: symbol>state symbol>state .." for each state, the start first, then the accepting states:
+Regular: the state is that of the minimal complete automaton, `dfa`. `ladder describe` prints its size and the class of
+the language. A pattern is made of letters, digits and other visible characters (those with a meaning after a
+backslash), of | * + ? ( ) {m} {m,} {m,n} [abc] [a-c] [^ab], and of . for any symbol of the alphabet. A table has a row
+"state: symbol>state symbol>state .." for each state, the start first, then the accepting states:
 
     even: a>odd b>even; odd: a>even b>odd; accept odd        an odd number of "a"s
 
-What a row leaves out leads to a dead state. A file is an automaton in AT&T's text format, as MLRegTest's .att files are
-(tasks/_att.py); its hash is what a run's identity has of it. Sampling slows with the number of states. Such languages:
+A symbol missing from a row leads to a dead state. A file is an automaton in AT&T's text format, like MLRegTest's .att
+files (tasks/_att.py). The run's identity holds its hash. Sampling slows down with the number of states. Such languages:
 Bhattamishra et al. 2020 (2009.11264), Liu et al. 2022 (2210.10749); near misses, there by any edit, in Butoi et al.
 2024 (2411.07107).
 """
@@ -32,18 +32,18 @@ from chomsky_ladder.tasks.base import register
 class Regular(Membership):
     name, version, level = "regular", 1, "regular"
     tracks_state = True
-    outside_identity: ClassVar[tuple[str, ...]] = ("file",)  # wherever it lies, its hash names it
+    outside_identity: ClassVar[tuple[str, ...]] = ("file",)  # the hash identifies it, wherever it lies
 
     pattern: str = "(ab|ba)*"
     """The language as a regular expression."""
     table: str = ""
-    """The language as a transition table, used in place of the pattern where it is given."""
+    """The language as a transition table; if given, it replaces the pattern."""
     alphabet: str = ""
-    """The symbols, 2 to 26, of a file 64; where this is empty, those that occur."""
+    """The symbols, 2 to 26, for a file up to 64; if empty, those that occur."""
     file: str = ""
-    """The language as a file of an automaton (.att), used in place of both where it is given."""
+    """The language as a file of an automaton (.att); if given, it replaces both."""
     file_sha256: str = ""
-    """Of that file, 16 digits; found out where it is not given, and what a run's identity has of the file."""
+    """Hash of that file, 16 digits, which is part of the run's identity; computed if not given."""
 
     def __post_init__(self) -> None:
         if self.file:
@@ -53,7 +53,7 @@ class Regular(Membership):
                 found = digest(self.file)
             except ValueError:
                 if self.file_sha256:
-                    return  # of a record whose file has gone; it can be read, not trained or scored again
+                    return  # a record whose file is gone can be read, not trained or scored again
                 raise
             if self.file_sha256 not in ("", found):
                 said = f"has another automaton now than file_sha256={self.file_sha256} says"

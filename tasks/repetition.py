@@ -2,7 +2,7 @@
 
     1 2 3 ACT . .  ->  1 2 3        with copies=2: 1 2 3 ACT . . . . .  ->  1 2 3 1 2 3
 
-Context-sensitive: the copy language { w w } is no context-free one; a queue does it. Beck et al. 2024 (2405.04517);
+Context-sensitive: the copy language { w w } is not context-free; a queue can do it. Beck et al. 2024 (2405.04517);
 `duplicate_string` is the same rule with the settings of Deletang et al. 2022.
 """
 
@@ -23,7 +23,7 @@ class Repetition(Rearrangement):
     hard = True
 
     copies: int = 1
-    """How many times the answer repeats the string."""
+    """Number of times that the answer repeats the string."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

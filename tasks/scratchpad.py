@@ -1,15 +1,15 @@
-"""The answer of another task after its own steps, written down one by one: does working it out on paper help?
+"""The answer of another task after its own steps, written one by one, to test if written steps help.
 
     a b b ACT  ->  a b a        scratchpad="steps": the parity of each prefix; the last is the answer
     a b b ACT . .  ->  a        scratchpad="padding": as many positions, with nothing on them
     a b b ACT  ->  a            scratchpad="none"
 
-The steps are the answers of the prefixes, which are the states that its automaton goes through: of mod_arithmetic the
-values after each digit, of word_problem the products. Steps are fed in as they should be in training, and in
-evaluation as the model wrote them (`decode`), so a slip is carried on. Accuracy is of all steps and the answer, exact
-strings have no slip, and the metric `last_answer` is the answer alone, to be held against the other two. A length
-counts the symbols of the string. Nye et al. 2021 (2112.00114) write steps down; Pfau et al. 2024 (2404.15758) have
-the control, filler in their place. With steps a fixed depth can what it else cannot (Merrill and Sabharwal 2023,
+The steps are the answers of the prefixes, which are the states of the task's automaton: for mod_arithmetic the values
+after each digit, for word_problem the products. Steps are fed in: the right ones in training, the model's own in
+evaluation (`decode`), so a mistake is carried on. Accuracy is over all steps and the answer, and exact strings have no
+mistake. The metric `last_answer` is the answer alone, which can be compared with the other two settings. A length
+counts the symbols of the string. Nye et al. 2021 (2112.00114) write steps down. Pfau et al. 2024 (2404.15758) have the
+control, filler in their place. With steps a fixed depth can do what it otherwise cannot (Merrill and Sabharwal 2023,
 2310.07923), so no demand is declared.
 """
 
@@ -35,13 +35,13 @@ class Scratchpad(Task):
     name, version, level = "scratchpad", 1, "regular"
 
     of: Literal["parity", "cycle_nav", "mod_arithmetic", "word_problem"] = "parity"
-    """Whose answer is asked for."""
+    """The task whose answer is asked for."""
     group: str = "S5"
-    """The group of its word problems."""
+    """The group, for word_problem."""
     scratchpad: Literal["steps", "padding", "none"] = "steps"
-    """What stands before the answer: its steps, as many fillers, or nothing."""
+    """The tokens before the answer: its steps, as many fillers, or nothing."""
     decode: Literal["parallel", "teacher"] = "teacher"
-    """Whether steps are blank in the input, or each holds the one before (evaluation then feeds back its own)."""
+    """Input at the steps. parallel: blank. teacher: the step before, in evaluation the model's own."""
 
     def __post_init__(self) -> None:
         if self.scratchpad != "steps":  # there is nothing to feed back
@@ -56,7 +56,7 @@ class Scratchpad(Task):
 
     @property
     def task(self) -> Classification:
-        """The task it is of."""
+        """Return the underlying task."""
         if self.of == "word_problem":
             return WordProblem(count="input", group=self.group)
         if self.of == "mod_arithmetic":
@@ -73,14 +73,14 @@ class Scratchpad(Task):
 
     @property
     def stride(self) -> int:
-        """How many symbols a step is of."""
+        """Return the number of symbols in a step."""
         return 2 if self.of == "mod_arithmetic" else 1
 
     def legal_lengths(self, low: int, high: int) -> tuple[int, ...]:
         return self.task.legal_lengths(low, high)
 
     def positions(self, length: int) -> int:
-        """The symbols, ACT, and a place for every step but the last, whose answer never enters the input."""
+        """Count the symbols, ACT, and a place for every step but the last, whose answer never enters the input."""
         return length + 1 + (0 if self.scratchpad == "none" else (length - 1) // self.stride)
 
     def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:
@@ -90,7 +90,7 @@ class Scratchpad(Task):
         step_BM = self.task.prefix_answers(x_BL)[:, :: self.stride]
         steps_B1 = (size_B1 - 1) // self.stride + 1
         position_L = torch.arange(width, device=lengths_B.device)
-        slot_BL = position_L - size_B1  # at ACT the first answer is read
+        slot_BL = position_L - size_B1  # the first answer is read at ACT
         slots_B1 = torch.ones_like(steps_B1) if self.scratchpad == "none" else steps_B1
         is_last_BL = slot_BL == slots_B1 - 1
         scored_BL = (slot_BL >= 0) & (slot_BL < slots_B1) if self.writes_steps else is_last_BL
@@ -107,7 +107,7 @@ class Scratchpad(Task):
         return Batch(tokens_BL, targets_BL, scored_BL, length_B, lengths_B + 1 if self.writes_steps else length_B)
 
     def answer_law(self, length: int) -> np.ndarray:
-        """A step has the law of the answer of a string that ends there."""
+        """Return the law: a step is distributed like the answer of a string that ends there."""
         ends = range(1, length + 1, self.stride) if self.writes_steps else (length,)
         law = np.concatenate([self.task.answer_law(end) for end in ends])
         return np.pad(law, ((0, 0), (0, 2)))

@@ -2,11 +2,11 @@
 
     _ 3 _ _ 0 _ 7 _ ACT . .  ->  3 0 7        data = 3
 
-Outside the hierarchy: the number of answers is fixed, so it is a finite memory of `data` symbols that has to be
-filled by content, which a time-invariant linear recurrence cannot do. Jing et al. 2017 (1706.02761) call it denoise;
-Gu and Dao 2023 (2312.00752) have sixteen data symbols among 4096. MAD's (Poli et al. 2024, 2403.17844) is
-noise="before": their code puts each blank before a data symbol that it draws, so gaps are far more alike than among
-places drawn at once (of 223 blanks before 16 symbols, 13.9 +- 3.6, not +- 12.7), and none is behind the last.
+Outside the hierarchy: the number of answers is fixed. So it needs a finite memory of `data` symbols, filled depending
+on content, which a time-invariant linear recurrence cannot do. Jing et al. 2017 (1706.02761) call it denoise. Gu and
+Dao 2023 (2312.00752) have sixteen data symbols among 4096. MAD's version (Poli et al. 2024, 2403.17844) is
+noise="before": its code puts each blank before a random data symbol. So gaps are far more alike than among places drawn
+at once (of 223 blanks before 16 symbols, 13.9 +- 3.6, not +- 12.7), and no blank comes after the last.
 """
 
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ class SelectiveCopying(MarkedTransduction):
     name, version, level = "selective_copying", 1, "none"
 
     num_symbols: int = 16
-    """How many symbols data are made of."""
+    """Number of symbols that data are made of."""
     data: int = 8
-    """How many data symbols a string has, and answers."""
+    """Number of data symbols in a string, and of answers."""
     noise: Literal["anywhere", "before"] = "anywhere"
-    """Where noise stands: data lie at any places, all as likely, or each blank is before any data symbol, as likely."""
+    """Placement of noise. anywhere: data lie at uniform places. before: each blank precedes a uniform data symbol."""
 
     def __post_init__(self) -> None:
         bounded(self, "num_symbols", 2, 4096)
@@ -63,7 +63,7 @@ class SelectiveCopying(MarkedTransduction):
         return place_BM.new_full((len(place_BM), columns), NOISE).scatter(1, place_BM, symbol_BM)
 
     def _places(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        """Where the data stand; by their noise in order, else in any."""
+        """Return the places of the data; in order with noise="before", else in any order."""
         position_L = torch.arange(columns, device=size_B.device)
         if self.noise == "before":
             before_BN = draw.integers(self.data, (columns,))

@@ -1,8 +1,8 @@
-"""The distinct symbols in the order in which each occurs first.
+"""The distinct symbols in the order of their first occurrence.
 
     7 2 7 7 5 2 ACT . . . . .  ->  7 2 5        three of the six slots stay blank and unscored
 
-Filed outside the hierarchy: a finite memory suffices for a given alphabet, but one of more than 126! states. Beck et
+Filed outside the hierarchy: a finite memory is enough for a given alphabet, but it has more than 126! states. Beck et
 al. 2024 (2405.04517), whose vocabulary has 128 tokens.
 """
 
@@ -54,7 +54,7 @@ class DistinctSymbols(MarkedTransduction):
         return answers_BM, num_BL[:, -1]
 
     def answer_law(self, length: int) -> np.ndarray:
-        """Any symbol is as likely as another to come next, so only the number of distinct ones counts."""
+        """Return the law. All symbols are equally likely to come next, so only the number of distinct ones counts."""
         size = self.size(length)
         distinct = np.eye(size + 1)[0]
         old = np.arange(size + 1) / self.num_symbols  # the chance that the next symbol is one of those seen

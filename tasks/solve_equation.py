@@ -2,13 +2,13 @@
 
     ( 2 * ( x + 4 ) ) = 1 ACT  ->  4        2 * (4 + 4) = 16 = 1
 
-Deterministic context-free. The left side is an expression of mod_arithmetic_brackets (tasks/_expressions.py) in which
-x stands for one digit, so the equation is affine in x, and it has one root iff every factor that x is multiplied by is
-a unit. x takes the place of one of the digits for which that holds, each with equal chance, and its own value is drawn
-afresh: the answer is uniform and independent of the rest. In the few expressions without such a digit (2% at
-lengths 3..40, 5% at 40..256) x is any digit, and each '*' that would cancel it becomes '+'. Deletang et al. 2022
-(2207.02098) leave '*' out for the same reason (`operators="+-"`); Beck et al. 2024 (2405.04517) keep it. The
-former have 0 and 0 0 for strings too short for an equation, with the answer 0 (`every_length`).
+Deterministic context-free. The left side is an expression of mod_arithmetic_brackets (tasks/_expressions.py) in which x
+stands for one digit. So the equation is affine in x, and has one root iff every factor that multiplies x is a unit. x
+replaces one of the digits for which that holds, with equal probability, and its own value is drawn anew: the answer is
+uniform and independent of the rest. In the few expressions without such a digit (2% at lengths 3..40, 5% at 40..256) x
+is any digit, and each '*' that would cancel it becomes '+'. Deletang et al. 2022 (2207.02098) leave '*' out for the
+same reason (`operators="+-"`); Beck et al. 2024 (2405.04517) keep it. Deletang et al. also have 0 and 0 0 for lengths
+too short for an equation, with the answer 0 (`every_length`).
 """
 
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class SolveEquation(Arithmetic):
     name, version, level = "solve_equation", 1, "context_free"
 
     query: Literal["none", "token", "act"] = "act"
-    """What stands between the equation and the answer: nothing, one blank token, or ACT."""
+    """The input between the equation and the answer: nothing, one blank token, or ACT."""
     every_length: bool = False
-    """Whether one and two zeros are strings too."""
+    """Add the strings of one and two zeros."""
 
     @property
     def closing(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class SolveEquation(Arithmetic):
         return torch.where(column_L > end_B1, value_B1 + DIGIT, tokens_BL), root_B1[:, 0] + DIGIT
 
     def _climb(self, trees: Trees, x_B1: Tensor, root_B1: Tensor, step_BL: Tensor, above_BL: Tensor) -> Tensor:
-        """The left side's value with x at its root: from x upwards, one pair above it after the other."""
+        """Evaluate the left side with x at its root: from x upwards, pair by pair."""
         negated_B1 = (trees.span_BL.gather(1, (x_B1 - 1).clamp(min=0)) == 2) & (x_B1 > 0)
         negated_B1 = negated_B1 | ((trees.span_BL.gather(1, (x_B1 - 2).clamp(min=0)) == 4) & (x_B1 > 1))
         value_B1 = torch.where(negated_B1, -root_B1, root_B1) % self.modulus
@@ -117,7 +117,7 @@ class SolveEquation(Arithmetic):
 
 
 def _covers(trees: Trees, cancels_left_BL: Tensor, cancels_right_BL: Tensor) -> Tensor:
-    """How many products cancel what stands in each column: the parts' first columns less those behind their last."""
+    """Count the products that cancel each column: first columns of parts minus the columns after their last."""
     columns = trees.span_BL.shape[1]
     column_L = torch.arange(columns, device=trees.span_BL.device)
     left_BL, right_BL = cancels_left_BL.long(), cancels_right_BL.long()
@@ -134,7 +134,7 @@ def _units(modulus: int, device: torch.device) -> Tensor:
 
 @kept
 def _steps(modulus: int, device: torch.device) -> Tensor:
-    """[the other part, operator, whether x is in the right part, the part x is in] -> the pair's value, flat."""
+    """Return a flat table: [the other part, operator, x is in the right part, the part x is in] -> the pair's value."""
     other, part = np.arange(modulus)[:, None], np.arange(modulus)[None]
     nothing = part + 0 * other  # step 0 fills the path of a tree that has fewer levels
     left = [nothing, part + other, part - other, part * other]  # by the operator's code

@@ -3,10 +3,10 @@
     ST1 ST3 POP PS2 PS2 ACT . . . .  ->  ST1 ST2 ST2        two of the five slots stay blank and unscored
 
 Deterministic context-free. The string is an initial stack of U{1..n-1} symbols, then operations, pushes and pops as
-`push : pop`. A stack that would end empty (its last operation is then a pop) has that pop replaced by a push, so that
-every string has an answer; with a terminator (`end="token"`) an empty stack is answered by END alone. Deletang et al.
-2022 (2207.02098) use bits, top to bottom, with a terminator, and have a stack of one symbol without any operation as
-the string of length 1 (`every_length`); Beck et al. 2024 (2405.04517) four symbols as here.
+`push : pop`. If the stack would end empty, its last operation, a pop, is replaced by a push, so that every string has
+an answer. With a terminator (`end="token"`) an empty stack is answered by END alone. Deletang et al. 2022 (2207.02098)
+use bits, top to bottom, with a terminator. Their string of length 1 is a stack of one symbol without any operation
+(`every_length`). Beck et al. 2024 (2405.04517) have four symbols as here.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class StackManipulation(MarkedTransduction):
     blank_answer = STACK
 
     num_symbols: int = 4
-    """How many symbols a stack is made of."""
+    """Number of symbols that a stack is made of."""
     push: int = 1
     """The weight of a push among the operations."""
     pop: int = 1
@@ -39,9 +39,9 @@ class StackManipulation(MarkedTransduction):
     reads: Literal["bottom_up", "top_down"] = "bottom_up"
     """The order of the answers."""
     end: Literal["none", "token"] = "none"
-    """What follows the last answer: nothing, or the answer END; the stack may then end empty."""
+    """After the last answer: nothing, or the answer END. With END the stack may end empty."""
     every_length: bool = False
-    """Whether a stack of one symbol without an operation is a string too."""
+    """Add the strings of a stack of one symbol without an operation."""
 
     def __post_init__(self) -> None:
         bounded(self, "num_symbols", 2, 2000)
@@ -67,7 +67,7 @@ class StackManipulation(MarkedTransduction):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The symbol on top, 0 for an empty stack."""
+        """Return the sizes: the symbol on top, 0 for an empty stack."""
         return (self.num_symbols + 1,)
 
     def slots(self, size: Size) -> Size:
@@ -103,19 +103,19 @@ class StackManipulation(MarkedTransduction):
         answers_BM = x_BL.new_zeros(x_BL.shape[0], columns + 1).scatter(1, slot_BL, self._symbol(x_BL))
         if self.end == "none":
             return answers_BM[:, :columns], height_B1[:, 0]
-        # The last column is where all else went: END overwrites it, or it stays unused.
+        # The last column collects everything else: END overwrites it, or it stays unused.
         return answers_BM.scatter(1, height_B1, self._end), height_B1[:, 0] + 1
 
     def _symbol(self, x_BL: Tensor) -> Tensor:
-        """The stack symbol that an initial symbol or a push puts on the stack."""
+        """Return the stack symbol that an initial symbol or a push puts on the stack."""
         return torch.where(x_BL >= STACK + self.num_symbols, x_BL - self.num_symbols, x_BL)
 
     def state(self, tokens_BL: Tensor) -> Tensor:
-        """The top is the latest push that reached the present depth: the largest push so far among equal depths."""
+        """Return the top: the latest push that reached the present depth, the largest so far among equal depths."""
         width = tokens_BL.shape[1]
         is_stack_BL = (tokens_BL >= STACK) & (tokens_BL < STACK + self.num_symbols)
         operates_BL = (tokens_BL >= POP) & (tokens_BL < self._end) & ~is_stack_BL
-        # Where answers are fed in, every string has an operation: a stack symbol behind one changes nothing.
+        # Where answers are fed in, every string has an operation: a stack symbol after one changes nothing.
         pushes_BL = (operates_BL & (tokens_BL != POP)) | (is_stack_BL & (operates_BL.cumsum(1) == 0))
         total_BL = (pushes_BL.to(torch.int64) - (tokens_BL == POP).to(torch.int64)).cumsum(1)
         depth_BL = total_BL - total_BL.cummin(1).values.clamp(max=0)
@@ -127,7 +127,10 @@ class StackManipulation(MarkedTransduction):
         return torch.where(depth_BL > 0, symbol_BL, 0)[..., None]
 
     def answer_law(self, length: int) -> np.ndarray:
-        """Symbols are uniform wherever there is one, so only the depth's distribution counts: a walk held at 0."""
+        """Return the law.
+
+        Symbols are uniform where there is one, so only the depth's distribution counts: a walk held at 0.
+        """
         size = self.size(length)
         push, pop = (weight / (self.push + self.pop) for weight in (self.push, self.pop))
         depth = np.zeros(size + 1)
@@ -155,6 +158,6 @@ def _walk(depth: np.ndarray, *, push: float, pop: float) -> np.ndarray:
 
 
 def _depth(pops_BL: Tensor) -> Tensor:
-    """The stack's depth after each operation: the walk of +1 and -1, lifted by how far it went below zero."""
+    """Return the stack's depth after each operation: the walk of +1 and -1, minus its lowest value below zero."""
     total_BL = torch.where(pops_BL, -1, 1).cumsum(1)
     return total_BL - total_BL.cummin(1).values.clamp(max=0)

@@ -1,13 +1,13 @@
-"""Which bit does a variable point to after many swaps? State tracking, whose result is looked up: state-based recall.
+"""The bit to which a variable points after many swaps: state tracking whose result is a key to look up.
 
     i0 1 i1 0 i2 0  a i2 b i0 c i1  a b  b c  ?  ->  1        a = 2; swapped with b, a = 0; b and c leave it; bit 0 is 1
 
-A string gives a bit to every address in turn, an address of its own to every variable, then pairs of variables that
-exchange what they hold, and asks for the bit that the first variable, a, points to. So the swaps have to be composed,
-which asks for the group of permutations of the variables, and the result is a key to be recalled; a hybrid of a
+A string gives a bit to every address in turn, and a different address to every variable. Then come pairs of variables
+that exchange their addresses. The question is the bit to which the first variable, a, points. So the swaps have to be
+composed, which needs the group of permutations of the variables, and the result is a key to recall. A hybrid of a
 recurrence and attention is made for both. Regular: the addresses held and the bits are finitely many. After the
 state-based recall of Olmo Hybrid (2604.03444), whose strings are lines of code with 16 to 32 bits and 4 to 16 swaps of
-five variables; these tokens are ours. A swap names any two variables with equal chance.
+five variables. The tokens here are ours. A swap names any two variables with equal probability.
 """
 
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ class StateRecall(Classification):
     tracks_state = True
 
     bits: int = 6
-    """How many addresses there are, each with a bit."""
+    """Number of addresses, each with a bit."""
     variables: int = 5
-    """How many variables there are, from a on."""
+    """Number of variables, named from a on."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +58,7 @@ class StateRecall(Classification):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The address + 1 that each variable holds, and the bit + 1 of each address; 0 before it is given."""
+        """Return the sizes: each variable's address + 1, and each address's bit + 1; 0 before they are given."""
         return (*[self.bits + 1] * self.variables, *[3] * self.bits)
 
     @property
@@ -67,7 +67,7 @@ class StateRecall(Classification):
 
     @property
     def given(self) -> int:
-        """The symbols before the first swap."""
+        """Return the number of symbols before the first swap."""
         return 2 * (self.bits + self.variables)
 
     def legal_size(self, size: int) -> bool:
@@ -98,11 +98,11 @@ class StateRecall(Classification):
         return torch.cat([self._addresses(tokens_BL), torch.where(position_L1 >= place_M, bit_BM[:, None], 0)], dim=2)
 
     def _whole(self, tokens_BL: Tensor) -> Tensor:
-        """Wide enough for what is given, also where a prefix is not."""
+        """Pad to the width of what is given, also for shorter prefixes."""
         return pad(tokens_BL, (0, max(self.given - tokens_BL.shape[1], 0)), value=PAD)
 
     def _addresses(self, tokens_BL: Tensor) -> Tensor:
-        """The address + 1 that each variable holds after each position, 0 before it is given one: [B, L, V]."""
+        """Return the address + 1 that each variable holds after each position, 0 before it is given one: [B, L, V]."""
         length, variables = tokens_BL.shape[1], self.variables
         swap_VV, holds_EV = _tables(variables, tokens_BL.device)
         one_BL, other_BL = pad(tokens_BL[:, :-1], (1, 0)) - FIRST_VARIABLE, tokens_BL - FIRST_VARIABLE
@@ -125,9 +125,10 @@ class StateRecall(Classification):
 
 @kept
 def _tables(variables: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The exchange of two variables as an element of the group, [V * V]; and whose first address each one holds after.
+    """Return the exchange of two variables as an element of the group, [V * V]; and whose first address each then
+    holds.
 
-    What stood at i stands at p[i] after the swaps that make up p, so v holds what the inverse of p says.
+    What stood at i stands at p[i] after the swaps that make up p. So v holds the inverse of p at v.
     """
     elements = _groups.group(f"S{variables}").elements
     number = {element: place for place, element in enumerate(elements)}

@@ -1,19 +1,20 @@
-r"""The next token of a text, somebody's file or strings of a Markov chain: how surprised is a model at each?
+r"""The next token of a text, from a file or from a Markov chain of known entropy.
 
     a a b a c a b b  ->  a b a c a b b d        read at each token: the next one
 
-Without a file, the strings of a stationary chain on four letters, of which the chances of what follows are
+Without a file, strings come from a stationary chain on four letters. The probabilities of the next letter are
 
            a    b    c    d
     a     1/2  1/4  1/8  1/8        of a string's letters 1/2 are a, 1/4 b, 1/8 c and 1/8 d: 7/4 bits a letter
     b     1/2  1/2   .    .         H = 1/2 * 7/4 + 1/4 * 1 + 1/8 * 0 + 1/8 * 1 = 5/4 bits = .8664 nats a letter:
-    c      1    .    .    .         perplexity 2.3784, and nobody's is lower in expectation (Shannon 1948);
-    d      .    .   1/2  1/2        of a guess that reads nothing 3.3636; the likeliest letter is right for 9/16
+    c      1    .    .    .         perplexity 2.3784, and none is lower in expectation (Shannon 1948);
+    d      .    .   1/2  1/2        a guess without reading has 3.3636; the likeliest letter is right for 9/16
 
-With `file`, windows of its text: the training part comes first, then the validation part, then the test part, each
-window uniform in the part of its split. Tokens are bytes, or with `words` the commonest words too
-(tasks/_text_files.py). A length counts the tokens read, of which each has an answer. Perplexity is exp(loss), the loss
-being in nats a token; `bits_per_byte` compares across vocabularies. Outside the hierarchy: nobody knows a text's level.
+With `file`, strings are windows of its text. The training part comes first, then the validation part, then the test
+part. Each window is uniform in the part of its split. Tokens are bytes, and with `words` also the most frequent words
+(tasks/_text_files.py). A length counts the tokens read, each of which has an answer. Perplexity is exp(loss), with the
+loss in nats per token. `bits_per_byte` can be compared across vocabularies. Outside the hierarchy: nobody knows a
+text's level.
 """
 
 import math
@@ -47,16 +48,16 @@ _ON_DEVICE: dict[tuple[str, int, int, str, torch.device], Tensor] = {}  # no lru
 class Text(Task):
     name, version, level = "text", 1, "none"
     own_lengths = (128, 128)
-    outside_identity: ClassVar[tuple[str, ...]] = ("file",)  # wherever it lies, its hash names it
+    outside_identity: ClassVar[tuple[str, ...]] = ("file",)  # the hash identifies it, wherever it lies
 
     file: str = ""
-    """A text to model; none: strings of a Markov chain whose entropy is known."""
+    """A text file to model; empty for strings of a Markov chain whose entropy is known."""
     file_sha256: str = ""
-    """Of that text, 16 digits; found out where it is not given, and what a run's identity has of the file."""
+    """Hash of that text, 16 digits, which is part of the run's identity; computed if not given."""
     words: int = 0
-    """How many of the commonest words are tokens, beside the 256 bytes; 0 for bytes alone."""
+    """Number of most frequent words that are tokens, besides the 256 bytes; 0 for bytes alone."""
     held_out: int = 10
-    """Per cent of the file that are the test part, and as many the validation part."""
+    """Per cent of the file in the test part, and as much in the validation part."""
 
     def __post_init__(self) -> None:
         bounded(self, "words", 0, MOST_WORDS)
@@ -69,7 +70,7 @@ class Text(Task):
             found = digest(self.file)
         except ValueError:
             if self.file_sha256:
-                return  # of a record whose file has gone; it can be read, not trained or scored again
+                return  # a record whose file is gone can be read, not trained or scored again
             raise
         if self.file_sha256 not in ("", found):
             raise ValueError(f"text: {self.file} has another text now than file_sha256={self.file_sha256} says")
@@ -80,7 +81,7 @@ class Text(Task):
         return open_text(self.file, self.file_sha256, words=self.words, held_out=self.held_out)
 
     def _known(self) -> Corpus | None:
-        """The text, if there is one and it has not gone."""
+        """Return the text, if there is one and it still exists."""
         try:
             return self._corpus() if self.file else None
         except ValueError:
@@ -119,20 +120,20 @@ class Text(Task):
         return Batch(tokens_BL, targets_BL, inside_BL, lengths_B, torch.ones_like(lengths_B))
 
     def part(self, name: str, device: torch.device) -> Tensor:
-        """The tokens of a part of the text, int16, copied to each device once."""
+        """Return the tokens of a part of the text, int16, copied to each device once."""
         key = (self.file_sha256, self.words, self.held_out, name, device)
         if key not in _ON_DEVICE:
             _ON_DEVICE[key] = torch.from_numpy(self._corpus().tokens[name]).to(device)
         return _ON_DEVICE[key]
 
     def read(self, text: str) -> list[int]:
-        """Return the tokens of a text; of the chain, those of its letters."""
+        """Return the tokens of a text; for the chain, those of its letters."""
         if not self.file:
             return super().read(" ".join(text))
         return tokens_of(text, self._corpus().words).tolist()
 
     def spelled(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens. Bytes that are no UTF-8 are replaced."""
+        """Return the text of tokens. Bytes that are not UTF-8 are replaced."""
         if not self.file:
             return "".join(self.vocab[token] for token in tokens)
         words = self._corpus().words
@@ -140,7 +141,7 @@ class Text(Task):
         return b"".join(parts).decode("utf-8", errors="replace")
 
     def answer_law(self, length: int) -> np.ndarray:
-        """Of the chain, or of the windows of the test part."""
+        """Return the token distribution of the chain, or of the windows of the test part."""
         law = np.zeros((length, len(self.vocab)))
         if not self.file:
             law[:, 1:] = np.array(STATIONARY) / EIGHTHS
@@ -154,14 +155,14 @@ class Text(Task):
         return law.cumsum(axis=0) / windows
 
     def bits_per_byte(self, loss: float) -> float:
-        """Of a loss in nats a token of the test part; of the chain, bits a letter."""
+        """Convert a loss on the test part from nats per token to bits per byte; for the chain, to bits per letter."""
         if not self.file:
             return loss / math.log(2)
         corpus = self._corpus()
         return loss / math.log(2) * len(corpus.tokens["test"]) / corpus.bytes["test"]
 
     def unigram_loss(self) -> float:
-        """Nats a token of who knows how common tokens are, and nothing else: of a text by its training part, plus 1."""
+        """Return the nats per token of a guess by token frequencies: those of the training part, each count plus 1."""
         if not self.file:
             return UNIGRAM_ENTROPY
         train, test = (
@@ -184,9 +185,9 @@ class Text(Task):
 
 
 def part_of(split: str) -> str:
-    """The part of a text that a split's windows are of: the first it names, the test's where it names none.
+    """Return the part of a text for a split's windows: the first part that the split names, or the test part.
 
-    "validation/train", strings of the training lengths, are of the validation part.
+    "validation/train", strings of the training lengths, is in the validation part.
     """
     return next((name for name in split.split("/") if name in PARTS), "test")
 
@@ -196,7 +197,7 @@ def _name_of_byte(byte: int) -> str:
 
 
 def _chain(draw: Draw, steps: int) -> Tensor:
-    """Strings of steps + 1 letters, as tokens."""
+    """Draw strings of steps + 1 letters, as tokens."""
     start_B = draw.categorical(STATIONARY)
     eighth_BL = draw.integers(EIGHTHS, (steps,))
     maps_BLN = _maps(eighth_BL.device).index_select(0, eighth_BL.flatten()).unflatten(0, eighth_BL.shape)
@@ -205,6 +206,6 @@ def _chain(draw: Draw, steps: int) -> Tensor:
 
 @kept
 def _maps(device: torch.device) -> Tensor:
-    """What follows each letter where a given eighth is drawn, [8, N]."""
+    """Return the letter that follows each letter when a given eighth is drawn, [8, N]."""
     rows = [np.repeat(np.arange(len(LETTERS)), row) for row in CHAIN]
     return torch.from_numpy(np.stack(rows, axis=1)).to(device)

@@ -15,7 +15,7 @@ STRINGS = 4096
 
 
 def windowed(task: Task, lengths: tuple[int, int], *, window: int) -> float | None:
-    """Return the accuracy on test strings of these lengths; None for a task that does not say what a window tells."""
+    """Return the accuracy on test strings of these lengths; None if the task does not define what a window tells."""
     legal = torch.tensor(task.legal_lengths(*lengths))
     if not isinstance(task, Classification) or type(task).told_by_end is Classification.told_by_end or not len(legal):
         return None
@@ -27,7 +27,7 @@ def windowed(task: Task, lengths: tuple[int, int], *, window: int) -> float | No
         rows_B = size_B == size
         try:
             told_B[rows_B] = task.told_by_end(x_BL[rows_B, max(size - window, 0) : size])
-        except NotImplementedError:  # of settings for which the task cannot say
+        except NotImplementedError:  # the task cannot say for these settings
             return None
     chance = 1 / len(task.answers)
     return float(torch.where(told_B == PAD, chance, (told_B == answer_B).double()).mean())

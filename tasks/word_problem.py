@@ -4,12 +4,12 @@
 
 Regular: the state is an element of the group (tasks/_groups.py). For groups such as A5 and S5, which are not solvable,
 the problem is complete for NC1 (Barrington 1989): threshold circuits of constant depth solve it only if TC0 = NC1.
-Merrill, Petty and Sabharwal 2024 (2404.08819); Grazzi et al. 2024 (2411.12537), whose strings of easy elements and of
-several tokens for each are `inputs` and `tokens_per`; PD-SSM (2509.22284), whose (G, n) is `generators=n`.
+Merrill, Petty and Sabharwal 2024 (2404.08819). Grazzi et al. 2024 (2411.12537) have strings of easy elements (`inputs`)
+and of several tokens for each element (`tokens_per`). (G, n) of PD-SSM (2509.22284) is `generators=n`.
 
-Under `reveal` a string is a session in which the state is printed now and then: behind an element comes, with so many
-percent, a ? and then the product so far, and the last symbol is a ? that is answered. The last element stands right
-before it, so that what was printed last is never the answer by itself. Dense targets stand at every ?:
+Under `reveal` a string is a session in which the state is printed now and then. With that percentage, an element is
+followed by a ? and the product so far. The last symbol is a ? that is answered. The last element stands right before
+it, so the state printed last is never the answer by itself. Dense targets stand at every ?:
 
     S3: 102 021 ? 201 102 ?  ->  201 at the first ?, 102 at the last        201 after it is shown, and no element
 """
@@ -40,25 +40,31 @@ class WordProblem(Classification):
     tracks_state = True
 
     supervision: Literal["final", "dense"] = "dense"
-    """What is trained on: the answer of the whole string, or that of every prefix. `asks` is what evaluation scores."""
+    """Training targets: the answer of the whole string, or that of every prefix.
+
+    `asks` decides what evaluation scores.
+    """
     group: str = "S5"
     """S3 to S6, A4 to A6, Z2 .., D3 .. (of 2 n elements), and direct products of these, such as A4xZ5."""
     inputs: str = "all"
     """The symbols drawn, uniformly: all | generators | generators=n | swaps | 3-perm.
 
-    Generators of S3 and S5 are the exchange of 0 and 1 and the cycle i -> i+1, of A5 the cycles 0 -> 1 -> 2 -> 0 and
-    i -> i+1 (of A4 and A6 the one of all but 0), of Z 0 and 1, of D r1 and s0, of a product those of each factor; with
-    a number there are n symbols, the others random elements by `pick`. Swaps are the identity and the exchanges of
-    two, 3-perm what moves at most three; both of an S, the latter of an A too.
+    generators: of S3 and S5 the exchange of 0 and 1 and the cycle i -> i+1; of A5 the cycles 0 -> 1 -> 2 -> 0 and i ->
+    i+1 (of A4 and A6 the cycle of all but 0); of Z 0 and 1; of D r1 and s0; of a product those of each factor.
+    generators=n adds random elements, chosen by `pick`, up to n symbols. swaps: the identity and all exchanges of two,
+    for S only. 3-perm: the elements that move at most three points, for S and A.
     """
     pick: int = 0
-    """The seed of the further elements of generators=n, the same ones in every string of every run."""
+    """The seed of the further elements of generators=n, which are the same in every string of every run."""
     tokens_per: int = 1
-    """Tokens of an element: itself and so many fillers less one; the answer is read at the last, and all count."""
+    """Tokens of an element: the element itself, then fillers.
+
+    The answer is read at the last token, and all of them count.
+    """
     asks: Literal["last", "every"] = "last"
     """What is scored: the product of the whole string, or that of every prefix (then `exact` is sequence accuracy)."""
     reveal: int = 0
-    """How many percent of the elements are followed by a ? and the state; the string then ends with a ?."""
+    """Per cent of the elements that are followed by a ? and the state. The string then ends with a ?."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,12 +96,12 @@ class WordProblem(Classification):
 
     @property
     def further(self) -> int:
-        """The token behind the elements: the filler, or the ?."""
+        """Return the token after the elements: the filler, or the ?."""
         return FIRST + _groups.order(self.group)
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """The product so far, as its place among the elements."""
+        """Return the sizes: the product so far, as its index among the elements."""
         return (len(self.answers),)
 
     @property
@@ -104,7 +110,7 @@ class WordProblem(Classification):
 
     @property
     def facts(self) -> dict[str, str]:
-        """The class of the group."""
+        """Return the class of the group."""
         return _monoid.facts(_groups.transitions(self.group))
 
     @property
@@ -134,7 +140,7 @@ class WordProblem(Classification):
         return self._session(draw, element_BN + FIRST, size_B) if self.reveal else element_BN + FIRST
 
     def _session(self, draw: Draw, x_BL: Tensor, size_B: Tensor) -> Tensor:
-        """The elements, of which some give place to a ? and the state behind it."""
+        """Return the elements, some of them replaced by a ? and the state after it."""
         columns, end_B1 = x_BL.shape[1], size_B[:, None] - 1
         is_followed_BN = draw.integers(100, (columns,)) < self.reveal
         taken_BN = 1 + 2 * is_followed_BN
@@ -181,13 +187,13 @@ class WordProblem(Classification):
 
 
 def _behind(is_asked_BL: Tensor) -> Tensor:
-    """The positions right behind those."""
+    """Return the positions right after those."""
     return pad(is_asked_BL[:, :-1], (1, 0))
 
 
 @lru_cache(maxsize=64)
 def _drawn(group: str, inputs: str, pick: int) -> tuple[int, ...]:
-    """The elements that strings are made of."""
+    """Return the elements that strings are made of."""
     found = _groups.group(group)
     if inputs == "all":
         return tuple(range(len(found.elements)))
@@ -207,10 +213,10 @@ def _drawn_on(group: str, inputs: str, pick: int, device: torch.device) -> Tenso
 
 @lru_cache(maxsize=256)
 def _elements_law(size: int, reveal: int) -> np.ndarray:
-    """P(a session of so many symbols has k elements), [size + 1].
+    """Return P(a session of this many symbols has k elements), [size + 1].
 
-    An element at s that has three symbols and another element behind it is followed by a ? with the chance p, and the
-    next one then stands at s + 3, else at s + 1; the ?s and states take two symbols each.
+    If an element at s has three more symbols and another element after it, a ? follows with probability p. The next
+    element then stands at s + 3, otherwise at s + 1. A ? and its state take two symbols.
     """
     p = reveal / 100
     least = max(size - 4, 0)  # from here on none is

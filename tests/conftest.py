@@ -1,4 +1,4 @@
-"""What holds for every test: one thread, the same hypothesis examples every time, registries that are put back."""
+"""Set up every test: one thread, the same hypothesis examples every time, registries that are restored."""
 
 import gc
 from collections.abc import Iterator

@@ -53,7 +53,7 @@ def test_a_kind_gets_its_options_and_gives_the_exit_code(
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_shows_the_same_help_when_its_file_is_run(kind: str, tmp_path: Path) -> None:
-    """In another folder than the checkout."""
+    """Both are run in another folder than the checkout."""
     commands = [[SCRIPTS / "benchmark.py", kind], [SCRIPTS / "benchmarks" / f"{kind}.py"]]
     called, direct = (
         subprocess.run([sys.executable, *command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -32,7 +32,10 @@ LONG = {
 
 
 def is_long(kind: str, name: str, number: int) -> bool:
-    """Whether it waits for --all. A string of othello is a whole game: tracing it takes eight seconds."""
+    """Return True if a check only runs with --all.
+
+    A string of othello is a whole game: tracing it takes eight seconds.
+    """
     of_check = checks(kind)[number].__name__
     return name not in LONG.get(of_check, (name,)) or (name == "othello" and of_check.startswith("sampling_never"))
 

@@ -25,7 +25,7 @@ print(json.dumps([*names, *(kernel.name for kernel in KERNELS), *registry.proble
 
 
 def test_every_example_is_found(tmp_path: Path) -> None:
-    """In a process of its own, since what is registered stays."""
+    """Runs in its own process, because registered classes stay."""
     sources = [block for block in re.findall(r"```python\n(.*?)```", GUIDES, flags=re.DOTALL) if "register" in block]
     names = [re.findall(r'name="(\w+)"', source)[-1] for source in sources]
     assert len(names) == 5

@@ -1,4 +1,4 @@
-"""In a repository that has models/, tasks/ and harness/ packages of its own, both are what they are."""
+"""A repository with its own models/, tasks/ and harness/ packages works beside the ladder's."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(repository: Path, *words: str) -> str:
-    """What a program says that is started at the root of the repository, and finds its packages there."""
+    """Return the output of a program started at the root of the repository, which finds its packages there."""
     paths = [str(repository), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, *words]

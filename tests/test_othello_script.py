@@ -67,7 +67,7 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.mark.full
 def test_two_studies_are_equal(studied: RunFolder, tmp_path: Path) -> None:
-    """As its parts are, each of which is done twice in tests/harness/inside/."""
+    """Each part of a study is done twice in tests/harness/inside/; here the tables are compared."""
     (run,) = small_runs("lstm")
     work([run], TINY, Exec(results=tmp_path, device="cpu"), quiet=True)
     folders = (studied, RunFolder(tmp_path, run.run_id))

@@ -1,4 +1,4 @@
-"""What the README and results/ show is what the records say, and its examples pass the check they name."""
+"""README and results/ show what the records say, and README's examples pass the check they name."""
 
 import importlib.util
 import re

@@ -1,8 +1,8 @@
-"""What the field knows of state tracking, at a small budget: parity under dense supervision, 1000 steps, three seeds.
+"""Known facts of state tracking, at a small budget: parity under dense supervision, 1000 steps, three seeds.
 
 Non-linear recurrences and linear ones with negative eigenvalues learn it from lengths 3..40 and hold it at 256 (Grazzi
-et al. 2024, 2411.12537); linear ones whose eigenvalues are all positive do not, whatever the rate. Minutes of training:
-run by `scripts/test -m slow`.
+et al. 2024, 2411.12537). Linear ones with only positive eigenvalues do not, at any learning rate. Takes minutes of
+training: run it with `scripts/test -m slow`.
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""What the gated delta rules need for state tracking: parity under dense supervision, 1000 steps, three seeds.
+"""Settings that gated delta rules need for state tracking: parity under dense supervision, 1000 steps, three seeds.
 
-With eigenvalues in [-1, 1] they learn it from lengths 3..160 and hold it at 256; with those in [0, 1] they do not
-(Grazzi et al. 2024, 2411.12537; Siems et al. 2025, 2502.10297). As in `test_science`, but for two settings, without
-which seeds fall below 0.95 on the way to 256: keys are of one token alone, and the longest string is 40, then 80, then
-160, since a decay near enough to 1 for 40 tokens is not for 256. Minutes of training: run by `scripts/test -m slow`.
+With eigenvalues in [-1, 1] they learn it from lengths 3..160 and hold it at 256. With those in [0, 1] they do not
+(Grazzi et al. 2024, 2411.12537; Siems et al. 2025, 2502.10297). Two settings differ from `test_science`. Without them
+seeds fall below 0.95 on the way to 256. Keys see one token alone. The longest string is 40, then 80, then 160, since a
+decay near enough to 1 for 40 tokens is not for 256. Takes minutes of training: run it with `scripts/test -m slow`.
 """
 
 from pathlib import Path

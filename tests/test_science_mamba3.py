@@ -1,11 +1,11 @@
-"""What Mamba-3 needs for state tracking: parity under dense supervision, 600 steps, three seeds.
+"""Settings that Mamba-3 needs for state tracking: parity under dense supervision, 600 steps, three seeds.
 
-With states that turn it learns parity from lengths 3..160 and holds it at 256; with the same states standing still it
+With states that rotate it learns parity from lengths 3..160 and holds it at 256. With the same states not rotating it
 does not (Lahoti et al. 2026, 2603.15569, table 5b: 100 and 2.27 of scaled accuracy, after stages of 10,000 steps of 256
-strings, at the best of 16 settings). As in `test_science_delta`, but for three settings: the lengths rise as in the
-paper, since an angle near enough to pi for 40 tokens is not for 256; eight heads have steps dt that start within 0.1 ..
-1, since of two, and of the published 0.001 .. 0.1, none may be near it at the start; and the rate is 1e-2. Minutes of
-training: run by `scripts/test -m slow`.
+strings, at the best of 16 settings). Three settings differ from `test_science_delta`. The lengths rise as in the paper,
+since an angle near enough to pi for 40 tokens is not for 256. There are eight heads with initial steps dt in 0.1 .. 1,
+since of two heads, and of the published 0.001 .. 0.1, none may start near it. The learning rate is 1e-2. Takes minutes
+of training: run it with `scripts/test -m slow`.
 """
 
 from pathlib import Path

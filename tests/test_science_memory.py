@@ -1,8 +1,8 @@
-"""What a memory is for, at a small budget: reverse_string from strings of up to 19 symbols, three seeds.
+"""The use of a memory, at a small budget: reverse_string from strings of up to 19 symbols, three seeds.
 
-A recurrence that may push and pop learns it and holds it at 127 symbols (Deletang et al. 2022, 2207.02098); the same
-recurrence without the stack must keep the whole string in its h and does not, whatever the rate. Minutes of training:
-run by `scripts/test -m slow`.
+A recurrence that may push and pop learns it and holds it at 127 symbols (Deletang et al. 2022, 2207.02098). The same
+recurrence without the stack must keep the whole string in its h and does not, at any learning rate. Takes minutes of
+training: run it with `scripts/test -m slow`.
 """
 
 from pathlib import Path

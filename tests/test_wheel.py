@@ -59,7 +59,7 @@ def test_it_holds_the_rooms_and_their_data_and_nothing_else(wheel: Path) -> None
 
 @pytest.mark.full
 def test_it_does_all_that_a_clone_does(wheel: Path, tmp_path: Path) -> None:
-    """In an environment that knows the clone's packages, and of the project nothing but the wheel."""
+    """Runs in an environment with the clone's packages, and only the wheel of the project."""
     site, fresh = tmp_path / "site", tmp_path / "fresh"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(fresh)], check=True)
     (folder,) = fresh.glob("lib/python*/site-packages")

@@ -1,1 +1,1 @@
-"""A climb: one model on every rung of a frozen suite, its report card, and the reference rows beside it."""
+"""A climb: one model on every rung of a frozen suite, its report card, and the reference models beside it."""

@@ -1,6 +1,8 @@
-"""The report card of one model's climb: a line a rung, its neighbours in the reference table, cost, what to do next.
+"""The report card of a model's climb: a line for each rung, similar models of the reference table, cost, and next
+steps.
 
-Made of records alone. `plain` is the card as JSON values; harness/climb/text.py and harness/climb/page.py show it.
+It is made from records alone. `plain` is the card as JSON values. harness/climb/text.py and harness/climb/page.py show
+it.
 """
 
 import shlex
@@ -32,7 +34,7 @@ from chomsky_ladder.harness.tables.literature import Report, literature
 
 NEIGHBOURS, BEST = 2, 3
 FURTHER = "512"
-MORE, AT_ONCE = 10, 2  # times the steps to try, and rungs to try them on
+MORE, AT_ONCE = 10, 2  # multiple of the steps to try, and rungs to try them on
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,9 @@ class Row:
     outcome: Outcome
     """The outcome of most seeds."""
     held_between: tuple[int, int]
-    """At least and at most, by what the test's strings leave open."""
+    """The least and most seeds that hold it, given the number of test strings."""
     is_close: bool
-    """Whether it hangs on those strings that most seeds hold it, or do not."""
+    """True if the test has too few strings to say whether most seeds hold it."""
     learnt_at: int | None
     in_training: float | None
     at_longest: float | None
@@ -60,9 +62,9 @@ class Row:
     why: str
     meeting: Meeting
     beside: tuple[str, ...]
-    """k/n of the models that stand beside it; "-" where one was not run."""
+    """k/n of the models that stand beside it; "-" for one that was not run."""
     best: tuple[str, ...]
-    """The reference rows that hold it best, with their k/n."""
+    """The reference models that hold it best, with their k/n."""
     run_ids: tuple[str, ...]
     command: str
     reports: tuple[Report, ...] = ()
@@ -79,29 +81,29 @@ class Card:
     protocol: str
     longest: str
     strings: int
-    """Of those lengths in a test, nearly."""
+    """The number of test strings of those lengths, approximately."""
     transition: str
     parameters: int | None
     state_bytes: int | None
     tokens_per_s: float | None
-    """In training here: the median over runs."""
+    """Training speed on this machine: the median over runs."""
     decoded_per_s: float | None
-    """Tokens a second one at a time, behind 256 of them; None: no step form."""
+    """Tokens per second when decoding one string after 256 tokens; None without a step form."""
     hours: float
-    """Of training and scoring, of all runs at all rates."""
+    """Hours of training and scoring, over all runs at all learning rates."""
     held: int
     families: dict[str, Estimate]
-    """The score of each family of rungs, where all of it was run."""
+    """The score of each family of rungs, if all of it was run."""
     run: int
     missing: int
-    """Rungs not run yet, or in part."""
+    """Rungs that have not been run, or only in part."""
     beside: tuple[str, ...]
     chosen_beside: bool
-    """Whether the user chose who stands beside it; else they are its nearest neighbours."""
+    """True if the user chose the models beside it. Otherwise they are its nearest neighbours."""
     rows: tuple[Row, ...]
     next: tuple[str, ...]
     part: str = ""
-    """The part of the climb it shows, if not the whole; then no reference row stands beside it."""
+    """The part of the climb it shows, if not the whole. Then no reference model stands beside it."""
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -119,10 +121,10 @@ def card(
     plugins: Sequence[str] = (),
     part: str = "",
 ) -> Card:
-    """The card of a climb beside the reference rows; `against` names those that stand beside it, else its nearest.
+    """Return the card of a climb beside reference models: those named in `against`, else the nearest.
 
-    `hours` are what all its runs took, and `plugins` what its commands need besides. A part of a climb has no
-    reference rows: `part` says what it is.
+    `hours` is the time of all its runs, and `plugins` are needed by its commands. The card of a part of a climb has no
+    reference models; `part` describes the part.
     """
     beside = [named(name, reference) for name in against] or nearest(climb, reference)[:NEIGHBOURS]
     others = [one for one in reference if one.model != climb.model]
@@ -161,7 +163,7 @@ def card(
 
 
 def named(name: str, reference: Sequence[Climb]) -> Climb:
-    """By label, or by name where one row has it."""
+    """Return the reference climb with this label, or with this name if only one has it."""
     found = [one for one in reference if one.model == name] or [one for one in reference if one.name == name]
     if len(found) == 1:
         return found[0]
@@ -209,7 +211,7 @@ def _row(
 
 
 def _command(step: Step, need: str) -> str:
-    """What makes the cell's first run again."""
+    """Return the command that repeats the cell's first run."""
     if step.cell is None or not step.cell.runs:
         return ""
     command, _ = reproduce(step.cell.stats.identity, lr=step.cell.stats.lr)
@@ -225,7 +227,7 @@ def _share(step: Step) -> float:
 
 
 def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str, need: str) -> list[str]:
-    """What to do now, the most telling first."""
+    """Return what to do next, the most informative first."""
     said = []
     if missing:
         said.append(
@@ -271,7 +273,7 @@ def _next_of_part(climb: Climb, missing: int, need: str) -> list[str]:
 
 
 def _whole(climb: Climb) -> str:
-    """The command of the whole climb."""
+    """Return the command of the whole climb."""
     own = climb.identity.settings.items() if climb.identity else ()
     changes = [word for key, value in own if key.startswith("model.") for word in (f"--{key}", str(value))]
     protocol = climb.identity.protocol_name if climb.identity else CLIMB
@@ -280,6 +282,6 @@ def _whole(climb: Climb) -> str:
 
 
 def _is_near(row: Row) -> bool:
-    """Learnt at the lengths of training, and above chance at the longest, but not held."""
+    """Return True if the model learnt the training lengths and is above chance at the longest, but does not hold."""
     learnt = row.in_training is not None and row.in_training >= SOLVED
     return learnt and row.at_longest is not None and 2 * row.held <= row.n and row.at_longest > SOLVED / 2

@@ -1,4 +1,4 @@
-"""What a climber costs here beyond its records: tokens a second as it answers one at a time."""
+"""The cost of a model that its records lack: tokens per second when it answers token by token."""
 
 import torch
 
@@ -12,7 +12,7 @@ CONTEXT = 256
 
 
 def decoded_per_s(model: ModelConfig, device: torch.device, *, threads: int) -> float | None:
-    """Tokens a second in decoding a single string behind a context; None: the model has no step form."""
+    """Return the tokens per second in decoding a single string after a context; None without a step form."""
     if not model.stepwise:
         return None
     with pinned(threads):

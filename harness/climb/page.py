@@ -23,7 +23,7 @@ CLASSES = {"can, not learnt": "gap", "cannot, yet held": "odd", "can, learnt": "
 
 
 def html(card: Card, picture: bytes | None) -> str:
-    """The whole file; the picture is inside it."""
+    """Return the whole file, with the picture inside."""
     heads = "".join(f"<th>{escape(head)}</th>" for head in columns(card))
     body = "\n".join(_row(card, row) for row in reversed(card.rows))
     image = base64.b64encode(picture).decode() if picture else ""
@@ -59,8 +59,8 @@ def html(card: Card, picture: bytes | None) -> str:
 
 
 def draw(card: Card, records: pd.DataFrame, stem: Path) -> bytes | None:
-    """The picture of the model and those beside it, as PNG, SVG and CSV; None where nothing was run."""
-    from chomsky_ladder.harness.figures.kinds import climb  # with matplotlib
+    """Draw the model and those beside it, as PNG, SVG and CSV. Return None if nothing was run."""
+    from chomsky_ladder.harness.figures.kinds import climb  # imports matplotlib
     from chomsky_ladder.harness.figures.plot import Scene
     from chomsky_ladder.harness.figures.style import save, style
     from chomsky_ladder.harness.stats.looks import looks

@@ -1,9 +1,9 @@
-"""A part of a climb: some of its rungs, fewer seeds, or fewer steps. Its card says so, and stands beside no other.
+"""A part of a climb: some of its rungs, fewer seeds, or fewer steps. Its card says so and has no models beside it.
 
     Part.of(protocol, rungs="parity,sort", seeds=1, steps=200)      2 of 12 rungs, 1 seed of 3, 200 steps of 2,000
 
-Leaving out rungs or seeds leaves the runs as they are: the whole climb takes them in, and the other way round. Other
-steps make other runs, which records hold under a protocol's label of their own.
+Leaving out rungs or seeds does not change the runs: a later whole climb reuses them, and a part reuses those of a whole
+climb. Other steps make other runs, which records hold under their own protocol label.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ class Part:
     rungs: tuple[Rung, ...]
     seeds: int
     report: int
-    """Fresh seeds beside those; 0 where the protocol reports the seeds that choose."""
+    """Fresh seeds besides those; 0 if the protocol reports the seeds that choose."""
     steps: int
-    """0: as many as the protocol has."""
+    """Training steps; 0 for the protocol's."""
     about: str
-    """The omissions, in words; empty if there are none."""
+    """A description of what is left out; "" if nothing is."""
 
     @classmethod
     def of(cls, protocol: Protocol, *, rungs: str = "", seeds: int = 0, steps: int = 0) -> "Part":
-        """Make the part that is asked for; 0 and an empty text leave the protocol's."""
+        """Make the requested part. 0 and "" keep the protocol's values."""
         if seeds < 0:
             raise ValueError(f"--seeds is how many, 0 for the protocol's, not {seeds}")
         if steps < 0:
@@ -43,13 +43,13 @@ class Part:
 
     @property
     def key(self) -> str:
-        """The name that sets it apart from other parts."""
+        """Return the name that distinguishes it from other parts."""
         steps = [f"{self.steps} steps"] if self.steps else []
         return " ".join([*(rung.name for rung in self.rungs), f"{self.report or self.seeds} seeds", *steps])
 
 
 def _found(protocol: Protocol, words: str) -> tuple[Rung, ...]:
-    """The rungs of these names, or of these tasks, in the protocol's order."""
+    """Return the rungs with these names, or of these tasks, in the protocol's order."""
     asked = {word.strip() for word in words.split(",") if word.strip()}
     names = {name: rung for rung in protocol.rungs for name in (rung.name, rung.name.replace(" ", "-"))}
     known = {*names, *(rung.task for rung in protocol.rungs)}

@@ -1,8 +1,8 @@
-"""The reference rows that an installed package has: what a report card reads of every published run of a climb.
+"""The reference results in an installed package: what a report card needs of every published run of a climb.
 
-    reference.csv.bz2       records.csv, packed, with these columns; of test_bins the longest lengths alone
+    reference.csv.bz2       records.csv, compressed, with these columns; of test_bins the longest lengths alone
 
-scripts/publish.py writes it from results/records.csv, which a clone reads in its place.
+scripts/publish.py writes it from results/records.csv. A clone reads records.csv instead.
 """
 
 import bz2
@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def lines_of(records: Path) -> bytes:
-    """Return the lines of a records.csv that belong to climbs, with the columns that travel."""
+    """Return the lines of a records.csv that belong to climbs, with the columns that are packaged."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -39,11 +39,11 @@ def lines_of(records: Path) -> bytes:
 
 
 def is_of(records: Path) -> bool:
-    """Return True if the packed rows are those of a records.csv."""
+    """Return True if the packaged lines are those of a records.csv."""
     return FILE.exists() and bz2.decompress(FILE.read_bytes()) == lines_of(records)
 
 
 def write(records: Path) -> None:
-    """Pack the rows of a records.csv, if they have changed."""
+    """Compress the lines of a records.csv, if they have changed."""
     if not is_of(records):
         write_atomically(FILE, bz2.compress(lines_of(records)))

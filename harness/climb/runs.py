@@ -1,8 +1,8 @@
-"""The runs of a climb: every rung of a protocol at each of its rates with each of its seeds, for one model.
+"""The runs of a climb: every rung of a protocol at each of its learning rates with each of its seeds, for one model.
 
-climb_runs(find_model("lstm")())      12 rungs x 2 rates x 3 seeds = 72 runs, the first seed of all rungs first
+climb_runs(find_model("lstm")())      12 rungs x 2 learning rates x 3 seeds = 72 runs, the first seed of all rungs first
 
-Where a protocol reports fresh seeds, those runs choose each rung's rate, and the fresh ones follow at that rate.
+If a protocol reports fresh seeds, these runs choose each rung's learning rate, and fresh seeds follow at that rate.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from chomsky_ladder.models.base import ModelConfig
 
 
 def climb_protocol(name: str) -> Protocol:
-    """A protocol that has rungs; any other is refused."""
+    """Return a protocol that has rungs. Refuse any other."""
     protocol = find_protocol(name)
     if not protocol.rungs:
         there = ", ".join(key for key, value in PROTOCOLS.items() if value.rungs)
@@ -28,7 +28,7 @@ def climb_protocol(name: str) -> Protocol:
 
 
 def climber(model: type[ModelConfig], changes: dict[str, Any] | None = None, *, protocol: str = CLIMB) -> ModelConfig:
-    """The model at the protocol's size, with some settings changed before it is brought there."""
+    """Return the model at the protocol's size. Its settings are changed before it is sized."""
     rungs = climb_protocol(protocol).rungs
     usual = preset_run(rungs[0].task, model.name, protocol=protocol).model
     changed = replaced(usual, changes or {}, where="model")
@@ -37,7 +37,7 @@ def climber(model: type[ModelConfig], changes: dict[str, Any] | None = None, *, 
 
 
 def climb_runs(model: ModelConfig, *, protocol: str = CLIMB, seeds: int = 0, part: Part | None = None) -> list[Run]:
-    """All runs of a model's climb, or of a part of it; `seeds` in place of the protocol's number."""
+    """Return all runs of a model's climb, or of a part of it. `seeds` replaces the protocol's number."""
     found = climb_protocol(protocol)
     part = part or Part.of(found, seeds=seeds)
     runs = []
@@ -53,6 +53,6 @@ def climb_runs(model: ModelConfig, *, protocol: str = CLIMB, seeds: int = 0, par
 
 
 def fresh_candidates(runs: list[Run], count: int) -> list[Run]:
-    """Each run with every fresh seed: whichever rate is chosen, its runs are among them."""
+    """Return each run with every fresh seed. Whichever learning rate is chosen, its runs are among them."""
     rates = {(run.task, run.model, run.train, run.eval): run for run in runs}
     return [run.with_seed(FRESH + place) for run in rates.values() for place in range(count)]

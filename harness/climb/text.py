@@ -23,7 +23,7 @@ OTHERS = "best of the others"
 
 
 def terminal(card: Card, *, colour: bool) -> str:
-    """Aligned columns, a line a rung from the highest to the lowest, as one looks at a ladder."""
+    """Return aligned columns, a line for each rung from the highest to the lowest, like a ladder."""
     heads = [name if name in (*HEADS, OTHERS) else _clipped(name) for name in columns(card)]
     table = [heads, *(list(map(one_line, cells(card, row))) for row in reversed(card.rows))]
     widths = [max(len(line[place]) for line in table) for place in range(len(heads))]
@@ -42,7 +42,7 @@ def terminal(card: Card, *, colour: bool) -> str:
 
 
 def markdown(card: Card) -> str:
-    """Labels, titles and settings come from plugins: no text of the card is markup."""
+    """Return the card as Markdown. Labels, titles and settings come from plugins, so no text of the card is markup."""
     heads = list(map(md, columns(card)))
     lines = [f"# {md(title(card))}", "", *(f"{md(line)}  " for line in facts(card)), "", f"| {' | '.join(heads)} |"]
     lines.append("| --- | --- | " + " | ".join(["---:"] * (len(heads) - 3)) + " | --- |")
@@ -58,7 +58,7 @@ def markdown(card: Card) -> str:
 
 
 def _code(command: str) -> str:
-    """A command as code: between more backticks than it has in a row."""
+    """Return a command as code, between more backticks than it has in a row."""
     fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", command)), default=0))
     space = " " if len(fence) > 1 else ""
     return f"{fence}{space}{one_line(command)}{space}{fence}"
@@ -100,12 +100,12 @@ def notes(card: Card) -> list[str]:
 
 
 def reported(card: Card) -> list[tuple[str, str]]:
-    """The values of papers for this model by rung, each with whether ours agrees."""
+    """Return the values of papers for this model by rung, each with whether ours agrees."""
     return [(row.rung, f"{report.word}; {report.text}") for row in card.rows for report in row.reports]
 
 
 def close(card: Card) -> list[str]:
-    """What the mark says, where a rung has it."""
+    """Return the explanation of the mark for close rungs, if any has it."""
     if not any(row.is_close for row in card.rows):
         return []
     return [
@@ -114,7 +114,7 @@ def close(card: Card) -> list[str]:
 
 
 def columns(card: Card) -> list[str]:
-    """The heads of a card's table."""
+    """Return the column heads of a card's table."""
     return [*HEADS, *card.beside, *([] if card.part else [OTHERS])]
 
 
@@ -127,7 +127,7 @@ def cells(card: Card, row: Row) -> Sequence[str]:
 
 
 def again(row: Row) -> str:
-    """The command that runs a rung's first run as it was recorded and compares."""
+    """Return the command that repeats a rung's first run as it was recorded, and compares."""
     return f"ladder reproduce {row.run_ids[0]}"
 
 

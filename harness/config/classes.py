@@ -1,11 +1,11 @@
-"""A class by its name in place of a model's: MODULE:CLASS, wherever `ladder` takes a model, and as `--plugin`.
+"""A class in place of a model's name: MODULE:CLASS, wherever `ladder` takes a model, and as `--plugin`.
 
     my_package.layers:Mean              a module that can be imported, or one of the working folder
     layers.py:Mean                      a file, from the working folder or beside the script of the sweep
-    /home/ada/my_package.layers:Mean    a module in a folder: what a config.json says of one that is not installed
+    /home/ada/my_package.layers:Mean    a module in a folder: how config.json names one that is not installed
 
-The model made of it (models/plain_class.py) is registered under a name of its own, my_package_layers_mean, by which
-records and tables call it. Its code is hashed as that of any plugin (harness/config/origin.py).
+The class becomes a model (models/plain_class.py) under a new name, my_package_layers_mean, which records and tables
+use. Its code is hashed like that of any plugin (harness/config/origin.py).
 """
 
 import importlib
@@ -25,12 +25,12 @@ from chomsky_ladder.models.plain_class import ClassConfig, config_of, name_of
 
 
 def is_class(word: str) -> bool:
-    """Whether a word names a class in a module."""
+    """Return True if a word names a class in a module."""
     return re.fullmatch(r".+:[A-Za-z_]\w*", word) is not None
 
 
 def load(word: str) -> str:
-    """Register the class as a model, and the name it has as one."""
+    """Register the class as a model. Return the model's name."""
     where, _, called = word.rpartition(":")
     modules: list[ModuleType] = []
     rooms.taken(word, lambda: modules.append(_module(where)), Path(where))
@@ -42,7 +42,7 @@ def load(word: str) -> str:
 
 
 def _found(module: ModuleType, where: str, called: str) -> Any:
-    """The class, or function, of a module."""
+    """Return the class, or function, of a module."""
     found = getattr(module, called, None)
     if isinstance(found, type) and issubclass(found, ModelConfig):
         raise ValueError(f"{where}:{called} is a model's config: put @register on it, and name the model by its name")
@@ -64,7 +64,7 @@ def _name(where: str, called: str) -> str:
 
 
 def _module(where: str) -> ModuleType:
-    """The module of a word's first part."""
+    """Return the module named by the part of a word before the colon."""
     path = Path(where)
     if where.endswith(".py"):
         return _of_file(path)
@@ -78,8 +78,8 @@ def _module(where: str) -> ModuleType:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """Imported anew where it has been edited since."""
-    if not path.is_file() and not path.is_absolute():  # a sweep's script has its folder in front
+    """Import a file, again if it has been edited since the last import."""
+    if not path.is_file() and not path.is_absolute():  # a sweep's script has its folder first in sys.path
         path = next((found for folder in sys.path[:1] if (found := Path(folder) / path).is_file()), path)
     if not path.is_file():
         raise FileNotFoundError("there is no such file")
@@ -91,4 +91,4 @@ def _of_file(path: Path) -> ModuleType:
     return module
 
 
-_files: dict[Path, tuple[bytes, ModuleType | None]] = {}  # imported here, as they were then
+_files: dict[Path, tuple[bytes, ModuleType | None]] = {}  # imported here: the content at that time, and the module

@@ -1,8 +1,8 @@
-"""A digest of the code behind a plugin's class: its own file, and what that imports which has no release of its own.
+"""A digest of the code behind a plugin's class: its own file, and the imported files that have no release of their own.
 
     rm.py, which imports layers.py beside it     rm.py and layers.py
     lab/models/mine.py with `from .. import nn`  mine.py and lab/nn.py, and lab/__init__.py if it does more than import
-    a module of $PYTHONPATH or of an editable    hashed wherever it lies, with what it imports in turn
+    a module of $PYTHONPATH or of an editable    hashed wherever it lies, with its own imports
     installation
     torch, numpy, this package                   not hashed: they have versions
 
@@ -24,7 +24,7 @@ _LOADERS = ("import_module", "__import__")
 
 
 def digest(files: Mapping[str, Path]) -> str:
-    """Return the digest of what these files say, each with the name it is imported by."""
+    """Return the digest of these files' code, each with the name it is imported by."""
     made = hashlib.sha256()
     for name, path in sorted(files.items()):
         code = _code(path).encode()
@@ -33,7 +33,7 @@ def digest(files: Mapping[str, Path]) -> str:
 
 
 def files_of(file: Path, package: Path | None = None) -> dict[str, Path]:
-    """Return a file under the name "", and what it imports, and that in turn, under the names of their modules.
+    """Return a file under the name "", and all files it imports, directly or indirectly, under their module names.
 
     `package` is the folder of the top-level package that the file is in, if it is in one.
     """
@@ -102,7 +102,7 @@ def _imports(file: Path, home: Path) -> set[str]:
 
 
 def version_in(file: Path, name: str) -> int | None:
-    """Return the version that a file gives what it registers under a name; None where it gives none."""
+    """Return the version with which a file registers a name; None if it has none."""
     for node in ast.walk(_tree(file)):
         if isinstance(node, ast.ClassDef):
             values: dict[str | None, ast.expr] = dict(pair for line in node.body for pair in _assigned(line))
@@ -113,14 +113,14 @@ def version_in(file: Path, name: str) -> int | None:
         else:
             continue
         names = [each.value for each in named if isinstance(each, ast.Constant)]
-        version = getattr(values.get("version"), "value", None)  # of a constant
+        version = getattr(values.get("version"), "value", None)  # a constant
         if name in names and isinstance(version, int):
             return version
     return None
 
 
 def _assigned(statement: ast.stmt) -> Iterator[tuple[str | None, ast.expr]]:
-    """Yield the names of an assignment with what each is given, `name, year = "rm", 2026` too."""
+    """Yield the names in an assignment with their values, also in `name, year = "rm", 2026`."""
     pairs = [(target, statement.value) for target in statement.targets] if isinstance(statement, ast.Assign) else []
     if isinstance(statement, ast.AnnAssign) and statement.value is not None:
         pairs = [(statement.target, statement.value)]
@@ -157,7 +157,7 @@ def _code(path: Path) -> str:
 
 @cache
 def _parsed(path: Path, changed: int, size: int) -> tuple[ast.Module, str]:
-    """Return what a file says: its tree, and that tree as text of any Python's release."""
+    """Return a file's syntax tree, and that tree as a text that is the same in every release of Python."""
     tree = ast.parse(path.read_bytes())
     return tree, _text(tree)
 
@@ -172,5 +172,5 @@ def _text(node: object) -> str:
 
 
 def _is_docstring(node: object) -> bool:
-    """Return True for a text that stands as a statement: a docstring of a module, a class, a function or a field."""
+    """Return True for a string that stands alone as a statement: a docstring of a module, class, function or field."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -1,4 +1,4 @@
-"""How a run is executed: the tree of settings that are no part of its identity."""
+"""The settings of how a run is executed. They are no part of its identity."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +9,12 @@ from chomsky_ladder.harness.config.registry import check_backend
 from chomsky_ladder.harness.store.places import default_results
 from chomsky_ladder.models.block import Backend
 
-THREADS = 1024  # at most: torch ends the process where it cannot start as many as it is told
+THREADS = 1024  # upper limit: torch ends the process if it cannot start this many
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exec:
-    """Settings of execution. They are no part of a run's identity. What touches numerics is recorded."""
+    """Settings of execution. They are no part of a run's identity. Those that affect numerics are recorded."""
 
     device: str = "auto"
     """cpu, cuda, cuda:1 ..; auto takes CUDA where there is one."""
@@ -24,7 +24,7 @@ class Exec:
     """auto takes the fastest kernel here. reference is plain torch. The name of a kernel (`ladder doctor` lists them)
     demands it."""
     pack: int = 0
-    """Runs of a sweep to train as one; 0: one on a CPU, and on CUDA as many as memory holds, up to 27."""
+    """Runs of a sweep to train as one. 0: one on a CPU; on CUDA as many as memory holds, up to 27."""
     capture: Literal["auto", "on", "off"] = "auto"
     """Replay steps and validations from CUDA graphs; auto: on CUDA."""
     compile: Literal["auto", "on", "off"] = "auto"
@@ -43,7 +43,7 @@ class Exec:
     """The folder of runs/, tables/ and records.csv: results/mine in a clone, results elsewhere."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.results, str):  # as a script names it
+        if isinstance(self.results, str):  # in a script
             object.__setattr__(self, "results", Path(self.results))
         check_types(self, "exec")
         check_backend(self.backend, where="exec.backend")

@@ -1,13 +1,13 @@
-"""Frozen sets of strings: one file that anybody's model can be scored on, ours or not.
+"""Frozen sets of strings: a file on which any model can be scored, also one from outside this package.
 
     {"format": 1, "task": {"name": "parity", ..}, "vocab": ["PAD", "a", "b"], "lengths": [40, 256], "count": 8192, ..}
     {"length": 40, "tokens": [1, 2, ..], "read_at": [38], "answer": [2]}
     ..
 
-The first line says what the strings are and holds the sha256 of everything else; then a line a string: its input
-tokens, blank answer slots included, the positions whose output is an answer, and the answers. The strings are rows
-0 .. count - 1 of a split, so a file exported with the test's settings holds the test's strings. They are drawn again
-when a file is opened: the hash tells no more than that nobody has changed it by accident.
+The first line describes the strings and holds the sha256 of everything else. Then each string has a line: its input
+tokens with blank answer slots, the positions whose output is an answer, and the answers. The strings are rows 0 ..
+count - 1 of a split, so a file exported with the test's settings holds the test's strings. When a file is opened, its
+strings are drawn again and compared, because the hash only detects accidental changes.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from chomsky_ladder.tasks.base import PAD, Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 
 FORMAT = 1
-_AT_ONCE = 256  # strings that are drawn again
+_AT_ONCE = 256  # strings drawn again at a time
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class FrozenSet:
         return tuple(self.length_of_B.unique().tolist())
 
     def batches(self, *, batch: int, device: torch.device) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-        """All strings, the longest first, as `evaluation_batches` makes them."""
+        """Yield batches of all strings, the longest first, as `evaluation_batches` does."""
         for rows_B in torch.argsort(self.length_of_B, stable=True, descending=True).split(batch):
             width = int(self.strings.length_B[rows_B].max())
             chosen = (tensor[rows_B, :width] if tensor.ndim == 2 else tensor[rows_B] for tensor in self.strings)
@@ -56,7 +56,7 @@ class FrozenSet:
 
 
 def open_frozen(path: str, sha256: str = "") -> FrozenSet:
-    """The set in a file, which must be as it was exported and, where a hash is given, the set of that hash."""
+    """Return the set in a file. Refuse one that was changed or that does not have the given hash."""
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"there is no file {path}")
@@ -95,7 +95,7 @@ def _opened(path: str, changed: int, size: int) -> FrozenSet:
 
 
 def _task(path: str, header: dict[str, Any], settings: dict[str, Any]) -> Task:
-    """The task that a set is of, which must mean by each token what it means here."""
+    """Return the task of a set. Its tokens must mean what they mean here."""
     name, version = settings.pop("name", None), settings.pop("version", None)
     if not isinstance(name, str):
         raise ValueError(f"{path} names no task in its first line")
@@ -112,7 +112,7 @@ def _task(path: str, header: dict[str, Any], settings: dict[str, Any]) -> Task:
 
 
 def _drawn_by(path: str, header: dict[str, Any]) -> tuple[tuple[int, int], int, str]:
-    """The lengths, the seed and the split that the first line names."""
+    """Return the lengths, the seed and the split named in the first line."""
     lengths, seed, split = (header.get(name) for name in ("lengths", "seed", "split"))
     if not _are_whole(lengths) or len(lengths) != 2 or not 1 <= lengths[0] <= lengths[1] < 2**31:
         raise ValueError(f"{path} has no lengths in its first line that rise from 1, but {str(lengths)[:40]}")
@@ -122,7 +122,7 @@ def _drawn_by(path: str, header: dict[str, Any]) -> tuple[tuple[int, int], int, 
 
 
 def _wrong(string: Any, task: Task, legal: Set[int]) -> str:
-    """Why a line is no string of the task; empty where it may be one."""
+    """Return why a line is not a string of the task; "" if it may be one."""
     if not isinstance(string, dict) or set(string) != {"length", "tokens", "read_at", "answer"}:
         return "it has not length, tokens, read_at and answer"
     length, tokens, read_at, answer = (string[name] for name in ("length", "tokens", "read_at", "answer"))
@@ -144,7 +144,7 @@ def _are_whole(values: Any) -> TypeGuard[list[int]]:
 
 
 def _refuse_others(path: str, task: Task, strings: Batch, length_of_B: Tensor, *, seed: int, split: str) -> None:
-    """A string is a function of seed, split and row: hold the file's to it, answers and all."""
+    """Draw the strings again from seed, split and row, and refuse a file that differs in strings or answers."""
     for rows_B in torch.arange(len(length_of_B)).split(_AT_ONCE):
         lengths_B = length_of_B[rows_B]
         width = max(map(task.positions, lengths_B.unique().tolist()))
@@ -175,10 +175,10 @@ def _tensors(strings: list[dict[str, Any]]) -> Batch:
 
 
 def line(tree: dict[str, Any]) -> str:
-    """A line of the file, always the same bytes."""
+    """Return a line of the file. Equal trees give equal bytes."""
     return json.dumps(tree, separators=(",", ":"))
 
 
 def digest(header: dict[str, Any], rows: list[str]) -> str:
-    """The sha256 of a set: of its first line without it, and of its strings."""
+    """Return the sha256 of a set: of its first line without the hash, and of its strings."""
     return hashlib.sha256("\n".join([line(header), *rows]).encode()).hexdigest()

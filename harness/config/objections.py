@@ -3,10 +3,10 @@
     stack, nesting      the cited papers are empirical       accepted: a theorem is cited now
     slstm, parity       Merrill 2019 predates the sLSTM      answered: with its forget gate shut it is a simple RNN
 
-The review of 2026 went through all 195 entries of harness/config/theorems.py. It objected to 28 of them and missed a
-theorem of one model. Accepted: the mark, its condition or its source has changed. Answered: the mark stands, and the
-answer says why; tests count what the answers claim of groups and networks. `read` says how much of the sources was
-read for it: what is read in an abstract alone may have conditions that are not named here.
+The review of 2026 covered all 195 entries of harness/config/theorems.py. It objected to 28 of them and missed a theorem
+on one model. Accepted: the mark, its condition or its source was changed. Answered: the mark stays, and the answer says
+why. Tests verify the answers' claims on groups and networks. `read` says how much of the sources the review read. A
+source read as an abstract alone may have conditions that are not named here.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ class Objection:
     """The transition."""
     demands: tuple[str, ...]
     models: tuple[str, ...] = ()
-    """The models it is about; empty for all that move their state so."""
+    """The models it is about; empty for all models with this transition."""
     said: str
     outcome: Literal["accepted", "answered"]
     answer: str
     now: Word
-    """The mark today, of these models if there are any."""
+    """The mark today, for these models if any are named."""
     read: str
 
 

@@ -1,12 +1,12 @@
-"""Whose code a task, model or kernel is: ours, or a plugin's, with a digest of its code (harness/config/code.py).
+"""The origin of a task's, model's or kernel's code: ours, or a plugin's with a digest (harness/config/code.py).
 
     rm.py, which imports layers.py beside it     rm.py e6ea1c0d2f84            hashed: rm.py and layers.py
     ladder_example.running_mean, of a package    ladder_example.running_mean 77aa0b19c2de
     chomsky_ladder.models.bridges.huggingface    transformers 1d0e5f2a7b33  hashed: the package's release, the bridge
     chomsky_ladder.models.lstm                   None: ours has versions and golden values
 
-What a plugin's version does not say, the hash does: results are used again, gone on with and put into one cell only if
-it is the same. A file that is moved keeps its hash, so a plugin that becomes a file of a room keeps its results.
+The hash detects edits that leave a plugin's version unchanged. Results are reused, resumed and put into one cell only
+if hashes agree. A moved file keeps its hash, so a plugin that becomes a file of a room keeps its results.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from chomsky_ladder.harness.config.code import OURS, digest, files_of
 from chomsky_ladder.harness.store.checkout import commit_of, installed_commit
 
 BRIDGES = f"{OURS}.models.bridges"
-ADDED: set[str] = set()  # folders that are searched because a plugin was named; no other process does
+ADDED: set[str] = set()  # folders this process searches because a plugin was named
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Origin:
     called: str
     """The name of its file, or of its module in a package."""
     digest: str
-    """The digest of what all its files say."""
+    """The digest of the code in all its files."""
     files: tuple[Path, ...]
 
     @property
@@ -43,14 +43,14 @@ class Origin:
         return f"{self.called} {self.digest}"
 
     def plain(self) -> dict[str, Any]:
-        """As a record's provenance holds it, with its distribution and commit where there are such."""
+        """Return the origin as a record's provenance holds it, with distribution and commit if there are any."""
         found = _distribution(self.called.split(maxsplit=1)[0].removesuffix(".py").partition(".")[0])
         about = {} if found is None else {"distribution": found.metadata["Name"], "version": found.version}
         return {"from": self.called, "sha256": self.digest, **about, **_commit(self.files, found)}
 
 
 def origin(cls: type) -> Origin | None:
-    """Whose code a class is; None for ours, and for what was typed into a session, of which nothing is known."""
+    """Return the origin of a class; None if it is ours, or was typed into a session."""
     if is_asked_for(cls.__module__):
         return _bridged(cls)
     return None if is_ours(cls.__module__) else _origin(cls.__module__, cls)
@@ -58,7 +58,7 @@ def origin(cls: type) -> Origin | None:
 
 @cache
 def _bridged(cls: Any) -> Origin:
-    """Of a bridge to other packages: their releases, and its own file."""
+    """Return the origin of a bridge: the other packages' releases, and the digest of its own file."""
     file = Path(inspect.getfile(cls)).resolve()
     made = hashlib.sha256(digest({"": file}).encode() + "".join(map(_release, cls.packages)).encode())
     return Origin(" ".join(cls.packages), made.hexdigest()[:12], (file,))
@@ -76,11 +76,11 @@ def is_ours(module: str) -> bool:
 
 
 def is_asked_for(module: str) -> bool:
-    """Whether it is one of ours that is found only when somebody names it as a plugin."""
+    """Return True for modules of ours that are only loaded when a user names them as a plugin."""
     return module.startswith(f"{BRIDGES}.")
 
 
-@cache  # what was imported, not what its file holds by now; a class imported anew is another one
+@cache  # keeps the code as imported, not as edited since; a class imported again is another key
 def _origin(module: str, cls: type | None) -> Origin | None:
     try:
         file = Path(inspect.getfile(sys.modules[module] if cls is None else cls)).resolve()
@@ -92,14 +92,14 @@ def _origin(module: str, cls: type | None) -> Origin | None:
 
 
 def origin_of_module(module: str) -> Origin | None:
-    """Of what a module registers that is no class, such as a kernel."""
+    """Return the origin of a module that registers something else than a class, such as a kernel."""
     return None if is_ours(module) else _origin(module, None)
 
 
 def found_now(word: str) -> dict[tuple[str, str], Path]:
-    """The file of each name and digest by which the code that a `--plugin` names might go now, imported by nobody.
+    """Return the file of each (name, digest) that a `--plugin` word may have now, without importing anything.
 
-    A file may have been imported alone or as part of the package around it: both are given.
+    A file may have been imported alone or as part of the package around it: both are listed.
     """
     named = Path(word)
     path = named if named.exists() or ":" not in named.name else Path(word.rpartition(":")[0])
@@ -122,7 +122,7 @@ def found_now(word: str) -> dict[tuple[str, str], Path]:
 
 
 def digest_of_file(cls: type) -> str:
-    """What the file of a class would be called by if it were a plugin's; "" if it has none."""
+    """Return the digest that a class's file would have as a plugin; "" if it has no file."""
     try:
         return digest(files_of(Path(inspect.getfile(cls)).resolve()))
     except (OSError, TypeError, SyntaxError):
@@ -130,7 +130,7 @@ def digest_of_file(cls: type) -> str:
 
 
 def _package_root(module: str, file: Path) -> Path | None:
-    """The folder of the top-level package a module is in; None for a module that stands alone."""
+    """Return the folder of a module's top-level package; None for a module that stands alone."""
     top, *inner = module.split(".")
     if not inner and file.name != "__init__.py":
         return None
@@ -141,13 +141,13 @@ def _package_root(module: str, file: Path) -> Path | None:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """The top-level packages that are installed, with the distributions that have them."""
+    """Return the installed top-level packages, each with the distributions that contain it."""
     return metadata.packages_distributions()
 
 
 @cache
 def _distribution(package: str) -> metadata.Distribution | None:
-    """The installed distribution that has a top-level package, if one has."""
+    """Return the installed distribution that contains a top-level package, or None."""
     for name in _distributions().get(package.removesuffix(".py"), ()):
         return metadata.distribution(name)
     return None
@@ -155,7 +155,7 @@ def _distribution(package: str) -> metadata.Distribution | None:
 
 @cache
 def _commit(files: tuple[Path, ...], found: metadata.Distribution | None) -> dict[str, Any]:
-    """The commit it was installed from, or that of the repository its files are tracked in."""
+    """Return the commit a distribution was installed from, else that of the repository which tracks the files."""
     installed = "" if found is None else installed_commit(found)
     return {"commit": installed, "dirty": None} if installed else commit_of(files)
 
@@ -163,13 +163,13 @@ def _commit(files: tuple[Path, ...], found: metadata.Distribution | None) -> dic
 def load_words(
     modules: Iterable[tuple[str, str, str]], *, typed: Literal["refuse", "pass"] = "refuse"
 ) -> Iterator[str]:
-    """What `--plugin` takes to load things again, each given by its name, its module and, if it was named as a class of
-    that module, the class; nothing for what is ours.
+    """Yield the `--plugin` words that load things again in another process; nothing for our own.
 
-    What was typed into a session is refused, or passed by.
+    Each thing is given by its name, its module and its class ("" unless it was named as MODULE:CLASS). Things typed
+    into a session are refused, or skipped.
     """
     for name, module, of_class in modules:
-        if is_asked_for(module):  # ours, so it is wherever this is
+        if is_asked_for(module):  # a bridge of ours, which exists wherever we are installed
             yield module
         if is_ours(module):
             continue
@@ -189,12 +189,15 @@ def load_words(
 
 
 def _importable(module: str, file: str) -> str:
-    """The module's name if importing it in another process gives that file; one in `sys.modules` proves nothing."""
+    """Return the module's name if importing it in a new process finds that file, else "".
+
+    A module may be in `sys.modules` although a new process would not find it.
+    """
     top = module.partition(".")[0]
     found = filter(None, (finder.find_spec(top, None) for finder in sys.meta_path))
     here = next((spec.origin for spec in found), None)
-    loaded = getattr(sys.modules.get(top), "__file__", None) or file  # a folder without __init__ has none
+    loaded = getattr(sys.modules.get(top), "__file__", None) or file  # a folder without __init__ has no file
     beside = Path(loaded).parent if Path(loaded).name != "__init__.py" else Path(loaded).parents[1]
-    if str(beside.resolve()) in ADDED and sys.path.count(str(beside.resolve())) < 2:  # twice: not by us alone
+    if str(beside.resolve()) in ADDED and sys.path.count(str(beside.resolve())) < 2:  # once: only we added it
         return ""
     return module if here is not None and here == loaded else ""

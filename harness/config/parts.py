@@ -1,4 +1,4 @@
-"""A run's parts as typed values: every field checked, to JSON values and back, unknown settings refused by name."""
+"""Convert a run's parts to and from JSON values, with every field checked and unknown settings refused by name."""
 
 import json
 from dataclasses import fields
@@ -11,8 +11,8 @@ from chomsky_ladder.harness.config.rooms import did_you_mean
 
 Part = TypeVar("Part")
 
-MOST_DRAWN = 2**22  # positions that strings may have where their lengths are chosen
-MOST = 2**31 - 1  # of whatever else is counted: steps, strings
+MOST_DRAWN = 2**22  # positions of strings, where a user chooses their length
+MOST = 2**31 - 1  # of other counts: steps, strings
 
 
 def require(condition: bool, message: str) -> None:
@@ -22,12 +22,12 @@ def require(condition: bool, message: str) -> None:
 
 
 def refuse_endless(longest: int, *, what: str) -> None:
-    """Refuse a length of which one string alone would fill the memory, before anything counts up to it."""
+    """Refuse a length at which a single string would fill the memory, before anything loops up to it."""
     require(longest <= MOST_DRAWN, f"{what} must be at most {MOST_DRAWN}, not {longest}")
 
 
 def refuse_outside(count: int, *, what: str) -> None:
-    """Refuse a count of nothing, or one that no machine counts up to."""
+    """Refuse a count below 1, or one too large to loop up to."""
     require(count >= 1, f"{what} must be at least 1, not {count}")
     require(count <= MOST, f"{what} must be at most {MOST}, not {count}")
 
@@ -38,23 +38,23 @@ def _adapter(cls: type) -> TypeAdapter:
 
 
 def plain(part: Any) -> dict[str, Any]:
-    """A part's fields as JSON values."""
+    """Return a part's fields as JSON values."""
     return _adapter(type(part)).dump_python(part, mode="json")
 
 
 @lru_cache
 def default_settings(cls: type) -> dict[str, Any]:
-    """The defaults of a part's fields, as JSON values."""
+    """Return the defaults of a part's fields, as JSON values."""
     return plain(cls())
 
 
 def checked(part: Part, *, where: str) -> Part:
-    """The part with its field types enforced: an int is taken for a float, nothing else is converted."""
+    """Return the part with checked field types. An int is accepted for a float; nothing else is converted."""
     return from_plain(type(part), _adapter(type(part)).dump_python(part, mode="json", warnings=False), where=where)
 
 
 def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:
-    """A part from JSON values; an unknown key or a wrong type is refused."""
+    """Return a part from JSON values. Refuse an unknown key or a wrong type."""
     schema: Any = cls  # a dataclass, as all parts are
     known = [f.name for f in fields(schema)]
     for key in tree:
@@ -70,14 +70,14 @@ def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:
 
 
 def _holds_nan(value: Any) -> bool:
-    """Return True if a setting, or a part of one, is nan: it equals nothing, so it could name no run."""
+    """Return True if a setting contains nan. It equals nothing, so it cannot identify a run."""
     if isinstance(value, dict | list | tuple):
         return any(map(_holds_nan, value.values() if isinstance(value, dict) else value))
     return isinstance(value, float) and value != value
 
 
 def one_line(error: ValidationError, where: str) -> str:
-    """The first of a validation's complaints; our own sentences, which name their field, as they are."""
+    """Return the first validation error in one line. Our own messages, which name their field, stay as they are."""
     first = error.errors()[0]
     if first["type"] == "value_error":
         return str(first.get("ctx", {})["error"])
@@ -100,5 +100,5 @@ def _field_adapters(cls: type) -> dict[str, TypeAdapter]:
 
 
 def replaced(part: Part, changes: dict[str, Any], *, where: str) -> Part:
-    """The part with some fields changed, by Python values or JSON ones."""
+    """Return the part with some fields changed, given Python or JSON values."""
     return from_plain(type(part), plain(part) | changes, where=where) if changes else part

@@ -1,7 +1,7 @@
-"""The published protocols as data: what each preset changes of a run's defaults.
+"""The published protocols as data: the settings in which each preset differs from a run's defaults.
 
-Choices a paper leaves open are ours, and `source` (harness/config/sources.py) says which. A preset sets only what a
-task or a model has.
+Where a paper leaves choices open, they are ours, and `source` (harness/config/sources.py) says which. A preset only
+sets what a task or a model has.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ _RECALL = ("in_context_recall", "noisy_in_context_recall", "fuzzy_in_context_rec
 
 
 def _of_length(length: int, *tasks: str, **train: int) -> Case:
-    """These tasks at one length, in training and in the tests."""
+    """Return a case that trains and tests these tasks at one length."""
     score = {"lengths": [length, length], "bins": [length - 1, length], "extrapolate": []}
     return Case(tasks=tasks, train={"lengths": [length, length], **train}, eval=score)
 
@@ -278,14 +278,14 @@ PROTOCOLS: dict[str, Protocol] = {
             "stop_after": 2,
         },
         eval={"test": 512, "validation": 128, "every": 100, "extrapolate": []},
-        # A forget bias of 1 (Jozefowicz et al. 2015): without it some seeds need longer than the budget for parity.
+        # Forget bias 1 (Jozefowicz et al. 2015): without it some seeds need more than the budget for parity.
         model={"d_model": 64, "num_blocks": 2, "num_heads": 4, "forget_bias": 1.0, "d_inner": 64},
     ),
 }
 
 
 def _suites() -> dict[str, Protocol]:
-    """The frozen suites, by their files' names."""
+    """Return the frozen suites, by their files' names."""
     found = sorted((files("chomsky_ladder.harness.config") / "suites").iterdir(), key=lambda file: file.name)
     contents = {file.name: file.read_bytes() for file in found}
     for line in contents.pop("frozen.sha256").decode().splitlines():
@@ -306,15 +306,18 @@ PROTOCOLS |= _suites()
 
 
 def remark_of(name: str) -> str:
-    """A protocol's, where it is known here and has one."""
+    """Return the remark of a known protocol; "" if there is none."""
     return PROTOCOLS[name].remark if name in PROTOCOLS else ""
 
 
 def warning_of(name: str) -> str:
-    """The same as a sentence."""
+    """Return the remark as a sentence."""
     return f"{name.capitalize()}: {remark_of(name)}." if remark_of(name) else ""
 
 
 def has_rungs(name: str) -> bool:
-    """Whether it is a climb: of tasks at settings of its own, beside which no paper's values may stand."""
+    """Return True if a protocol is a climb.
+
+    Its tasks have their own settings, so no paper's values may stand beside them.
+    """
     return name in PROTOCOLS and bool(PROTOCOLS[name].rungs)

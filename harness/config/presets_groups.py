@@ -1,7 +1,7 @@
 """The published protocols of word problems (tasks/word_problem.py), as far as their papers and code were read.
 
-What was not is ours, and `source` (harness/config/sources.py) says which. A protocol of one length, with steps for so
-many passes over its set, has them for word problems alone; other tasks keep the usual lengths.
+The rest is ours, and `source` (harness/config/sources.py) says what. Some protocols train at one length, for a number
+of passes over a finite set. These values hold for word problems alone. Other tasks keep the usual lengths.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _EVERY: dict[str, Any] = {"count": "input", "asks": "every"}
 
 
 def _at(trained: list[int], tested: int) -> Case:
-    """Word problems of these lengths in training, and of one in the tests."""
+    """Return a case with word problems of these lengths in training, and of one length in the tests."""
     lengths = {"lengths": [tested, tested], "bins": [tested - 1, tested], "extrapolate": []}
     return Case(tasks=("word_problem",), train={"lengths": trained}, eval=lengths)
 

@@ -1,4 +1,4 @@
-"""The published protocol of SelectivBench (tasks/hidden_states.py), as described and in its code; the rest is ours."""
+"""The published protocol of SelectivBench (tasks/hidden_states.py), from its paper and code. The rest is ours."""
 
 from chomsky_ladder.harness.config.protocol import Case, Protocol
 from chomsky_ladder.harness.config.sources import SOURCES

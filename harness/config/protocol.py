@@ -1,4 +1,4 @@
-"""What a protocol declares: how its paper trains, scores and reports, and what it does otherwise in single cases.
+"""The fields of a protocol: how its paper trains, scores and reports, and the exceptions for single models or tasks.
 
 Case(models=("xlstm",), tasks=("mod_arithmetic",), model={"d_model": 64})        that model is narrower on that task
 """
@@ -6,20 +6,20 @@ Case(models=("xlstm",), tasks=("mod_arithmetic",), model={"d_model": 64})       
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Reports = Literal["mean", "median", "best"]  # what a published cell is of its seeds
-Measure = Literal["scaled", "raw"]  # whether it is accuracy above chance, or plain accuracy
+Reports = Literal["mean", "median", "best"]  # how a published cell summarises its seeds
+Measure = Literal["scaled", "raw"]  # accuracy above chance, or plain accuracy
 
 SIZED_AT = 16
-"""Tokens of the vocabulary at which `Protocol.params` are counted, so that a model is one config on every task."""
+"""Vocabulary size at which `Protocol.params` are counted, so that a model has one config on every task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One task of a climb (harness/climb), with the settings that set it apart from the protocol's own of that task."""
+    """One task of a climb (harness/climb), with the settings in which it differs from the protocol's own task."""
 
     name: str
     asks: str
-    """What a model has to do, in two or three words."""
+    """The skill it tests, in two or three words."""
     task: str
     settings: dict[str, Any] = field(default_factory=dict)
     strings: str
@@ -28,7 +28,7 @@ class Rung:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What a protocol does otherwise: with some models, on some tasks; those not named are all of them."""
+    """An exception of a protocol for some models and tasks. An empty list means all of them."""
 
     models: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -45,60 +45,66 @@ class Case:
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
     source: str
-    """Where it comes from, what is ours in it, and what is not as it is there."""
+    """Its paper and code, the choices that are ours, and every known deviation."""
     version: int = 1
-    """Raised whenever its runs would be others; results of two versions never share a table."""
+    """Raised whenever its runs change. Results of two versions never share a table."""
     reports: Reports = "mean"
     measure: Measure = "scaled"
     solved: float = 0.9
-    """From where, in that measure, a run counts as solved."""
+    """The score, in that measure, from which a run counts as solved."""
     rates: tuple[float, ...]
     """The learning rates it chooses from."""
     seeds: int
-    """Seeds at each rate."""
+    """Number of seeds at each learning rate."""
     report: int = 0
-    """Fresh seeds at the rate that those chose. Only they are reported. 0: the seeds that choose are reported."""
+    """Number of fresh seeds at the chosen learning rate.
+
+    Only these are reported. 0: the choosing seeds are reported.
+    """
     ties: Literal["lower", "sooner"] = "lower"
-    """The rate taken where several validate alike: the lower, or the one that was at 0.99 sooner."""
+    """The learning rate taken in a tie of validations: the lower one, or the one that reached 0.99 sooner."""
     remark: str = ""
-    """What nobody may overlook in its results."""
+    """A warning that is shown with all its results."""
     table: tuple[str, ...]
     """The tasks of its published table."""
     train: dict[str, Any] = field(default_factory=dict)
     eval: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
-    """Settings of every model that has them; one model's own go under its name in `models`."""
+    """Settings of every model that has them. Settings of one model stand under its name in `models`."""
     params: int = 0
-    """The active parameters that every model's widths bring it nearest to, counted at SIZED_AT; 0: widths as set."""
+    """Target for a model's active parameters, reached by choosing widths, counted at SIZED_AT. 0: widths as set."""
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     """Settings of every task that has them and admits the value."""
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """One task's own; `model` among them holds what it changes there."""
+    """Settings of one task. `model` in there changes models on that task."""
     cases: tuple[Case, ...] = ()
-    """What some models, or some models on some tasks, do otherwise; of two the later one decides."""
+    """Exceptions for some models, or for some models on some tasks. If two apply, the later one decides."""
     versions: dict[str, int] = field(default_factory=dict)
-    """Of a frozen suite: the versions of its tasks; another one is refused."""
+    """The versions of a frozen suite's tasks. Other versions are refused."""
     strings: dict[str, str] = field(default_factory=dict)
-    """Of a frozen suite: a hash of each task's first test strings (harness/train/suite.py)."""
+    """A hash of the first test strings of each task of a frozen suite (harness/train/suite.py)."""
     rungs: tuple[Rung, ...] = ()
-    """Of a climb: its tasks from the lowest to the highest."""
+    """The tasks of a climb, from the lowest to the highest."""
 
     def train_of(self, task: str, model: str) -> dict[str, Any]:
-        """What it says of training a model on a task; `case_of` has what depends on the model's settings."""
+        """Return the training settings of a model on a task.
+
+        `case_of` adds those that depend on the model's settings.
+        """
         return self.train | self._otherwise("train", task, model)
 
     def eval_of(self, task: str, model: str) -> dict[str, Any]:
-        """What it says of scoring a model on a task."""
+        """Return the scoring settings of a model on a task."""
         return self.eval | self._otherwise("eval", task, model)
 
     def model_of(self, task: str, model: str) -> dict[str, Any]:
-        """What it says of a model on a task."""
+        """Return the settings of a model on a task."""
         of_task = self.tasks.get(task, {}).get("model", {})
         return {**self.model, **self.models.get(model, {}), **of_task, **self._otherwise("model", task, model)}
 
     def case_of(self, task: str, model: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """What it says of training a model that has these settings, beyond `train_of`."""
+        """Return the training settings for a model with these settings, beyond those of `train_of`."""
         cases = [case for case in self.cases if case.where and case.is_of(task, model)]
         held = [case.train for case in cases if case.where.items() <= settings.items()]
         return {name: value for train in held for name, value in train.items()}

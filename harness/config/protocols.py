@@ -1,8 +1,8 @@
-"""Runs from the published protocols, and how a run deviates from its own.
+"""Make runs from the published protocols, and find how a run deviates from its own.
 
-A number without its protocol is not comparable, so every run carries a preset's name, and its record says what differs
-from the preset (the learning rate and the seed, which every protocol sweeps, apart). harness/store/labels.py makes of
-that what people read.
+A number without its protocol is not comparable. So every run carries a preset's name, and its record lists the
+differences from the preset, except learning rate and seed, which every protocol sweeps. harness/store/labels.py makes
+readable labels from these.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.tasks.base import Task
 
-WIDTHS = ("d_model", "d_inner")  # what a number of parameters decides (harness/config/sizing.py)
+WIDTHS = ("d_model", "d_inner")  # set by a number of parameters (harness/config/sizing.py)
 
 
 def find_protocol(name: str) -> Protocol:
@@ -32,7 +32,7 @@ def find_protocol(name: str) -> Protocol:
 
 
 def preset_run(task: str, model: str, *, protocol: str = "xlstm_20k", seed: int = 0) -> Run:
-    """The run a protocol describes for a task and a model; change what you like with `dataclasses.replace`."""
+    """Return the run a protocol describes for a task and a model. Change what you like with `dataclasses.replace`."""
     return replace(_preset(find_task(task), find_model(model), protocol), seed=seed)
 
 
@@ -44,7 +44,7 @@ def _preset(task_cls: type[Task], model_cls: type[ModelConfig], protocol: str) -
     task = _applied_to_task(task_cls(), preset.task | {k: v for k, v in of_task.items() if k != "model"})
     train = {"lr": preset.rates[0], **preset.train_of(task_cls.name, model_cls.name)}
     score = preset.eval_of(task_cls.name, model_cls.name)
-    if stages := train.get("curriculum"):  # those too short for any string of the task are left out
+    if stages := train.get("curriculum"):  # stages too short for any string of the task are left out
         shortest = train.get("lengths", plain(Train())["lengths"])[0]
         train["curriculum"] = [stage for stage in stages if task.legal_lengths(shortest, stage)]
     if task_cls.own_lengths:
@@ -68,7 +68,10 @@ def _refuse_other_version(preset: Protocol, task_cls: type[Task], protocol: str)
 
 
 def _applied_to_task(task: Task, changes: dict[str, Any]) -> Task:
-    """The task with each change it has a field for; how it is queried and supervised only where it admits that."""
+    """Return the task with the changes for which it has fields.
+
+    Query and supervision only change if it admits the value.
+    """
     for name, value in changes.items():
         if name in plain(task):
             try:
@@ -80,7 +83,7 @@ def _applied_to_task(task: Task, changes: dict[str, Any]) -> Task:
 
 
 def matched(model: ModelConfig, preset: Protocol) -> ModelConfig:
-    """The model with the widths that the protocol's number of parameters asks for, if it asks for one."""
+    """Return the model with the widths that reach the protocol's number of parameters, if it has one."""
     if not preset.params:
         return model
     usual = {name: value for name, value in default_settings(type(model)).items() if name == "d_inner"}
@@ -100,13 +103,13 @@ def grid(
     overrides: Mapping[str, Any] | None = None,
     seeds: int = 0,
 ) -> list[Run]:
-    """All the runs behind one cell of a protocol's table: every rate with every seed.
+    """Return all runs behind one cell of a protocol's table: every learning rate with every seed.
 
-    A script names its runs whatever machine it is read on, so `protocol` is that of a GPU unless said otherwise;
-    `ladder run` takes xlstm_cpu on a CPU.
+    The runs of a script are the same on every machine. So the default `protocol` is that of a GPU, while `ladder run`
+    on a CPU takes xlstm_cpu.
 
     `overrides` are settings by the names that options and records have, {"train.steps": 500, "model.d_model": 32,
-    "task.group": "S3"}; a rate among them takes the place of the protocol's, `seeds` of its number of seeds.
+    "task.group": "S3"}. A learning rate among them replaces the protocol's. `seeds` replaces its number of seeds.
     """
     preset = find_protocol(protocol)
     base = overridden(preset_run(task, model, protocol=protocol), overrides or {})
@@ -119,7 +122,10 @@ def grid(
 
 
 def overridden(run: Run, overrides: Mapping[str, Any]) -> Run:
-    """The run with settings changed by their dotted names; what its model's mean for training goes with them."""
+    """Return the run with settings changed by dotted names.
+
+    Training settings that depend on the model change with them.
+    """
     by_part: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "train": {}, "eval": {}}
     for name, value in overrides.items():
         part, _, setting = name.partition(".")
@@ -134,7 +140,7 @@ def overridden(run: Run, overrides: Mapping[str, Any]) -> Run:
 
 
 def with_model(run: Run, changes: Mapping[str, Any]) -> Run:
-    """The run with settings of its model changed, and trained as its protocol trains a model that has them."""
+    """Return the run with changed model settings, trained as its protocol trains such a model."""
     usual, model = plain(_preset(type(run.task), type(run.model), run.protocol).train), run.model
     changed = replaced(model, dict(changes), where="model")
     train = {name: usual[name] for name in case_of(run, model)} | case_of(run, changed)
@@ -142,15 +148,15 @@ def with_model(run: Run, changes: Mapping[str, Any]) -> Run:
 
 
 def case_of(run: Run, model: ModelConfig) -> dict[str, Any]:
-    """What a run's protocol says of training a model that has these settings in particular."""
+    """Return the training settings that a run's protocol has for a model with exactly these settings."""
     return find_protocol(run.protocol).case_of(run.task.name, model.name, plain(model))
 
 
 def identity_of(run: Run) -> Identity:
-    """The names of a run's parts, and what differs from its protocol's preset in any of them."""
+    """Return the names of a run's parts, and the settings in which they differ from the protocol's preset."""
     preset, version = _preset(type(run.task), type(run.model), run.protocol), find_protocol(run.protocol).version
     model = plain(preset.model)
-    if PROTOCOLS[run.protocol].params:  # the widths that go with its other settings are no choice of the run's
+    if PROTOCOLS[run.protocol].params:  # widths that follow from the number of parameters are no choice of the run
         at_size = plain(matched(run.model, PROTOCOLS[run.protocol]))
         model |= {name: at_size[name] for name in WIDTHS if name in at_size}
     settings: dict[str, Any] = {"protocol.version": version} if version != 1 else {}
@@ -163,7 +169,7 @@ def identity_of(run: Run) -> Identity:
 
 
 def columns_of(run: Run) -> dict[str, Any]:
-    """What a table needs to know of a run, so that it needs nothing but the record."""
+    """Return everything about a run that tables need, for its record."""
     identity = identity_of(run)
     return {
         "run_id": run.run_id,

@@ -1,10 +1,10 @@
-"""A run made again from what was kept of it: its config, or its line in records.csv alone.
+"""Make a run again from its config, or from its line in records.csv alone.
 
     xlstm_cpu  word_problem  lstm  {"train.qat":4,"task.group":"S3"}  lr 0.01  seed 2
     ->  the preset of xlstm_cpu for word_problem and lstm, with train.qat 4, task.group S3, train.lr 0.01 and seed 2
 
-The id says whether it is the same run: it hashes every setting. Where it does not come out, the code has changed since,
-and `NotTheRun` says in what, as far as the record tells.
+The id hashes every setting, so it shows whether the run is the same. If it is not, the code has changed since, and
+`NotTheRun` says where, as far as the record tells.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from chomsky_ladder.harness.store.record import Record
 
 
 class NotTheRun(ValueError):
-    """This code does not make the recorded run any more."""
+    """This code no longer makes the recorded run."""
 
 
 def rebuilt(record: Record, config: Mapping[str, Any] | None = None) -> Run:
-    """The run of a record, from its config if that is there; refused where its id does not come out the same."""
+    """Return the run of a record, from its config if given. Raise NotTheRun if its id differs."""
     try:
         run = _of_record(record) if config is None else Run.from_plain(dict(config))
     except ValueError as error:
@@ -68,7 +68,7 @@ def _of_record(record: Record) -> Run:
 
 
 def _refuse_other_versions(identity: Identity, by_part: dict[str, dict[str, Any]]) -> None:
-    """A version that is not named is the first."""
+    """Refuse a record of other versions than ours. A version that is not named is 1."""
     named = {
         "protocol": find_protocol(identity.protocol_name),
         "task": find_task(identity.task_name),

@@ -1,9 +1,9 @@
-"""Which tasks, models and kernels there are: the files of their rooms, installed plugins, plugins named on the spot.
+"""The registered tasks, models and kernels: from files of their rooms, installed plugins, and plugins named by the
+user.
 
-An installed package announces its modules by the entry points `ladder.tasks`, `ladder.models` and `ladder.kernels`;
-`load_plugin` and $LADDER_PLUGINS take a module's name, a file or a folder, which may bring things of every kind, and
-`load_plugin` also MODULE:CLASS (harness/config/classes.py), a word that stands for a model's name wherever one is asked
-for.
+An installed package announces its modules by the entry points `ladder.tasks`, `ladder.models` and `ladder.kernels`.
+`load_plugin` and $LADDER_PLUGINS take the name of a module, a file or a folder, which may bring things of every kind.
+`load_plugin` also takes MODULE:CLASS (harness/config/classes.py), which may stand wherever a model's name is expected.
 """
 
 import shlex
@@ -22,12 +22,12 @@ _MODELS = open_room("model", "chomsky_ladder.models", "ladder.models", MODELS)
 
 
 def discover() -> None:
-    """Import everything that registers itself, once: who looks for a model needs its kernels, too."""
+    """Import everything that registers itself, once. A model needs its kernels, so all rooms are explored together."""
     for room in (_KERNELS, _TASKS, _MODELS):  # kernels first: models import them too
         room.explore()
     for plugin in rooms.from_environment():
         if plugin not in _loaded:
-            _loaded.add(plugin)  # before it is: what it imports may ask, too
+            _loaded.add(plugin)  # before loading it: a module that it imports may call this, too
             rooms.load(plugin)
 
 
@@ -35,12 +35,15 @@ _loaded: set[str] = set()  # of $LADDER_PLUGINS
 
 
 def _task_at_hand(name: str) -> type[Task] | None:
-    """Ours, where its file alone says so: a run needs none of the others, which take half a second."""
+    """Return our task if its own file settles it. Importing all the others would take half a second."""
     return _TASKS.at_hand(name)
 
 
 def _model_at_hand(name: str) -> type[ModelConfig] | None:
-    """The same of a model that names no others; its kernels are there, and nothing installed brings more."""
+    """Return our model if its own file settles it and it contains no other models.
+
+    No installed package may add kernels.
+    """
     if rooms.installed(_KERNELS.group):
         return None
     _KERNELS.explore()
@@ -53,7 +56,7 @@ def is_task(name: str) -> bool:
 
 
 def load_plugin(plugin: str) -> list[str]:
-    """Import a plugin the user names, a file, a folder or a module. Return what to warn of."""
+    """Import a plugin that the user names: a file, a folder or a module. Return warnings."""
     discover()
     return _load(plugin)
 
@@ -66,7 +69,7 @@ def _load(plugin: str) -> list[str]:
 
 
 def refuse_missing(plugins: Iterable[str], *, task: str, model: str) -> None:
-    """Say which plugins a config needs that are not loaded. It never loads them: the config may be a stranger's."""
+    """Name the plugins that a config needs and that are not loaded. Never load them: the config may be a stranger's."""
     if task not in all_tasks() or model not in all_models():
         words = shlex.join(word for plugin in plugins for word in ("--plugin", plugin))
         raise ValueError(f"it was made with a plugin, which no config loads by itself; if you trust it: {words}")
@@ -96,15 +99,15 @@ def find_model(name: str) -> type[ModelConfig]:
 
 
 def _refuse_unregistered(name: str, known: Collection[str], base: type) -> None:
-    """Say so where a class has the name that is asked for, and nothing registers it."""
+    """Refuse the name of a class that exists but is not registered, with that reason."""
     if name in known:
         return
     for cls in _below(base):
         if vars(cls).get("name") != name or cls.__module__ not in sys.modules:
             continue
-        if "make" in vars(cls):  # by wrap(), under no name of its module
+        if "make" in vars(cls):  # made by wrap(), which assigns no name in its module
             raise ValueError(f"{name!r} is made by wrap() but not registered: register(wrap({name!r}, ..))")
-        if getattr(sys.modules[cls.__module__], cls.__name__, None) is cls:  # its module has imported
+        if getattr(sys.modules[cls.__module__], cls.__name__, None) is cls:  # its module was imported completely
             raise ValueError(f"{cls.__name__} is called {name!r} but not registered: put @register on it")
 
 
@@ -115,7 +118,7 @@ def _below(cls: type) -> Iterator[type]:
 
 
 def find_part(name: str) -> tuple[str, type[Task] | type[ModelConfig]]:
-    """The task or model of a name, and which of the two it is."""
+    """Return "task" or "model", and the class of this name."""
     if name in all_tasks():
         return "task", find_task(name)
     if name in all_models() or classes.is_class(name):
@@ -127,7 +130,7 @@ def find_part(name: str) -> tuple[str, type[Task] | type[ModelConfig]]:
 
 
 def check_backend(name: str, *, where: str) -> None:
-    """Refuse what is neither a kernel's name nor `auto` nor `reference`."""
+    """Refuse a backend that is neither a kernel's name nor `auto` nor `reference`."""
     if name in RESERVED:
         return
     try:
@@ -137,7 +140,7 @@ def check_backend(name: str, *, where: str) -> None:
 
 
 def all_tasks() -> dict[str, list[type[Task]]]:
-    """name -> the classes that claim it; one, unless there is a conflict."""
+    """Return the task classes by name. More than one class for a name is a conflict."""
     discover()
     return _TASKS.by_name()
 
@@ -148,6 +151,6 @@ def all_models() -> dict[str, list[type[ModelConfig]]]:
 
 
 def problems() -> list[str]:
-    """What is wrong with the plugins here, a line each."""
+    """Return the problems with plugins on this machine, a line each."""
     discover()
     return rooms.problems()

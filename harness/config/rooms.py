@@ -1,13 +1,13 @@
-"""Rooms: sets of things that are found, not listed. A new file in a room's folder is a new thing of its kind.
+"""Rooms: registries that fill themselves. A new file in a room's folder is a new thing of its kind.
 
     ROOM = open_room("table kind", "chomsky_ladder.harness.tables.kinds", "ladder.tables", KINDS)
     ROOM.find("accuracy")
 
-A module registers what it brings in a list, as it is imported: classes with a `name`, or objects with a `name` and the
-`module` that registers them. Modules are the files of the room's package, what installed packages announce by the
-room's group of entry points, and plugins named on the spot. A file that does not import takes back what it registered;
-it, or a name given twice, is a problem that `ladder list` shows and that stops only those who ask for that name. A room
-is explored when it is first asked, since some need torch and others do not.
+When a module is imported, it registers its things in a list: classes with a `name`, or objects with a `name` and the
+`module` that registers them. Modules are the files of the room's package, those that installed packages announce by the
+room's group of entry points, and plugins named by the user. If a file does not import, what it registered is removed. A
+broken file, or a name given twice, is a problem that `ladder list` shows. It only stops those who ask for that name. A
+room is explored on first use, since some need torch and others do not.
 """
 
 import difflib
@@ -30,15 +30,15 @@ from typing import Any
 from chomsky_ladder.harness.config.origin import ADDED, is_ours, origin
 
 VARIABLE = "LADDER_PLUGINS"
-_FEW = 20  # names that a line takes
+_FEW = 20  # names that fit in a line
 _problems: list[str] = []
 NAMED: list[str] = []  # plugins that were loaded because a user named them
 
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    what: str  # is in it, such as "task"
-    package: str  # whose files register themselves; those that begin with an underscore do not
+    what: str  # the kind of things in it, such as "task"
+    package: str  # its files register themselves, except those that begin with an underscore
     group: str  # of entry points
     entries: list[Any]  # in the order of registration
 
@@ -56,28 +56,28 @@ class Room:
             _discover(entry.value.split(":")[0], f"plugin {entry.name!r} ({entry.value})")
 
     def at_hand(self, name: str) -> Any:
-        """The one of ours in the file of its name, with no other file imported; None where that does not settle it."""
+        """Return our entry from the file of its name, importing no other file. None if that does not settle it."""
         module = f"{self.package}.{name}"
         if self.group in _explored or from_environment() or installed(self.group):
             return None
         if name.startswith("_") or not name.isidentifier() or importlib.util.find_spec(module) is None:
             return None
         if module not in sys.modules and _import(lambda: importlib.import_module(module)):
-            sys.modules.pop(module, None)  # what is wrong is said by whoever explores the room
+            sys.modules.pop(module, None)  # exploring the room will report the error
             return None
         return _settled([entry for entry in self.entries if entry.name == name and _module(entry) == module])
 
     def names(self) -> list[str]:
-        """All that is here, sorted."""
+        """Return all names here, sorted."""
         return sorted(self.by_name())
 
     def all(self) -> list[Any]:
-        """Everything whose name nothing else claims, or that is ours, by name."""
+        """Return the entries by name: those without a conflict, and ours where there is one."""
         settled = (_settled(claims) for _, claims in sorted(self.by_name().items()))
         return [entry for entry in settled if entry is not None]
 
     def by_name(self) -> dict[str, list[Any]]:
-        """name -> what claims it; one, unless there is a conflict. Imported again from its file it replaces itself."""
+        """Return the entries by name. More than one is a conflict. An entry imported again replaces itself."""
         self.explore()
         found: dict[str, dict[tuple[str, str], Any]] = {}
         for entry in self.entries:
@@ -85,7 +85,7 @@ class Room:
         return {name: list(claims.values()) for name, claims in found.items()}
 
     def find(self, name: str, *, or_else: tuple[str, ...] = ()) -> Any:
-        """The one of that name; `or_else` is what the user might have meant beside them."""
+        """Return the entry of that name. `or_else` lists other things that the user might have meant."""
         registry = self.by_name()
         if name not in registry:
             hint = hint_of(name, [*or_else, *registry], what=self.what)
@@ -106,12 +106,12 @@ class Room:
 
 @cache
 def installed(group: str) -> tuple[EntryPoint, ...]:
-    """Return what installed packages bring to a room. It is read once: packages are files, some hundred of them."""
+    """Return the entry points of a room's group. They are cached, since reading them opens some hundred files."""
     return tuple(entry_points(group=group))
 
 
 def _settled(claims: list[Any]) -> Any:
-    """What a name means: what alone claims it, or the one of ours among those that do; None: nobody can say."""
+    """Return the entry that a name stands for: the only one, or the only one of ours; None if that is unclear."""
     if not claims:
         return None
     ours = [entry for entry in claims if is_ours(_module(entry))]
@@ -123,14 +123,14 @@ _explored: set[str] = set()
 
 
 def registered(thing: Any, room: Room) -> Any:
-    """Put a thing into its room, with the module that does so; for a room's own `register`, which that module calls."""
+    """Put a thing into its room, with the name of the module that called the room's `register`."""
     thing = replace(thing, module=sys._getframe(2).f_globals["__name__"])
     room.entries.append(thing)
     return thing
 
 
 def open_room(what: str, package: str, group: str, entries: list[Any]) -> Room:
-    """A room whose plugins are found, and taken back where they fail, with those of all others."""
+    """Open a room whose plugins are loaded, and removed if they fail, together with those of all other rooms."""
     room = Room(what, package, group, entries)
     _rooms.append(room)
     return room
@@ -143,14 +143,14 @@ def _discover(module: str, shown_as: str) -> None:
 
 
 def load(plugin: str) -> list[str]:
-    """Import a plugin the user names: a file, a module or a folder of files. Return what to warn of.
+    """Import a plugin that the user names: a file, a module or a folder of files. Return warnings.
 
-    A file or module must import; in a folder, one that does not stops none of the others. A folder's models/ and tasks/
+    A file or module must import. In a folder, one broken file does not stop the others. A folder's models/ and tasks/
     belong to it, as in a repository laid out like ours.
     """
     before, broken = _count(), []
     is_new = not {plugin, Path(plugin).resolve().name} & sys.modules.keys()
-    if not plugin:  # a variable of the shell that is not set; as a path it would be the folder that one is in
+    if not plugin:  # an unset shell variable; as a path it would mean the current folder
         raise ValueError("--plugin needs a folder, a file or a module, not an empty name")
     path = Path(plugin)
     if path.is_dir() and not (path / "__init__.py").exists():
@@ -172,7 +172,7 @@ def load(plugin: str) -> list[str]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """The files of a plugin's folder, and those of its models/ and tasks/, which may be packages."""
+    """Return the files of a plugin's folder, and those of its models/ and tasks/, which may be packages."""
     found: list[Path] = []
     for place in (folder, folder / "models", folder / "tasks"):
         is_package = place != folder and (place / "__init__.py").exists()
@@ -185,7 +185,7 @@ def _count() -> int:
 
 
 def from_environment() -> list[str]:
-    """The plugins that $LADDER_PLUGINS names, separated as folders of $PATH are."""
+    """Return the plugins that $LADDER_PLUGINS names, separated like the folders of $PATH."""
     return [word for word in os.environ.get(VARIABLE, "").split(os.pathsep) if word]
 
 
@@ -206,7 +206,7 @@ def _load(path_or_module: str) -> None:
 
 
 def _import_package(folder: Path) -> None:
-    """A package by its folder, and the modules in it."""
+    """Import a package by its folder, and the modules in it."""
     package = importlib.import_module(folder.name)
     if Path(package.__path__[0]).resolve() != folder:
         raise ImportError(f"another package is called {folder.name}, in {package.__path__[0]}")
@@ -216,20 +216,20 @@ def _import_package(folder: Path) -> None:
 
 
 def look_in(folder: Path) -> None:
-    """A plugin's neighbours can be imported, and modules of the working folder; what is installed comes before them."""
+    """Let a plugin import its neighbours, and modules of the working folder. Installed modules take precedence."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
         ADDED.add(str(folder.resolve()))
 
 
 def search_too(folder: Path) -> None:
-    """A folder for this process alone, even where the interpreter searches it: another process works elsewhere."""
+    """Search a folder in this process alone, even if it is already in sys.path: other processes work elsewhere."""
     look_in(folder)
     ADDED.add(str(folder))
 
 
 def taken(path_or_module: str, run: Callable[[], object], path: Path) -> None:
-    """Import a plugin; refused where it does not import, or has a name of ours."""
+    """Import a plugin. Refuse it if it does not import, or uses a name of ours."""
     NAMED.append(path_or_module)
     before = [(room, list(room.entries)) for room in _rooms]
     error = _import(run)
@@ -250,20 +250,20 @@ def taken(path_or_module: str, run: Callable[[], object], path: Path) -> None:
 
 
 def problems() -> list[str]:
-    """What is wrong with the plugins here, a line each."""
-    conflicts = [conflict for room in _rooms for conflict in room.conflicts()]  # first: it explores
+    """Return the problems with plugins on this machine, a line each."""
+    conflicts = [conflict for room in _rooms for conflict in room.conflicts()]  # first, because it explores
     return [*_problems, *conflicts]
 
 
 def there_are(known: Collection[str], *, what: str = "") -> str:
-    """Name all there are, or the command that does where they are too many for a line."""
+    """List all names, or the command that lists them if they are too many for a line."""
     command = "ladder doctor" if what == "kernel" else "ladder list"
     few = f"there are {', '.join(sorted(known))}"
     return few if len(known) <= _FEW else f"`{command}` has all {len(known)}"
 
 
 def hint_of(name: str, known: Collection[str], *, what: str = "") -> str:
-    """Say what else a name that is not known might be: misspelt, or of a plugin that was not named."""
+    """Suggest what an unknown name might be: misspelt, or of a plugin that was not named."""
     yours = "" if NAMED else "ne of yours: --plugin FILE"
     if meant := did_you_mean(name, known):
         return f"{meant} O{yours}" if yours else meant
@@ -278,12 +278,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _module_name(path: Path) -> str:
-    """Of a plugin's file, whatever else has its stem."""
+    """Return a module name for a plugin's file that no file of the same stem shares."""
     return "ladder_plugin_" + re.sub(r"\W", "_", str(path.resolve()))
 
 
 class _Source(SourceFileLoader):
-    """A loader that compiles the file it is given: the bytecode kept beside it is old after an edit in one second."""
+    """A loader that ignores cached bytecode, which is out of date after two edits within one second."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -301,7 +301,7 @@ def import_file(path: Path) -> ModuleType:
 
 
 def _import(run: Callable[[], object]) -> str:
-    """Import something; if it raises, whatever it registered is taken back, and the error is one line."""
+    """Import something. If it raises, remove what it registered and return the error in one line."""
     registered = [(room.entries, list(room.entries)) for room in _rooms]
     try:
         run()
@@ -309,8 +309,8 @@ def _import(run: Callable[[], object]) -> str:
             for entry in entries[len(before) :]:
                 _usable(entry)
                 if isinstance(entry, type):
-                    origin(entry)  # hashed as it is imported: its file may be edited while this process runs
-    except (Exception, SystemExit) as error:  # a plugin may break in any way, and must not take the others with it
+                    origin(entry)  # hash it now: its file may be edited while this process runs
+    except (Exception, SystemExit) as error:  # a plugin may break in any way, and must not stop the others
         for entries, before in registered:
             entries[:] = before
         return f"{type(error).__name__}: {error}".splitlines()[0]
@@ -322,7 +322,7 @@ def _usable(entry: Any) -> None:
     called = getattr(entry, "__name__", type(entry).__name__)
     if not isinstance(getattr(entry, "name", None), str):
         raise TypeError(f"{called} registers itself without a name")
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", entry.name):  # it is a part of a folder's name
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", entry.name):  # the name becomes part of a folder's name
         raise TypeError(f"{called} registers itself as {entry.name!r}: a name has letters, digits, _, - and . alone")
     if isinstance(entry, type):
         _refuse_hidden_methods(entry)
@@ -330,7 +330,7 @@ def _usable(entry: Any) -> None:
 
 
 def _refuse_hidden_methods(cls: type) -> None:
-    """A field of a setting's kind under the name of a method would be called in its place."""
+    """Refuse a field with the name of a method, because it would be called in the method's place."""
     for name in getattr(cls, "__dataclass_fields__", ()):
         for base in reversed(cls.__mro__):
             if inspect.isroutine(vars(base).get(name)):

@@ -1,4 +1,4 @@
-"""The rows of the reference tables: models, with the settings that make one another, in the order readers would ask.
+"""The models of the reference tables, each with its settings, in the order in which they are run.
 
 rows_of("climb-v2")      the seeds' models first, then the contested, then the others
 """
@@ -111,10 +111,10 @@ DECISIVE: tuple[Row, ...] = (
     ("gated_delta_product", _SIGNED),
     ("path_attention", {}),
 )
-"""Models whose cells decide most of what is asked; on the rungs of these names."""
+"""Models whose cells decide most questions, on the rungs named here."""
 DECISIVE_RUNGS = ("compose A5", "recall", "count mod 2", "count mod 3", "nest", "count")
 
 
 def rows_of(protocol: str) -> tuple[Row, ...]:
-    """Return the rows that a climb's table is to have."""
+    """Return the models that a climb's table shows."""
     return SECOND if protocol == "climb-v2" else ROWS

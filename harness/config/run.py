@@ -1,10 +1,10 @@
-"""A run's whole identity in one frozen tree, and the tree of how it is executed, which is no part of it.
+"""A run's whole identity in one frozen tree. How it is executed is another tree and no part of it.
 
     run = Run(task=Parity(), model=LSTMConfig(d_model=64), train=Train(steps=500, lr=1e-2), eval=Eval(), seed=0)
     run.run_id  ->  'parity-lstm-s0-4c2f81a09b'
 
-`run_id` hashes the canonical JSON of the tree with the versions of the task, the model and this schema, so equal
-choices are one run, on any machine, and a changed task is another one.
+`run_id` hashes the canonical JSON of the tree with the versions of the task, the model and this schema. So equal
+settings are one run on any machine, and a changed task is another run.
 """
 
 import hashlib
@@ -136,16 +136,16 @@ class Train:
 
     @property
     def carries_state(self) -> bool:
-        """Whether strings are read piece by piece, with the state handed on."""
+        """Return True if strings are read in pieces, with the state carried on."""
         return self.cut > 0 or self.passed > 0
 
     @property
     def asks_what_follows(self) -> bool:
-        """Whether it trains on what comes next as well."""
+        """Return True if the run also trains on what comes next."""
         return self.next_symbol > 0 or self.next_set > 0
 
     def longest(self, step: int) -> int:
-        """The longest string of a step, which the curriculum decides if there is one."""
+        """Return the longest string length of a step. A curriculum decides it, if there is one."""
         if not self.curriculum:
             return self.lengths[1]
         return self.curriculum[step * len(self.curriculum) // self.steps]
@@ -205,7 +205,7 @@ class Eval:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One cell's training and evaluation. Validated whole at construction; a user's mistake is one ValueError."""
+    """One cell's training and evaluation. All of it is checked at construction. A user's mistake is one ValueError."""
 
     task: Task
     model: ModelConfig
@@ -214,7 +214,7 @@ class Run:
     seed: int = 0
     """Keys the initial weights and the training strings, nothing else."""
     protocol: str = "xlstm_20k"
-    """The preset (harness/config/presets.py) this run is labelled with; tables name every setting that differs."""
+    """The preset (harness/config/presets.py) that labels this run. Tables name every setting that differs from it."""
 
     def __post_init__(self) -> None:
         for name, kind in {"task": Task, "model": ModelConfig, "train": Train, "eval": Eval}.items():
@@ -248,10 +248,10 @@ class Run:
             )
 
     def _with_file(self) -> Eval:
-        """The evaluation with the lengths, the count and the hash of its file."""
+        """Return the evaluation with the lengths, the count and the hash of its file."""
         settings, task = self.eval, self.task
         if settings.file_sha256 and not Path(settings.file).exists():
-            return settings  # of a record whose file has gone; it can be read, not scored again
+            return settings  # a record whose file is gone can be read, but not scored again
         frozen = open_frozen(settings.file, settings.file_sha256)
         for name in ("name", "vocab", "answers"):
             theirs, ours = getattr(frozen.task, name, None), getattr(task, name, None)
@@ -284,7 +284,7 @@ class Run:
         )
 
     def with_seed(self, seed: int) -> "Run":
-        """The same run with another seed, of which nothing else depends: the rest is validated already."""
+        """Return the same run with another seed. Nothing is validated again, since only the seed changes."""
         _check_seed(seed)
         other = copy(self)
         object.__setattr__(other, "seed", seed)
@@ -297,35 +297,35 @@ class Run:
         return f"{self.task.name}-{self.model.name}-s{self.seed}-{digest}"
 
     def identity(self) -> dict[str, Any]:
-        """What `run_id` hashes: the versions and every setting that is not its default.
+        """Return what `run_id` hashes: the versions and every setting that differs from its default.
 
-        A new setting therefore leaves the old runs' names alone. A changed default must raise a version (`SCHEMA`
-        for those of Train and Eval); tests/golden/defaults.json watches.
+        So a new setting leaves the ids of old runs unchanged. A changed default must raise a version (`SCHEMA` for
+        those of Train and Eval). tests/golden/defaults.json checks this.
         """
         tree = self.plain()
         for name in ("task", "model", "train", "eval"):
             defaults = default_settings(type(getattr(self, name)))
             part = tree[name].items()
             tree[name] = {k: value for k, value in part if k not in defaults or defaults[k] != value}
-        tree["eval"].pop("file", None)  # wherever it lies, its hash names it
+        tree["eval"].pop("file", None)  # the hash names it, wherever it lies
         for name in self.task.outside_identity:
             tree["task"].pop(name, None)
         return tree
 
     @property
     def plugins(self) -> list[str]:
-        """The words for `--plugin` that find its task and model again; in config.json, but no part of its identity."""
+        """Return the `--plugin` words that find its task and model again. They are no part of its identity."""
         parts = (self.task, self.model)
         modules = [(part.name, type(part).__module__, getattr(part, "of_class", "")) for part in parts]
         return list(dict.fromkeys(load_words(modules, typed="pass")))
 
     @property
     def whereabouts(self) -> tuple[str, ...]:
-        """The settings that say where something lies, which may have moved since."""
+        """Return the names of settings that are paths: a file may have moved since."""
         return ("eval.file", *(f"task.{name}" for name in self.task.outside_identity))
 
     def plain(self) -> dict[str, Any]:
-        """The canonical tree of JSON values that config.json holds."""
+        """Return the canonical tree of JSON values that config.json holds."""
         return {
             "schema": SCHEMA,
             "protocol": self.protocol,
@@ -338,7 +338,7 @@ class Run:
 
     @classmethod
     def from_plain(cls, tree: dict[str, Any]) -> "Run":
-        """The run of a config.json; one written for another version of the schema, task or model is refused."""
+        """Return the run of a config.json. Refuse one of another version of the schema, task or model."""
         try:
             return cls._from_plain(dict(tree))
         except (AttributeError, KeyError, TypeError):
@@ -369,10 +369,10 @@ class Run:
 
 
 def _check_seed(seed: int) -> None:
-    """Refuse a seed of more than 32 bits: torch's generator, which draws the weights, reads no more of it."""
+    """Refuse a seed of more than 32 bits, because torch's generator, which draws the weights, reads no more."""
     require(type(seed) is int and 0 <= seed < 2**32, f"seed must be in 0..2**32-1, not {seed!r}")
 
 
 def without_training_targets(task: Task) -> Task:
-    """The task as it is scored: `supervision` changes what is trained on, never what is measured."""
+    """Return the task as it is scored: `supervision` changes the training targets, never what is measured."""
     return task if task.supervision == "final" else replace(task, supervision="final")

@@ -1,9 +1,9 @@
-"""A model of a given number of parameters: its width first, then, where it has one, the width inside its feed-forward.
+"""Find a model with a given number of parameters: first by its width, then by the feed-forward's width if it has one.
 
     sized(TransformerConfig(), vocab=12, target=100_000)  ->  d_model=80, d_inner=.. with 100,0.. parameters
 
-Counted are the parameters one token uses (all of them but for a mixture of experts), embedding and head included, since
-that is what a comparison at equal size means. The run's identity holds the widths found, not the number asked for.
+The count is of active parameters: those one token uses (all, except in a mixture of experts), with embedding and head.
+Comparisons at equal size mean this count. The run's identity holds the widths found, not the number asked for.
 """
 
 import re
@@ -20,7 +20,7 @@ SMALL = 4 * 256**2  # blocks times width squared: some millions of parameters
 
 
 def parse_count(text: str) -> int:
-    """100k, 1.5M or 120000."""
+    """Parse a count such as 100k, 1.5M or 120000."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip())
     number = float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2].lower()] if match else 0
     if not 1 <= number <= 1e12:
@@ -29,11 +29,11 @@ def parse_count(text: str) -> int:
 
 
 def sized(config: ModelConfig, *, vocab: int, target: int) -> ModelConfig:
-    """The config with the widths that bring it nearest to `target` active parameters."""
+    """Return the config with the widths that bring it nearest to `target` active parameters."""
     below, above = _widths(config, vocab, target)
     wide = [replace(config, d_model=width) for width in (below, above) if width]
     if not wide:
-        total_parameters(config, vocab)  # whose module may say itself why it cannot be made
+        total_parameters(config, vocab)  # the user's module may say itself why it cannot be made
         raise ValueError(f"{config.name}: no width up to {WIDEST} fits its other settings")
     if below and any(field.name == "d_inner" for field in fields(config)):
         wide += [inner for each in wide for inner in _inner(each, vocab, target)]
@@ -41,16 +41,16 @@ def sized(config: ModelConfig, *, vocab: int, target: int) -> ModelConfig:
 
 
 def active_parameters(config: ModelConfig, vocab: int) -> int:
-    """The parameters a token uses."""
+    """Count the parameters that one token uses."""
     return total_parameters(config, vocab) - config.idle_parameters
 
 
 @lru_cache(maxsize=4096)
 def total_parameters(config: ModelConfig, vocab: int) -> int:
-    """Counted on a model; on one without storage where it is large and can be made so.
+    """Count the parameters of a model; large models are made without storage, if possible.
 
-    Small ones are made as they are: to make them without storage torch imports its compiler, which takes a second and
-    140 MB in every process of a sweep.
+    Small models are made normally: without storage torch imports its compiler, which takes a second and 140 MB in every
+    process of a sweep.
     """
     with torch.random.fork_rng(devices=[]):
         if _is_small(config):
@@ -58,7 +58,7 @@ def total_parameters(config: ModelConfig, vocab: int) -> int:
         try:
             with torch.device("meta"):
                 return count_parameters(config.build(vocab))
-        except (ValueError, RuntimeError):  # somebody's module, which reads values as it is made
+        except (ValueError, RuntimeError):  # a user's module that reads tensor values when it is made
             return count_parameters(config.build(vocab))
 
 
@@ -67,7 +67,7 @@ def _is_small(config: ModelConfig) -> bool:
 
 
 def report(config: ModelConfig, *, vocab: int, target: int) -> str:
-    """What was found, in one line."""
+    """Return one line with the widths found and the parameters they give."""
     active, total = active_parameters(config, vocab), total_parameters(config, vocab)
     inner = f", d_inner {width}" if (width := getattr(config, "d_inner", 0)) else ""
     of = f" active of {total:,}" if total != active else ""
@@ -76,11 +76,11 @@ def report(config: ModelConfig, *, vocab: int, target: int) -> str:
 
 
 def _widths(config: ModelConfig, vocab: int, target: int) -> tuple[int, int]:
-    """The widest admissible width with at most `target` parameters, and the next; 0 for none."""
+    """Return the widest admissible width with at most `target` parameters, and the next admissible one; 0 for none."""
     widths = [width for width in range(1, WIDEST) if width <= 4096 or width % 64 == 0]
     low, high, below, above = 0, len(widths), 0, 0
     while low < high:
-        middle = (low + high) // 2 if above else min(2 * low, high - 1)  # until one is too wide, twice the last
+        middle = (low + high) // 2 if above else min(2 * low, high - 1)  # double the width until it is too wide
         width = next((w for w in widths[middle:high] if _admits(config, w, vocab)), 0)
         if not width:
             high = middle
@@ -92,7 +92,7 @@ def _widths(config: ModelConfig, vocab: int, target: int) -> tuple[int, int]:
 
 
 def _admits(config: ModelConfig, width: int, vocab: int) -> bool:
-    """Whether there is a model of that width: the config refuses none, nor does the making of somebody's module."""
+    """Return True if a model of that width can be made: neither the config nor a user's module refuses it."""
     try:
         total_parameters(replace(config, d_model=width), vocab)
     except ValueError:
@@ -101,7 +101,7 @@ def _admits(config: ModelConfig, width: int, vocab: int) -> bool:
 
 
 def _inner(config: ModelConfig, vocab: int, target: int) -> list[ModelConfig]:
-    """The two inner widths around the target; a model's size is affine in it."""
+    """Return the two inner widths around the target. The number of parameters is an affine function of this width."""
     one, two = (active_parameters(replace(config, d_inner=inner), vocab) for inner in (8, 16))
     if one == two:
         return []

@@ -1,7 +1,7 @@
-"""What each preset is of, and every point in which it is not as there: what `ladder list --json` and the page say.
+"""The paper behind each preset, and every point in which the preset deviates, for `ladder list --json` and the page.
 
-A preset (harness/config/presets.py) is like for like, or its source says where it is not; tests hold the settings to
-the papers and their public code (tests/harness/config/test_presets_sources.py).
+A preset (harness/config/presets.py) follows its paper, or its source says where it does not. Tests compare the settings
+with the papers and their public code (tests/harness/config/test_presets_sources.py).
 """
 
 _TEXTS = {

@@ -1,19 +1,19 @@
-"""The known results, as data: (transition, demand) -> can, cannot or open, with the paper and what it assumes.
+"""The known results, as data: (transition, demand) -> can, cannot or open, with the paper and its assumptions.
 
-Depth and width are fixed. Precision is that of the paper, which is said: at finite precision any fixed state is a
-finite automaton, so that counting has results only at precision log n, where a state is O(log n) bits. "Open" stands
-where nothing is proven and where what is proven hangs on an assumption that an architecture here does not settle.
-Papers by their arXiv numbers. A result that needs so many layers says so, and is open where they are more than the two
-of the climb; for star-free languages there is no one number, as many are needed as the language asks.
+Depth and width are fixed. Each entry names the precision that its paper assumes. At finite precision any fixed state is
+a finite automaton, so results on counting exist only at precision log n, where a state has O(log n) bits. "Open" means
+that nothing is proven, or that the proof needs an assumption on which an architecture here leaves the choice open.
+Papers are named by their arXiv numbers. A result that needs more layers than the two of the climb is marked open, with
+that reason. For star-free languages no number is enough for all: each language needs its own number of layers.
 
-harness/config/objections.py has what a review objected to, and what became of it.
+harness/config/objections.py lists the objections of a review, and the answers.
 """
 
 from collections.abc import Iterable
 from typing import Literal
 
 Word = Literal["can", "cannot", "open"]
-Result = tuple[Word, str]  # and why
+Result = tuple[Word, str]  # the mark, and the reason
 
 
 def _can(why: str) -> Result:
@@ -28,7 +28,7 @@ def _open(why: str) -> Result:
     return "open", why
 
 
-_FINITE = "star-free", "parity", "cyclic", "solvable", "non-solvable"  # what a finite automaton does
+_FINITE = "star-free", "parity", "cyclic", "solvable", "non-solvable"  # demands that a finite automaton meets
 
 _AC0 = _open(
     "at fixed precision no: AC0 has no modular counting (Li et al. 2024, 2402.12875); at precision log n constant "
@@ -88,7 +88,7 @@ def _each(demands: Iterable[str], result: Result) -> dict[str, Result]:
 
 
 def _state() -> dict[str, Result]:
-    """What no state of a fixed size holds."""
+    """Return the demands that no state of fixed size can meet."""
     return {"nesting": _NEST, "reversal": _REVERSE, "copying": _COPY, "recall": _SIZE}
 
 
@@ -282,7 +282,7 @@ _OF_MODELS: dict[tuple[str, str], dict[str, Result]] = {
         ),
     ),
 }
-"""Results for one model, not for others whose state moves alike, by its name and transition."""
+"""Results for one model, by name and transition. They do not hold for others with the same transition."""
 
 OF_MODELS: dict[tuple[str, str, str], Result] = {
     (*key, demand): result for key, row in _OF_MODELS.items() for demand, result in row.items()

@@ -1,12 +1,13 @@
-"""What is proven of a way to move a state and of what a language asks: can, cannot, or open.
+"""Verdicts of theory on a transition (how a model moves its state) and a demand (of a task): can, cannot or open.
 
     verdict("diagonal", "parity")     cannot   Sarrof et al. 2024: at finite precision exactly the star-free languages
     verdict("lstm", "majority")       can      Weiss et al. 2018: it counts without bound
 
-A model declares its `transition` (models/base.py), a task its `demand` (tasks/base.py), both with their settings; the
-results are in harness/config/theorems.py. "Can" says that weights exist, not that training finds them. A stack of
-blocks of several kinds can what one of them can, for a block may leave the stream alone; it cannot what all of them
-cannot where one bound, that of constant-depth threshold circuits, holds for them together; all else is open.
+A model declares its `transition` (models/base.py), a task its `demand` (tasks/base.py), both with their settings. The
+results are in harness/config/theorems.py. "Can" means that weights exist, not that training finds them. A stack of
+several kinds of blocks can do what one of them can, because the other blocks may leave the stream alone. It cannot do
+what no kind can alone if one bound, that of constant-depth threshold circuits, covers all kinds together. Everything
+else is open.
 """
 
 from functools import lru_cache
@@ -59,9 +60,9 @@ DEMANDS: dict[str, str] = {
 
 class Verdict(NamedTuple):
     word: Word
-    """Whether weights exist that do it at every length."""
+    """Says if weights exist that do it at every length."""
     why: str
-    """The paper and what it assumes; what the question hangs on, where it is open."""
+    """The paper and its assumptions; for open cases, the question that remains."""
 
 
 NOT_DECLARED = Verdict("open", "no transition or demand is declared")
@@ -70,7 +71,7 @@ NO_RESULT = Verdict("open", "no result that we know of")
 
 @lru_cache(maxsize=4096)
 def verdict(transition: str, demand: str, *, model: str = "") -> Verdict:
-    """Of a transition, or several joined by " + ", on a demand; either may be empty: not declared."""
+    """Return the verdict on a transition (or several, joined by " + ") and a demand. Either may be "", not declared."""
     if (model, transition, demand) in OF_MODELS:
         return Verdict(*OF_MODELS[model, transition, demand])
     if not transition or not demand:
@@ -90,7 +91,7 @@ def verdict(transition: str, demand: str, *, model: str = "") -> Verdict:
 
 
 def known(transition: str) -> bool:
-    """Whether the table has what a model declares; nothing declared is nothing wrong."""
+    """Return True if the table has every transition that a model declares. "" is fine."""
     return not transition or all(kind in TRANSITIONS for kind in transition.split(JOIN))
 
 

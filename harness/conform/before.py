@@ -1,9 +1,9 @@
-"""The cheap half of `ladder check`, before somebody's own model trains: a leak makes all its numbers worthless.
+"""The cheap half of `ladder check`, run before a user's own model trains: a leak would make all its numbers worthless.
 
     ladder: peek fails `ladder check`: the future never changes the past: outputs before a change: off by 1.61e+00.
     Mend it, or declare what it sees; --exec.unchecked trains it as it is
 
-Our own models are held to it by the tests.
+Tests check our own models.
 """
 
 import traceback
@@ -26,7 +26,7 @@ LEAKS = (the_future_never_changes_the_past, wider_padding_changes_nothing, rows_
 
 
 def refuse_leaks(runs: Sequence[Run], settings: Exec) -> None:
-    """Refuse models that see the future, padding or other rows, unless they declare it or nobody wants to know."""
+    """Refuse models that see the future, padding or other rows, unless they declare it or the check is off."""
     for model in () if settings.unchecked else dict.fromkeys(run.model for run in runs):
         if is_ours(type(model).__module__) or model.device == "cuda":
             continue
@@ -42,7 +42,7 @@ def refuse_leaks(runs: Sequence[Run], settings: Exec) -> None:
                     f"{model.name} fails `ladder check`: {name}: {error}. Mend it, or declare what it sees; "
                     "--exec.unchecked trains it as it is"
                 ) from None
-            except Exception:  # a check that does not apply, or a model that breaks: training, or `check`, says how
+            except Exception:  # a check that does not apply, or a broken model: training, or `check`, will report it
                 continue
 
 

@@ -1,4 +1,4 @@
-"""What the conformance checks share: the word for "does not apply" and comparisons that say what they found."""
+"""Helpers of the conformance checks: the exception for "does not apply", and comparisons that describe a difference."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ _loosest: ContextVar[float] = ContextVar("loosest", default=0.0)
 
 
 class Skip(Exception):
-    """The check does not apply; the message says why."""
+    """The check does not apply. The message says why."""
 
 
 @contextmanager
 def as_exact_as(part: object) -> Iterator[None]:
-    """Comparisons that ask of a model no more than it declares: one that computes in fp32 inside is held to that."""
+    """Compare only as exactly as a model declares. One that computes in fp32 inside is compared at that precision."""
     before = _loosest.set(0.0 if getattr(part, "exact", True) else IN_FP32)
     try:
         yield
@@ -26,7 +26,7 @@ def as_exact_as(part: object) -> Iterator[None]:
 
 
 def equal(found: Tensor, wanted: Tensor, what: str, *, tolerance: float = 1e-9) -> None:
-    """The two agree within a float64 tolerance, relative to the larger entries."""
+    """Assert that two tensors agree within a float64 tolerance, relative to the larger entries."""
     found, wanted = found.detach(), wanted.detach()
     assert found.shape == wanted.shape, f"{what}: shape {tuple(found.shape)}, not {tuple(wanted.shape)}"
     assert bool(torch.isfinite(found).all()), f"{what}: not finite"
@@ -37,6 +37,6 @@ def equal(found: Tensor, wanted: Tensor, what: str, *, tolerance: float = 1e-9) 
 
 
 def same(found: Tensor, wanted: Tensor, what: str) -> None:
-    """The two are equal in every bit."""
+    """Assert that two tensors are equal in every bit."""
     assert found.shape == wanted.shape, f"{what}: shape {tuple(found.shape)}, not {tuple(wanted.shape)}"
     assert torch.equal(found, wanted), f"{what}: {int((found != wanted).sum())} of {found.numel()} entries differ"

@@ -1,10 +1,10 @@
 """The meta device: tensors that have shapes and no values, so that nothing is computed and no value can be read.
 
-What a pass would compute is counted there, in multiplications and in numbers written:
+It counts the work of a pass, in multiplications and in numbers written:
 
     growth(config, (64, 128, 256))  ->  1.0 of a recurrence, 2.0 of attention
 
-The exponent is that of what is added from one doubling to the next, so that what does not grow does not count.
+The exponent is that of the increase from one doubling to the next, so constant work does not count.
 """
 
 import math
@@ -26,7 +26,7 @@ META = torch.device("meta")
 
 @contextmanager
 def shapes_alone() -> Iterator[None]:
-    """Around what runs on the meta device: torch has no autocast there, not even to be switched off."""
+    """Allow running on the meta device, where torch has no autocast, not even to be switched off."""
     real = torch.autocast
 
     def autocast(device_type: str, *arguments: Any, **options: Any) -> AbstractContextManager[Any]:
@@ -37,7 +37,7 @@ def shapes_alone() -> Iterator[None]:
 
 
 class OneDevice(TorchDispatchMode):
-    """Refuse an operation on a tensor of the CPU beside one of the meta device, also where torch's would not."""
+    """Refuse operations that mix a CPU tensor with one of the meta device, even where torch would allow it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.ndim]
@@ -47,7 +47,7 @@ class OneDevice(TorchDispatchMode):
 
 
 class _Work(TorchDispatchMode):
-    """The sum over all operations inside it, and their number."""
+    """Count the work of all operations in this context, and their number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class _Work(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         self.operations += 1
-        from torch.utils.flop_counter import flop_registry  # which imports Triton
+        from torch.utils.flop_counter import flop_registry  # imports Triton
 
         count = flop_registry.get(func._overloadpacket)
         if count is not None:
@@ -70,9 +70,10 @@ SHORT, LONG = (16, 32, 64), (512, 1024, 2048)
 
 
 def growth(config: ModelConfig) -> tuple[float, tuple[int, ...]]:
-    """The power of the length with which work grows, and the three lengths that say so.
+    """Return the power of the length with which work grows, and the three lengths that were compared.
 
-    What goes token by token is counted at short ones, which take as many operations; what does not, at long ones.
+    A model that goes token by token is counted at short lengths, since it takes as many operations. Others are counted
+    at long ones.
     """
     with torch.random.fork_rng(devices=[]):
         model = config.build(11).to(META, torch.float32)
@@ -80,7 +81,7 @@ def growth(config: ModelConfig) -> tuple[float, tuple[int, ...]]:
     def work_at(length: int) -> _Work:
         try:
             return pass_over(length, "auto")
-        except RuntimeError:  # of a kernel that has no such device
+        except RuntimeError:  # from a kernel without a meta form
             return pass_over(length, "reference")
 
     def pass_over(length: int, backend: str) -> _Work:

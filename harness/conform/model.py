@@ -19,7 +19,7 @@ from chomsky_ladder.models.block import Context
 
 VOCAB = 11
 LENGTHS = (1, 2, 7, 33)
-_BATCHES = 4  # on which every parameter is to learn
+_BATCHES = 4  # every parameter must learn on one of these
 
 
 def declares_itself(config: ModelConfig) -> None:
@@ -28,7 +28,7 @@ def declares_itself(config: ModelConfig) -> None:
         assert isinstance(getattr(cls, name, None), kind), f"{name} must be a class attribute of type {kind.__name__}"
     assert cls.name.isidentifier(), f"{cls.name!r} is no identifier"
     assert cls.name == cls.name.lower(), f"{cls.name!r} is not lower-case"
-    made: Any = cls  # by the decorator, on it or on the class that it comes from
+    made: Any = cls  # a dataclass by its own decorator or a base's
     for kind in config.transition.split(JOIN) if config.transition else ():
         assert kind in TRANSITIONS, (
             f"transition {kind!r} is none that theory knows{did_you_mean(kind, TRANSITIONS)}: {', '.join(TRANSITIONS)}"
@@ -158,7 +158,10 @@ def its_state_grows_as_declared(config: ModelConfig) -> None:
 
 
 def every_parameter_learns(config: ModelConfig) -> None:
-    """On one of a few batches: a router may send nothing to an expert on the first."""
+    """Check that a gradient reaches every parameter on one of a few batches.
+
+    A router may send nothing to an expert on the first batch.
+    """
     model, unreached = _build(config), set[str]()
     for seed in range(_BATCHES):
         ctx = Context()
@@ -196,7 +199,7 @@ def the_fast_path_equals_the_reference(config: ModelConfig) -> None:
 
 
 def what_is_asked_alone_is_what_it_says_there(config: ModelConfig) -> None:
-    """Of a task with one answer a string, the end of a model sees no other position."""
+    """Check that a model computes the same answer when only that position is asked for."""
     model = _build(config)
     for length in (1, 33):
         tokens, length_B = _tokens(3, length), torch.tensor([length, (length + 1) // 2, 1])
@@ -216,11 +219,11 @@ def what_is_asked_alone_is_what_it_says_there(config: ModelConfig) -> None:
 
 
 def a_step_never_waits_for_the_host(config: ModelConfig) -> None:
-    """Read a value or copy a constant to the device, and a training step cannot be captured into a CUDA graph."""
+    """Check that a step reads no value and copies no constant to the device, so that CUDA graphs can capture it."""
     model, tokens, length_B = _build(config), _tokens(3, 17), torch.tensor([17, 8, 1])
     ctx = _context(length_B, 17, length_B)
     ctx.backend = "reference"
-    model(tokens, ctx).sum().backward()  # what is made once is made here
+    model(tokens, ctx).sum().backward()  # constants are made here, once
 
     def forbidden(name: str) -> AssertionError:
         return AssertionError(f"a second pass of one shape calls {name}: make the constant once, decide by torch.where")
@@ -290,7 +293,7 @@ def the_optimiser_understands_it(config: ModelConfig) -> None:
 
 def _build(config: ModelConfig, *, seed: int = 0) -> Model:
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # the CPU's: other devices' keep a stack each, 1 ms in all
+        torch.default_generator.manual_seed(seed)  # the CPU's alone: other devices' generators take 1 ms
         return config.build(VOCAB).double()
 
 
@@ -299,7 +302,7 @@ def _tokens(batch: int, length: int, *, seed: int = 0) -> Tensor:
 
 
 def _weights(batch: int, length: int) -> Tensor:
-    """Fixed weights that make a scalar of logits, in which no two positions can hide each other's errors."""
+    """Return fixed weights for a weighted sum of logits, in which errors at two positions cannot cancel."""
     generator = torch.Generator().manual_seed(7)
     return torch.randn(batch, length, VOCAB, dtype=torch.float64, generator=generator)
 

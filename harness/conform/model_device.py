@@ -1,7 +1,7 @@
-"""The conformance of a model on other devices and in other numbers than the reference of harness/conform/model.py.
+"""The conformance of a model on other devices and at other precisions than those of harness/conform/model.py.
 
-The meta device has shapes and no values: a tensor made on the CPU, and every value that is read, raise there as they
-would be slow or wrong on a GPU. fp32 and bf16 are held to float64; both are what runs train in.
+The meta device has shapes and no values. A tensor made on the CPU, or a value that is read, would be wrong or slow on a
+GPU. Here both raise. fp32 and bf16, in which runs train, are compared with float64.
 """
 
 from dataclasses import fields, replace
@@ -20,13 +20,13 @@ from chomsky_ladder.models.block import Context
 TRAINED = 40  # the longest training string of most papers
 WIDTHS = (8, 24, 64)
 HEADS = (1, 2, 4)
-PRECISE = {"fp32": 1e-3, "bf16": 0.3}  # of the norm of what float64 gives
-# A small model's few lengths, of one with 256 positions, show a square only in part: what lies between may be either.
+PRECISE = {"fp32": 1e-3, "bf16": 0.3}  # allowed error, relative to the norm of the float64 result
+# At the few lengths of a model with 256 positions a square shows only in part: values in between may be either.
 EXPONENTS = {"linear": (0.0, 1.5), "n log n": (0.0, 1.5), "quadratic": (1.25, 9.0)}
 
 
 def stays_on_its_device(config: ModelConfig) -> None:
-    """A pass, and a step, on the meta device."""
+    """Check a forward pass, and a step, on the meta device."""
     model = _build(config).to(META, torch.float32)
     length_B = torch.tensor([17, 8, 1])
     ctx = _context(length_B, 17, length_B)
@@ -47,13 +47,13 @@ def a_second_pass_equals_the_first(config: ModelConfig) -> None:
 
 
 def fp32_and_bf16_are_close_to_float64(config: ModelConfig) -> None:
-    """Forward and backward, at a training length."""
+    """Compare forward and backward pass with float64, at a training length."""
     tokens, length_B = _tokens(4, TRAINED), torch.tensor([TRAINED, TRAINED, 30, 3])
     model = _build(config)
     wanted, weights = _passed(model, tokens, length_B), model.state_dict()
     for precision, tolerance in PRECISE.items():
         model = _build(config)
-        model.load_state_dict(weights)  # of one that does not obey its seed, too
+        model.load_state_dict(weights)  # also for models that ignore the seed
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             found = _passed(model.float(), tokens, length_B)
         for what, value in found.items():
@@ -79,7 +79,7 @@ def other_widths_and_heads_work(config: ModelConfig) -> None:
         try:
             other = replace(config, **change)
             model = _build(other)
-        except ValueError as error:  # what a config refuses is no mistake
+        except ValueError as error:  # a config may refuse this
             refused = str(error)
             continue
         said = " and ".join(f"{name}={value}" for name, value in change.items())
@@ -97,10 +97,10 @@ def other_widths_and_heads_work(config: ModelConfig) -> None:
 
 
 def its_cost_grows_as_declared(config: ModelConfig) -> None:
-    """Counted in what operations write and multiply, on the meta device, at three lengths."""
+    """Compare the declared cost with the work of operations, counted on the meta device at three lengths."""
     try:
         found, lengths = growth(config)
-    except (RuntimeError, NotImplementedError):  # which the first check here explains
+    except (RuntimeError, NotImplementedError):  # stays_on_its_device explains it
         raise Skip("it does not pass on the meta device") from None
     if config.cost == "unknown":
         raise Skip(f"it declares no cost; its work grows with the {found:.1f}th power of the length")

@@ -1,4 +1,4 @@
-"""Mistakes that are easily made in a model and fail late: found by looking at its modules, named with their cure."""
+"""Common mistakes in a model that fail late, found by looking at its modules and reported with their cure."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from chomsky_ladder.models.block import Block, Context
 
 
 def what_it_owns_is_registered(config: ModelConfig) -> None:
-    """Modules, weights and tensors that torch does not know of are neither trained, nor moved, nor kept."""
+    """Check that torch knows all modules, weights and tensors. Others are neither trained, nor moved, nor saved."""
     for said in unregistered(_build(config)):
         raise AssertionError(said)
 

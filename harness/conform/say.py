@@ -1,4 +1,4 @@
-"""What a broken part raised, as the mistake, its place and its cure: one line.
+"""Explain an exception of a broken part in one line: the mistake, its place and its cure.
 
 RuntimeError: Tensor on device cpu is not on the expected device meta!
 ->  a tensor made on the CPU meets one of another device: make it with device=x.device, or .. (half.py:14)
@@ -24,7 +24,7 @@ _VALUE = (
 _HOST = "takes values off the device (.cpu(), .numpy(), .tolist()): a training step may not wait for them"
 _REPLICAS = "under vmap, where replicas train as one,"
 _VMAP = "declare stackable = False, or take another way where ctx.stacked"
-CURES = {  # what torch says -> the mistake and the cure
+CURES = {  # torch's message -> the mistake and the cure
     r"(on the same|not on the expected) device|found (at least )?two( different)? devices": _DEVICE,
     r"Cannot copy out of meta|can't convert meta": _HOST,
     r"item\(\) cannot be called on meta|nonzero\(\) raises unimplemented|Boolean value of": _VALUE,
@@ -46,7 +46,7 @@ CURES = {  # what torch says -> the mistake and the cure
 
 
 def said_of(error: BaseException) -> str:
-    """Its reason in one line; one of ours as it stands."""
+    """Return the reason in one line. Our own messages stay as they are."""
     first = next(iter(str(error).strip().splitlines()), "")
     if isinstance(error, AssertionError):
         return first or "assertion without a reason"
@@ -60,7 +60,7 @@ def said_of(error: BaseException) -> str:
 
 
 def package_of(error: BaseException) -> str:
-    """The installed package, neither torch nor ours, in whose code an error came up: no code of a plugin's author."""
+    """Return the installed package in whose code an error arose; "" for code outside of packages."""
     frame = _frame(error)
     parts = Path(frame.filename).parts if frame is not None else ()
     return parts[parts.index("site-packages") + 1] if "site-packages" in parts[:-1] else ""
@@ -72,7 +72,7 @@ def _place(error: BaseException) -> str:
 
 
 def _frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The last line of neither torch nor what all models share on the way to an error."""
+    """Return the last frame on the way to an error that is in neither torch nor the code shared by all models."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename).resolve()
         if path.suffix == ".py" and not any(map(path.is_relative_to, (_OURS, _TORCH, *_SHARED))):

@@ -1,8 +1,8 @@
-"""What every registered task and model is held to, built in or somebody's own: `ladder check NAME`, and the test suite.
+"""The checks that every registered task and model must pass, ours or a user's: `ladder check NAME`, and the test suite.
 
-A check is a function that returns nothing, raises AssertionError with its reason, or raises `Skip` for what the part
-declares itself not to be. A task's checks stand in task.py, a model's in model_mistakes.py, model.py and
-model_device.py; what breaks without a reason of its own is explained by say.py.
+A check is a function that returns nothing, raises AssertionError with its reason, or raises `Skip` if the part declares
+that it does not apply. Checks of tasks are in task.py, those of models in model_mistakes.py, model.py and
+model_device.py. say.py explains other exceptions.
 """
 
 import inspect
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
 
 
 def checks(kind: str) -> list[Callable[[Any], None]]:
-    """The checks of a kind in the order of their files."""
+    """Return the checks for a kind of part, in the order of their files."""
     return [function for module in _CHECKS[kind] for function in _of_module(module)]
 
 
@@ -42,7 +42,7 @@ def _of_module(module: ModuleType) -> list[Callable[[Any], None]]:
 
 
 def specimen(cls: type[Task] | type[ModelConfig]) -> Task | ModelConfig:
-    """What of a class is checked unless somebody names settings: a small model, a default task."""
+    """Return the instance to check by default: a small model, or a task with its default settings."""
     return cls.tiny() if issubclass(cls, ModelConfig) else cls()
 
 
@@ -62,7 +62,7 @@ def run_check(function: Callable[[Any], None], part: Task | ModelConfig) -> Outc
             function(part)
     except Skip as skip:
         return Outcome(name, "skip", str(skip))
-    except Exception as error:  # a part may break in any way; the check says how
+    except Exception as error:  # a part may fail in any way; the check reports it
         package = package_of(error)
         if function is model_device.stays_on_its_device and package not in (
             "",

@@ -17,7 +17,7 @@ from chomsky_ladder.tasks.base import COUNTED, LEVELS, PAD, Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 
 ROWS = 64
-GUESSED = 0.9  # above it an accuracy says nothing about the language
+GUESSED = 0.9  # a higher accuracy by guessing says nothing about the language
 
 
 def declares_itself(task: Task) -> None:
@@ -27,7 +27,7 @@ def declares_itself(task: Task) -> None:
     assert cls.name.isidentifier(), f"{cls.name!r} is no identifier"
     assert cls.name == cls.name.lower(), f"{cls.name!r} is not lower-case"
     assert cls.level in LEVELS, f"level {cls.level!r} is not one of {', '.join(LEVELS)}"
-    made: Any = cls  # by the decorator, on it or on the class that it comes from
+    made: Any = cls  # a dataclass by its own decorator or a base's
     assert made.__dataclass_params__.frozen, "the task must be a frozen dataclass"
     assert from_plain(cls, plain(checked(task, where="task")), where="task") == task, "config.json loses settings"
     assert task.vocab[PAD] == "PAD", f"token 0 is PAD, not {task.vocab[PAD]!r}"
@@ -184,9 +184,12 @@ def its_own_oracle_agrees(task: Task) -> None:
 
 
 def sampling_never_waits_for_the_host(task: Task) -> None:
-    """Fake tensors have shapes and no values: whatever reads a value raises, and could not be captured as a graph."""
+    """Check that sampling reads no value, so that CUDA graphs can capture it.
+
+    Fake tensors have none, so reading raises.
+    """
     legal = _legal(task)
-    _batch(task)  # tables that a task keeps are real ones, made before
+    _batch(task)  # makes the tables that a task keeps, as real tensors
     with FakeTensorMode(allow_non_fake_inputs=True):
         step = torch.zeros((), dtype=torch.int64)
         draw = Draw(seed=step, split="check", rows_B=torch.arange(ROWS) + step * ROWS)
@@ -195,7 +198,10 @@ def sampling_never_waits_for_the_host(task: Task) -> None:
 
 
 def sampling_stays_on_its_device(task: Task) -> None:
-    """The meta device has no values: a table on the CPU, or a value that is read, raises."""
+    """Check that sampling stays on its device.
+
+    On the meta device, a table on the CPU or a value that is read raises.
+    """
     legal = _legal(task)
     with OneDevice():
         rows_B = torch.arange(ROWS, device=META)
@@ -207,7 +213,7 @@ def sampling_stays_on_its_device(task: Task) -> None:
 
 
 def constants_are_made_once(task: Task) -> None:
-    """A table copied to the device in every batch waits for the host, too, and cannot be captured."""
+    """Check that constants are made once. Copying a table to the device for every batch waits for the host."""
     draw, legal = _draw(torch.arange(ROWS)), _legal(task)
     lengths_B, width = torch.tensor(legal)[draw.rows_B % len(legal)], _width(task)
     task.sample(draw, lengths_B, width)
@@ -234,7 +240,7 @@ def _draw(rows: torch.Tensor, *, split: str = "check") -> Draw:
 
 
 def _range(task: Task) -> tuple[int, int]:
-    """The paper's training lengths; for a task of long strings alone, those from its shortest."""
+    """Return the paper's training lengths; for a task without strings that short, lengths from its shortest."""
     if task.own_lengths or task.legal_lengths(3, 40):
         return task.own_lengths or (3, 40)
     shortest = next(iter(task.legal_lengths(1, 1024)), 40)
@@ -250,7 +256,7 @@ def _width(task: Task) -> int:
 
 
 def _batch(task: Task, *, rows: torch.Tensor | None = None, draw: Draw | None = None, extra: int = 0) -> Batch:
-    """Rows of a fixed split with mixed lengths."""
+    """Draw rows of a fixed split, with mixed lengths."""
     draw = draw or _draw(torch.arange(ROWS) if rows is None else rows)
     legal = torch.tensor(_legal(task), device=draw.rows_B.device)
     return task.sample(draw, legal[draw.rows_B * 7 % len(legal)], _width(task) + extra)

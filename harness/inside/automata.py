@@ -1,12 +1,12 @@
-"""Vafa et al.'s metrics of a finite automaton every string of which has an answer: the answers tell states apart.
+"""Vafa et al.'s metrics for finite automata in which every string has an answer. The answers distinguish states.
 
-    parity    a | b a b    two prefixes in different states: the empty suffix has two answers, so the boundary is that
+    parity    a | b a b    two prefixes in different states: the empty suffix has two answers, so it is the boundary
 
-The automaton is found from the task's `state` and `prefix_answers`. A boundary is the shortest suffixes behind which
-two prefixes have different answers. That of two states is exact: a search over the pairs of states that both lead to,
-one suffix for each step from a pair with equal answers to a pair with different ones. The model's is exact up to
-a bound: every suffix of so few symbols is tried. A language with answers at some lengths alone (the task's legal ones)
-is asked there only.
+The automaton is built from the task's `state` and `prefix_answers`. The boundary of two prefixes is the set of shortest
+suffixes after which they have different answers. For two states it is exact: a search over the pairs of states that
+both reach, with one suffix for each step from a pair with equal answers to a pair with different ones. For the model it
+is exact up to a bound: all suffixes up to some length are tried. In a language with answers at some lengths alone (the
+task's legal ones), only strings of these lengths are asked.
 """
 
 from collections import deque
@@ -23,23 +23,23 @@ from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Classification
 
 Says = Callable[[Tensor, Tensor], Tensor]
-"""Strings [B, L] and how many symbols they have [B] -> the answer to each, a token [B]."""
+"""Maps strings [B, L] with their lengths [B] to the answer of each, a token [B]."""
 
 Word = tuple[int, ...]  # tokens
 
 _MOST_STATES = 1000
 _CHECKED = 64  # strings that the automaton must explain
-_CANDIDATES = 32  # prefixes among which the other one of a pair is looked for
+_CANDIDATES = 32  # prefixes tried as partners in a pair
 _WORDS = 63  # suffixes tried at most
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An automaton whose states are numbered as they are found."""
+    """An automaton whose states are numbered in the order of their discovery."""
 
     symbols: tuple[int, ...]
-    after: tuple[dict[int, int], ...]  # of each state: symbol -> state
-    answer: tuple[int, ...]  # of each state, a token
+    after: tuple[dict[int, int], ...]  # for each state: symbol -> next state
+    answer: tuple[int, ...]  # a token for each state
     number: dict[tuple[int, ...], int]  # the task's own state -> state
 
     def run(self, state: int, word: Word) -> int:
@@ -49,7 +49,7 @@ class Machine:
 
 
 def machine_of(task: Task) -> Machine:
-    """The automaton behind a task; a task that has none is refused."""
+    """Return the automaton of a task. Raise ValueError if it has none."""
     if not isinstance(task, Classification) or not task.state_sizes:
         raise ValueError(f"{task.name} is no automaton with an answer to every string: it has no world-model metrics")
     symbols = _symbols(task)
@@ -95,7 +95,7 @@ def _strings(task: Classification, *, rows: int) -> Tensor:
 
 
 def _explains(machine: Machine, task: Classification) -> bool:
-    """Whether strings of the task run through the automaton as its own state and answers say."""
+    """Return True if the automaton gives the task's own states and answers on random strings."""
     strings = _strings(task, rows=_CHECKED)
     strings = strings[:, : strings.shape[1] - len(task.closing)]
     parts, answers = task.state(strings).tolist(), task.prefix_answers(strings).tolist()
@@ -109,14 +109,14 @@ def _explains(machine: Machine, task: Classification) -> bool:
 
 
 def asked_of(task: Classification, lengths: tuple[int, int]) -> tuple[bool, ...]:
-    """Of strings of 0, 1 .. symbols whether training asks for their answers: of every prefix, or at legal lengths."""
+    """Return for each number of symbols True if training asks such strings: all of them, or legal lengths only."""
     legal = task.legal_lengths(*lengths)
     dense = task.supervision == "dense"
     return tuple(size > 0 and (dense or task.length(size) in legal) for size in range(task.size(legal[-1]) + 1))
 
 
 def boundary(machine: Machine, a: int, b: int, *, asked: tuple[bool, ...], size: int = 0) -> list[Word]:
-    """The boundary of two states behind `size` symbols; no string is longer than `asked` says."""
+    """Return the boundary of two states after `size` symbols. No string is longer than `asked` allows."""
     found: list[Word] = []
     seen: set[tuple[int, int, int]] = set()
     queue: deque[tuple[Word, int, int]] = deque([((), a, b)])
@@ -134,7 +134,7 @@ def boundary(machine: Machine, a: int, b: int, *, asked: tuple[bool, ...], size:
 
 
 def score(task: Classification, says: Says, *, lengths: tuple[int, int], pairs: int, seed: int) -> dict[str, Tensor]:
-    """The three metrics of each pair, float64; NaN where a boundary is empty and there is nothing to be right of."""
+    """Return the three metrics of each pair, float64. NaN marks an empty boundary, for which a metric is undefined."""
     machine, asked = machine_of(task), asked_of(task, lengths)
     depth = _depth(len(machine.symbols), len(asked) - 2)
     same, different = _pairs(task, machine, asked=asked, depth=depth, pairs=pairs, seed=seed)
@@ -152,7 +152,7 @@ def score(task: Classification, says: Says, *, lengths: tuple[int, int], pairs: 
 
 
 def _depth(num_symbols: int, most: int) -> int:
-    """So many symbols that there are no more than `_WORDS` suffixes, or all of one symbol."""
+    """Return the longest suffix length for which there are at most `_WORDS` suffixes, or 1."""
     depth, words = 0, 1
     while depth < most and (depth == 0 or words + num_symbols ** (depth + 1) <= _WORDS):
         depth += 1
@@ -168,7 +168,10 @@ class Pair(NamedTuple):
 def _pairs(
     task: Classification, machine: Machine, *, asked: tuple[bool, ...], depth: int, pairs: int, seed: int
 ) -> tuple[list[Pair], list[Pair]]:
-    """Beginnings of strings of the task, cut at one place, in one state and in two; of the pairs tried, those found."""
+    """Return pairs of prefixes in one state, and pairs in two states: strings of the task, cut at the same place.
+
+    Fewer are returned than `pairs` if some have no partner.
+    """
     size = len(asked) - 1
     length = task.length(size)
     cuts = [cut for cut in range(1, size - depth + 1) if any(asked[cut : cut + depth + 1])]
@@ -192,7 +195,7 @@ def _pairs(
 def _of_model(
     says: Says, machine: Machine, pairs: list[Pair], words: Sequence[Word], *, asked: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor]:
-    """The size of the model's boundary of each pair, and how much of it is the states', float64 [P]."""
+    """Return the size of the model's boundary for each pair, and how much of it the states confirm, float64 [P]."""
     said_2PW = _said(says, [[(*prefix, *word) for word in words] for side in (0, 1) for prefix in _side(pairs, side)])
     said_2PW = said_2PW.unflatten(0, (2, -1))
     found, right = torch.zeros(2, len(pairs), dtype=torch.float64)
@@ -211,7 +214,7 @@ def _of_model(
 
 
 def _of_states(says: Says, machine: Machine, pairs: list[Pair], *, asked: tuple[bool, ...]) -> tuple[Tensor, Tensor]:
-    """The size of the states' boundary of each pair, and how much of it the model has, float64 [P]."""
+    """Return the size of the states' boundary for each pair, and how much of it the model confirms, float64 [P]."""
     found, right = torch.zeros(2, len(pairs), dtype=torch.float64)
     for number, pair in enumerate(pairs):
         words = boundary(machine, *pair.states, asked=asked, size=len(pair.prefixes[0]))
@@ -225,7 +228,7 @@ def _of_states(says: Says, machine: Machine, pairs: list[Pair], *, asked: tuple[
 
 
 def _agreed(found: Sequence[int], judged: Sequence[int]) -> int:
-    """Of the two answers that tell a pair apart, how many the judge too gives behind that prefix alone."""
+    """Count for how many of the two prefixes the judge gives the found answer, and not for the other prefix."""
     return sum(found[side] == judged[side] != judged[1 - side] for side in (0, 1))
 
 
@@ -234,7 +237,7 @@ def _side(pairs: Sequence[Pair], side: int) -> list[Word]:
 
 
 def _said(says: Says, rows: Sequence[Sequence[Word]]) -> Tensor:
-    """The answers to rows of equally many strings."""
+    """Return the answers to rows of strings, each row with equally many."""
     strings = [string for row in rows for string in row]
     longest = max(map(len, strings))
     tokens_BL = torch.tensor([[*string, *[PAD] * (longest - len(string))] for string in strings])

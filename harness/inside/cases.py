@@ -1,12 +1,12 @@
-"""Boards to edit: a game up to some move, one square of its board changed, and the moves that are legal then.
+"""Boards to edit: a game up to some move, one square of its board changed, and the moves that are then legal.
 
     flip     a stone becomes the other player's
     erase    a stone becomes an empty square that can be played on
 
-The player to move stays the same. A case counts if there are moves on both boards and they are not the same: then a
-perfect player of 8x8 who knows nothing of the edit makes 2.8 errors, as published models do, over all flips 1.7. Played
-on, both boards see the same moves, each uniform over those that are legal on both, until there is none or the boards
-disagree whose turn it is.
+The player to move stays the same. A case counts if both boards have legal moves and these differ. On 8x8 a perfect
+player who does not know of the edit then makes 2.8 errors, as in published work; over all flips it is 1.7. Further
+moves are the same on both boards. Each is uniform over the moves legal on both. Play ends when there is none, or when
+the boards disagree on whose turn it is.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -33,11 +33,11 @@ from chomsky_ladder.tasks.othello import EMPTY, MINE, THEIRS
 
 Edit = Literal["flip", "erase"]
 EDITS: tuple[Edit, ...] = ("flip", "erase")
-TRIES = 16  # places and squares looked at in a game; one that fits in none of them is left out
+TRIES = 16  # places and squares tried in a game; a game in which none fits is left out
 
 
 class Change(NamedTuple):
-    """One square of each board and what it is to become: classes of the main view."""
+    """One square of each board, its class before and its class after, in the main view."""
 
     cell_B: Tensor
     before_B: Tensor
@@ -45,19 +45,19 @@ class Change(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The legal moves, bool [B, V], on the true and on the edited board, so many moves after the edit."""
+    """The legal moves, bool [B, V], on the true and on the edited board, some moves after the edit."""
 
-    going_B: Tensor  # whether the case is still played, and the edited board has a move
+    going_B: Tensor  # True while play continues and the edited board has a move
     legal_BV: Tensor
     edited_legal_BV: Tensor
 
 
 class Cases(NamedTuple):
-    tokens_BL: Tensor  # the game up to the edit, then what is played on; PAD behind
-    last_B: Tensor  # the position after whose move the board is edited
+    tokens_BL: Tensor  # the game up to the edit and the moves after it; then PAD
+    last_B: Tensor  # the position of the move after which the board is edited
     change: Change
-    wrong: Change  # the same done to another square
-    board_BS: Tensor  # the player to move's labels
+    wrong: Change  # the same change at another square
+    board_BS: Tensor  # labels from the view of the player to move
     edited_BS: Tensor
     moments: list[Moment]  # at the edit, and after each further move
 
@@ -73,8 +73,11 @@ class Cases(NamedTuple):
 
 
 def cases_of(run: Run, split: str, edit: Edit, *, count: int, low: int, moves_on: int, device: torch.device) -> Cases:
-    """One edit in each of `count` random games, after `low` moves or more; the same for every model of a task."""
-    task: Any = run.task  # one whose rules the harness knows: it has a size
+    """Return one edit in each of `count` random games, after `low` moves or more.
+
+    All models of a task get the same cases.
+    """
+    task: Any = run.task  # its rules are known to the harness, so it has a size
     draw = Draw(seed=run.eval.seed, split=split, rows_B=torch.arange(count, device=device))
     longest = task.legal_lengths(1, 10**6)[-1]
     width = task.positions(longest)
@@ -114,7 +117,7 @@ def cases_of(run: Run, split: str, edit: Edit, *, count: int, low: int, moves_on
 
 
 def _two_stones(board_BS: Tensor, draw: Draw, edit: Edit, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Two squares at random of those that may be edited, and whether there are two."""
+    """Return two random squares of those that may be edited, and True if there are two."""
     may_BS = board_BS != EMPTY
     if edit == "erase":
         playable = set(playable_of(size))
@@ -137,14 +140,14 @@ def _edited(position: Position, cell_B: Tensor, edit: Edit, size: int, rules: Ru
 
 
 def _tokens(bits_B: Tensor, size: int) -> Tensor:
-    """Squares as tokens, bool [B, V]; the centre, where an erased stone leads back to nothing, has none."""
+    """Turn squares into tokens, bool [B, V]. The centre has no token, so an erased stone there leads to nothing."""
     return (bits_B[:, None] & bit_table(size, bits_B.device)) != 0
 
 
 def _played_on(
     tokens_BL: Tensor, last_B: Tensor, true: Position, edited: Position, uniform_BJ: Tensor, size: int, rules: Rules
 ) -> tuple[Tensor, list[Moment]]:
-    """The tokens with moves that both boards allow, and what is legal after each."""
+    """Return the tokens with further moves that both boards allow, and the legal moves after each."""
     going_B = torch.ones_like(last_B, dtype=torch.bool)
     moments = [Moment(going_B, _tokens(true.legal, size), _tokens(edited.legal, size))]
     place_L = torch.arange(tokens_BL.shape[1], device=last_B.device)

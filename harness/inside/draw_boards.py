@@ -1,11 +1,12 @@
-"""Pictures of boards: the true one beside the one a probe finds in the model, and one before and after an edit.
+"""Pictures of boards: the true board beside the one that a probe reads from the model, and boards before and after an
+edit.
 
     stones         black and white, whoever sees them as mine
     blue rings     the legal moves
-    dots           moves, the darker and larger the more probable to the model; orange ones are illegal
-    frames         orange around squares that the probe gets wrong, purple around one that is edited
+    dots           moves; darker and larger means more probable to the model; illegal ones are orange
+    frames         orange around squares that the probe gets wrong, purple around an edited square
 
-Data have a line for each square of each board (harness/inside/figure_data.py).
+The data have a line for each square of each board (harness/inside/figure_data.py).
 """
 
 import math
@@ -21,13 +22,13 @@ from chomsky_ladder.harness.figures.style import INK, MUTED, WIDTH, at, caption,
 BOARD, LINES = "#dde6d6", "#b3bfab"
 WRONG, EDITED, LIKELY = "#D55E00", "#A0338A", "#0072B2"
 LEAST = 0.01  # a move less probable than this has no dot
-_DARKEST = 0.5  # a move this probable is as dark as can be
+_DARKEST = 0.5  # a move this probable has the darkest dot
 _TINY = 5.0  # points: the names of rows and columns
 _GAP, _TITLE = 0.22, 0.36  # inches
 
 
 def game(data: pd.DataFrame) -> Figure:
-    """Of each ply the true board and, under it, the board the probe reads from the model."""
+    """Draw for each ply the true board and, under it, the board that the probe reads from the model."""
     size = math.isqrt(data["square"].nunique())
     across = 6 if size <= 6 else 4
     plies = [own for _, own in data.groupby("ply", sort=True)]
@@ -77,7 +78,7 @@ def game(data: pd.DataFrame) -> Figure:
 
 
 def edits(data: pd.DataFrame) -> Figure:
-    """Boards before and after one square of the model's board was changed, with its move probabilities on them."""
+    """Draw boards before and after one square of the model's board was changed, with its move probabilities on them."""
     size = math.isqrt(data["square"].nunique())
     cases = [own for _, own in data.groupby("case", sort=True)]
     between, beside = 0.5, 0.3
@@ -121,7 +122,7 @@ def edits(data: pd.DataFrame) -> Figure:
 
 
 def _errors(own: pd.DataFrame, stage: str) -> str:
-    """False positives and negatives of the top N moves against the board of this stage."""
+    """Return the false positives and negatives of the model's top N moves against the board of this stage."""
     legal = own[f"legal_{stage}"].astype(bool)
     top = own[f"probability_{stage}"].rank(method="first", ascending=False) <= legal.sum()
     errors = int((legal != top).sum())
@@ -134,7 +135,7 @@ def _head(fig: Figure, title: str, what: str) -> None:
 
 
 def _board(ax: Axes, size: int, *, names: bool) -> None:
-    """An empty board, row 1 at the top as squares are numbered."""
+    """Draw an empty board, with row 1 at the top as squares are numbered."""
     ax.set(xlim=(0, size), ylim=(size, 0))
     ax.axis("off")
     ax.add_patch(Rectangle((0, 0), size, size, facecolor=BOARD, edgecolor=LINES, lw=0.8, clip_on=False))
@@ -164,7 +165,7 @@ def _ring(ax: Axes, cell: dict) -> None:
 
 
 def _dot(ax: Axes, cell: dict, probability: float) -> None:
-    """The area tells the probability, and so does the shade."""
+    """Draw a move's probability as the area and shade of a dot."""
     if probability >= LEAST:
         strength = min(1.0, probability / _DARKEST)
         pale, full = (0.72, 0.82, 0.93), to_rgb(LIKELY)

@@ -1,4 +1,4 @@
-"""The picture of horizons: scaled accuracy by position, a line a run, and up to where each holds."""
+"""The picture of horizons: scaled accuracy by position, a line for each run, and how far each holds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +32,10 @@ _LEFT, _TALL = 0.55, 2.4  # inches
 
 
 def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
-    """Each bin's accuracy at the last of its positions, behind them what was trained on; the numbers beside, as CSV."""
+    """Draw each bin's accuracy at its last position, with the training lengths shaded.
+
+    Write the numbers beside it as CSV.
+    """
     looked = looks({result["model"] for result in results})
     with style():
         fig = Figure(figsize=(WIDTH, _TALL))
@@ -62,7 +65,7 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
 
 
 def names_of(results: Sequence[dict[str, Any]]) -> list[str]:
-    """Return what each run is called: its model; the task, too, if there are several; its id where two would agree."""
+    """Return a name for each run: its model, with the task if there are several, or its id if names would be equal."""
     tasks = {result["run_id"].partition("-")[0] for result in results}
     titles = [title_of(Identity.of({"protocol": "", "task": "", "model": result["model"]})) for result in results]
     plain = [
@@ -90,7 +93,7 @@ def _head(fig: Figure, results: Sequence[dict[str, Any]]) -> None:
 
 
 def numbers(results: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """A line a bin of every run, with what it was measured with."""
+    """Return a line for each bin of every run, with the settings of the measurement."""
     rows = []
     for result in results:
         made = result["provenance"]

@@ -1,4 +1,4 @@
-"""Figures by layer, a panel a model: how well probes read the board, and what an edit of it does to the moves."""
+"""Figures by layer, a panel for each model: how well probes read the board, and how an edit of it changes the moves."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _ACROSS, _MOST_ACROSS, _MOST_TOLD = 3, 4, 4
 _LEFT, _BETWEEN, _STRIP, _TALL, _UNDER = 0.5, 0.34, 0.34, 1.5, 0.46  # inches
 _BLUE, _GREEN, _ORANGE, _RED, _PINK = "#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
 
-# view, source, probe -> the name of a line and its look; without a layer it runs across
+# (view, source, probe) -> the name and look of a line; one without a layer spans the panel
 _READINGS: dict[tuple[str, str, str], tuple[str, dict]] = {
     ("mine_theirs", "model", "two_layer"): ("two-layer probe", {"color": _GREEN, "marker": "s", "ls": "-"}),
     ("mine_theirs", "model", "linear"): ("linear probe", {"color": _BLUE, "marker": "o", "ls": "-"}),
@@ -100,7 +100,10 @@ def _panels(
     *,
     rows_by: str | None,
 ) -> tuple[Figure, float]:
-    """A panel for every model, or for every model and each value of a column; and where they end, in inches."""
+    """Draw a panel for every model, or every model and value of a column.
+
+    Return the figure and its lower edge in inches.
+    """
     kinds = list(dict.fromkeys(data[rows_by])) if rows_by else [None]
     models = list(dict.fromkeys(data["model"]))
     shown = labels(models, width=30)
@@ -147,7 +150,7 @@ def _lines(ax: Axes, rows: pd.DataFrame, looks: dict[str, dict], *, value: str) 
 
 
 def _reading(data: pd.DataFrame) -> str:
-    """What was found: of which models the stream tells more of the board than the moves do, on every seed."""
+    """Return the headline: for which models the stream tells more of the board than the moves do, on every seed."""
     chosen = data[data["chosen"].astype(bool)]
     best = chosen.pivot_table(index=["model", "seed"], columns="line", values="cell", sort=False)
     if not {"linear probe", "raw history, linear"} <= set(best):
@@ -157,9 +160,9 @@ def _reading(data: pd.DataFrame) -> str:
 
 
 def _following(data: pd.DataFrame) -> str:
-    """Return what was found: the share of errors that an edit removes, model by model, where it does on every seed.
+    """Return the headline: the share of errors that an edit removes, for models where it works on every seed.
 
-    An edit counts where it leaves fewer errors than none and than a random push of the same size.
+    An edit works if it leaves fewer errors than no edit, and fewer than a random push of the same size.
     """
     flips = data[(data["edit"] == data["edit"].iloc[0]) & data["chosen"].astype(bool)]
     best = flips.pivot_table(index=["model", "seed"], columns="kind", values="mean", sort=False)

@@ -1,4 +1,4 @@
-"""Where a trained model fails: accuracy by answer slot, which answers it takes for which, strings it gets wrong."""
+"""The errors of a trained model: accuracy by answer slot, confusions between answers, and strings it gets wrong."""
 
 from collections import Counter
 from typing import Any
@@ -13,7 +13,7 @@ STRINGS = 10
 
 
 def report(folder: RunFolder) -> dict[str, Any]:
-    """The test strings of a run, answered again by its newest weights."""
+    """Answer the test strings of a run again with its newest weights, and report the errors."""
     run, model, step = restored(folder)
     evaluator = Evaluator(run, model, device=torch.device("cpu"), backend="auto")
     slots: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""What the pictures of boards and layers show, as tables: of a run's folder, its probes and its interventions.
+"""The data of the pictures of boards and layers, as tables made from a run's folder, its probes and its interventions.
 
 game             a line for each square after each ply: what lies there, what the probe reads, the next move
 edits            a line for each square of each example of intervene.json, before and after
@@ -23,13 +23,13 @@ from chomsky_ladder.models.block import Context
 from chomsky_ladder.tasks.base import PAD
 from chomsky_ladder.tasks.draw import Draw
 
-COLOURS = {True: ("empty", "black", "white"), False: ("empty", "white", "black")}  # of empty, mine, theirs to black
+COLOURS = {True: ("empty", "black", "white"), False: ("empty", "white", "black")}  # by class; True: black is to move
 MOVERS = {True: "black", False: "white"}
 INTERVENE = "intervene.json"
 
 
 class Measured(NamedTuple):
-    """What a run was asked, under what its model is called among the others."""
+    """A result file of a run, with the run's label."""
 
     label: str
     seed: int
@@ -38,7 +38,7 @@ class Measured(NamedTuple):
 
 @torch.no_grad()
 def game(trained: Trained, probes: Probes, *, number: int = 0, kind: Kind = "linear") -> pd.DataFrame:
-    """A game of the probes' test split, at the layer that validation chose for this kind of probe."""
+    """Return a game of the probes' test split, read at the layer that validation chose for this kind of probe."""
     run, model, _ = trained
     task: Any = run.task  # Othello
     device = next(model.parameters()).device
@@ -81,7 +81,7 @@ def game(trained: Trained, probes: Probes, *, number: int = 0, kind: Kind = "lin
 
 
 def edits(result: Mapping[str, Any], task: Any, *, edit: str = "flip") -> pd.DataFrame:
-    """The examples that an intervene.json keeps whole."""
+    """Return the examples that an intervene.json keeps whole."""
     token_of = {name: token for token, name in enumerate(task.vocab) if token != PAD}
     rows = []
     for case, example in enumerate(result["edits"][edit]["examples"]):
@@ -112,7 +112,7 @@ def edits(result: Mapping[str, Any], task: Any, *, edit: str = "flip") -> pd.Dat
 
 
 def accuracy(results: Sequence[Measured]) -> pd.DataFrame:
-    """The tables of probe.json files, each under its model's label and with its seed."""
+    """Return the tables of probe.json files, each with its model's label and its seed."""
     kept = ("view", "source", "probe", "layer", "chosen", "cell", "board", "occupied", "cell_sd_games")
     rows = [
         {"model": label, "seed": seed, "run_id": result["run_id"], "games": result["games"]["test"]}
@@ -124,7 +124,7 @@ def accuracy(results: Sequence[Measured]) -> pd.DataFrame:
 
 
 def interventions(results: Sequence[Measured]) -> pd.DataFrame:
-    """The errors of intervene.json files, each under its model's label; a level for all layers has none."""
+    """Return the errors of intervene.json files, each with its model's label. A value for all layers has no layer."""
     rows = []
     for label, seed, result in results:
         for edit, found in result["edits"].items():
@@ -151,5 +151,5 @@ def _errors(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def read(folder: RunFolder, name: str = PROBE) -> dict[str, Any] | None:
-    """A run's probe.json or intervene.json, if it has one."""
+    """Return a run's probe.json or intervene.json, if it has one."""
     return read_json(folder.path / name)

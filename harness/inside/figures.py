@@ -1,10 +1,10 @@
-"""The pictures of what probed runs hold in their heads, each as PNG, SVG and CSV, with a title for whoever shows them.
+"""The pictures of probed runs, each as PNG, SVG and CSV, with a title.
 
-    accuracy_by_layer, error_by_layer       of all the runs together, a panel each
-    <run_id>/game, game_every_ply           the true board beside the probed one, of each model's first seed
+    accuracy_by_layer, error_by_layer       all runs together, a panel each
+    <run_id>/game, game_every_ply           the true board beside the probed one, for each model's first seed
     <run_id>/flip, erase                    boards before and after an edit, with the model's moves on them, likewise
 
-What a run has not been asked (`ladder probe`, `ladder intervene`) is left out. pictures.json lists the others.
+Pictures whose measurement is missing (`ladder probe`, `ladder intervene`) are left out. pictures.json lists the others.
 """
 
 import json
@@ -29,16 +29,16 @@ from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.titles import name_of
 from chomsky_ladder.harness.train.machine import find_device
 
-PLIES = 12  # of a game at a glance
+PLIES = 12  # plies of a game in the short picture
 
 
 class Picture(NamedTuple):
     title: str
-    stem: Path  # of .png, .svg and .csv
+    stem: Path  # path without .png, .svg or .csv
 
 
 def write(folders: Sequence[RunFolder], out: Path, *, device: str = "cpu") -> list[Picture]:
-    """Draw all there is of some runs of one task; the pictures in the order in which one looks at them."""
+    """Draw all pictures for some runs of one task. Return them in the order in which one looks at them."""
     names = labels_of(folders)
     with style():
         found = _of_all(folders, out)
@@ -92,13 +92,13 @@ def _of_one(folder: RunFolder, out: Path, *, label: str, device: str) -> list[Pi
 
 
 def glance(plies: int) -> list[int]:
-    """So many plies from the first to the last, evenly."""
+    """Return up to PLIES plies, evenly spread from the first to the last."""
     count = min(PLIES, plies)
     return sorted({1 + round(place * (plies - 1) / max(1, count - 1)) for place in range(count)})
 
 
 def labels_of(folders: Sequence[RunFolder]) -> dict[str, str]:
-    """What each run is called among the others, of other seeds too: its model's name, its settings too, or its id."""
+    """Return each run's label among the others: the model's name, if needed with its settings, else the run's id."""
     runs, ids = [Run.from_plain(folder.config()) for folder in folders], [folder.path.name for folder in folders]
     identities = [identity_of(run) for run in runs]
     for names in (list(map(name_of, identities)), [identity.model for identity in identities]):
@@ -108,7 +108,7 @@ def labels_of(folders: Sequence[RunFolder]) -> dict[str, str]:
 
 
 def _first_seeds(folders: Sequence[RunFolder]) -> list[RunFolder]:
-    """One run a model: boards of its other seeds would be the same picture again."""
+    """Return one run for each model. Boards of other seeds would look the same."""
     first: dict[str, RunFolder] = {}
     for folder, label in zip(folders, labels_of(folders).values(), strict=True):
         first.setdefault(label, folder)

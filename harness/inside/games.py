@@ -1,11 +1,11 @@
-"""Vafa et al.'s metrics of a language of next tokens (`Task.allowed`): pairs of games, and walks behind them.
+"""Vafa et al.'s metrics for languages of next tokens (`Task.allowed`), by random walks behind pairs of games.
 
     d3 c3 c4 e3   and   c4 c3 d3 e3        one board: black's first two moves are exchanged
 
-Chance transpositions are found near plies 4 to 12 alone; exchanging one side's moves i and i+2 works at any ply, and
-the simulator says whether both games are legal and end on one board. The boundary of two prefixes is looked for by
-walks: each step is uniform over the tokens accepted behind both, and what is accepted behind one of them alone is in
-the boundary. Its elements of one token are thus all found, those of up to `depth` tokens are sampled.
+Random games only share boards near plies 4 to 12. Exchanging one side's moves i and i+2 works at any ply, and the
+simulator checks that both games are legal and end on one board. The boundary of two prefixes is searched by walks. Each
+step is uniform over the tokens accepted behind both. A token accepted behind only one of them is in the boundary. So
+all its elements of one token are found, and those of up to `depth` tokens are sampled.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
 
 Accepts = Callable[[Tensor, Tensor], Tensor]
-"""Strings [B, L] and their lengths [B] -> the tokens accepted next, bool [B, V]."""
+"""Maps strings [B, L] with their lengths [B] to the tokens accepted next, bool [B, V]."""
 
-_SHORTEST = 3  # moves i and i+2
-_TRIES = 32  # exchanges tried of one game
+_SHORTEST = 3  # to have moves i and i+2
+_TRIES = 32  # exchanges tried in a game
 _CHUNK = 32  # games whose exchanges are replayed at once
 _MOST_CHUNKS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class Walks:
-    """How a boundary is looked for."""
+    """The settings of the search for a boundary."""
 
     count: int
     depth: int
@@ -38,12 +38,12 @@ class Walks:
 
 
 class Pairs(NamedTuple):
-    tokens_2PL: Tensor  # two prefixes of each pair, blank behind their ends
+    tokens_2PL: Tensor  # the two prefixes of each pair, then blanks
     length_P: Tensor  # of both
 
 
 def truth(task: Any) -> Accepts:
-    """What may really come next; nothing follows a game that is over."""
+    """Return the function that tells which tokens may really come next. Nothing follows a finished game."""
 
     def accepts(tokens_BL: Tensor, length_B: Tensor) -> Tensor:
         return task.allowed(tokens_BL)[torch.arange(len(tokens_BL)), length_B - 1]
@@ -52,9 +52,9 @@ def truth(task: Any) -> Accepts:
 
 
 def score(task: Task, accepts: Accepts, *, length: int, pairs: int, walks: Walks) -> dict[str, Tensor]:
-    """The three metrics of each pair, float64 [P]; NaN where a boundary is empty and there is nothing to be right of.
+    """Return the three metrics of each pair, float64 [P]. NaN marks an empty boundary, for which a metric is undefined.
 
-    Prefixes are of strings of one length and leave room for the suffixes.
+    All strings have the same length. Prefixes leave room for the suffixes.
     """
     same = same_state(task, length=length, pairs=pairs, walks=walks)
     different = different_states(task, length=length, pairs=pairs, walks=walks)
@@ -70,9 +70,10 @@ def score(task: Task, accepts: Accepts, *, length: int, pairs: int, walks: Walks
 
 
 def boundary(pairs: Pairs, walker: Accepts, judge: Accepts, walks: Walks) -> tuple[Tensor, Tensor]:
-    """How many elements of the walker's boundary are found for each pair, and how many the judge has too, float64 [P].
+    """Count the elements of the walker's boundary found for each pair, and those that the judge has, too, float64 [P].
 
-    An element is a suffix with the prefix behind which alone it is accepted; the judge must accept it there alone.
+    An element is a suffix together with the one prefix behind which it is accepted. The judge must accept it there
+    alone.
     """
     num, walkers = len(pairs.length_P), walks.count
     tokens_2PWL = pairs.tokens_2PL[:, :, None].expand(-1, -1, walkers, -1)
@@ -104,13 +105,13 @@ def boundary(pairs: Pairs, walker: Accepts, judge: Accepts, walks: Walks) -> tup
 
 
 def _first(path_PWD: Tensor, alive_PW: Tensor) -> Tensor:
-    """Whether no walk before this one has come the same way, so that a suffix counts once."""
+    """Return True for walks whose path no earlier walk has taken, so that a suffix counts once."""
     equal_PWW = (path_PWD[:, :, None] == path_PWD[:, None]).all(3) & alive_PW[:, None]
     return ~equal_PWW.tril(-1).any(2)
 
 
 def same_state(task: Task, *, length: int, pairs: int, walks: Walks) -> Pairs:
-    """Games with two moves of one side exchanged that end in the same state."""
+    """Return pairs of games that end in the same state, made by exchanging two moves of one side."""
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
     for chunk in range(_MOST_CHUNKS):
         draw = Draw(seed=walks.seed, split="worldmodel/same", rows_B=torch.arange(_CHUNK) + chunk * _CHUNK)
@@ -134,11 +135,11 @@ def same_state(task: Task, *, length: int, pairs: int, walks: Walks) -> Pairs:
 
 
 def _same(task: Any, tokens_BL: Tensor, other_BTL: Tensor, length_B: Tensor) -> Tensor:
-    """Whether the other strings are legal to their ends and end in the same state, bool [B, T]."""
+    """Return True where the other string is legal and ends in the same state, bool [B, T]."""
     tries = other_BTL.shape[1]
     other_XL, length_X = other_BTL.flatten(0, 1), length_B.repeat_interleave(tries)
     inside_XL = torch.arange(other_XL.shape[1]) < length_X[:, None]
-    before_XLV = task.allowed(pad(other_XL, (1, 0)))[:, :-1]  # behind a blank stand the tokens that may come first
+    before_XLV = task.allowed(pad(other_XL, (1, 0)))[:, :-1]  # the tokens after a blank are those that may come first
     legal_X = (before_XLV.gather(2, other_XL[..., None])[..., 0] | ~inside_XL).all(1)
     state_XS = _state(task, other_XL, length_X)
     state_BS = _state(task, tokens_BL, length_B)
@@ -146,7 +147,10 @@ def _same(task: Any, tokens_BL: Tensor, other_BTL: Tensor, length_B: Tensor) -> 
 
 
 def different_states(task: Task, *, length: int, pairs: int, walks: Walks) -> Pairs:
-    """Prefixes of equal length of two games that end in different states; of the pairs drawn, those that do."""
+    """Return prefixes of equal length of two games that end in different states.
+
+    Drawn pairs in one state are dropped.
+    """
     draws = [Draw(seed=walks.seed, split=f"worldmodel/{side}", rows_B=torch.arange(pairs)) for side in ("one", "other")]
     length_P = _lengths(task, draws[0], length, walks)
     one_PL, other_PL = (_prefixes(task, draw, length, length_P) for draw in draws)
@@ -156,7 +160,7 @@ def different_states(task: Task, *, length: int, pairs: int, walks: Walks) -> Pa
 
 
 def _lengths(task: Task, draw: Draw, length: int, walks: Walks) -> Tensor:
-    """Uniform over those that leave room for an exchange and for suffixes."""
+    """Draw lengths, uniform over those that leave room for an exchange and for suffixes."""
     longest = task.positions(length) - walks.depth + 1
     if longest < _SHORTEST:
         raise ValueError(f"{task.name}: a string of {length} has no room for suffixes of {walks.depth} tokens")
@@ -164,14 +168,14 @@ def _lengths(task: Task, draw: Draw, length: int, walks: Walks) -> Tensor:
 
 
 def _prefixes(task: Task, draw: Draw, length: int, length_B: Tensor) -> Tensor:
-    """Beginnings of random strings, blank behind."""
+    """Return prefixes of random strings, followed by blanks."""
     width = task.positions(length)
     tokens_BL = task.sample(draw, torch.full_like(draw.rows_B, length), width).tokens_BL
     return torch.where(torch.arange(width) < length_B[:, None], tokens_BL, 0)
 
 
 def _go_on(task: Task, tokens_BL: Tensor, length_B: Tensor) -> Tensor:
-    """Whether something may follow: models have learnt nothing of games that are over."""
+    """Return True where something may follow. Models have learnt nothing about finished games."""
     return truth(task)(tokens_BL, length_B).any(1)
 
 

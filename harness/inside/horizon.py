@@ -1,15 +1,15 @@
-"""How far does an answer hold when a string goes on and on? Accuracy by position, read from a state of constant size.
+"""Measure how long answers stay right as a string goes on: accuracy by position, with a state of constant size.
 
     tokens  a b b a b ...  10,000 of them        right  1 1 1 1 0 ...        by position, in bins that double
                                                  first mistake of a string: the position of its first 0
 
-The model reads the string as its step form does, a piece at a time, and keeps nothing but its state: a recurrence
-reaches any length in the memory of one piece, attention as far as its cache goes. What is asked at a position is what a
-string that ends there is asked, so a task must answer every prefix at its last symbol. Strings are drawn by their
-places, as all are, under a split of their own. Beside the model stands its floor: the commonest answer.
+The model reads the string through its step form, a piece at a time, and keeps only its state. So a recurrence reaches
+any length in the memory of one piece, and attention goes as far as its cache. The answer asked at a position is that of
+a string ending there, so the task must answer every prefix at its last symbol. Strings come from their own split. The
+model's floor is the most common answer.
 
-On this scale mistakes tell drift from chance: an answer that hangs on a state (parity) is at chance for ever after the
-state is lost once, one that forgets (last write) recovers. What is no longer a number is no answer.
+On this scale mistakes distinguish drift from chance. If an answer depends on a state (parity), accuracy stays at chance
+once the state is lost. If the task forgets (last write), accuracy recovers. Answers that are not finite count as wrong.
 """
 
 import json
@@ -45,7 +45,7 @@ from chomsky_ladder.tasks.layout import Classification
 
 SCHEMA, FILE = 1, "horizon.json"
 HELD = 0.9
-"""Scaled accuracy of a bin, as of a rung."""
+"""Scaled accuracy from which a bin holds, as for a rung."""
 
 
 def horizon_run(folder: RunFolder, settings: HorizonSettings | None = None, *, device: str = "auto") -> dict[str, Any]:
@@ -59,7 +59,7 @@ def horizon_run(folder: RunFolder, settings: HorizonSettings | None = None, *, d
 
 @torch.no_grad()
 def horizon(trained: Trained, settings: HorizonSettings | None = None) -> dict[str, Any]:
-    """Accuracy by position of a model, first mistakes, and how far it holds."""
+    """Return a model's accuracy by position, its first mistakes, and how far it holds."""
     avoid_faulty_tiles()
     keep_freed_memory()
     settings = settings or HorizonSettings()
@@ -102,7 +102,7 @@ def horizon(trained: Trained, settings: HorizonSettings | None = None) -> dict[s
 
 
 def strings(run: Run, settings: HorizonSettings, *, device: torch.device) -> Batch:
-    """Strings of the greatest length that the task has up to the one asked for, each prefix with its answer."""
+    """Return strings of the greatest legal length up to the requested one, with an answer for every prefix."""
     task = run.task
     each = isinstance(task, Classification) and type(task).prefix_answers is not Classification.prefix_answers
     require(each and not getattr(task, "closing", ()), f"{task.name} does not answer every prefix at its last symbol")
@@ -127,7 +127,7 @@ def _pieces(batch: Batch, size: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def edges(trained_to: int, length: int) -> list[tuple[int, int]]:
-    """Positions in bins, both ends counted from 1: the trained ones, then ever twice as many."""
+    """Return bins of positions, both ends counted from 1: the training lengths, then bins that double in size."""
     found, low, high = [], 1, min(trained_to, length)
     while low <= length:
         found.append((low, high))
@@ -153,7 +153,7 @@ def _binned(run: Run, right_BL: Tensor, asked_BL: Tensor, targets_BL: Tensor) ->
 
 
 def _holds_to(bins: Sequence[dict[str, Any]]) -> int:
-    """The last position of the bins from the first one on that hold; 0 if the first does not."""
+    """Return the last position up to which all bins hold; 0 if the first does not."""
     held = 0
     for each in bins:
         if each["scaled"] < HELD:
@@ -163,6 +163,6 @@ def _holds_to(bins: Sequence[dict[str, Any]]) -> int:
 
 
 def _first_mistakes(right_BL: Tensor, asked_BL: Tensor) -> list[int]:
-    """The positions, from 1, of the first wrong answer of those strings that have one."""
+    """Return the position, from 1, of the first wrong answer in each string that has one."""
     wrong_BL = asked_BL & ~right_BL
     return (wrong_BL.int().argmax(1) + 1)[wrong_BL.any(1)].tolist()

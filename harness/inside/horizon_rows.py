@@ -1,4 +1,4 @@
-"""How far runs hold, a line for every range of positions of each; what was read again replaces what stood there.
+"""A CSV file of how far runs hold, a line for each bin of positions of each run. New results replace old ones.
 
 run_id,step,state_bytes,holds_to,finite_to,without_mistake,commit,torch,device,from,to,answers,accuracy,scaled,commonest
 """
@@ -18,7 +18,7 @@ COLUMNS = (*OF_THE_RUN, "commit", "torch", "device", *OF_A_RANGE)
 
 
 def keep(path: Path, results: Iterable[dict[str, Any]]) -> None:
-    """The file with these results in it, by the runs' ids; others that it has stay."""
+    """Write results into the file, replacing those of the same runs. Other runs stay."""
     old = there(path)
     new = pd.DataFrame([row for result in results for row in rows_of(result)], columns=list(COLUMNS))
     parts = [part for part in (old[~old["run_id"].isin(set(new["run_id"]))], new) if len(part)]
@@ -27,7 +27,7 @@ def keep(path: Path, results: Iterable[dict[str, Any]]) -> None:
 
 
 def there(path: Path) -> pd.DataFrame:
-    """What the file has, if there is one; one that is no such table is refused."""
+    """Return the file's table, empty if there is no file. Raise ValueError if it is another kind of table."""
     found = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=list(COLUMNS))
     if tuple(found.columns) != COLUMNS:
         raise ValueError(f"{path} is no table of horizons: its columns are {', '.join(map(str, found.columns))}")

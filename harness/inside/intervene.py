@@ -1,15 +1,15 @@
-"""Does a model use the board in its head? Change one square of it, and see whether its moves follow the edited board.
+"""Test whether a model uses the board in its stream: change one square, and see if its moves follow the edited board.
 
     error       false positives + false negatives of the N likeliest moves, N = legal moves of the edited board
-    null        of the unedited model: what an edit has to come down from
-    edited      of the model whose stream was pushed along the linear probe's direction (harness/inside/push.py)
-    controls    a random direction and another square's, by steps of the same length; errors on the squares alone that
-                the edit makes legal or illegal
+    null        error of the unedited model: an edit has to be below it
+    edited      error of the model whose stream was pushed along the linear probe's direction (harness/inside/push.py)
+    controls    a random direction and another square's, with steps of the same length; errors on those squares alone
+                that the edit makes legal or illegal
 
-The push is at the last position, from block l on; for each l the strength, and then l itself, are chosen on other games
-than those that are reported. The carried edit is pushed once and then played on from: what one to five moves later is
-still there has come through the state (in attention's case its cache), for a token's stream reaches later ones in no
-other way. After Li et al. 2023 (2210.13382) and Nanda et al. 2023 (2309.00941), for every model with a residual stream.
+The push is at the last position, from block l on. For each l the strength, and then l itself, are chosen on other games
+than those reported. For the carried edit, the model is pushed once and the game goes on. An effect one to five moves
+later must have come through the state (for attention, its cache), because a token's stream has no other way to later
+tokens. After Li et al. 2023 (2210.13382) and Nanda et al. 2023 (2309.00941), for every model with a residual stream.
 """
 
 import json
@@ -63,7 +63,7 @@ def refuse_without_board(trained: Trained) -> None:
 def intervene(
     trained: Trained, probes: Probes, settings: InterveneSettings | None = None, *, quiet: bool = True
 ) -> dict[str, Any]:
-    """Both edits of a model's board, at every layer, with their controls."""
+    """Measure both kinds of edits of a model's board, at every layer, with their controls."""
     refuse_without_board(trained)
     run_id, settings = trained.run.run_id, settings or InterveneSettings()
     ours = (probes.run_id, probes.step) == (run_id, trained.step)
@@ -155,7 +155,7 @@ class _Editing:
         }
 
     def _layer(self, layer: int) -> tuple[dict[str, Any], dict[str, Tensor], Pushed]:
-        """The row of the layer a push starts at, the errors behind it, and what the model said after the push."""
+        """Return the results of pushes from a layer on: its row, the errors, and the model's logits after the push."""
         strength, validation = self._chosen(layer, _mean_error)
         edited, controls = self._pushed(layer, strength)
         errors, changed = {}, {}
@@ -176,7 +176,7 @@ class _Editing:
         return row, errors, edited
 
     def _chosen(self, layer: int, score: Callable[[Cases, Pushed], float]) -> tuple[float, float]:
-        """The strength that is best on the validation cases (of equal ones the first), and its score there."""
+        """Return the best strength on the validation cases (the first of equal ones), and its score."""
         found = []
         for strength in self.settings.strengths:
             found.append((score(self.validation, self.pusher.logits(self.validation, Push(layer, strength))), strength))
@@ -185,18 +185,18 @@ class _Editing:
         return strength, validation
 
     def _pushed(self, layer: int, strength: float) -> tuple[Pushed, list[Pushed]]:
-        """The test cases along the probe, and along a random and another square's direction."""
+        """Push the test cases along the probe's direction, and along a random and another square's direction."""
         edited = self.pusher.logits(self.test, Push(layer, strength))
         along = (Push(layer, strength, "random"), Push(layer, strength, "wrong_square"))
         return edited, [self.pusher.logits(self.test, push, edited) for push in along]
 
     def _carried(self, unedited: Pushed) -> tuple[dict[str, Any] | None, str | None]:
-        """Errors some moves after the push, over the cases that are still played; else why there are none."""
+        """Return the errors some moves after the push, over cases still played; else the reason why there are none."""
         model = self.pusher.run.model
         if not model.stepwise or model.sees != "past":
             return None, f"{model.name} has no step form: nothing is carried from one token to the next"
         found = []
-        for layer in range(self.pusher.num_layers):  # what is behind the last block enters no state
+        for layer in range(self.pusher.num_layers):  # the stream after the last block enters no state
             strength, validation = self._chosen(layer, _mean_error_later)
             found.append((validation, layer, strength))
         validation, layer, strength = min(found, key=lambda row: row[0])
@@ -214,7 +214,7 @@ class _Editing:
         return {"layer": layer, "strength": strength, "validation": validation, "after": after}, None
 
     def _examples(self, unedited: Pushed, edited: Pushed, row: dict[str, Any]) -> list[dict[str, Any]]:
-        """The first cases whole."""
+        """Return the first cases with all their data."""
         test, now, found = self.test, self.test.moments[0], []
         names = views_of(self.pusher.run.task)[self.pusher.probes.views[0]]
         for case in range(min(self.settings.examples, test.count)):
@@ -240,7 +240,7 @@ class _Editing:
 
 
 def _errors(cases: Cases, pushed: Pushed, moves: int = 0) -> tuple[Tensor, Tensor]:
-    """Errors against the edited board so many moves on: of all squares, and of those whose legality changed, [B]."""
+    """Return errors against the edited board some moves later: on all squares, and on those that changed, [B]."""
     moment = cases.moments[moves]
     wrong_BV = wrong_moves(pushed.logits_BJV[:, moves], moment.edited_legal_BV)
     return wrong_BV.sum(1), (wrong_BV & (moment.legal_BV ^ moment.edited_legal_BV)).sum(1)
@@ -251,7 +251,7 @@ def _mean_error(cases: Cases, pushed: Pushed) -> float:
 
 
 def _mean_error_later(cases: Cases, pushed: Pushed) -> float:
-    """The mean over how many moves later of the mean error of the cases that are still played."""
+    """Return the mean error of cases still played, averaged over the number of moves after the push."""
     means: Sequence[Tensor] = [
         _errors(cases, pushed, moves)[0][moment.going_B].double().mean()
         for moves, moment in enumerate(cases.moments)
@@ -261,7 +261,7 @@ def _mean_error_later(cases: Cases, pushed: Pushed) -> float:
 
 
 def _perfect_null(cases: Cases, moves: int) -> float:
-    """The error of one who plays every legal move of the unedited board with the same chance, and no other."""
+    """Return the error of a player who gives equal chances to all legal moves of the unedited board, and no others."""
     moment = cases.moments[moves]
     wrong_BV = wrong_moves(moment.legal_BV.double(), moment.edited_legal_BV)
     return float(wrong_BV[moment.going_B].sum(1).double().mean())

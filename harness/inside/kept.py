@@ -1,4 +1,4 @@
-"""Copies of what a study measured, small enough to be committed: weights and checkpoints stay where they are."""
+"""Copy the results of a study that are small enough to be committed. Weights and checkpoints stay where they are."""
 
 import json
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.machine import without_folders
 
 MEASURED = ("config.json", "result.json", "metrics.jsonl", probe.FILE, intervene.FILE, worldmodel.FILE)
-"""Files of a run from which its line is made, and those that a result's digest is of."""
+"""The files of a run from which its line is made, and those that a result's digest covers."""
 
 
 def keep(folders: Sequence[RunFolder], out: Path) -> None:
-    """Copies of what the table is made from, with its provenance, which are small enough to be committed."""
+    """Copy the files from which the table is made, with their provenance."""
     for folder in folders:
         copies = out / folder.path.name
         copies.mkdir(parents=True, exist_ok=True)
@@ -24,7 +24,7 @@ def keep(folders: Sequence[RunFolder], out: Path) -> None:
 
 
 def _copied(file: Path) -> bytes:
-    """A file as it is, but that a command names no folder of this machine."""
+    """Return a file's content, with folders of this machine removed from commands."""
     if file.suffix != ".json" or "provenance" not in (tree := json.loads(file.read_bytes())):
         return file.read_bytes()
     tree["provenance"]["command"] = without_folders(tree["provenance"]["command"])

@@ -1,13 +1,13 @@
-"""Does a model carry the state in its head? Probes read it from every layer, beside four baselines.
+"""Test whether a model carries the state in its stream: probes read it from every layer, beside four baselines.
 
-    model             mine/theirs/empty of each square, from the stream behind each block
-    random_network    the same of a network of the same config that was never trained
+    model             mine/theirs/empty of each square, from the stream after each block
+    random_network    the same from a network of the same config that was never trained
     history           from the symbols read so far, without a network
-    majority          the commonest label of each part at each position
+    majority          the most common label of each part at each position
     shuffled          the model's stream again, fitted to the labels of other games and scored on such
 
-Strings are split three ways by game: probes are fitted to the first, the layer is chosen on the second, and the table
-is of the third. After Li et al. 2023 (2210.13382) and, mine/theirs, Nanda et al. 2023 (2309.00941).
+Games are split in three: probes are fitted to the first part, the layer is chosen on the second, and the table shows
+the third. After Li et al. 2023 (2210.13382) and, for mine/theirs, Nanda et al. 2023 (2309.00941).
 """
 
 import json
@@ -52,11 +52,11 @@ FILE = "probe.json"
 
 
 class _Wanted(NamedTuple):
-    """One row of the table."""
+    """The description of one row of the table."""
 
     view: str
     source: str
-    kind: Any  # a Kind, or "none" where nothing is fitted
+    kind: Any  # a Kind, or "none" if nothing is fitted
     layer: int | None
 
 
@@ -75,7 +75,7 @@ def probe_run(
 def probe(
     trained: Trained, settings: ProbeSettings | None = None, *, quiet: bool = True
 ) -> tuple[dict[str, Any], Probes]:
-    """The table of everything that may read the state, and the probes of the model itself."""
+    """Return the table of everything that may read the state, and the probes of the model itself."""
     avoid_faulty_tiles()
     keep_freed_memory()
     settings = settings or ProbeSettings()
@@ -83,7 +83,7 @@ def probe(
 
 
 class _Probing:
-    """One model being probed."""
+    """The probing of one model."""
 
     def __init__(self, trained: Trained, settings: ProbeSettings, *, quiet: bool) -> None:
         self.run, self.model, self.settings, self.trained = trained.run, trained.model, settings, trained
@@ -98,7 +98,7 @@ class _Probing:
         }
         self.random_seed = (self.run.seed + 1) % 2**63
         self.rows: list[dict[str, Any]] = []
-        self.by_game: dict[int, Tensor] = {}  # of each row
+        self.by_game: dict[int, Tensor] = {}  # for each row
         self.fitted: dict[tuple[str, Kind, int], Probe] = {}
         self.chosen: dict[tuple[str, Kind], int] = {}
         fits = (self.model.num_layers + 1) * 2 * (1 + len(self.classes)) + 2 + 1 + len(self.classes)
@@ -128,13 +128,13 @@ class _Probing:
         return next(iter(self.classes))
 
     def _kinds(self) -> Iterator[tuple[str, Kind]]:
-        """Which probes are fitted to a source: both to the main view, linear ones to the others."""
+        """Yield the probes to fit to a source: both kinds to the main view, linear ones to the others."""
         for view, kind in product(self.classes, KINDS):
             if kind == "linear" or view == self._main:
                 yield view, kind
 
     def _read_streams(self, source: str, model: Model) -> None:
-        """Every layer of a model, and for the trained one the shuffled labels at the layers that turn out best."""
+        """Probe every layer of a model. For the trained model also shuffled labels, at the best layers."""
         streams = {name: stream_positions(self.run, model, strings) for name, strings in self.strings.items()}
         for (view, kind), layer in product(self._kinds(), range(model.num_layers + 1)):
             inputs = self._layer(streams, layer)
@@ -183,12 +183,12 @@ class _Probing:
         self.rows.append({**names, "chosen": False, **chosen_by, **reading.accuracies()})
 
     def _best(self, view: str, source: str, probe: str | None = None) -> dict[str, Any]:
-        """The row that validation chooses; of equal ones the first."""
+        """Return the row that validation chooses, the first of equal ones."""
         rows = [r for r in self.rows if (r["view"], r["source"]) == (view, source) and probe in (None, r["probe"])]
         return max(rows, key=lambda row: row["validation"] or 0.0)
 
     def _comparisons(self) -> list[dict[str, Any]]:
-        """The model's chosen rows against those of each baseline: by the same kind of probe, or by none."""
+        """Compare the model's chosen rows with each baseline, read by the same kind of probe or by none."""
         found = []
         numbered = list(enumerate(self.rows))
         for (place, row), (other_place, other) in product(numbered, numbered):

@@ -1,14 +1,14 @@
-"""Probes and how they are fitted: multinomial logistic regression for every part of a state, alone or behind one ReLU.
+"""Fit probes: multinomial logistic regression for every part of a state, directly or after one ReLU layer.
 
     linear      logits = x W + b_t                  for S parts of C classes each, b_t for position t
     two_layer   logits = relu(x V + c_t) W + b
 
-Every probe is told the position, so that none falls behind the commonest label of each position for want of counting:
-with one bias for all positions, those of a random network did by .02 on 6x6 Othello. Inputs are centred, and scaled by
-one number, so that a direction of the fitted probe is one of the stream itself. The optimiser is AdamW on minibatches,
-its rate falling linearly to nothing; a linear probe starts from zero, a two-layer one from weights of the random
-stream, which also orders the minibatches: equal settings give equal probes. The epoch with the best accuracy on the
-validation split is kept.
+Every probe has a bias for each position. So no probe is worse than the most common label of each position only because
+it cannot count. With one bias for all positions, probes of a random network were worse by .02 on 6x6 Othello. Inputs
+are centred and scaled by one number, so a direction of the fitted probe is a direction of the stream itself. The
+optimiser is AdamW on minibatches, with a learning rate that falls linearly to zero. A linear probe starts from zero, a
+two-layer probe from random weights. The same random stream orders the minibatches, so equal settings give equal probes.
+The epoch with the best accuracy on the validation split is kept.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,11 +25,11 @@ from chomsky_ladder.tasks.draw import Draw
 
 Kind = Literal["linear", "two_layer"]
 KINDS: tuple[Kind, ...] = ("linear", "two_layer")
-READ_AT_ONCE = 8192  # positions; more would leave the cache
+READ_AT_ONCE = 8192  # positions; more would not fit the cache
 
 
 class Inputs(Protocol):
-    """What probes read: by row the input, and the position it stands at."""
+    """The inputs of probes: a row of input for each index, and the position it stands at."""
 
     width: int  # positions
     device: torch.device
@@ -54,7 +54,7 @@ class Stream:
 class History:
     """The symbols read so far: one input for each symbol at each distance back.
 
-    Distances rather than places, since whose stone a move left shows in how long ago it was.
+    Inputs are by distance, not by place, because the owner of a move's stone depends on how long ago the move was.
     """
 
     def __init__(self, tokens_BL: Tensor, string_N: Tensor, position_N: Tensor, *, vocab: int) -> None:
@@ -74,13 +74,13 @@ class History:
 
 
 class Probe:
-    """A fitted probe, in the coordinates of what it reads: its weights and a bias for each position."""
+    """A fitted probe for unscaled inputs: its weights and a bias for each position."""
 
     def __init__(self, tensors: Sequence[Tensor], sizes: Sequence[int]) -> None:
         self.tensors, self.sizes = tuple(tensors), tuple(sizes)
 
     def logits(self, x_ND: Tensor, position_N: Tensor) -> Tensor:
-        """[.., S, C] of inputs [.., D]; a class that a part does not have is at -inf."""
+        """Return logits [.., S, C] of inputs [.., D]. Classes that a part does not have are at -inf."""
         first, bias_LX, *rest = self.tensors
         if int(position_N.max()) >= len(bias_LX):
             raise ValueError(f"probed up to position {len(bias_LX)}, not to {int(position_N.max()) + 1}")
@@ -88,12 +88,12 @@ class Probe:
 
     @torch.no_grad()
     def read(self, inputs: Inputs) -> Tensor:
-        """The likeliest class of each part, int64 [N, S]."""
+        """Return the likeliest class of each part, int64 [N, S]."""
         return torch.cat([self.logits(*rows).argmax(2) for rows in _in_parts(inputs)])
 
     @property
     def directions(self) -> Tensor:
-        """Of a linear probe, what each logit is the product of with the input, [S, C, D]."""
+        """Return a linear probe's weight vector for each logit, [S, C, D]."""
         assert len(self.tensors) == 2, "the logits of a two-layer probe have no direction"
         return self.tensors[0].unflatten(1, (max(self.sizes), len(self.sizes))).permute(2, 1, 0).contiguous()
 
@@ -113,7 +113,7 @@ def fit(
     sizes: Sequence[int],
     settings: ProbeSettings,
 ) -> Fitted:
-    """A probe of one kind from inputs to labels [N, S]."""
+    """Fit a probe of one kind from inputs to labels [N, S]."""
     (inputs, labels_NS), device = train, train[1].device
     mean_D, scale = _moments(inputs)
     parameters = [p.to(device).requires_grad_() for p in _start(kind, len(mean_D), inputs.width, sizes, settings)]
@@ -128,7 +128,7 @@ def fit(
             for group in optimiser.param_groups:
                 group["lr"] = settings.lr * (1 - step / total)
             x_ND, position_N = inputs.rows(index_N)
-            at_NL = (position_N[:, None] == where_L).float()  # a product, whose gradient is the same in every run
+            at_NL = (position_N[:, None] == where_L).float()  # as a product, its gradient is the same in every run
             first_NX = ((x_ND - mean_D) * scale) @ parameters[0] + at_NL @ parameters[1]
             loss = cross_entropy(_logits(first_NX, parameters[2:], impossible_CS), labels_NS[index_N]) * len(sizes)
             optimiser.zero_grad()
@@ -149,7 +149,7 @@ def _in_parts(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _moments(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """The mean of the inputs, and what brings the root mean square of what is left to 1."""
+    """Return the mean of the inputs, and the factor that scales the centred inputs to a root mean square of 1."""
     total, squares = torch.zeros((), device=inputs.device), torch.zeros((), device=inputs.device)
     for x_ND, _ in _in_parts(inputs):
         total, squares = total + x_ND.double().sum(0), squares + x_ND.double().square().sum(0)
@@ -159,7 +159,7 @@ def _moments(inputs: Inputs) -> tuple[Tensor, Tensor]:
 
 
 def _start(kind: Kind, width: int, length: int, sizes: Sequence[int], settings: ProbeSettings) -> list[Tensor]:
-    """The weights before the first step."""
+    """Return the initial weights."""
     outputs = len(sizes) * max(sizes)
     if kind == "linear":
         return [torch.zeros(width, outputs), torch.zeros(length, outputs)]
@@ -170,20 +170,20 @@ def _start(kind: Kind, width: int, length: int, sizes: Sequence[int], settings: 
 
 
 def _logits(first_NX: Tensor, rest: Sequence[Tensor], impossible_CS: Tensor) -> Tensor:
-    """[N, C, S]: softmax over a last dimension of three is slow."""
+    """Return logits [N, C, S]. In this order, because softmax over a last dimension of three is slow."""
     if rest:
         first_NX = first_NX.relu() @ rest[0] + rest[1]
     return first_NX.unflatten(-1, impossible_CS.shape) + impossible_CS
 
 
 def _impossible(sizes: Sequence[int], device: torch.device) -> Tensor:
-    """-inf for the classes that a part does not have, else 0; [C, S]."""
+    """Return -inf for the classes that a part does not have, else 0; [C, S]."""
     beyond_CS = torch.arange(max(sizes), device=device)[:, None] >= torch.tensor(tuple(sizes), device=device)
     return torch.zeros(beyond_CS.shape, device=device).masked_fill(beyond_CS, -torch.inf)
 
 
 def _unscaled(parameters: Sequence[Tensor], mean_D: Tensor, scale: Tensor) -> list[Tensor]:
-    """The same probe, of inputs as they are."""
+    """Return the weights of the same probe for unscaled inputs."""
     first, bias_LX, *rest = (p.detach().clone() for p in parameters)
     first = first * scale
     return [first, bias_LX - mean_D @ first, *rest]

@@ -1,9 +1,9 @@
-"""How well something reads the state: accuracies of one row of the table, and differences over the same test games.
+"""The rows of the table of probes: their accuracies, and paired differences over the same test games.
 
-    d_g = share of right cells of game g by the one - by the other        mean d, s.d. (n - 1), s.e. = s.d. / sqrt(n)
+    d_g = one's share of right cells in game g - the other's        mean d, s.d. (n - 1), s.e. = s.d. / sqrt(n)
 
-Cell accuracy is the share of (position, part) pairs that are right, board accuracy that of positions with every part
-right, and occupied accuracy that of squares with a stone on them.
+Cell accuracy is the share of (position, part) pairs that are right. Board accuracy is the share of positions with every
+part right. Occupied accuracy is that of squares with a stone on them.
 """
 
 import math
@@ -17,7 +17,7 @@ from chomsky_ladder.tasks.draw import Draw
 
 
 class Reading:
-    """What something takes the state of the test strings for, beside its labels."""
+    """The state that something reads in the test strings, beside the true labels."""
 
     def __init__(self, said_NS: Tensor, labels_NS: Tensor, strings: Strings, *, is_board: bool) -> None:
         self.labels_NS, self.strings, self.is_board = labels_NS, strings, is_board
@@ -40,12 +40,12 @@ class Reading:
         }
 
     def by_game(self) -> Tensor:
-        """Each game's own cell accuracy."""
+        """Return each game's own cell accuracy."""
         return _means(self.right_NS.double().mean(1), self.strings.string_N, self.strings.count)
 
 
 def paired(one_G: Tensor, other_G: Tensor) -> dict[str, Any]:
-    """The mean of the differences, how they scatter, and the mean in units of both deviations."""
+    """Return the mean difference, its spread, and the mean in units of both deviations."""
     difference_G = (one_G - other_G).double()
     mean, sd = float(difference_G.mean()), float(difference_G.std()) if len(difference_G) > 1 else 0.0
     se = sd / math.sqrt(len(difference_G))
@@ -59,7 +59,7 @@ def paired(one_G: Tensor, other_G: Tensor) -> dict[str, Any]:
 
 
 def majority(train: Strings, view: str, test: Strings, *, num_classes: int) -> Tensor:
-    """For each test position the commonest label of each part at that position in the training strings, [N, S]."""
+    """Return the most common training label of each part at the position of each test row, [N, S]."""
     labels_NS, width = train.labels[view], train.batch.tokens_BL.shape[1]
     counts_LSC = torch.zeros(width, labels_NS.shape[1], num_classes, dtype=torch.int64, device=labels_NS.device)
     counts_LSC.index_add_(0, train.position_N, torch.nn.functional.one_hot(labels_NS, num_classes))
@@ -67,7 +67,10 @@ def majority(train: Strings, view: str, test: Strings, *, num_classes: int) -> T
 
 
 def labels_of_others(strings: Strings, view: str, *, seed: int) -> Tensor:
-    """For each position the labels of another string at the same place, where one is as long: nothing to be read."""
+    """Return for each position the labels of another string at the same position, if there is one.
+
+    A probe of these labels should find nothing.
+    """
     others_NS, labels_NS = strings.labels[view].clone(), strings.labels[view]
     device = labels_NS.device
     for position in range(strings.batch.tokens_BL.shape[1]):
@@ -79,6 +82,6 @@ def labels_of_others(strings: Strings, view: str, *, seed: int) -> Tensor:
 
 
 def _means(value_N: Tensor, group_N: Tensor, groups: int) -> Tensor:
-    """The mean of each group; nan where a group has nothing."""
+    """Return the mean of each group; nan for an empty group."""
     zeros = torch.zeros(groups, dtype=torch.float64, device=value_N.device)
     return zeros.index_add(0, group_N, value_N) / zeros.index_add(0, group_N, torch.ones_like(value_N))

@@ -1,4 +1,4 @@
-"""The fitted probes of a model: what reads its state out of a stream, and a file of them in the run's folder.
+"""The fitted probes of a model, which read its state out of the stream, and their file in the run's folder.
 
 probes = load_probe(folder)
 probes.read(x_BLD, layer)                  the likeliest class of each part at each position, [B, L, S]
@@ -18,7 +18,7 @@ WEIGHTS = "probe.ckpt"
 
 
 class Probes:
-    """The fitted probes of one model, and what they are probes of."""
+    """The fitted probes of one model, with the names of parts and classes."""
 
     def __init__(
         self,
@@ -54,7 +54,10 @@ class Probes:
         view: str | None = None,
         kind: Kind = "linear",
     ) -> Tensor:
-        """[.., L, S, C] of streams [.., L, D]; L are the positions from the first on, unless they are given."""
+        """Return logits [.., L, S, C] of streams [.., L, D].
+
+        Without `position_L` the positions count from the first.
+        """
         position_L = torch.arange(x_LD.shape[-2], device=x_LD.device) if position_L is None else position_L
         return self.probe(layer, view=view, kind=kind).logits(x_LD.float(), position_L)
 
@@ -67,11 +70,11 @@ class Probes:
         view: str | None = None,
         kind: Kind = "linear",
     ) -> Tensor:
-        """The likeliest class of each part, int64 [.., L, S]."""
+        """Return the likeliest class of each part, int64 [.., L, S]."""
         return self.logits(x_LD, layer, position_L, view=view, kind=kind).argmax(-1)
 
     def directions(self, layer: int, *, view: str | None = None) -> Tensor:
-        """Of each part and class the direction whose product with the stream is its logit, [S, C, D]."""
+        """Return the weight vector of each part and class, whose product with the stream is its logit, [S, C, D]."""
         return self.probe(layer, view=view).directions
 
     def to(self, device: torch.device | str) -> "Probes":
@@ -86,7 +89,7 @@ class Probes:
 
 
 def load_probe(folder: Path) -> Probes:
-    """The probes of a run's folder."""
+    """Return the probes of a run's folder."""
     path = folder / WEIGHTS
     if not path.exists():
         raise ValueError(f"{folder.name} has not been probed: `ladder probe {folder.name}` first")

@@ -1,11 +1,12 @@
-"""Pushing the stream along a probe's direction, and the model's moves after it.
+"""Push the stream along a probe's direction, and read the model's moves after it.
 
-At layer l, for a square to become `b` that is `a`, with the rows w of the linear probe and its log odds z of b over a:
+At layer l, to change a square from class `a` to `b`, with the rows w of the linear probe and its log odds z of b over
+a:
 
     d = w_b - w_a        x <- x + (strength z*_ab - z) d / |d|^2
 
-so that the probe reads `strength` times z*_ab, the mean log odds over boards on which a square is b. It is done from
-layer l on, at one position. Controls take steps of the same length along another direction.
+After the push the probe reads `strength` times z*_ab, the mean log odds over boards on which a square is b. The push is
+made from layer l on, at one position. Controls take steps of the same length along another direction.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ Along = Literal["probe", "random", "wrong_square"]
 
 @dataclass(frozen=True)
 class Push:
-    """Where to begin and how far to go."""
+    """The layer at which a push starts, its strength and its direction."""
 
     start: int
     strength: float
@@ -36,11 +37,11 @@ class Push:
 
 
 class Pushed(NamedTuple):
-    """What became of a push."""
+    """The results of a push."""
 
     logits_BJV: Tensor  # float64, at the edit and after each further move
-    step_KB: Tensor  # how far the stream was pushed at each layer from the first on
-    share_KB: Tensor  # the same as a share of the stream's own length
+    step_KB: Tensor  # length of the push at each layer from the first on
+    share_KB: Tensor  # the same as a share of the stream's norm
 
 
 class Pusher:
@@ -53,7 +54,7 @@ class Pusher:
         self.typical = self._typical(games)
 
     def _typical(self, games: int) -> list[Tensor]:
-        """z* of each layer, [C, C]: the mean log odds of column over row where the column's class is true."""
+        """Return z* for each layer, [C, C]: the mean log odds of column over row where the column's class is true."""
         strings = strings_of(
             self.run, "intervene/validation", count=games, lengths=self.run.train.lengths, device=self.device
         )
@@ -66,7 +67,7 @@ class Pusher:
 
     @torch.no_grad()
     def logits(self, cases: Cases, push: Push | None = None, like: Pushed | None = None) -> Pushed:
-        """The model's logits; along another direction than the probe's the steps are as long as those of `like`."""
+        """Return the model's logits. Pushes in another direction than the probe's are as long as those of `like`."""
         logits, steps, shares = [], [], []
         for rows_N in torch.arange(cases.count, device=self.device).split(self.run.eval.batch):
             part = cases.part(rows_N)
@@ -99,9 +100,9 @@ class Pusher:
         given_KB: Tensor | None,
         taken: list[tuple[Tensor, Tensor]],
     ) -> Callable[[Tensor], Tensor]:
-        """What replaces the stream of a layer; it adds to `taken` how far it pushed, and that over the stream's length.
+        """Return the function that pushes the stream of a layer. It appends lengths, absolute and relative, to `taken`.
 
-        How far is given, or it is as far as the probe asks for.
+        The length is `given_KB`, or what the probe needs to reach the strength.
         """
         row_N = torch.arange(len(rows_N), device=self.device)
         at_BL1 = (torch.arange(part.tokens_BL.shape[1], device=self.device) == part.last_B[:, None])[..., None]
@@ -122,7 +123,7 @@ class Pusher:
         return edit
 
     def _direction(self, layer: int, change: Change) -> tuple[Tensor, Tensor]:
-        """The unit vector towards the new class, and how much the log odds rise along it."""
+        """Return the unit vector towards the new class, and the rise of the log odds along it."""
         rows_SCD = self.probes.directions(layer)
         towards_BD = rows_SCD[change.cell_B, change.after_B] - rows_SCD[change.cell_B, change.before_B]
         length_B = towards_BD.norm(dim=1).clamp(min=1e-12)
@@ -146,7 +147,10 @@ class Pusher:
 
 
 def wrong_moves(scores_BV: Tensor, legal_BV: Tensor) -> Tensor:
-    """The moves on which the N highest scores and the N legal moves differ, bool [B, V]; of equal scores the first."""
+    """Return the moves in which the N highest scores differ from the N legal moves, bool [B, V].
+
+    Ties go to the first.
+    """
     scores_BV = scores_BV.clone()
     scores_BV[:, PAD] = -torch.inf
     order_BV = scores_BV.argsort(dim=1, descending=True, stable=True)
@@ -156,7 +160,7 @@ def wrong_moves(scores_BV: Tensor, legal_BV: Tensor) -> Tensor:
 
 
 def mean_of(errors_B: Tensor) -> dict[str, float]:
-    """The mean over cases, its standard deviation (n - 1) and standard error."""
+    """Return the mean over cases, its standard deviation (n - 1) and standard error."""
     errors_B = errors_B.double()
     sd = float(errors_B.std()) if len(errors_B) > 1 else 0.0
     return {"mean": float(errors_B.mean()), "sd": sd, "se": sd / max(len(errors_B), 1) ** 0.5}

@@ -1,4 +1,4 @@
-"""What the studies of a trained model can be told: settings that need no torch to be read."""
+"""The settings of studies of a trained model. Reading them needs no torch."""
 
 from dataclasses import dataclass
 
@@ -76,10 +76,11 @@ class InterveneSettings:
 @dataclass(frozen=True, kw_only=True)
 class WorldModelSettings:
     pairs: int = 200
-    """Pairs of prefixes of one state, and as many of two states."""
+    """Pairs of prefixes in one state, and as many in two states."""
     eps: float = 0.01
-    """A token counts as accepted above this probability. It has no effect where answers are read: there the likeliest
-    counts."""
+    """A token counts as accepted above this probability. It has no effect on automata: there the likeliest
+    answer counts.
+    """
     walks: int = 4
     """Walks after each pair, where tokens may be illegal."""
     depth: int = 4

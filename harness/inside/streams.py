@@ -1,7 +1,7 @@
-"""What a probe reads and what it is to find there: streams of a model, and labels of a task's state.
+"""The inputs and labels of probes: a model's streams, and a task's states.
 
-Layer 0 is the embedding, layer l the stream behind block l. A position counts where a symbol is read: blank answer
-slots and padding do not. A task with boards is seen twice, by the player to move and in black and white.
+Layer 0 is the embedding, layer l the stream after block l. A position counts if a symbol is read there: blank answer
+slots and padding do not count. A task with boards has two views, that of the player to move and black and white.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from chomsky_ladder.tasks.draw import Draw
 
 
 class Trained(NamedTuple):
-    """A run that is done and its model, in eval mode."""
+    """A finished run and its model, in eval mode."""
 
     run: Run
     model: Model
@@ -29,7 +29,7 @@ class Trained(NamedTuple):
 
 
 def load_trained(folder: RunFolder, *, device: torch.device | str = "cpu") -> Trained:
-    """The model of a finished run; one that is not done is refused."""
+    """Return the model of a finished run. Refuse an unfinished one."""
     result = folder.result()
     if result is None or result["status"] != "done":
         why = "is not done yet" if result is None else f"has {result['status']}"
@@ -39,20 +39,23 @@ def load_trained(folder: RunFolder, *, device: torch.device | str = "cpu") -> Tr
 
 
 def views_of(task: Task) -> dict[str, tuple[str, ...]]:
-    """The ways in which a task's state is labelled, and the names of the classes; the first is the main one."""
+    """Return the views in which a task's state is labelled, with the names of their classes.
+
+    The first is the main one.
+    """
     if not task.state_sizes:
         raise ValueError(f"{task.name} defines no state that a probe could look for")
     return task.state_views
 
 
 def labels_of(task: Task, tokens_BL: Tensor) -> dict[str, Tensor]:
-    """The state after each position under each view, int64 [B, L, S]."""
+    """Return the state after each position in each view, int64 [B, L, S]."""
     return {view: task.state_as(view, tokens_BL) for view in views_of(task)}
 
 
 @torch.no_grad()
 def streams_of(model: Model, tokens_BL: Tensor, ctx: Context | None = None) -> list[Tensor]:
-    """The stream of every layer, [B, L, D] each."""
+    """Return the stream of every layer, [B, L, D] each."""
     layers = range(model.num_layers + 1)
     ctx = ctx or Context()
     ctx.taps = frozenset(layers)
@@ -63,12 +66,12 @@ def streams_of(model: Model, tokens_BL: Tensor, ctx: Context | None = None) -> l
 
 
 class Strings(NamedTuple):
-    """The strings of one split, and the places of all positions that count, N of them."""
+    """The strings of one split, and the N positions that count."""
 
     batch: Batch
     string_N: Tensor
     position_N: Tensor
-    labels: dict[str, Tensor]  # [N, S] of each view
+    labels: dict[str, Tensor]  # [N, S] for each view
 
     @property
     def count(self) -> int:
@@ -78,7 +81,7 @@ class Strings(NamedTuple):
 def strings_of(
     run: Run, split: str, *, count: int, lengths: tuple[int, int], device: torch.device | str = "cpu"
 ) -> Strings:
-    """The first `count` strings of a split: the same for every model of a task."""
+    """Return the first `count` strings of a split, the same for every model of a task."""
     task = without_training_targets(run.task)
     legal = task.legal_lengths(*lengths)
     if not legal:
@@ -94,7 +97,7 @@ def strings_of(
 
 
 def stream_positions(run: Run, model: Model, strings: Strings) -> list[Tensor]:
-    """The stream of every layer at the positions that count, float32 [N, D] each."""
+    """Return the stream of every layer at the positions that count, float32 [N, D] each."""
     device = strings.batch.tokens_BL.device
     parts: list[list[Tensor]] = [[] for _ in range(model.num_layers + 1)]
     for rows_B in torch.arange(strings.count, device=device).split(run.eval.batch):

@@ -1,9 +1,10 @@
-"""What several architectures hold of an Othello board: train, probe, edit, tell states apart, each part once.
+"""The Othello study: train several architectures, probe them, edit their boards and test whether they tell states
+apart.
 
-    runs = runs_of("cpu", ["lstm", "transformer"])      all of a budget have its steps, its games and its parameters
-    work(runs, BUDGETS["cpu"], Exec())      each part is skipped where its file is there, made with these settings
+    runs = runs_of("cpu", ["lstm", "transformer"])      all runs of a budget share its steps, games and parameters
+    work(runs, BUDGETS["cpu"], Exec())      a part is skipped if its file exists and was made with these settings
 
-scripts/othello.py is the command, harness/inside/table.py what comes of it.
+scripts/othello.py is the command. harness/inside/table.py makes the table.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from chomsky_ladder.harness.train.loop import execute
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How large a study is."""
+    """The size of a study."""
 
     size: int
     models: dict[str, dict[str, Any]]
@@ -35,7 +36,7 @@ class Budget:
     train: dict[str, Any]
     eval: dict[str, Any]
     parameters: int = 0
-    """What every model has, by its width; 0 for the widths among its settings."""
+    """Target for every model's parameters, reached by its width; 0 for the widths in its settings."""
     seeds: int = 1
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     intervene: InterveneSettings = field(default_factory=InterveneSettings)
@@ -57,8 +58,8 @@ BUDGETS: dict[str, Budget] = {
         intervene=InterveneSettings(cases_validation=10, cases_test=20, strengths=(1.0, 4.0)),
         worldmodel=WorldModelSettings(pairs=10, walks=2, depth=2),
     ),
-    # Two hours of two cores: the same steps of the same games for models of one size, at the rate of 1e-3, 3e-3 and
-    # 1e-2 that had the lowest validation loss after 600 steps, which was one and the same for all.
+    # Two hours of two cores: the same steps and games for models of one size. The learning rate is that of 1e-3, 3e-3
+    # and 1e-2 with the lowest validation loss after 600 steps; it was the same for all.
     "cpu": Budget(
         size=6,
         models={
@@ -75,7 +76,7 @@ BUDGETS: dict[str, Budget] = {
         probe=ProbeSettings(games_train=1000, games_validation=300, games_test=500),
         intervene=InterveneSettings(cases_validation=150, cases_test=500),
     ),
-    # 50,000 steps of 256 games and width 512, as in the public study of Mamba; 8 blocks as Li et al. have.
+    # 50,000 steps of 256 games and width 512, as in the public study of Mamba; 8 blocks as in Li et al.
     "full": Budget(
         size=8,
         models={"transformer": _LARGE, "mamba": _LARGE, "lstm": {**_LARGE, "forget_bias": 1.0}},
@@ -88,7 +89,7 @@ BUDGETS: dict[str, Budget] = {
 
 
 def runs_of(budget: str, models: Sequence[str] = (), *, seeds: int = 0) -> list[Run]:
-    """The runs of any models in the registry, the first seed of all first; without names of those of the budget."""
+    """Return the runs of these models, all first seeds first; without names, the runs of the budget's own models."""
     found = BUDGETS[budget]
     return [_run(found, model, seed) for seed in range(seeds or found.seeds) for model in models or found.models]
 
@@ -111,7 +112,7 @@ def _run(budget: Budget, model: str, seed: int) -> Run:
 
 
 def carry_out(run: Run, budget: Budget, settings: Exec, *, quiet: bool = False) -> None:
-    """Whatever of a run is not done yet. Busy if another process is at it."""
+    """Do the parts of a run that are not done yet. Raise Busy if another process is at it."""
     folder = RunFolder(settings.results, run.run_id)
     result = execute(run, settings, quiet=quiet)
     if result["status"] != "done":
@@ -134,7 +135,7 @@ def carry_out(run: Run, budget: Budget, settings: Exec, *, quiet: bool = False) 
 
 
 def has(folder: RunFolder, name: str, wanted: Any) -> bool:
-    """Whether a part is there, with these settings."""
+    """Return True if a part's file exists and was made with these settings."""
     there = read_json(folder.path / name)
     return there is not None and there["settings"] == plain(wanted)
 
@@ -145,7 +146,7 @@ def is_done(folder: RunFolder, budget: Budget) -> bool:
 
 
 def work(runs: Sequence[Run], budget: Budget, settings: Exec, *, quiet: bool = False) -> None:
-    """All the runs that no other process is at; several processes share a list through the runs' locks."""
+    """Work on all runs that no other process holds. Several processes share a list through the runs' locks."""
     for run in runs:
         if not is_done(RunFolder(settings.results, run.run_id), budget):
             with suppress(Busy):

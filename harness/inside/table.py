@@ -1,8 +1,8 @@
-"""The table of an Othello study: floors and baselines beside every number, and what the probes have to beat.
+"""The table of an Othello study: floors and baselines beside every number, and the baselines that probes must beat.
 
-A column is a model: the mean of its seeds and their standard deviation, and of a choice what every seed has chosen.
-A number of the whole board, 8x8, is called a result only where the model's likeliest moves are legal at a rate of .95.
-The raw history, a stronger baseline than a random network, is told whichever way it falls.
+A column is a model. A cell is the mean of its seeds with the standard deviation; for a choice, every seed's value. For
+the whole 8x8 board, a number counts as a result only if at least .95 of the model's likeliest moves are legal. The raw
+history, a stronger baseline than a random network, is always reported.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ Row = dict[str, Any]
 Cell = Callable[[Sequence[Row]], str]
 
 LEGAL = 0.95
-"""Of 8x8 a model with a lower rate of legal moves has not learnt the game."""
+"""An 8x8 model with a smaller share of legal moves has not learnt the game."""
 BEYOND = 3.0
-"""By so many standard deviations over games the linear probe must beat the random network and the majority."""
+"""The linear probe must beat random network and majority by this many standard deviations over games."""
 
 _PROBES = (
     *(("model", kind) for kind in ("linear", "two_layer")),
@@ -38,7 +38,7 @@ _PROBES = (
 
 
 def facts_of(run: Run) -> dict[str, float]:
-    """The floors of the game, which need no model."""
+    """Return the floors of the game, which need no model."""
     floors = run.task.floors((run.train.lengths[1],))
     counted = {name: float(value) for name, value in run.task.facts.items()}
     return {
@@ -50,7 +50,7 @@ def facts_of(run: Run) -> dict[str, float]:
 
 
 def row_of(folder: RunFolder) -> Row:
-    """What one run, a seed of a model, brings to the table."""
+    """Return the table's line for one run, a seed of a model."""
     run = Run.from_plain(folder.config())
     identity = identity_of(run)
     result: dict[str, Any] = folder.result() or {}
@@ -103,7 +103,7 @@ def _chosen(probed: dict[str, Any], source: str, kind: str) -> dict[str, Any]:
 
 
 def _compared(probed: dict[str, Any], against: str) -> dict[str, Any]:
-    """The linear probe against a baseline, paired over games."""
+    """Compare the linear probe with a baseline, paired over games."""
     key = (probed["views"][0], "linear", against)
     return next(row for row in probed["comparisons"] if (row["view"], row["probe"], row["against"]) == key)
 
@@ -113,19 +113,19 @@ def is_result(*, size: int, legal: float) -> bool:
 
 
 def by_model(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The lines of each model's seeds, under its name, or under its settings where two models have one name."""
+    """Group the lines by model, under its name, or under its settings if two models share a name."""
     key = "model" if len({row["settings"] for row in rows}) == len({row["model"] for row in rows}) else "settings"
     return {name: [row for row in rows if row[key] == name] for name in dict.fromkeys(row[key] for row in rows)}
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a column a model, floors and baselines on the line of what they are for."""
+    """Return the table in Markdown: a column for each model, with floors and baselines on the lines they belong to."""
     head, *lines = (f"| {' | '.join(cells)} |" for cells in _cells(rows))
     return "\n".join([head, f"| --- {'| --- ' * (len(by_model(rows)) + 1)}|", *lines]) + "\n"
 
 
 def page_table(rows: Sequence[Row]) -> str:
-    """The same with the verdicts as HTML for the page."""
+    """Return the table and the verdicts as HTML for the page."""
     head, *lines = ([escape(cell) for cell in cells] for cells in _cells(rows))
     heads = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     body = "\n".join(
@@ -151,7 +151,7 @@ def _cells(rows: Sequence[Row]) -> Iterator[list[str]]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """What is claimed: first of all the models, then of each, whether the history of moves is read better or not."""
+    """Return the claims: first on all models, then on each, with the comparison to the history of moves either way."""
     models = by_model(rows)
     lines = [headline({name: _above_history(own) for name, own in models.items()}) + "."]
     for name, own in models.items():
@@ -171,7 +171,7 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
 
 
 def headline(above: Mapping[str, bool]) -> str:
-    """Which models' streams tell more of the board than the moves alone do."""
+    """Return a sentence that names the models whose streams tell more of the board than the moves do."""
     models = [name for name, is_above in above.items() if is_above]
     if not models:
         return "The moves alone tell a linear probe more of the board than any model's stream does"
@@ -185,12 +185,12 @@ def beats(row: Row) -> bool:
 
 
 def _above_history(own: Sequence[Row]) -> bool:
-    """On every seed."""
+    """Return True if the probe beats the history on every seed."""
     return all(row["model_linear"] > row["history_linear"] for row in own)
 
 
 def write(rows: Sequence[Row], stem: Path) -> str:
-    """The table as CSV, markdown and HTML, the last two with the verdicts under it; the markdown again."""
+    """Write the table as CSV, Markdown and HTML, the last two with verdicts. Return the Markdown."""
     text = table(rows) + "\n" + "\n".join(verdicts(rows)) + "\n"
     stem.parent.mkdir(parents=True, exist_ok=True)
     csv = csv_of(pd.DataFrame(rows), float_format="%.6g")
@@ -205,7 +205,7 @@ def _seeds(own: Sequence[Row]) -> str:
 
 
 def _across(values: Sequence[float | None], form: str) -> str:
-    """A mean and the deviation of what it is of, if there are several."""
+    """Return a mean and, for several values, their deviation."""
     known = [value for value in values if value is not None]
     if not known:
         return "–"
@@ -218,7 +218,7 @@ def _mean(own: Sequence[Row], name: str, digits: int = 3) -> str:
 
 
 def _all(own: Sequence[Row], name: str) -> str:
-    """What each seed has, once where they agree."""
+    """Return each seed's value, once if all agree."""
     return ", ".join(dict.fromkeys(f"{row[name]:,}" for row in own))
 
 

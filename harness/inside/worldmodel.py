@@ -1,17 +1,18 @@
-"""Does a model carry the world behind its strings, or just what comes next? After Vafa et al. 2024 (2406.03689).
+"""Test whether a model carries the world behind its strings, or only what comes next (Vafa et al. 2024, 2406.03689).
 
     compression   two prefixes of one state     must accept the same suffixes
-    distinction   two prefixes of two states    must accept, and refuse, what tells the states apart
+    distinction   two prefixes of two states    must differ in the suffixes that distinguish the states
 
-The boundary of two prefixes: the suffixes accepted behind one of them alone, each without its last token accepted
-behind both. Compression precision is the share of pairs of one state for which the model's boundary is empty.
-Distinction precision is the share of the model's boundary that the two states have too, recall the share of the states'
-boundary that the model has: means over pairs of states. A model accepts a token to which it gives more than `eps`.
+The boundary of two prefixes is the set of suffixes that are accepted after one of them alone and whose shorter
+beginnings are accepted after both. Compression precision is the share of pairs of one state whose boundary is empty in
+the model. Distinction precision is the share of the model's boundary that the two states also have. Recall is the share
+of the states' boundary that the model has. Both are means over pairs of states. A model accepts a token if it gives it
+a probability above `eps`.
 
-    othello      walks of bounded length over what both prefixes accept      worldmodel_games.py
-    automata     every string has an answer, which tells states apart        worldmodel_automata.py
+    othello      walks of bounded length over what both prefixes accept      games.py
+    automata     every string has an answer, which distinguishes states      automata.py
 
-A model that accepts everything compresses perfectly and distinguishes nothing, so an untrained network stands beside.
+A model that accepts everything has perfect compression and no distinction. So an untrained network is measured as well.
 """
 
 import json
@@ -63,7 +64,7 @@ def world_model_run(
 
 
 def world_model(trained: Trained, settings: WorldModelSettings | None = None) -> dict[str, Any]:
-    """The metrics of a model, and of an untrained network of its config."""
+    """Return the metrics of a model, and of an untrained network with its config."""
     avoid_faulty_tiles()
     keep_freed_memory()
     settings = settings or WorldModelSettings()
@@ -88,7 +89,7 @@ def world_model(trained: Trained, settings: WorldModelSettings | None = None) ->
 
 
 def metrics(run: Run, model: Model, settings: WorldModelSettings) -> dict[str, dict[str, float | int | None]]:
-    """Of each metric its mean over pairs, the standard error of that, and over how many pairs."""
+    """Return each metric's mean over pairs, its standard error, and the number of pairs."""
     if run.model.sees != "past":
         raise ValueError(f"{run.model.name} reads ahead: what it says behind a prefix depends on what follows")
     task, behind = run.task, reader(run, model)
@@ -123,7 +124,7 @@ def _summary(value_P: Tensor) -> dict[str, float | int | None]:
 
 
 def reader(run: Run, model: Model) -> Callable[[Tensor, Tensor], Tensor]:
-    """The logits of a model behind strings [B, L] of some lengths [B]: [B, V], on the CPU in float64."""
+    """Return a function from strings [B, L] and lengths [B] to a model's logits [B, V], float64 on the CPU."""
     device = next(model.parameters()).device
 
     @torch.no_grad()
@@ -141,14 +142,14 @@ def reader(run: Run, model: Model) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _accepted(logits_BV: Tensor, answers: tuple[int, ...], eps: float) -> Tensor:
-    """The tokens more probable than eps, of those that can come next at all."""
+    """Return the possible next tokens whose probability is above eps."""
     can_V = torch.zeros(logits_BV.shape[1], dtype=torch.bool)
     can_V[list(answers)] = True
     return (logits_BV.softmax(-1) > eps) & can_V
 
 
 def _closed(task: Classification, tokens_BL: Tensor, length_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Strings with the tokens behind them that ask for the answer."""
+    """Return strings followed by the tokens that ask for the answer."""
     for token in task.closing:
         tokens_BL = pad(tokens_BL, (0, 1)).scatter(1, length_B[:, None], token)
         length_B = length_B + 1

@@ -1,9 +1,9 @@
-"""Strings that a trained model writes: greedily, drawn at a temperature, or searched for with a beam.
+"""Strings that a trained model writes: greedily, by sampling at a temperature, or by beam search.
 
     written(load(..), WrittenSettings(count=3, beam=4))  ->  three test strings, four continuations of each, best first
 
-Without a prompt it writes the answers of test strings, and says which are right. What it writes is fed back as the next
-input, so the task has to ask for that: answers that follow one another, as in text, a game, or `decode=teacher`.
+Without a prompt it writes the answers of test strings, and says which are right. Its output is fed back as the next
+input. So the task's answers must be the next inputs, as in text, a game, or with `decode=teacher`.
 """
 
 import math
@@ -25,11 +25,11 @@ from chomsky_ladder.tasks.base import Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.layout import Classification, Transduction
 
-CONTINUED = 32  # tokens behind a prompt, where the task does not say how many there are
+CONTINUED = 32  # tokens to write after a prompt, if the task does not fix the number
 
 
 def written(run: Run, model: Model, how: WrittenSettings) -> dict[str, Any]:
-    """Return the strings, each with what was written behind it, best first, and whether it is right."""
+    """Return the strings, each with its continuations, best first, and whether they are right."""
     task = without_training_targets(run.task)
     require(run.model.stepwise, f"{run.model.name} has no step form, so it writes nothing token by token")
     asked = [_prompted(task, how)] * (how.count if how.temperature else 1) if how.prompt else _from_test(task, run, how)
@@ -46,9 +46,9 @@ def written(run: Run, model: Model, how: WrittenSettings) -> dict[str, Any]:
 class Asked(NamedTuple):
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
-    """The right tokens behind it; empty where nobody knows."""
+    """The right tokens; empty if unknown."""
     new: int
-    """The number of tokens that are wanted."""
+    """The number of tokens to write."""
 
 
 def _string(task: Task, asked: Asked, made: Sequence[tuple[list[int], float]]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _string(task: Task, asked: Asked, made: Sequence[tuple[list[int], float]]) -
 
 
 def _made(model: Model, asked: Sequence[Asked], how: WrittenSettings) -> list[list[tuple[list[int], float]]]:
-    """Return the continuations of each string; strings of one shape are written together."""
+    """Return the continuations of each string. Strings of one shape are written together."""
     found: dict[int, list[tuple[list[int], float]]] = {}
     shapes = {(len(one.prompt), how.new or one.new) for one in asked}
     for length, new in sorted(shapes):
@@ -83,7 +83,7 @@ def _made(model: Model, asked: Sequence[Asked], how: WrittenSettings) -> list[li
 
 
 def _from_test(task: Task, run: Run, how: WrittenSettings) -> list[Asked]:
-    """Return test strings of one length: what stands before their answers, and the answers."""
+    """Return test strings of one length: the part before their answers, and the answers."""
     longest = how.length or run.train.lengths[1]
     legal = task.legal_lengths(1, longest)[-1:]
     require(legal == (longest,) or (bool(legal) and not how.length), f"{task.name} has no strings of length {longest}")
@@ -94,7 +94,7 @@ def _from_test(task: Task, run: Run, how: WrittenSettings) -> list[Asked]:
     for row in range(how.count):
         places = batch.scored_BL[row].nonzero()[:, 0]
         first = int(batch.prompt_B[row])
-        if first == 1 and len(places) > 1:  # every token is asked for: it goes on from the first half
+        if first == 1 and len(places) > 1:  # every token is an answer: continue from the first half
             first = len(places) // 2
         answer = batch.targets_BL[row, places[places >= first - 1]].tolist()
         found.append(Asked(tuple(batch.tokens_BL[row, :first].tolist()), tuple(answer), len(answer)))
@@ -102,7 +102,7 @@ def _from_test(task: Task, run: Run, how: WrittenSettings) -> list[Asked]:
 
 
 def _refuse_blank_slots(task: Task, batch: Batch) -> None:
-    """Refuse a task whose answers are not its next inputs: a model of it has never read what it writes."""
+    """Refuse a task whose answers are not its next inputs. Its models have never read what they write."""
     scored_BL = batch.scored_BL
     follows_BL = scored_BL[:, 1:] & scored_BL[:, :-1]
     is_next_BL = batch.tokens_BL[:, 1:] == batch.targets_BL[:, :-1]
@@ -113,7 +113,7 @@ def _refuse_blank_slots(task: Task, batch: Batch) -> None:
 
 
 def _prompted(task: Task, how: WrittenSettings) -> Asked:
-    """Return the tokens of the user's prompt, with what closes a string of the task."""
+    """Return the tokens of the user's prompt, followed by those that close a string of the task."""
     tokens = task.read(how.prompt)
     if not isinstance(task, Classification | Transduction):
         return Asked(tuple(tokens), (), CONTINUED)
@@ -134,7 +134,7 @@ def generate(
     seed: int = 0,
     results: Path | str | None = None,
 ) -> dict[str, Any]:
-    """For a notebook: what a trained run writes, as `ladder generate --json` prints it."""
+    """Return what a trained run writes, as `ladder generate --json` prints it, for a notebook."""
     run, model, step = restored(find_run(Path(results or default_results()), run_id))
     how = WrittenSettings(
         prompt=prompt, count=count, length=length, new=new, temperature=temperature, beam=beam, seed=seed

@@ -22,9 +22,7 @@ Packed = list[Any] | dict[str, Any]
 
 
 def packed(values: Sequence[Any]) -> Packed:
-    """As a list, by the distinct values and their places or how often each place comes in a row where that is shorter,
-    or as the one value of all; numbers as whole parts of one where that is shorter and divides back to the same.
-    """
+    """Pack values in the shortest of the five ways above. `per` is only used if division gives the same numbers."""
     plain = [value_of(value) for value in values]
     ways = [_in_order(plain)]
     if _divides(plain):
@@ -74,7 +72,7 @@ def value_of(value: Any) -> Any:
 
 
 def shortened(value: float, digits: int = DIGITS) -> float | int | None:
-    """So many decimals of an accuracy, so many digits of what is larger; whole numbers stay whole."""
+    """Round to `digits` decimals below 1, else to one significant digit more; None if not finite."""
     if isinstance(value, int):
         return value
     if not math.isfinite(value):

@@ -1,20 +1,21 @@
-"""Aggregates of a model over tasks, and of one model over another, each with a stratified bootstrap interval.
+"""Aggregates of a model over tasks, and comparisons of two models, each with a stratified bootstrap interval.
 
     iqm              mean of the middle half of all runs of all tasks; a run across the edge of it counts in part
     median, mean     over tasks, of a task's mean
-    optimality_gap   how far below `goal` runs are on average, those above it counted as at it
+    optimality_gap   how far below `goal` runs are on average, with those above it counted as at it
     profile          for each tau the share of runs with a score above it
-    improvement      P(X > Y): a random run of X scores above a random one of Y, a tie half; averaged over tasks
+    improvement      P(X > Y): a random run of X scores above a random one of Y, a tie counts half; averaged over tasks
 
-A suite's scores stand above its tasks' floors: 0 is the best guess from length and position, 1 perfect, so that no
-average credits what takes no computation; a task that such a guess solves is in none. A task weighs the same however
-many seeds it has. The bootstrap draws seeds with replacement within each task and takes
-percentiles. It depends on nothing but the scores, the tasks' order by name and the key: the words of Philox are
-numpy's documented promise, unlike what its `integers` makes of them, so every version draws the same seeds. With three
-seeds a task a percentile interval is too narrow; the number of runs stands beside it.
+Scores are scaled between a task's floor and perfection: 0 is the best guess from length and position. So no average
+gives credit for what needs no computation, and a task that such a guess solves is left out. All tasks weigh the same,
+whatever their number of seeds. The bootstrap draws seeds with replacement within each task and takes percentiles. It
+only depends on the scores, the tasks' order by name and the key. numpy guarantees the words of Philox across versions,
+but not its `integers`. So the words are used, and every version draws the same seeds. With three seeds for each task a
+percentile interval is too narrow, so the number of runs stands beside it.
 
 Agarwal et al. 2021, Deep reinforcement learning at the edge of the statistical precipice (arXiv 2108.13264). Their code
-trims whole runs, ours fractions of runs: with equally many seeds a task, the two are equal if four divides all runs.
+trims whole runs, ours fractions of runs. With equally many seeds for each task, the two are equal if four divides the
+number of all runs.
 """
 
 import math
@@ -31,12 +32,12 @@ from chomsky_ladder.harness.stats.cells import SOLVED
 Scores = Mapping[str, Sequence[float]]  # task -> a score for each run
 _BLOCK = 500  # resamples at a time
 
-Arrays = list[np.ndarray]  # one a task: scores [n], or how often each was drawn in every resample [R, n]
+Arrays = list[np.ndarray]  # one for each task: scores [n], or how often each was drawn in every resample [R, n]
 
 
 class Estimate(NamedTuple):
     value: float
-    low: float | None  # None where a task has a single run: nothing to resample
+    low: float | None  # None if a task has a single run: nothing to resample
     high: float | None
 
 
@@ -62,18 +63,18 @@ class Profile:
 
 @dataclass(frozen=True)
 class Suite:
-    """One model's runs over tasks; one that did not finish scores 0 and is counted."""
+    """One model's runs over tasks. Runs that did not finish score 0 and are counted."""
 
     model: str
     scores: dict[str, tuple[float, ...]]
-    """Of each task above its floor."""
+    """Scores of each task above its floor."""
     diverged: int
     failed: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bootstrap:
-    """The settings of a bootstrap: how an interval is made."""
+    """The settings of a bootstrap."""
 
     confidence: float = 0.95
     resamples: int = 10_000
@@ -96,7 +97,7 @@ BOOTSTRAP = Bootstrap()
 def suites(
     cells: Sequence[CellStats], *, models: Sequence[str] | None = None, tasks: Sequence[str] | None = None
 ) -> dict[str, Suite]:
-    """The runs of each model over the same tasks of one protocol: all that are in the cells, or those named.
+    """Return the runs of each model over the same tasks of one protocol: all in the cells, or those named.
 
     A task whose floor solves it is left out.
     """
@@ -126,12 +127,12 @@ def suites(
 
 
 def given_away(cells: Sequence[CellStats]) -> set[str]:
-    """The tasks that the best guess from length and position solves."""
+    """Return the tasks that the best guess from length and position solves."""
     return {cell.task for cell in cells if cell.floor is not None and cell.floor >= SOLVED}
 
 
 def above_floor(cell: CellStats) -> tuple[float, ...]:
-    """A score for every run, 0 at the floor and below it."""
+    """Return a score for every run; 0 at the floor and below it."""
     floor = max(0.0, cell.floor or 0.0)
     return tuple(round(max(0.0, score - floor) / (1 - floor), 12) for score in cell.outcomes)
 
@@ -153,12 +154,12 @@ def aggregate(scores: Scores, *, goal: float = 1.0, bootstrap: Bootstrap = BOOTS
 
 
 def mean(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
-    """The mean of `aggregate` without its other three, which take nearly all of the time."""
+    """Return the mean of `aggregate` alone, which is much faster than the other three."""
     return _estimated(_resampled(_task_means, _tasks(scores), bootstrap), _mean, bootstrap)
 
 
 def contrast(scores: Scores, over: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
-    """The mean of some tasks' means less that of others, which may have other tasks."""
+    """Return the mean of task means of `scores` minus that of `over`, which may have other tasks."""
     mine, theirs = _tasks(scores), _tasks(over)
     weight_T = np.array([1 / len(mine)] * len(mine) + [-1 / len(theirs)] * len(theirs))
     means = _resampled(_task_means, mine + theirs, bootstrap)
@@ -185,15 +186,15 @@ def profile(
 
 
 def improvement(scores: Scores, over: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
-    """P(X > Y) of X's scores over Y's, on the same tasks: 0.5 where they are alike."""
+    """Return P(X > Y) for the scores of X over those of Y, on the same tasks; 0.5 if they are alike."""
     if set(scores) != set(over):
         raise ValueError(f"an improvement needs the same tasks on both sides, not also {set(scores) ^ set(over)}")
     mine, theirs = _tasks(scores), _tasks(over)
-    # Twice the wins and once the ties, whole numbers, of each run x of X and y of Y.
+    # Twice the wins plus the ties of each pair of runs of X and Y: whole numbers.
     wins = [2.0 * (x_n[:, None] > y_m) + (x_n[:, None] == y_m) for x_n, y_m in zip(mine, theirs, strict=True)]
 
     def chance(x_counts: Arrays, y_counts: Arrays) -> np.ndarray:
-        rows = [  # whole numbers, as floats: exact in any order, and numpy multiplies no matrices of integers fast
+        rows = [  # whole numbers as floats: exact in any order, and faster to multiply than integers in numpy
             ((x_Rn.astype(float) @ wins_nm) * y_Rm).sum(axis=1) / (2 * wins_nm.size)
             for x_Rn, wins_nm, y_Rm in zip(x_counts, wins, y_counts, strict=True)
         ]
@@ -205,7 +206,7 @@ def improvement(scores: Scores, over: Scores, *, bootstrap: Bootstrap = BOOTSTRA
 
 
 def _tasks(scores: Scores) -> Arrays:
-    """Sorted within each task, so that the order of seeds moves no bit; the tasks by name."""
+    """Return the scores as arrays, tasks by name. Scores are sorted, so that the order of seeds changes no bit."""
     if not scores or not all(len(scores[task]) for task in scores):
         raise ValueError("an aggregate needs a task, and a run of each")
     return [np.sort(finite(scores[task])) for task in sorted(scores)]
@@ -216,14 +217,14 @@ def _once(tasks: Arrays) -> Arrays:
 
 
 def _drawn(tasks: Arrays, bootstrap: Bootstrap) -> Arrays:
-    """Return how often each run was drawn in each resample; nothing where a task has only one run."""
+    """Return how often each run was drawn in each resample; [] if a task has only one run."""
     sizes = tuple(map(len, tasks))
     return list(_counts(sizes, bootstrap.resamples, bootstrap.key)) if min(sizes) > 1 else []
 
 
 @lru_cache(maxsize=1)
 def _counts(sizes: tuple[int, ...], rows: int, key: int) -> tuple[np.ndarray, ...]:
-    """The draws of tasks with so many runs each; models of equally many share them."""
+    """Return the draws for tasks with these numbers of runs. Models with equal numbers share them."""
     stream, counts = np.random.Philox(key=key), []
     for n in sizes:
         count_Rn = np.empty((rows, n), dtype=np.min_scalar_type(n))
@@ -239,7 +240,7 @@ def _counts(sizes: tuple[int, ...], rows: int, key: int) -> tuple[np.ndarray, ..
 
 
 def _blocks(counts: Arrays) -> Iterator[Arrays]:
-    """The resamples, so many at a time."""
+    """Yield the resamples in blocks."""
     for start in range(0, len(counts[0]) if counts else 0, _BLOCK):
         yield [count_Rn[start : start + _BLOCK] for count_Rn in counts]
 
@@ -269,14 +270,14 @@ def _estimate(value: float, values_R: np.ndarray | None, bootstrap: Bootstrap) -
 
 
 def _task_means(tasks: Arrays, counts: Arrays) -> np.ndarray:
-    """[tasks, R]."""
+    """Return the task means, [tasks, R]."""
     means = [(count_Rn * x_n).sum(axis=1) / len(x_n) for x_n, count_Rn in zip(tasks, counts, strict=True)]
     return np.stack(means)
 
 
 def _iqm(tasks: Arrays, counts: Arrays) -> np.ndarray:
-    """Runs in order, each as long as it weighs; what lies between a quarter and three quarters of the whole counts."""
-    unit = math.lcm(*map(len, tasks))  # the weights in whole numbers, so that no rounding cuts a run
+    """Return the interquartile mean: sorted runs, each as long as its weight, between a quarter and three quarters."""
+    unit = math.lcm(*map(len, tasks))  # integer weights, so that no rounding cuts a run
     total = unit * len(tasks)
     x_N = np.concatenate(tasks)
     order_N = np.argsort(x_N, kind="stable")

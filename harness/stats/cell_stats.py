@@ -1,8 +1,8 @@
-"""Statistics of one cell: its seeds at the chosen rate, and how soon they got there.
+"""Statistics of one cell: its seeds at the chosen learning rate, and how soon they got there.
 
 No run is dropped. Mean and deviation are over the finished seeds, as in the tables, with the others counted beside
-them; in a share, a test or an aggregate a run that did not finish scores 0 (chance, where accuracy is scaled), as it
-does in the selection of the rate.
+them. In a share, a test or an aggregate, a run that did not finish scores 0 (chance, where accuracy is scaled). The
+same holds in the selection of the learning rate.
 
     wilson(3, 3)      3 of 3 seeds: at least .4385 of all, with confidence .95
 
@@ -42,7 +42,7 @@ class Share:
 
 
 def wilson(hits: int, n: int, *, confidence: float = 0.95) -> Share:
-    """The interval of all shares p for which |hits / n - p| <= z sqrt(p (1 - p) / n)."""
+    """Return the interval of all shares p for which |hits / n - p| <= z sqrt(p (1 - p) / n)."""
     if not 0 <= hits <= n or n == 0:
         raise ValueError(f"{hits} of {n} is no share")
     z = NormalDist().inv_cdf((1 + checked_share(confidence, "confidence")) / 2)
@@ -56,36 +56,35 @@ def wilson(hits: int, n: int, *, confidence: float = 0.95) -> Share:
 
 @dataclass(frozen=True)
 class CellStats:
-    """One protocol, task and model, at the rate chosen on validation."""
+    """One protocol, task and model, at the learning rate chosen on validation."""
 
     protocol: str
     task: str
     level: str
     model: str
-    lr: float  # the lowest one tried where nothing finished
-    rates: int  # that were tried
-    measure: Measure | None  # what the scores are: raw where no scaled accuracy is defined; None: nothing finished
+    lr: float  # the lowest one tried if nothing finished
+    rates: int  # number of learning rates that were tried
+    measure: Measure | None  # of the scores: raw if there is no scaled accuracy; None: nothing finished
     seeds: tuple[int, ...]  # finished, ascending
-    scores: tuple[float, ...]  # theirs, at the last step
+    scores: tuple[float, ...]  # of the finished seeds, at the last step
     mean: float | None
     std: float | None  # of a sample (n - 1); None under two seeds
-    floor: float | None  # of the best guess from length and position, in the same measure; None: nothing finished
-    diverged: int  # at this rate
-    failed: int  # at this rate
-    unfinished_elsewhere: int  # diverged or failed at the other rates
-    reached: Share  # runs at this rate that scored the threshold or more; one that did not finish did not
+    floor: float | None  # the best guess from length and position, in the same measure; None: nothing finished
+    diverged: int  # at this learning rate
+    failed: int  # at this learning rate
+    unfinished_elsewhere: int  # diverged or failed at the other learning rates
+    reached: Share  # runs at this rate that reached the threshold; unfinished ones did not
     identity: Identity
     outcome: Outcome | None  # of most runs at this rate; None: nothing finished, or training lengths were not scored
 
     @property
     def title(self) -> str:
-        """The model's name in tables; its label where that holds a setting of the protocol
-        (harness/stats/chosen.py)."""
+        """Return the model's name in tables; its label if that holds a protocol setting (harness/stats/chosen.py)."""
         return title_of(self.identity) if self.identity.model == self.model else self.model
 
     @property
     def n(self) -> int:
-        """Finished seeds."""
+        """Return the number of finished seeds."""
         return len(self.scores)
 
     @property
@@ -94,12 +93,15 @@ class CellStats:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the greatest score; of a cell in which a seed finished."""
+        """Return the lowest and the highest score of a cell in which a seed finished."""
         return min(self.scores), max(self.scores)
 
     @property
     def best_seed(self) -> int | None:
-        """The seed with the highest test score, the lowest of equals; chosen on test, so never a headline."""
+        """Return the seed with the highest test score, the lowest of ties.
+
+        It is chosen on test, so never a headline.
+        """
         best = max(self.scores, default=None)
         return None if best is None else self.seeds[self.scores.index(best)]
 
@@ -109,14 +111,14 @@ class CellStats:
 
     @property
     def outcomes(self) -> tuple[float, ...]:
-        """A score for every run at this rate; 0 for one that did not finish."""
+        """Return a score for every run at this learning rate; 0 for one that did not finish."""
         return self.scores + (0.0,) * (self.diverged + self.failed)
 
 
 def cell_stats(records: pd.DataFrame, *, threshold: float | None = None, confidence: float = 0.95) -> list[CellStats]:
-    """The statistics of every cell of the records, in the tables' order and at the tables' rates.
+    """Return the statistics of every cell of the records, in the tables' order and at the tables' learning rates.
 
-    `reached` counts the runs that score `threshold`, or that have the task as their protocol has it.
+    `reached` counts the runs that score `threshold`, or by default those that count as solved in their protocol.
     """
     return stats_of(placed(records), threshold=threshold, confidence=confidence)
 
@@ -124,7 +126,7 @@ def cell_stats(records: pd.DataFrame, *, threshold: float | None = None, confide
 def stats_of(
     places: dict[Place, list[Row]], *, threshold: float | None = None, confidence: float = 0.95
 ) -> list[CellStats]:
-    """The same of records by their places: many times as quick as a frame of each cell."""
+    """Return the same statistics, given records by place. Much faster than making a frame for each cell."""
     found = []
     for row in as_rows(tabled(places)):
         cell = places[row["protocol"], row["task"], row["model"]]
@@ -181,7 +183,7 @@ def _floor(row: Mapping[str, Any]) -> float | None:
 
 
 def mean_and_std(scores: Sequence[float]) -> tuple[float | None, float | None]:
-    """The mean and the deviation of a sample, with exact sums: the order of the seeds moves no bit."""
+    """Return the mean and the sample deviation, with exact sums: the order of seeds changes no bit."""
     if not scores:
         return None, None
     mean = math.fsum(scores) / len(scores)
@@ -192,10 +194,10 @@ def mean_and_std(scores: Sequence[float]) -> tuple[float | None, float | None]:
 
 @dataclass(frozen=True)
 class TimeToAccuracy:
-    """The first validation of one run at or above a threshold: an upper bound, to within the validations' spacing."""
+    """The first validation of a run at or above a threshold: an upper bound, up to the spacing of validations."""
 
     threshold: str  # in per cent
-    steps: int | None  # None: not by `last_step`, and what more steps would have brought is unknown
+    steps: int | None  # None: not by `last_step`; more steps might have reached it
     tokens: float | None
     seconds: float | None  # of training
     last_step: int
@@ -214,22 +216,25 @@ def time_to_accuracy(record: dict[str, Any], *, threshold: Literal["95", "99"] =
 
 @dataclass(frozen=True)
 class TimesToAccuracy:
-    """The times of a cell's seeds. A median is None, never, where half of the runs or more did not get there."""
+    """The times of a cell's seeds.
+
+    A median of None, not "never", means that half of the runs or more did not get there.
+    """
 
     threshold: str
     reached: Share
     steps: float | None
     tokens: float | None
     seconds: float | None
-    bound: int | None  # those that did not get there had not by this step, the earliest of their last; None: all did
+    bound: int | None  # the earliest last step of runs that did not get there; None: all did
 
 
 def times_to_accuracy(
     times: Sequence[TimeToAccuracy], *, unfinished: int = 0, confidence: float = 0.95
 ) -> TimesToAccuracy:
-    """The medians over seeds; a run that did not get there stands behind all that did.
+    """Return the medians over seeds. A run that did not get there comes after all that did.
 
-    `unfinished` runs diverged or failed: they did not get there by step 0.
+    `unfinished` runs diverged or failed. They count as not there by step 0.
     """
     thresholds = {time.threshold for time in times}
     if len(thresholds) != 1 or unfinished < 0:
@@ -251,7 +256,7 @@ def _median(values: Sequence[float | None], total: int) -> float | None:
 
 
 def finite(scores: Sequence[float]) -> np.ndarray:
-    """Scores as an array; refused where one is missing."""
+    """Return the scores as an array. Refuse missing ones."""
     array = np.asarray(scores, dtype=np.float64)
     if array.ndim != 1 or not np.isfinite(array).all():
         raise ValueError(f"scores are a row of finite numbers, not {scores}")

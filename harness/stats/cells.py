@@ -1,12 +1,13 @@
-"""The cells of a table, from records: the learning rate each was chosen at, its seeds, and what they scored.
+"""The cells of a table, from records: the chosen learning rate, its seeds, and their scores.
 
-The rate of a cell is chosen on validation; the cell holds test at that rate, at the last step. Seeds stand at 0 or at
-1 more often than between, so that a mean tells of no run there was: a cell says how many of its runs solved the task,
-and the median and range of those that finished. Mean and standard deviation are there beside it, for papers have them.
+The learning rate of a cell is chosen on validation. The cell holds test scores at that rate, at the last step. Seeds
+are more often at 0 or 1 than between, so a mean may describe no run at all. A cell therefore says how many of its runs
+solved the task, with the median and range of those that finished. Mean and standard deviation stand beside it, as in
+papers.
 
     1.00 [0.99, 1.00] 3/3      0.34 [0.01, 1.00] 1/3
 
-Names and settings (harness/store/labels.py) stand last.
+Names and settings (harness/store/labels.py) come last.
 """
 
 import math
@@ -23,15 +24,15 @@ from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import COLUMNS as IDENTITY
 from chomsky_ladder.harness.store.labels import Identity
 
-SOLVED = 0.9  # a run that scores so much has the task, unless its protocol says otherwise
+SOLVED = 0.9  # a run with this score has solved the task, unless its protocol says otherwise
 FRESH = 1000  # the first of the seeds that choose nothing (harness/sweep/report_seeds.py)
 
-Row = dict[str, Any]  # a record's, in a frame
+Row = dict[str, Any]  # of a record in a frame
 Place = tuple[str, str, str]  # protocol, task and model
 
 
 def headline(records: pd.DataFrame) -> pd.DataFrame:
-    """Return the records of fresh seeds at the chosen rates for each protocol, where every cell has some; else all
+    """Return the records of fresh seeds at chosen learning rates for protocols in which every cell has some; else all
     others.
 
     A protocol that reports fresh seeds alone (`Protocol.report`) has no cell until it has some.
@@ -42,7 +43,7 @@ def headline(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def _refuse_mixed_sources(records: pd.DataFrame) -> None:
-    """Runs of one label that different code of a plugin made are no seeds of one model."""
+    """Refuse runs of one label that different versions of a plugin's code made: they are no seeds of one model."""
     if "sources" not in records:
         return
     made = records[records["sources"].fillna("") != ""]
@@ -67,9 +68,7 @@ def _of_protocol(records: pd.DataFrame) -> pd.Index:
         fresh, others = cell[cell["seed"] >= FRESH], cell[cell["seed"] < FRESH]
         rate = best_rate(as_rows(others), "validation")
         found = fresh[fresh["lr"] == rate]
-        if (
-            rate is None
-        ):  # nothing was chosen: what became of those that tried is shown, or the fresh ones that are alone
+        if rate is None:  # nothing was chosen: show the others, or the fresh ones
             found = fresh if others.empty or reports else others
         if found.empty and not reports:
             return records.index[~is_fresh]
@@ -78,7 +77,7 @@ def _of_protocol(records: pd.DataFrame) -> pd.Index:
 
 
 def set_aside(records: pd.DataFrame) -> list[str]:
-    """A line for each protocol of whose runs `headline` shows a part, with how many it leaves out and why."""
+    """Return a line for each protocol of which `headline` leaves out runs, with their number and the reason."""
     lines = []
     for protocol, group in records.groupby("protocol", sort=True):
         left = group.loc[group.index.difference(_of_protocol(group))]
@@ -95,7 +94,7 @@ def set_aside(records: pd.DataFrame) -> list[str]:
 
 
 def placed(records: pd.DataFrame) -> dict[Place, list[Row]]:
-    """The records that count, by protocol, task and model."""
+    """Return the records that count, by protocol, task and model."""
     places: dict[Place, list[Row]] = {}
     for row in as_rows(headline(records)):
         places.setdefault((row["protocol"], row["task"], row["model"]), []).append(row)
@@ -103,7 +102,7 @@ def placed(records: pd.DataFrame) -> dict[Place, list[Row]]:
 
 
 def cells(records: pd.DataFrame) -> pd.DataFrame:
-    """One row a protocol, task and model: the chosen rate, its seeds and what they scored."""
+    """Return one row for each protocol, task and model: the chosen learning rate, its seeds and their scores."""
     return tabled(placed(records))
 
 
@@ -142,7 +141,7 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
                 "low": low,
                 "high": high,
                 "solved": solved_among(finished),
-                "runs": sum(row["lr"] == rate for row in cell),  # that did not finish, too
+                "runs": sum(row["lr"] == rate for row in cell),  # unfinished ones, too
                 "overflowed": sum(overflowed(row) for row in finished),
                 "seeds": " ".join(f"{value:.4f}" for value in shown),
                 "exact": _mean([row["test_exact"] for row in finished]),
@@ -155,7 +154,7 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
                 **identity,
             }
         )
-    certain = ("fresh", "scaled", "seconds", "parameters")  # also where nothing finished
+    certain = ("fresh", "scaled", "seconds", "parameters")  # known even if nothing finished
     if not rows:
         return pd.DataFrame(columns=["protocol", "level", "task", "model", "n", *IDENTITY])
     measured = [name for name in max(rows, key=len) if name not in IDENTITY]
@@ -165,8 +164,7 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
 
 
 def _is_scaled(cell: list[Row]) -> bool:
-    """Return True if a cell shows scaled accuracies: where several answers are right, no run has one; else every run
-    must."""
+    """Return True if a cell shows scaled accuracies. Every run must have one, or none, if several answers are right."""
     done = [row for row in cell if row["status"] == "done"]
     without = [row["run_id"] for row in done if pd.isna(row["test_scaled"])]
     if without and len(without) < len(done):
@@ -187,17 +185,17 @@ def solved_among(finished: Sequence[Row]) -> int:
 
 
 def solved_text(protocol: str) -> str:
-    """From where on a run has the task by what its protocol calls solved: `scaled accuracy of 0.9 or more`."""
+    """Return the score at which a run counts as solved in its protocol: `scaled accuracy of 0.9 or more`."""
     known = PROTOCOLS.get(protocol)
     measure, least = (known.measure, known.solved) if known else ("scaled", SOLVED)
     return f"{measure} accuracy of {least:g} or more"
 
 
 def best_rate(cell: Iterable[Row], column: str) -> float | None:
-    """Of the rates at which a seed finished, the one with the highest mean; a seed that did not finish counts zero.
+    """Return the learning rate with the highest mean, where unfinished seeds count zero; None if no seed finished.
 
-    A tie goes to the lower rate, or where the protocol says so to the one that validated at 0.99 after fewer steps. The
-    sums are exact, so that rounding never decides. None: no seed finished.
+    A tie goes to the lower learning rate, or if the protocol says so, to the one that validated at 0.99 after fewer
+    steps. Sums are exact, so rounding never decides.
     """
     cell = list(cell)
     runs = Counter(row["lr"] for row in cell)
@@ -216,7 +214,7 @@ def _ties_by_steps(row: Row) -> bool:
 
 
 def _steps_to_learn(cell: Iterable[Row]) -> dict[float, float]:
-    """The steps to 0.99 of all seeds of a rate; endless where one never got there."""
+    """Return the summed steps to 0.99 of all seeds of a learning rate; infinite if one never got there."""
     steps: dict[float, float] = {}
     for row in cell:
         first = row["steps_to_99"] if row["status"] == "done" else None
@@ -233,7 +231,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _spread(values: Sequence[float]) -> float:
-    """Standard deviation over seeds; there is none of one."""
+    """Return the standard deviation over seeds; nan for a single one."""
     there = np.array([value for value in values if pd.notna(value)], dtype=float)
     return float(there.std(ddof=1)) if len(there) > 1 else math.nan
 
@@ -245,7 +243,7 @@ def median_of(values: Iterable[float | None]) -> float | None:
 
 
 def least_and_most(values: Iterable[float | None]) -> tuple[float | None, float | None]:
-    """The least and the greatest of those there are."""
+    """Return the least and the greatest of the values that are not None."""
     there = [float(value) for value in values if value is not None and math.isfinite(value)]
     return (min(there), max(there)) if there else (None, None)
 

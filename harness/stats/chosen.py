@@ -1,11 +1,11 @@
-"""The records a table is asked for: of some protocols, models and tasks, and which settings stand beside each other.
+"""Select the records of a table: protocols, models and tasks, and the settings to compare side by side.
 
     chosen(records, models=["lstm", "xlstm*"])                 that label, else all of that name, or by a pattern
     beside(records, ["task.supervision"])                      parity      parity (supervision=dense)
 
-A table never holds two protocols, and how a task is laid out or a run is trained belongs to the protocol's label. Where
-such a setting is what one wants to compare, `beside` takes it out of that label: a setting of the task goes to the
-column's, any other to the row's.
+A table never holds two protocols, and a task's layout and a run's training belong to the protocol's label. To compare
+such a setting, `beside` removes it from that label. A setting of the task goes to the column's label, any other to the
+row's.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def chosen(
     models: Sequence[str] = (),
     tasks: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Refused where a word is of nothing in the records; no words leave all."""
+    """Return the records selected by these words; all without words. Refuse a word that matches nothing."""
     kept = pd.Series(True, records.index)
     found_in = [Identity.of(row) for row in as_rows(records)]
     for part, words in (("protocol", protocols), ("model", models), ("task", tasks)):
@@ -52,7 +52,7 @@ def _is_of(label: str, word: str) -> bool:
 
 
 def beside(records: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
-    """The same records under labels in which these settings are no part of the protocol."""
+    """Return the same records with labels in which these settings are no part of the protocol."""
     found = [Identity.of(row) for row in as_rows(records)]
     known = sorted({name for identity in found for name in identity.settings})
     for setting in settings:

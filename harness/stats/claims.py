@@ -1,6 +1,6 @@
-"""When one model may be called better than another in a cell: permutation tests over seeds, and what may be bold.
+"""Tests of whether one model may be called better than another in a cell: permutation tests over seeds, and bold type.
 
-    permutation_test([1, 2, 3], [4, 5, 6]).p       .10, the least there is with three seeds each; with five 2 / 252
+    permutation_test([1, 2, 3], [4, 5, 6]).p       .10, the least possible with three seeds each; with five 2 / 252
 
 Fisher 1935 and Pitman 1937; Phipson and Smyth 2010 for the added 1 of the Monte Carlo form; Holm 1979.
 """
@@ -21,10 +21,10 @@ _BLOCK = 1000  # splits at a time
 
 @dataclass(frozen=True)
 class PermutationTest:
-    difference: float  # mean of the first less mean of the second
+    difference: float  # mean of the first minus mean of the second
     p: float  # two-sided
-    splits: int  # looked at, the observed one included
-    exact: bool  # all splits there are
+    splits: int  # number of splits tried, the observed one included
+    exact: bool  # all possible splits were tried
 
 
 def permutation_test(
@@ -35,9 +35,10 @@ def permutation_test(
     draws: int = 19_999,
     seed: int = 0,
 ) -> PermutationTest:
-    """Of all splits of the pooled seeds into samples of these sizes, the share with means at least as far apart.
+    """Return the share of splits of the pooled seeds whose means are at least as far apart as the observed ones.
 
-    Past `exact_up_to` splits, random ones and the observed one. Either order of samples and of seeds gives the same p.
+    Beyond `exact_up_to` splits, random ones and the observed one are used. The order of samples and seeds does not
+    change p.
     """
     if not len(first) or not len(second):
         raise ValueError("a permutation test needs at least one seed on either side")
@@ -62,7 +63,7 @@ def permutation_test(
 
 @lru_cache(maxsize=4)
 def _splits(count: int, size: int, *, draws: int, seed: int) -> np.ndarray:
-    """Splits [S, size] of so many pooled seeds: all there are, or so many random ones. Cells of a table share them."""
+    """Return splits [S, size] of the pooled seeds: all, or random ones. They are cached for the cells of a table."""
     if not draws:
         flat, rows = chain.from_iterable(combinations(range(count), size)), math.comb(count, size)
         return np.fromiter(flat, dtype=np.intp, count=rows * size).reshape(rows, size)
@@ -76,11 +77,11 @@ def _splits(count: int, size: int, *, draws: int, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Against:
-    """The leader of a cell against one other model."""
+    """The comparison of a cell's leader with one other model."""
 
     model: str
     n: int
-    difference: float | None  # the leader's mean less this one's
+    difference: float | None  # the leader's mean minus this one's
     p: float | None  # after the correction, if there is one; None: not tested
     reason: str  # why it was not tested
 
@@ -93,7 +94,7 @@ class Verdict:
     bold: tuple[str, ...]  # the leader and those it was not shown to beat, if it was shown to beat any
     beaten: tuple[str, ...]
     against: tuple[Against, ...]
-    reason: str  # why nothing may be bold; empty where something may
+    reason: str  # why nothing may be bold; "" if something may
 
 
 def verdict(
@@ -105,9 +106,9 @@ def verdict(
 ) -> Verdict:
     """Return the models of a task that may be called better: permutation tests of the highest mean against every other.
 
-    A claim needs `least` runs on both sides. A diverged run is one, with a score of 0; a failed one is no result, and
-    its model is neither called better nor worse until it has been run again. Without a correction each test stands for
-    itself; `holm` keeps the chance of any false claim in the cell under alpha.
+    A claim needs `least` runs on both sides. A diverged run counts, with a score of 0. A failed run is no result: its
+    model is called neither better nor worse until it has been run again. Without a correction each test stands for
+    itself. `holm` keeps the probability of any false claim in the cell below alpha.
     """
     checked_share(alpha, "alpha")
     samples = {cell.model: cell.scores + (0.0,) * cell.diverged for cell in rivals}
@@ -151,7 +152,7 @@ def verdict(
 
 
 def holm(ps: dict[str, float]) -> dict[str, float]:
-    """Holm's (1979) adjusted p: the i-th smallest of m times m - i + 1, never below the one before, at most 1."""
+    """Return Holm's (1979) adjusted p: the i-th smallest of m times m - i + 1, monotone and at most 1."""
     adjusted, highest = {}, 0.0
     for place, name in enumerate(sorted(ps, key=lambda name: (ps[name], name))):
         highest = max(highest, min(1.0, (len(ps) - place) * ps[name]))

@@ -1,10 +1,10 @@
-"""A climb, from its records: how many seeds of a model hold each rung, and what theory said of that.
+"""A climb, from its records: how many seeds of a model hold each rung, and what theory says.
 
-A seed holds a rung where its scaled accuracy on the longest strings of the test is at least 0.9, at the learning rate
-that validation chose. Its outcome is one of three (harness/stats/outcomes.py). A cell is k of n, never a mean.
-A test has so many strings and no more: a cell is close where other strings might have it that most seeds hold it, or
-that most do not. Beside it stands the verdict on the model's way to move its state (harness/config/theory.py), and how
-the two agree:
+A seed holds a rung if its scaled accuracy on the longest test strings is at least 0.9, at the learning rate chosen on
+validation. Its outcome is one of three (harness/stats/outcomes.py). A cell is k of n, never a mean, and its outcome is
+that of most seeds. A test has a limited number of strings. A cell is close if other strings might change whether most
+seeds hold it. Beside it stands the verdict of theory on the model's transition (harness/config/theory.py), and how the
+two agree:
 
     can, and learnt        can, and not learnt (training did not find it)
     cannot, and not learnt        cannot, and yet held (look: a shortcut, or a solution for these lengths)
@@ -29,10 +29,10 @@ from chomsky_ladder.harness.store.labels import Identity
 Meeting = Literal["can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open"]
 MEETINGS: tuple[Meeting, ...] = ("can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open")
 
-CLIMB = "climb-v1"  # where nothing else is said
-DRAWN = {"climb-v1": 142, "climb-v2": 1078}  # test strings of the longest lengths on the rung with fewest, counted
+CLIMB = "climb-v1"  # by default
+DRAWN = {"climb-v1": 142, "climb-v2": 1078}  # counted test strings of the longest lengths, on the rung with fewest
 SIGNS = {"can": "✓", "cannot": "✗", "open": "·"}
-CONDITIONAL = "°"  # behind the sign of what is proven unless TC0 = NC1
+CONDITIONAL = "°"  # after the sign of what is proven unless TC0 = NC1
 CLOSE = "≈"
 
 
@@ -46,11 +46,11 @@ class Step:
 
     rung: Rung
     cell: Cell | None
-    """None: not run."""
+    """The cell; None if it was not run."""
     scores: tuple[float, ...] = ()
-    """Scaled accuracy on the longest test strings, a run each; 0 for one that did not finish."""
+    """Scaled accuracy of each run on the longest test strings; 0 for one that did not finish."""
     strings: int = 0
-    """How many those are, nearly: lengths are drawn."""
+    """Approximate number of these strings, as lengths are drawn."""
 
     @property
     def n(self) -> int:
@@ -100,7 +100,7 @@ class Step:
 
     @property
     def held_between(self) -> tuple[int, int]:
-        """The least and the most seeds that hold the rung, each by the interval that its strings leave open."""
+        """Return the least and most seeds that may hold the rung, given the intervals of so many test strings."""
         if self.cell is None or not self.cell.runs:
             return self.held, self.held
         chance = self.cell.chance
@@ -111,7 +111,7 @@ class Step:
 
     @property
     def is_close(self) -> bool:
-        """True if these test strings do not settle whether most seeds hold the rung."""
+        """Return True if these test strings do not settle whether most seeds hold the rung."""
         least, most = self.held_between
         return (2 * least > self.n) != (2 * most > self.n)
 
@@ -125,12 +125,12 @@ class Step:
 
     @property
     def sign(self) -> str:
-        """The mark of what theory says, and of the condition it hangs on."""
+        """Return the sign for theory's verdict, and for the condition it depends on."""
         return sign_of(self.theory)
 
     @property
     def meeting(self) -> Meeting:
-        """The agreement of theory and practice."""
+        """Return how theory and practice agree."""
         found: dict[tuple[str, bool], Meeting] = {
             ("can", True): "can, learnt",
             ("can", False): "can, not learnt",
@@ -140,7 +140,7 @@ class Step:
         return found.get((self.theory.word, self.holds), "open")
 
     def at(self, lengths: str) -> float | None:
-        """The median over seeds of the scaled accuracy at a bin or a length, `225..256` or `512`."""
+        """Return the median over seeds of the scaled accuracy at a bin or a length, `225..256` or `512`."""
         if self.cell is None:
             return None
         found = [self.cell.scaled(_measured(run).get(lengths)) for run in self.cell.runs]
@@ -149,7 +149,10 @@ class Step:
 
     @property
     def further(self) -> float | None:
-        """The median over seeds at the longest strings beyond the test's; legal ones may be a little shorter."""
+        """Return the median over seeds at the longest strings beyond the test's.
+
+        Legal lengths may be a little shorter.
+        """
         runs = self.cell.runs if self.cell else ()
         found = [json.loads(run["extrapolation"]) for run in runs]
         longest_there = max((int(length) for one in found for length in one), default=None)
@@ -157,13 +160,13 @@ class Step:
 
     @property
     def in_training(self) -> float | None:
-        """The median at the lengths of training."""
+        """Return the median over seeds at training lengths."""
         there = [value for value in self._in_training if value is not None]
         return median(there) if there else None
 
     @property
     def learnt_at(self) -> int | None:
-        """The first validation at 99 % of most of its seeds; None: fewer got there."""
+        """Return the step by which most seeds have validated at 99 %; None if fewer got there."""
         runs = self.cell.runs if self.cell else ()
         steps = sorted(int(run["steps_to_99"]) for run in runs if not pd.isna(run["steps_to_99"]))
         return steps[self.n // 2] if len(steps) > self.n // 2 else None
@@ -174,13 +177,13 @@ class Climb:
     """A model on all rungs of a protocol."""
 
     model: str
-    """Its label."""
+    """The model's label."""
     name: str
     steps: tuple[Step, ...]
 
     @property
     def title(self) -> str:
-        """The name in tables; for a part of a climb, or one under way, with how far it goes."""
+        """Return the name in tables; for a part of a climb, or one in progress, with how far it goes."""
         name = next((step.cell.stats.title for step in self.steps if step.cell), self.model)
         if self.is_complete:
             return name
@@ -190,12 +193,12 @@ class Climb:
 
     @property
     def identity(self) -> Identity | None:
-        """The identity of one of its cells; None: it has none."""
+        """Return the identity of one of its cells; None if it has none."""
         return next((step.cell.stats.identity for step in self.steps if step.cell), None)
 
     @property
     def transition(self) -> str:
-        """The way the model's state moves; the same on every rung."""
+        """Return the model's transition, the same on every rung."""
         return next(
             (str(step.cell.runs[0]["transition"] or "") for step in self.steps if step.cell and step.cell.runs), ""
         )
@@ -206,17 +209,17 @@ class Climb:
 
     @property
     def run(self) -> int:
-        """The number of rungs that were run."""
+        """Return the number of rungs that were run."""
         return sum(step.n > 0 for step in self.steps)
 
     @property
     def seeds(self) -> int:
-        """The seeds of the rung that has the fewest."""
+        """Return the number of seeds of the rung that has the fewest."""
         return min(step.n for step in self.steps)
 
     @property
     def is_complete(self) -> bool:
-        """True if every rung has the seeds its protocol asks for; only then does it compare with others."""
+        """Return True if every rung has the seeds that its protocol needs. Only then it may be compared with others."""
         protocol = PROTOCOLS.get(self.identity.protocol_name) if self.identity else None
         return protocol is not None and self.seeds >= (protocol.report or protocol.seeds)
 
@@ -226,13 +229,13 @@ class Climb:
 
 
 def longest(protocol: Protocol) -> str:
-    """The bin in which a rung is held or not."""
+    """Return the bin of lengths that decides whether a rung is held."""
     bins = protocol.eval["bins"]
     return f"{bins[-2] + 1}..{bins[-1]}"
 
 
 def strings_there(protocol: Protocol) -> int:
-    """Return how many test strings have a length of that bin: counted, or nearly, as all are as likely."""
+    """Return the number of test strings in that bin: counted, or estimated, as all lengths are equally likely."""
     counted = next((DRAWN[name] for name in DRAWN if PROTOCOLS[name] is protocol), None)
     if counted is not None:
         return counted
@@ -241,10 +244,10 @@ def strings_there(protocol: Protocol) -> int:
 
 
 def climbs(cells: Sequence[Cell]) -> list[Climb]:
-    """Every model with a cell of the protocol of these cells, by how many rungs it holds; none if that has no rungs.
-    Those without all rungs and seeds come last.
+    """Return the climb of every model in these cells, the most rungs held first, incomplete climbs last.
 
-    Runs with other settings of training or scoring than the protocol's are another protocol's (their label says so).
+    The list is empty if the cells' protocol has no rungs. Runs with other settings of training or scoring belong to
+    another protocol, as their label says.
     """
     protocol = PROTOCOLS.get(cells[0].stats.protocol) if cells else None
     if protocol is None or not protocol.rungs:
@@ -262,7 +265,7 @@ def climbs(cells: Sequence[Cell]) -> list[Climb]:
 
 
 def part_of(records: pd.DataFrame, protocol: Protocol, rungs: Sequence[Rung]) -> Climb | None:
-    """The climb that records of one model and one part of a protocol make, on these rungs alone; None: of no record."""
+    """Return the climb of one model on some rungs of a protocol, from its records; None without records."""
     cells = cells_of(records) if len(records) else []
     on = {rung.name: cell for cell in cells if (rung := _rung(cell, protocol)) is not None}
     if not on:
@@ -273,13 +276,13 @@ def part_of(records: pd.DataFrame, protocol: Protocol, rungs: Sequence[Rung]) ->
 
 
 def climbs_of(records: pd.DataFrame, protocol: str) -> list[Climb]:
-    """The same from records of any protocols."""
+    """Return the climbs of one protocol from records of any."""
     of_it = records[records["protocol"] == protocol]
     return climbs(cells_of(of_it)) if len(of_it) else []
 
 
 def rung_of(task: str, settings: Mapping[str, Any], protocol: Protocol) -> Rung | None:
-    """Return the rung of a task with these settings; None: the protocol has it not."""
+    """Return the rung of a task with these settings; None if the protocol has none."""
     own = {key.removeprefix("task."): value for key, value in settings.items() if key.startswith("task.")}
     usual = protocol.tasks.get(task, {})
     for rung in protocol.rungs:
@@ -311,7 +314,7 @@ def _share(climb: Climb) -> float:
 
 
 def nearest(climb: Climb, others: Sequence[Climb]) -> list[Climb]:
-    """The others, those first whose share of seeds on the rungs that both have run differs least."""
+    """Return the other climbs, those first whose share of holding seeds on common rungs is most similar."""
 
     def distance(other: Climb) -> float:
         pairs = [(a, b) for a, b in zip(climb.steps, other.steps, strict=True) if a.n and b.n]

@@ -1,11 +1,11 @@
-"""The search for records whose plugins have been edited since, without importing any plugin.
+"""Find records whose plugins have been edited since, without importing any plugin.
 
     rm.py has changed since it made 3 of the runs shown (e6ea1c0d2f84, now e0f0a1b2c3d4), so that none is used again:
     raise its version and run them anew
 
-A record says what its plugins were and their digests, the run's folder where they lay. Where a folder, or the plugin,
-is gone, nothing is said. Nor is it where its version was raised since: the code of now gives another, or has made
-records of another.
+A record names its plugins and their digests. The run's folder says where they were. If the folder or the plugin is
+gone, there is no message. There is none either if the plugin's version was raised since, in today's code or in later
+records.
 """
 
 import json
@@ -22,7 +22,7 @@ from chomsky_ladder.harness.store.made_with import RAISE, made_from
 
 
 def edited(records: pd.DataFrame, results: Path) -> list[str]:
-    """A line for each plugin whose code is another than that of records; a warning, never a refusal."""
+    """Return a warning for each plugin whose code differs from that in records. Nothing is refused."""
     changed: Counter[tuple[str, str, str]] = Counter()
     seen: dict[str, dict[tuple[str, str], Path]] = {}
     made = records[records["sources"].fillna("") != ""] if "sources" in records else records.iloc[:0]
@@ -50,7 +50,7 @@ def edited(records: pd.DataFrame, results: Path) -> list[str]:
 
 
 def _versions(row: dict[str, Any]) -> defaultdict[str, str]:
-    """The versions of a record's task and model; of anything else there is none."""
+    """Return the versions of a record's task and model; "" for anything else."""
     settings = json.loads(row.get("settings") or "{}")
     return defaultdict(str, {part: str(settings.get(f"{part}.version", 1)) for part in ("task", "model")})
 

@@ -1,12 +1,12 @@
-"""The test that our measurement agrees with a published value: equivalence, not the overlap of two spreads.
+"""A test of whether our measurement agrees with a published value: equivalence, not overlapping spreads.
 
     seeds .99 1.00 1.00, published 1.00       agrees: the 95 % interval of our mean, .982..1.011, lies within .05 of it
     seeds .00 .00 1.00, published 1.00        undecided: the interval is -1.10..1.77
     seeds .90 .90 .91, published .99          differs: the whole interval lies further away
 
-An interval about a mean is Student's. About a median it is the range of the seeds, which holds the median of all seeds
-with probability 1 - 2^(1-n). A best seed is compared as it stands; where it lies too low, more seeds might have had a
-better one, so it differs only where there were as many as the paper had.
+The interval of a mean is Student's. That of a median is the range of the seeds, which holds the median of all seeds
+with probability 1 - 2^(1-n). A best seed is compared as it is. If it is too low, more seeds might have had a better
+one. So it only differs if there were as many seeds as in the paper.
 """
 
 import math
@@ -20,7 +20,7 @@ Agreement = Literal["agrees", "differs", "undecided", "floor"]
 
 WITHIN = 0.05
 
-_T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)  # of .975, 1 to 10 degrees
+_T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)  # .975, 1 to 10 degrees
 
 
 def equivalence(
@@ -32,9 +32,10 @@ def equivalence(
     floor: float = 0.0,
     theirs: int | None = None,
 ) -> Agreement:
-    """Of finished seeds with a published value in the same measure, of which `theirs` seeds were tried.
+    """Compare finished seeds with a published value in the same measure, for which `theirs` seeds were tried.
 
-    `floor` is what a guess from length and position has: where neither side is above it, there is nothing to compare.
+    `floor` is the accuracy of a guess from length and position. If neither side is above it, there is nothing to
+    compare.
     """
     if not scores:
         return "undecided"
@@ -73,7 +74,7 @@ def _interval(scores: Sequence[float], reports: Reports) -> tuple[float, float]:
 
 
 def student(degrees: int) -> float:
-    """The .975 quantile of Student's t; from 11 degrees by Fisher's expansion about the normal's, right to .0002."""
+    """Return the .975 quantile of Student's t. From 11 degrees on, Fisher's expansion is exact to .0002."""
     if degrees <= len(_T):
         return _T[degrees - 1]
     z = NormalDist().inv_cdf(0.975)

@@ -1,4 +1,4 @@
-"""Runs that differ in the size of their training set alone: what stands together in the curve of sample efficiency."""
+"""Runs that differ only in the size of their training set: the points of a sample-efficiency curve."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from chomsky_ladder.harness.store.labels import Identity
 SETTING = "train.examples"
 
 ENDLESS = 0
-"""The size of a set without an end, behind all others."""
+"""The size of an endless training set, sorted last."""
 
 
 def size_of(row: Mapping[str, Any]) -> int:
@@ -17,10 +17,10 @@ def size_of(row: Mapping[str, Any]) -> int:
 
 
 def whole(row: Mapping[str, Any]) -> str:
-    """The protocol's label but for that size."""
+    """Return the protocol's label without the size of the training set."""
     return Identity.of(row).protocol_parts(SETTING).whole
 
 
 def in_order(sizes: set[int]) -> list[int]:
-    """Rising, and the endless one last."""
+    """Return the sizes in ascending order, the endless one last."""
     return sorted(sizes, key=lambda size: (size == ENDLESS, size))

@@ -1,7 +1,8 @@
-"""Four scores of a climb, by what its rungs ask: memory, state tracking, counting and stacks, retrieval.
+"""Four scores of a climb, by family of rungs: memory, state tracking, counting and stacks, retrieval.
 
-A family's score is the mean over its rungs of the seeds' scaled accuracy at the longest test lengths, cut to 0..1, with
-a bootstrap interval over seeds within each rung. There is no total: a sum of rungs counts state tracking four times.
+A family's score is the mean over its rungs of the seeds' scaled accuracy at the longest test lengths, clipped to 0..1,
+with a bootstrap interval over seeds within each rung. There is no total: a sum of rungs would count state tracking four
+times.
 """
 
 from chomsky_ladder.harness.stats.aggregates import Estimate, mean
@@ -13,7 +14,7 @@ FAMILIES = {
     "counting and stacks": ("majority", "dyck", "reverse_string", "repetition", "bucket_sort"),
     "retrieval": ("mqar",),
 }
-"""The tasks of each. A rung of another task belongs to none."""
+"""The tasks of each family. A rung of another task belongs to none."""
 
 
 def family_scores(climb: Climb) -> dict[str, Estimate]:

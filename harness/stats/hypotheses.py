@@ -130,7 +130,7 @@ class Judged:
     difference: Estimate | None = None
     """The difference between the means of two groups, with an interval over seeds."""
     seeds: tuple[str, ...] = ()
-    """For cells said to be held or not, the number of seeds that hold each."""
+    """The number of seeds that hold each cell said to be held or not."""
     missing: tuple[Place, ...] = ()
 
 

@@ -2,10 +2,10 @@
 
     looks(["lstm", "xlstm (ratio=0:1)"])      both blue, of other shades, markers and dashes
 
-A look hangs on the label alone, so that a model looks the same beside whatever others. Settings move the marker and the
-dash, never the colour. A model of a plugin is grey, with a marker by its name. Only where two of one picture would be
-the same does the later one take the next marker that is free. Base colours are Okabe and Ito's, which colour-blind
-readers tell apart, and three more for small families. Nothing here needs torch or matplotlib.
+A look depends on the label alone, so a model looks the same beside any others. Settings change the marker and the dash,
+never the colour. A plugin's model is grey, with a marker by its name. If two models of a picture have the same look,
+the later one takes the next free marker. Base colours are Okabe and Ito's, which colour-blind readers can distinguish,
+and three more for small families. Nothing here needs torch or matplotlib.
 """
 
 import zlib
@@ -42,10 +42,10 @@ MEMBERS = {
     "convolution": ("hyena",),
     "hybrid": ("hybrid", "autoencoder"),
 }
-"""The models of each family, those first that stand in most tables; a new one goes last, or all behind it change."""
+"""The models of each family, the most frequent in tables first. New ones go last: others would change their look."""
 FAMILY = {name: family for family, names in MEMBERS.items() for name in names}
 VARIANTS = ("eigenvalues=signed", "ratio=0:1", "ratio=1:0", "ratio=1:1")
-"""Settings that papers give a name; others have a place by their hash."""
+"""Settings that papers name. Other settings get a place by their hash."""
 OTHER = "other"
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")  # matplotlib's names
@@ -96,12 +96,12 @@ def _variant(changes: str) -> int:
 
 
 def _hashed(text: str) -> int:
-    """The same in every process."""
+    """Return a hash that is the same in every process."""
     return zlib.crc32(text.encode())
 
 
 def shaded(colour: str, by: float) -> str:
-    """Nearer to black by a negative share, to white by a positive one."""
+    """Move a colour towards black by a negative share, towards white by a positive one."""
     end = 255 if by > 0 else 0
     parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{round(part + abs(by) * (end - part)):02X}" for part in parts)

@@ -1,8 +1,8 @@
-"""A frame as rows, as pandas' own `to_dict("records")` makes them, in a sixth of the time.
+"""Turn a frame into rows, equal to those of pandas' `to_dict("records")`, in a sixth of the time.
 
     as_rows(records)  ->  [{"run_id": "parity-lstm-s0-4c2f81a09b", "seed": 0, "test": 0.875, ..}, ..]
 
-A table of ten thousand runs asks for them a dozen times.
+A table of ten thousand runs needs them a dozen times.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import pandas as pd
 
 
 def as_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Each line of a frame by its columns' names, numbers and truths as Python's own."""
+    """Return each line of a frame as a dict, with numbers and booleans as Python's own types."""
     names = list(frame.columns)
     columns = [_values(frame.iloc[:, place]) for place in range(len(names))]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

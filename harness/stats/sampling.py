@@ -1,9 +1,9 @@
-"""The uncertainty of a finite test: Wilson's interval, at 95 %, of an accuracy on so many strings.
+"""The uncertainty of a finite test: Wilson's 95 % interval of an accuracy, given the number of strings.
 
     wilson(.95, 150)        (.903, .975)
 
-It is strings that count, as the answers of one may be right or wrong together: where a string asks for several, the
-interval is rather too wide. Wilson 1927.
+The number of strings counts, not of answers, since answers of one string may be right or wrong together. If a string
+has several answers, the interval is rather too wide. Wilson 1927.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A cell as figures and the page see it: its statistics beside the runs that made it."""
+"""A cell as figures and the page need it: its statistics with the runs that made it."""
 
 import json
 import math
@@ -19,7 +19,7 @@ CLASSES |= {"context_sensitive": "context-sensitive"}  # from the lowest rung to
 LEVELS = (*CLASSES, "none")  # those of tasks/base.py, which needs torch
 FLOORS = ("best_constant", "content_free")
 
-_TRAINED = (3, 40)  # where a preset says nothing, those of harness/config/run.py, which need torch
+_TRAINED = (3, 40)  # the default of harness/config/run.py, which needs torch
 _BINS = (40, 64, 96, 128, 160, 192, 224, 256)
 
 
@@ -39,11 +39,11 @@ class Cell:
 
     @property
     def chance(self) -> float:
-        """The raw accuracy that this cell shows as 0."""
+        """Return the raw accuracy that this cell shows as 0."""
         return 0.0 if self.stats.measure == "test" else self.runs[0]["s_rand"]
 
     def scaled(self, value: float | None) -> float | None:
-        """An accuracy as this cell shows it."""
+        """Return an accuracy as this cell shows it."""
         if value is None or math.isnan(value):
             return None
         return (
@@ -52,12 +52,12 @@ class Cell:
 
 
 def cells_of(records: pd.DataFrame) -> list[Cell]:
-    """The cells of one protocol, by class, task and model."""
+    """Return the cells of one protocol, sorted by class, task and model."""
     return cells_in(placed(records))
 
 
 def cells_in(places: dict[Place, list[Row]]) -> list[Cell]:
-    """The same of records by their places."""
+    """Return the same cells, given records by place."""
     found = []
     for stats in stats_of(places):
         runs = places[stats.protocol, stats.task, stats.model]
@@ -85,7 +85,7 @@ def rank(level: str) -> int:
 
 
 def tested_lengths(cells: Sequence[Cell]) -> tuple[int, int] | None:
-    """The shortest and longest of the bins of test lengths, over all tasks."""
+    """Return the shortest and longest test length in bins, over all tasks."""
     found = [ends(name) for cell in cells for run in cell.runs for name in json.loads(run["test_bins"])]
     return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
@@ -93,7 +93,7 @@ def tested_lengths(cells: Sequence[Cell]) -> tuple[int, int] | None:
 def training_lengths(identity: Identity, test_bins: Sequence[str] = ()) -> tuple[int, int] | None:
     """Return the training lengths of a protocol with its changes; None if it is no preset here.
 
-    A task with lengths of its own is trained on those it is tested on: its bins are not the protocol's.
+    A task with lengths of its own, whose bins are not the protocol's, is trained on the lengths of its tests.
     """
     if identity.protocol_name not in PROTOCOLS:
         return None
@@ -109,6 +109,6 @@ def training_lengths(identity: Identity, test_bins: Sequence[str] = ()) -> tuple
 
 
 def ends(name: str) -> tuple[int, int]:
-    """The lengths of a bin by its name, `65..96`, or of one length."""
+    """Return the ends of a bin given by its name, `65..96`, or of one length."""
     low, _, high = name.partition("..")
     return int(low), int(high or low)

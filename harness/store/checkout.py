@@ -1,4 +1,4 @@
-"""Which code this is: the version that is installed and, in a clone, its commit. Nothing here needs torch."""
+"""The version of the installed package and, in a clone, its commit. Nothing here needs torch."""
 
 import json
 import subprocess
@@ -14,9 +14,9 @@ UNKNOWN = {"commit": "unknown", "dirty": None}
 
 
 def git_state() -> dict[str, Any]:
-    """The commit of the checkout this code runs from, and whether its code differs from it, new files included.
+    """Return the commit of the checkout this code runs from, and True if its code differs from it, new files included.
 
-    Of an installed package, the commit that it was installed from, where its address or its build said so.
+    For an installed package, return the commit that it was installed from, if its address or its build names one.
     """
     try:
         top, commit = _git(CHECKOUT, "rev-parse", "--show-toplevel", "HEAD").rsplit("\n", 1)
@@ -28,7 +28,7 @@ def git_state() -> dict[str, Any]:
 
 
 def commit_of(files: Sequence[Path]) -> dict[str, Any]:
-    """The commit of the repository that tracks a plugin's files, and whether they differ from it."""
+    """Return the commit of the repository that tracks a plugin's files, and True if they differ from it."""
     try:
         folder, names = files[0].parent, list(map(str, files))
         _git(folder, "ls-files", "--error-unmatch", "--", names[0])
@@ -46,7 +46,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def installed_commit(of: Distribution) -> str:
-    """What `pip install git+ADDRESS` left of a distribution; "" of a wheel from elsewhere."""
+    """Return the commit that `pip install git+ADDRESS` recorded for a distribution; "" for a wheel from elsewhere."""
     try:
         return json.loads(of.read_text("direct_url.json") or "{}").get("vcs_info", {}).get("commit_id", "")
     except ValueError:
@@ -61,7 +61,7 @@ def _commit_of_installed() -> str:
 
 
 def installed_version() -> str:
-    """Of this package; "" in a clone on the path that was never installed."""
+    """Return the version of this package; "" in a clone on the path that was never installed."""
     try:
         return version("chomsky-ladder")
     except PackageNotFoundError:
@@ -69,7 +69,7 @@ def installed_version() -> str:
 
 
 def version_line() -> str:
-    """What `ladder --version` prints."""
+    """Return the line that `ladder --version` prints."""
     known = installed_version() or "not installed"
     state = git_state()
     if state["commit"] == "unknown":

@@ -1,9 +1,10 @@
-"""Checkpoints that are whole or are not there: a digest inside, written aside, synced, then renamed.
+"""Checkpoints that exist whole or not at all: each has a digest, is written under another name, synced, then renamed.
 
     ladder-checkpoint 1 <sha256 of the rest>\\n<torch archive>
 
-The digest is checked before anything is parsed (torch.load takes a flipped byte silently), and the archive is read
-with `weights_only`, so a checkpoint never runs code. The newest intact one wins; a damaged one is named and passed by.
+The digest is checked before anything is parsed, because torch.load accepts a flipped byte silently. The archive is read
+with `weights_only`, so a checkpoint never runs code. The newest intact checkpoint is used. A damaged one is named and
+skipped.
 """
 
 import hashlib
@@ -17,11 +18,11 @@ import torch
 from chomsky_ladder.harness.store.files import NoPlainFile, read_plain, write_atomically
 
 _MAGIC = b"ladder-checkpoint 1 "
-KEEP = 2  # the newest may be damaged by the crash that makes it needed
+KEEP = 2  # the crash that makes the newest necessary may have damaged it
 
 
 class DamagedCheckpoint(Exception):
-    """Not a checkpoint, or not the one that was written."""
+    """The file is not a checkpoint, or it has changed since it was written."""
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
@@ -42,7 +43,7 @@ def read(path: Path, *, device: torch.device | str = "cpu") -> dict[str, Any]:
         raise DamagedCheckpoint(f"{path.name} does not match its digest")
     try:
         content = torch.load(io.BytesIO(payload), map_location=device, weights_only=True)
-    except Exception:  # torch names an archive it cannot or may not read in many ways
+    except Exception:  # torch raises many kinds of errors for an archive it cannot or may not read
         raise DamagedCheckpoint(f"{path.name} holds something other than weights") from None
     if not isinstance(content, dict):
         raise DamagedCheckpoint(f"{path.name} does not hold a run's state")
@@ -54,13 +55,13 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def newest(folder: Path, *, device: torch.device | str = "cpu", up_to: int | None = None) -> dict[str, Any] | None:
-    """The newest intact checkpoint of a folder, or the newest of a step `up_to` a bound, if any."""
+    """Return the newest intact checkpoint of a folder (with `up_to`: not beyond that step), or None."""
     for path in reversed(_by_step(folder)):
         if up_to is not None and _step(path) > up_to:
             continue
         try:
             return read(path, device=device)
-        except FileNotFoundError:  # its writer, still at work, has replaced it since
+        except FileNotFoundError:  # its writer is still at work and has replaced it
             continue
         except DamagedCheckpoint as damage:
             warnings.warn(f"{folder.name}: {damage}; an older checkpoint is used", stacklevel=2)
@@ -68,7 +69,7 @@ def newest(folder: Path, *, device: torch.device | str = "cpu", up_to: int | Non
 
 
 def step_of(content: dict[str, Any] | None) -> int:
-    """The step that a checkpoint was written at; 0 where there is none."""
+    """Return the step of a checkpoint; 0 for None."""
     counters = (content or {"counters": {"step": 0}}).get("counters")
     step = counters.get("step") if isinstance(counters, dict) else None
     if type(step) is not int or step < 0:
@@ -77,12 +78,12 @@ def step_of(content: dict[str, Any] | None) -> int:
 
 
 def steps(folder: Path) -> set[int]:
-    """The steps a folder has checkpoints of, intact or not."""
+    """Return the steps of a folder's checkpoints, intact or not."""
     return set(map(_step, _by_step(folder)))
 
 
 def drop_after(folder: Path, *, step: int) -> None:
-    """Remove the checkpoints past a step that is gone back to: those after it are written anew."""
+    """Remove the checkpoints after a step to which a run goes back. They will be written again."""
     for path in _by_step(folder):
         if _step(path) > step:
             path.unlink()
@@ -93,14 +94,14 @@ def _step(path: Path) -> int:
 
 
 def _by_step(folder: Path) -> list[Path]:
-    """Those whose names say a step; others are not ours."""
+    """Return the files whose names contain a step, sorted by step. Other files are not ours."""
     return sorted(
         (path for path in folder.glob("step_*.ckpt") if path.stem[5:].isascii() and path.stem[5:].isdigit()), key=_step
     )
 
 
 def prune(folder: Path, *, keep: int = KEEP) -> None:
-    """Remove all but the newest checkpoints, and what an interrupted write left behind."""
+    """Remove all but the newest checkpoints, and the remains of interrupted writes."""
     for path in _by_step(folder)[:-keep]:
         path.unlink()
     for path in folder.glob("*.part"):

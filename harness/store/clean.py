@@ -1,10 +1,10 @@
-"""Removing runs from a results folder, their checkpoints, or lines of records.csv: what is named and nothing else.
+"""Remove runs from a results folder, their checkpoints, or lines of records.csv: exactly what is named.
 
-    targets(results, states=["failed"], run_ids=[], what="runs")  ->  what would go, and its size
+    targets(results, states=["failed"], run_ids=[], what="runs")  ->  what would be removed, and its size
     remove_lines(results, ["parity-lstm-s0-4c2f81a09b"])          ->  1, and records.csv without it
 
-A run folder is a real folder directly under runs/ that holds a config. One that is written right now is never touched,
-a link is removed and never followed, and what a run had become when it was listed it must still be when it goes.
+A run folder is a real folder directly under runs/ that holds a config. A run that is being written is never touched. A
+link is removed and never followed. A run whose state has changed since it was listed is kept.
 """
 
 import csv
@@ -24,7 +24,7 @@ What = Literal["runs", "checkpoints"]
 
 @dataclass(frozen=True)
 class Target:
-    """What would be removed of a run."""
+    """A run, and the part of it that would be removed."""
 
     folder: Path
     run: RunStatus
@@ -33,9 +33,9 @@ class Target:
 
 
 def targets(results: Path, *, states: Collection[State], run_ids: Sequence[str], what: What) -> list[Target]:
-    """What a request names: the runs of these states and of these ids; of neither, the checkpoints of finished runs.
+    """Return the runs with these states and ids; with neither, the checkpoints of finished runs.
 
-    An id is given whole. One that is no run's, or that runs now, is refused.
+    Ids must be complete. An unknown run and a running one are refused.
     """
     folders = {folder.name: folder for folder in run_folders(results)}
     for run_id in run_ids:
@@ -56,13 +56,13 @@ def targets(results: Path, *, states: Collection[State], run_ids: Sequence[str],
 
 
 def remove(target: Target) -> str:
-    """Remove it; else why it was kept."""
+    """Remove it. Return the reason if it was kept."""
     folder = target.folder
     try:
         if (folder / "lock").is_symlink():
-            (folder / "lock").unlink()  # taking it would write to what it points to
+            (folder / "lock").unlink()  # taking the lock would write to the file the link points to
         with lock.held(folder, frees_room=True):
-            if status_of(folder, holder_of=lambda _: None).state != target.run.state:  # the holder is this process
+            if status_of(folder, holder_of=lambda _: None).state != target.run.state:  # this process holds the lock
                 return "it has gone on since it was listed"
             if target.what == "checkpoints":
                 for path in _checkpoints(folder):
@@ -77,13 +77,16 @@ def remove(target: Target) -> str:
 
 
 def missing_lines(results: Path, run_ids: Sequence[str]) -> list[str]:
-    """The ids of which records.csv has no line."""
+    """Return the ids that have no line in records.csv."""
     known = {row.get("run_id") for row in records_file.rows(results / "records.csv")}
     return [run_id for run_id in run_ids if run_id not in known]
 
 
 def remove_lines(results: Path, run_ids: Collection[str]) -> int:
-    """Take lines out of records.csv, whatever is in them; how many there were. The others stay to the byte."""
+    """Remove lines from records.csv, whatever they contain. Return how many there were.
+
+    Other lines keep their bytes.
+    """
     file = results / "records.csv"
     with records_file.rewriting(file):
         rows = records_file.rows(file)
@@ -98,7 +101,7 @@ def remove_lines(results: Path, run_ids: Collection[str]) -> int:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Its result first and its config last, so that what a kill leaves is a run that is unfinished."""
+    """Remove a run's folder, result first and config last. An interrupted removal leaves an unfinished run."""
     (folder / "result.json").unlink(missing_ok=True)
     last = [folder / "config.json", folder / "lock"]
     for path in folder.iterdir():
@@ -116,7 +119,7 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _size(folder: Path, what: What) -> int:
-    """Bytes of its files, or of its checkpoints; of a link, those of the link."""
+    """Return the bytes of a run's files, or of its checkpoints; for a link, those of the link itself."""
     if what == "checkpoints":
         return sum(path.lstat().st_size for path in _checkpoints(folder))
     below = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
@@ -124,6 +127,6 @@ def _size(folder: Path, what: What) -> int:
 
 
 def _has_line(results: Path, run_id: str) -> bool:
-    """Whether records.csv has a line of a run, whose folder is gone or was never here."""
+    """Return True if records.csv has a line of a run whose folder is gone or was never here."""
     path = results / "records.csv"
     return path.is_file() and f"\n{run_id},".encode() in path.read_bytes()

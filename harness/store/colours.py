@@ -1,8 +1,9 @@
-"""Colour, where a terminal shows it: what is good, what is weak, what need not be looked at.
+"""Colours for terminals: what is good, what is weak, what can be ignored.
 
-    painted("conforms", "good", on=in_colour(sys.stdout))      green on a terminal, the word alone in a file
+    painted("conforms", "good", on=in_colour(sys.stdout))      green on a terminal, the plain word in a file
 
-A terminal has colours unless NO_COLOR is set or TERM is dumb (no-color.org). No colour says what words do not.
+A terminal has colours unless NO_COLOR is set or TERM is dumb (no-color.org). Colour never carries information that the
+words do not.
 """
 
 import os
@@ -10,7 +11,7 @@ from typing import Literal, TextIO
 
 Look = Literal["strong", "faint", "good", "weak", "odd", "bad"]
 CODES: dict[Look, str] = {"strong": "1", "faint": "2"}  # ANSI
-# Of the 256 colours, those with a contrast near 4 or above on black and on white: a theme's yellow and green are pale.
+# Colours of the 256 with a contrast near 4 or above on black and on white. A theme's yellow and green are too pale.
 CODES |= {"good": "38;5;28", "weak": "38;5;130", "odd": "38;5;133", "bad": "38;5;196"}
 
 

@@ -1,11 +1,11 @@
-"""Kernels that are kept compiled: one that is not as it was compiled is removed before anybody loads it.
+"""The cache of compiled kernels: a damaged file is removed before it is loaded.
 
-    ~/.cache/chomsky-ladder/8d1f0c...so           what models/kernels/native_library.py has compiled
-    ~/.cache/chomsky-ladder/8d1f0c...so.sha256    its digest, from the first time that it was found whole
+    ~/.cache/chomsky-ladder/8d1f0c...so           compiled by models/kernels/native_library.py
+    ~/.cache/chomsky-ladder/8d1f0c...so.sha256    its digest, made when it was first found whole
 
-A library that was cut kills the process that loads it, and one that a power cut has emptied is passed over for ever for
-plain torch. Both are seen by the table of sections, which a compiler writes last; what changes later, by the digest.
-What is removed is compiled again when it is next asked for. Nothing here needs torch.
+A truncated library kills the process that loads it. One that a power cut has emptied would be skipped for ever, and
+plain torch used instead. Both show in the table of sections, which a compiler writes last. Later damage shows in the
+digest. A removed kernel is compiled again when it is next needed. Nothing here needs torch.
 """
 
 import hashlib
@@ -17,15 +17,15 @@ from pathlib import Path
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.models.kernels.native_library import cache_folder
 
-_ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lowest byte first
+_ELF = b"\x7fELF\x02\x01"  # 64 bits, lowest byte first
 _HEADER = 64  # bytes
 
 
 def remove_damaged_kernels() -> list[Path]:
-    """Remove what may not be loaded, and say so; keep the digest of what is whole. What was removed."""
+    """Remove damaged kernels, say so, and return them. Write the digest of whole ones."""
     folder = cache_folder()
     removed = []
-    with suppress(OSError):  # a cache that is not ours to look into is not loaded from either
+    with suppress(OSError):  # a cache that we may not read is not loaded from either
         for library in sorted(folder.glob("*.so")) if folder else []:
             if _is_as_compiled(library):
                 continue
@@ -44,7 +44,7 @@ def _is_as_compiled(library: Path) -> bool:
         return known.split()[:1] == [digest.encode()]
     if not _is_whole(content):
         return False
-    with suppress(OSError):  # no room: it is held to it once there is some
+    with suppress(OSError):  # no room now: the digest is written another time
         write_atomically(file, f"{digest}  {library.name}\n".encode())
     return True
 
@@ -54,9 +54,9 @@ def _digest_file(library: Path) -> Path:
 
 
 def _is_whole(content: bytes) -> bool:
-    """Whether a library reaches to the end of its table of sections, and that is written."""
+    """Return True if a library contains its whole table of sections, which is written last."""
     if not content.startswith(_ELF) or len(content) < _HEADER:
-        return sys.platform != "linux" and len(content) > _HEADER  # of another system: of its form nothing is known
+        return sys.platform != "linux" and len(content) > _HEADER  # on other systems the format is not checked
     (start,) = struct.unpack_from("<Q", content, 0x28)
     size, count = struct.unpack_from("<HH", content, 0x3A)
     end = start + size * count

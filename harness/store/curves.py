@@ -2,9 +2,9 @@
 
     run_id,step,loss,validation
 
-`loss` is the mean of the steps since the last logged one, the newest at the validation; it stands alone in the last
-row of a run that was never validated. What other machines' runs left here stays. curves.csv.sha256 is to it what
-records.csv.sha256 is to the records (harness/store/records_file.py). Nothing here needs torch.
+`loss` is the newest logged mean over training steps at the time of the validation. A run that was never validated has
+one row with its last loss alone. Rows of runs from other machines stay. curves.csv.sha256 is its digest, as
+records.csv.sha256 is that of the records (harness/store/records_file.py). Nothing here needs torch.
 """
 
 import csv
@@ -26,7 +26,7 @@ COLUMNS = ("run_id", "step", "loss", "validation")
 
 
 def collect(results: Path) -> pd.DataFrame:
-    """curves.csv brought up to date with the finished runs beside it unless it is published, sorted, as a frame."""
+    """Update curves.csv with the finished runs beside it, unless it is published. Return it as a sorted frame."""
     found = [tuple(row.values()) for folder in _finished(results) for row in _curve_of(folder)]
     fresh = pd.DataFrame(found, columns=list(COLUMNS))
     own = set(fresh["run_id"])
@@ -34,7 +34,7 @@ def collect(results: Path) -> pd.DataFrame:
 
 
 def take(folder: Path, results: Path, run_ids: Collection[str]) -> None:
-    """Add what another folder's curves.csv has of runs of which nothing is in this one's."""
+    """Add the rows of another folder's curves.csv for runs that have no rows here."""
     theirs = _stored(folder / "curves.csv")
     wanted = theirs[theirs["run_id"].isin(set(run_ids))]
     if len(wanted):
@@ -47,7 +47,7 @@ def _sorted(*frames: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kept(file: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
-    """A changed curves.csv, written under its lock if it is another then and may be written."""
+    """Apply a change to curves.csv under its lock, and write it if it changed and may be written."""
     curves = change(_stored(file))
     if not len(curves) or is_read_only(file) or records_file.holds(file, csv_of(curves).encode()):
         return curves
@@ -62,9 +62,9 @@ def _kept(file: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.Data
 
 
 def validations(results: Path, run_id: str) -> dict[int, float]:
-    """The validation accuracies of a finished run by step, to the last bit: of its folder, else of curves.csv."""
+    """Return the exact validation accuracies of a finished run by step, from its folder or else from curves.csv."""
     folder = RunFolder(results, run_id)
-    if folder.is_done():  # of one that is trained anew, the lines are not all there yet
+    if folder.is_done():  # a run that is trained again does not have all lines yet
         return {line["step"]: line["validation"] for line in folder.history() if "validation" in line}
     lines = (records_file.content_of(results / "curves.csv") or b"").decode(errors="replace").splitlines()
     own = [row for row in csv.DictReader(lines) if cell_of(row["run_id"]) == run_id and row["validation"]]
@@ -72,7 +72,7 @@ def validations(results: Path, run_id: str) -> dict[int, float]:
 
 
 def _curve_of(folder: RunFolder) -> list[dict[str, Any]]:
-    """None of a run whose metrics cannot be read: records name it."""
+    """Return the rows of a run; none if its metrics cannot be read, which records report."""
     try:
         return curve(folder.path.name, folder.losses_and_validations())
     except (OSError, ValueError):
@@ -80,7 +80,7 @@ def _curve_of(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def curve(run_id: str, history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a run."""
+    """Return the rows of a run."""
     rows: dict[int, dict[str, Any]] = {}
     loss = None
     for line in history:
@@ -119,6 +119,6 @@ def _stored(file: Path) -> pd.DataFrame:
 
 
 def _finished(results: Path) -> list[RunFolder]:
-    """Those whose results can be taken; records name the others."""
+    """Return the runs with a valid result. Records report the others."""
     folders = (RunFolder(results, path.name) for path in run_folders(results))
     return [folder for folder in folders if folder.is_done()]

@@ -1,10 +1,10 @@
-"""What a finished run left, as it was written and as its config says; anything else is refused by name.
+"""The result of a finished run, checked against its digest and its config. Damaged or foreign results are refused.
 
     result.json     {.., "seconds": {..}, "sha256": "8d1f0c.."}
 
-The digest is that of result.json, with zeros in the digest's own place, and of metrics.jsonl. Results from before there
-was one are taken without. Names, seed, rate, steps, versions and settings must be those of config.json beside them, as
-far as that can be told without the code of task and model. Nothing here needs torch.
+The digest covers metrics.jsonl and result.json, with zeros in place of the digest. Old results without a digest are
+accepted. Names, seed, learning rate, steps, versions and settings must agree with config.json, as far as this can be
+checked without the code of task and model. Nothing here needs torch.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ from chomsky_ladder.harness.store.labels import Identity
 KEY = "sha256"
 _BLANK = "0" * 64
 _Stamp = list[tuple[int, ...] | None]
-_held: dict[Path, tuple[_Stamp, bool]] = {}  # runs found to be whole: when they changed, whether they have a digest
+_held: dict[Path, tuple[_Stamp, bool]] = {}  # runs found whole: when they changed, and whether they have a digest
 _SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"\n}\n\Z')
-_SEAL_BYTES = 100  # at the end of a result.json, in which it is
+_SEAL_BYTES = 100  # the digest is in this many bytes at the end of result.json
 
 
 def sealed(result: Mapping[str, Any], metrics: Path | None) -> bytes:
-    """The bytes of a result.json, with its digest; without metrics, those of a failure.json."""
+    """Return the bytes of a result.json with its digest; without metrics, those of a failure.json."""
     tree = {**result, KEY: _BLANK}
     blank = (json.dumps(tree, indent=1) + "\n").encode()
     return _SEAL.sub(
@@ -38,12 +38,12 @@ def sealed(result: Mapping[str, Any], metrics: Path | None) -> bytes:
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """The result of a run's folder, None where there is none; ValueError where it is not the run's, or damaged."""
+    """Return the result in a run's folder, or None. Raise ValueError if it is damaged or another run's."""
     return finished_with_metrics(folder)[0]
 
 
 def finished_with_metrics(folder: Path) -> tuple[dict[str, Any] | None, bytes | None]:
-    """The result, and the metrics that it was held to; None for those of a result that has no digest."""
+    """Return the result and the metrics that its digest covers; None as metrics if it has no digest."""
     path = f"{folder}/result.json"
     try:
         content = read_plain(path)
@@ -65,7 +65,7 @@ def finished_with_metrics(folder: Path) -> tuple[dict[str, Any] | None, bytes | 
 
 
 def failed(folder: Path) -> dict[str, Any] | None:
-    """The failure of a run's folder, None where there is none; ValueError where it is not as it was written."""
+    """Return the failure in a run's folder, or None. Raise ValueError if it was changed."""
     path = folder / "failure.json"
     failure = read_object(path)
     if failure is not None and KEY in failure:
@@ -78,7 +78,7 @@ def failed(folder: Path) -> dict[str, Any] | None:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether there is a result that can be taken for the run's; looked at again only where its files have changed."""
+    """Return True if there is a valid result of the run. Files that have not changed are not read again."""
     try:
         return (folder in _held and _held[folder][0] == _stamp(folder)) or finished(folder) is not None
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def is_sealed(folder: Path) -> bool:
-    """Whether a run that was found to be finished has a digest, so that its metrics are as they were written."""
+    """Return True if a finished run has a digest, so that its metrics are known to be unchanged."""
     return folder in _held and _held[folder][1]
 
 
@@ -94,7 +94,7 @@ def _stamp(folder: Path) -> _Stamp:
     stamps: _Stamp = []
     for name in ("result.json", "metrics.jsonl", "config.json"):
         try:
-            seen = os.stat(f"{folder}/{name}")  # noqa: PTH116  ten thousand of them
+            seen = os.stat(f"{folder}/{name}")  # noqa: PTH116  faster, for ten thousand of them
             stamps.append((seen.st_ino, seen.st_ctime_ns, seen.st_mtime_ns, seen.st_size))
         except FileNotFoundError:
             stamps.append(None)
@@ -102,7 +102,7 @@ def _stamp(folder: Path) -> _Stamp:
 
 
 def refuse_another(folder: Path, result: Mapping[str, Any]) -> None:
-    """Refuse a result, or a failure, that is not of the config beside it."""
+    """Refuse a result or a failure that does not belong to the config beside it."""
     if result.get("run_id") != folder.name:
         raise ValueError(f"{folder} holds the result of another run, {result.get('run_id')}")
     config = read_object(f"{folder}/config.json")
@@ -117,7 +117,7 @@ def refuse_another(folder: Path, result: Mapping[str, Any]) -> None:
 
 
 def _refuse_changed(folder: Path, content: bytes) -> bytes | None:
-    """Hold a result to its digest; the metrics that are in it, None where there are none."""
+    """Check a result against its digest. Return the metrics that it covers, or None if there are none."""
     found = _SEAL.search(content, max(0, len(content) - _SEAL_BYTES))
     metrics = _metrics(folder)
     if found is None or _digest(_blanked(content, found), metrics) != found[1]:
@@ -129,7 +129,7 @@ def _refuse_changed(folder: Path, content: bytes) -> bytes | None:
 
 
 def _blanked(content: bytes, found: re.Match[bytes]) -> bytes:
-    """The content with zeros in its digest's place."""
+    """Return the content with zeros in place of its digest."""
     return content[: found.start(1)] + _BLANK.encode() + content[found.end(1) :]
 
 
@@ -151,7 +151,7 @@ def _digest(blank: bytes, metrics: bytes | None) -> bytes:
 
 
 def _unlike(result: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """In what a result is not of a config; nothing where it is."""
+    """Return how a result disagrees with a config; "" if it does not."""
     identity = Identity.of(result)
     pairs = {
         "protocol": (identity.protocol_name, config["protocol"]),
@@ -160,7 +160,7 @@ def _unlike(result: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         "seed": (result["seed"], config["seed"]),
         "lr": (result["lr"], config["train"]["lr"]),
     }
-    if isinstance(result.get("settings"), dict):  # not read from a label, which shortens some
+    if isinstance(result.get("settings"), dict):  # otherwise read from a label, which shortens some
         for part in ("task", "model"):
             pairs[f"{part}.version"] = (identity.settings.get(f"{part}.version", 1), config[part].get("version", 1))
         for name, value in identity.settings.items():

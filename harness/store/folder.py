@@ -1,12 +1,12 @@
-"""One folder a run: its config, metrics, clocks, checkpoints and, written last, its result.
+"""The folder of a run: its config, metrics, clocks, checkpoints and, written last, its result.
 
     results/runs/<run_id>/
         config.json     the run's canonical tree
         metrics.jsonl   a line for every logged step and validation; equal bytes for equal numerics
-        timing.jsonl    clocks and rates, outside every equality
+        timing.jsonl    clocks and speeds, never compared between runs
         step_*.ckpt     the newest checkpoints; after the end, the final one
         result.json     scores, provenance and their digest: its presence means done
-        failure.json    instead of a result: the error of a run that broke, which a next start tries again
+        failure.json    instead of a result: the error of a run that broke; the next start tries it again
         preempted.json  instead of a result: the signal and step at which a run was asked to stop
 
 A folder has one writer at a time (harness/store/lock.py).
@@ -39,7 +39,7 @@ from chomsky_ladder.harness.store.places import published_results, refuse_publis
 
 
 class Filed(Protocol):
-    """What a folder has to know of a run (harness/config/run.py)."""
+    """The part of a run that its folder needs (harness/config/run.py has it all)."""
 
     def plain(self) -> dict[str, Any]: ...
     def identity(self) -> dict[str, Any]: ...
@@ -56,7 +56,7 @@ class RunFolder:
         self._is_held: lock.IsHeld = lambda: True
 
     def open(self, run: Filed) -> None:
-        """Write the config, or make sure that it is this run's."""
+        """Write the config, or check that the existing one is this run's."""
         self.path.mkdir(parents=True, exist_ok=True)
         for name in ("metrics.jsonl", "timing.jsonl"):
             refuse_link(self.path / name)
@@ -64,7 +64,7 @@ class RunFolder:
         for name in ("failure.json", "preempted.json"):
             (self.path / name).unlink(missing_ok=True)
         if config.exists():
-            stored, wanted = flat(self.config()), flat(run.plain())  # a default added since is not in the stored one
+            stored, wanted = flat(self.config()), flat(run.plain())  # the stored one lacks newer defaults
             for name in (*run.whereabouts, "plugins"):
                 stored.pop(name, None)
             named = flat(run.identity()).keys() <= stored.keys()
@@ -76,7 +76,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """The right to write here; Busy if another process has it, refused where it is published."""
+        """Hold the right to write here. Raise Busy if another process holds it; refuse a published folder."""
         refuse_published(self.path.parents[1])
         with ExitStack() as stack:
             try:
@@ -87,10 +87,10 @@ class RunFolder:
             try:
                 yield
             finally:
-                self._is_held = lambda: True  # not by this one, and nobody is asked any more
+                self._is_held = lambda: True  # another process holds it now, and nobody is asked any more
 
     def _refuse_lost(self) -> None:
-        """Stop a writer whose folder was removed: by now another may write one of the same name."""
+        """Stop a writer whose folder was removed, because another process may be writing one of the same name."""
         if not self._is_held():
             what = "its folder was removed, or made anew, while it trained"
             raise lock.Lost(errno.ESTALE, what, str(self.path))
@@ -107,7 +107,7 @@ class RunFolder:
             file.write((json.dumps({"unix": round(time.time(), 3), **values}) + "\n").encode())
 
     def metrics_bytes(self) -> int:
-        """How long metrics.jsonl is, once it is safely on disk: the place a resume cuts back to."""
+        """Return the length of metrics.jsonl once it is safely on disk. A resumed run cuts the file back to it."""
         self._refuse_lost()
         if not self.metrics.exists():
             return 0
@@ -116,7 +116,7 @@ class RunFolder:
             return file.tell()
 
     def cut_metrics(self, size: int) -> None:
-        """Drop every line after a checkpoint, so that a resumed run writes no step twice."""
+        """Drop the lines after a checkpoint, so that a resumed run writes no step twice."""
         self._refuse_lost()
         with appending(self.metrics) as file:
             if file.tell() < size:
@@ -124,14 +124,14 @@ class RunFolder:
                     f"{self.metrics} has lost lines its checkpoint knows of; remove the folder to start over"
                 )
             file.truncate(size)
-        self.history()  # what a run goes on from must be readable at its end
+        self.history()  # a resumed run must be able to read its history at its end
 
     def expected_seconds(self) -> float | None:
-        """What a plan said this run would take."""
+        """Return the seconds that a plan expected for this run."""
         return expected_seconds(self.path.parents[1]).get(self.path.name)
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Write the result with its digest; as it stands in the file."""
+        """Write the result with its digest. Return it as the file has it."""
         self._refuse_lost()
         content = sealed(result, self.metrics)
         write_atomically(self.path / "result.json", content)
@@ -147,19 +147,19 @@ class RunFolder:
         write_atomically(self.path / "preempted.json", _pretty({"signal": signal, "step": step}))
 
     def preempted(self) -> dict[str, Any] | None:
-        """The signal that stopped a run, and where, if it has not gone on since."""
+        """Return the signal and step at which a run was stopped, if it has not been resumed since."""
         return read_object(self.path / "preempted.json")
 
     def failure(self) -> dict[str, Any] | None:
-        """The error of a run that broke and is not being tried again."""
+        """Return the error of a run that broke and is not being tried again."""
         return failed(self.path)
 
     def result(self) -> dict[str, Any] | None:
-        """The result, if the run is done; refused where it is damaged or another run's."""
+        """Return the result, if the run is done. Refuse a damaged one or another run's."""
         return finished(self.path)
 
     def is_done(self) -> bool:
-        """Whether there is a result that can be taken for the run's; its damage is for whoever opens it to say."""
+        """Return True if there is a valid result of the run. Damage is reported when the result is read."""
         return is_finished(self.path)
 
     def config(self) -> dict[str, Any]:
@@ -169,14 +169,17 @@ class RunFolder:
         return tree
 
     def history(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a torn last line, of a killed run, is left out."""
+        """Return the lines of metrics.jsonl, without the torn last line of a killed run."""
         try:
             return lines_of(read_plain(self.metrics), self.metrics)
         except FileNotFoundError:
             return []
 
     def losses_and_validations(self) -> list[dict[str, Any]]:
-        """Of a finished run, its validations with the losses before each, or its last; what a curve is made of."""
+        """Return a finished run's validations, each with the loss before it, or its last loss.
+
+        A curve is made of these.
+        """
         if not is_sealed(self.path):
             return self.history()
         try:
@@ -187,10 +190,10 @@ class RunFolder:
 
 
 def lines_of(content: bytes, path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics.jsonl."""
+    """Return the whole lines of a metrics.jsonl."""
     whole, _, _ = content.rpartition(b"\n")
     try:
-        lines = from_json(b"[" + whole.replace(b"\n", b",") + b"]")  # at once: a table reads thousands of files
+        lines = from_json(b"[" + whole.replace(b"\n", b",") + b"]")  # parsed at once: a table reads thousands of files
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not {*map(type, lines)} <= {dict} or not {type(line.get("step")) for line in lines} <= {int}:
@@ -199,12 +202,12 @@ def lines_of(content: bytes, path: Path) -> list[dict[str, Any]]:
 
 
 def validations_alone(content: bytes) -> bytes:
-    """Of metrics that are known to be whole, the lines with a validation: one in ten, or in a hundred."""
+    """Return the lines with a validation, one in ten or a hundred. The metrics are known to be whole."""
     return b"".join(content[start:end] for start, end in _lines_with(b'"validation"', content))
 
 
 def with_losses(content: bytes) -> bytes:
-    """Of metrics that are known to be whole, the lines with a validation, each behind the last one with a loss."""
+    """Return the lines with a validation, each after the last line with a loss. The metrics are known to be whole."""
     kept, done = [], 0
     for start, end in _lines_with(b'"validation"', content):
         place = content.rfind(b'"loss"', done, start)
@@ -216,7 +219,7 @@ def with_losses(content: bytes) -> bytes:
 
 
 def _lines_with(what: bytes, content: bytes) -> Iterator[tuple[int, int]]:
-    """Where the lines are that hold some bytes."""
+    """Yield start and end of each line that contains these bytes."""
     place = content.find(what)
     while place >= 0:
         end = content.find(b"\n", place) + 1
@@ -227,12 +230,12 @@ def _lines_with(what: bytes, content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def plan_file(results: Path) -> Path:
-    """What is expected of each run, in seconds (harness/sweep/plan.py)."""
+    """Return the path of the file with each run's expected seconds (harness/sweep/plan.py)."""
     return results / "plan.json"
 
 
 def expected_seconds(results: Path) -> dict[str, float]:
-    """What a plan said each run would take; an estimate, so that one that cannot be read is none."""
+    """Return the seconds that a plan expected for each run. An unreadable plan counts as none."""
     try:
         known = read_json(plan_file(results))
     except (OSError, ValueError):
@@ -242,7 +245,7 @@ def expected_seconds(results: Path) -> dict[str, float]:
 
 
 def find_run(results: Path, run_id: str) -> RunFolder:
-    """The folder of a run by its id, or by any part of it that only one run has."""
+    """Return the folder of a run, named by its id or by any part of it that only one run has."""
     folder = results / "runs"
     names = sorted(path.parent.name for path in folder.glob("*/config.json"))
     matches = [run_id] if run_id in names else [name for name in names if run_id in name]
@@ -255,7 +258,7 @@ def find_run(results: Path, run_id: str) -> RunFolder:
 
 
 def _elsewhere(results: Path, run_id: str) -> str:
-    """What to do about a run that has no folder: a line of records.csv is enough to make it again."""
+    """Return advice for a run without a folder. A line of records.csv is enough to run it again."""
     for place in dict.fromkeys((results, published_results() or results)):
         if is_recorded(place, run_id):
             return f"; only its record is in {place / 'records.csv'}: `ladder reproduce {run_id}` runs it again"
@@ -263,7 +266,7 @@ def _elsewhere(results: Path, run_id: str) -> str:
 
 
 def is_recorded(results: Path, run_id: str) -> bool:
-    """Whether a line of records.csv is of a run that is so called, or of one that has this in its id."""
+    """Return True if records.csv has a run with this id, or with this text in its id."""
     try:
         return any(run_id in row.get("run_id", "") for row in records_file.rows(results / "records.csv"))
     except (OSError, ValueError):
@@ -271,7 +274,7 @@ def is_recorded(results: Path, run_id: str) -> bool:
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested tree with dotted keys."""
+    """Return a nested tree with dotted keys."""
     leaves: dict[str, Any] = {}
     for key, value in tree.items():
         leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
@@ -279,7 +282,7 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _readable(text: str) -> str:
-    """A text in which nothing is half a character, which no JSON may hold."""
+    """Return a text without halves of surrogate pairs, which JSON may not contain."""
     return text.encode("utf-8", errors="replace").decode()
 
 

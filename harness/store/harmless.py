@@ -1,8 +1,8 @@
-"""CSV in which no text is a formula: a cell that a spreadsheet would compute begins with an apostrophe.
+"""CSV files without formulas: a cell that a spreadsheet would compute begins with an apostrophe.
 
     =cmd|' /C calc'!A1   ->   '=cmd|' /C calc'!A1
 
-`cell_of` takes the apostrophe off again. Numbers, and text that nobody would compute, stand as they always did.
+`cell_of` removes the apostrophe. Numbers and harmless text are not changed.
 """
 
 import csv
@@ -12,21 +12,21 @@ from typing import Any
 import pandas as pd
 
 _NUMBER = r"[+-]?\d[\d.]*(?:e[+-]?\d+)?"
-_COMPUTED = re.compile(rf"'*(?!{_NUMBER}(?: {_NUMBER})*\Z)[=+\-@\t\r]")  # as a cell begins; lists of numbers are none
+_COMPUTED = re.compile(rf"'*(?!{_NUMBER}(?: {_NUMBER})*\Z)[=+\-@\t\r]")  # the start of a formula, not of number lists
 
 
 def csv_of(frame: pd.DataFrame, *, float_format: str | None = None) -> str:
-    """A frame as CSV in which no text is a formula."""
+    """Return a frame as CSV in which no text is a formula."""
     texts = {name: frame[name].map(_guarded) for name in frame.columns if _may_be_computed(frame[name])}
     guarded = frame.assign(**texts)
-    # A carriage return alone ends a line for readers, and is not quoted by the writer unless all texts are.
+    # Readers end a line at a lone carriage return, but the writer only quotes it if it quotes all texts.
     returns = any(_has_return(guarded.iloc[:, place]) for place in range(guarded.shape[1]))
     quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
     return guarded.to_csv(index=False, lineterminator="\n", float_format=float_format, quoting=quoting)
 
 
 def cell_of(text: str) -> str:
-    """What a cell of such a CSV says."""
+    """Return the text of a cell without the protecting apostrophe."""
     return text[1:] if text.startswith("'") and _COMPUTED.match(text) else text
 
 
@@ -43,7 +43,7 @@ def _has_return(column: pd.Series) -> bool:
 
 
 def _texts(column: pd.Series) -> set[str]:
-    """Each once: a run's id stands beside every step of its curve."""
+    """Return each text once. A run's id stands beside every step of its curve."""
     return {value for value in column.tolist() if isinstance(value, str)}
 
 

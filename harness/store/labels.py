@@ -1,15 +1,14 @@
-"""What a record is of, as data, and the labels that people read, which are made here and nowhere else.
+"""The identity of a record as data, and the labels that people read. Labels are made here and nowhere else.
 
     protocol_name  task_name     model_name  settings
     xlstm_cpu      word_problem  lstm        {"train.qat":4,"task.group":"S3","model.d_model":32}
 
     xlstm_cpu (train.qat=4)      word_problem (group=S3)      lstm (d_model=32)
 
-`settings` is what differs from the protocol's preset, by dotted names: numbers, texts, truths and lists keep their
-type. A task, model or protocol of a version after the first has it there too (`"model.version":2`), since results of
-two versions never share a row, nor those of two versions of a protocol a table. How a task is laid out belongs to the
-protocol's label, a headline axis: two never share a table.
-Nothing here needs torch.
+`settings` are the differences from the protocol's preset, by dotted names. Numbers, texts, booleans and lists keep
+their type. The version of a task, model or protocol is in there from the second on (`"model.version":2`). So results of
+two versions of a task or model never share a row, and those of two versions of a protocol never share a table. A task's
+layout belongs to the protocol's label, so two layouts never share a table. Nothing here needs torch.
 """
 
 import json
@@ -21,16 +20,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-COLUMNS = ("protocol_name", "task_name", "model_name", "settings")  # of a record
+COLUMNS = ("protocol_name", "task_name", "model_name", "settings")  # columns of a record
 LAYOUT = ("task.count", "task.query", "task.supervision", "task.decode")
-FILES = ("eval.file_sha256", "task.file_sha256")  # a hash, of which no option makes a file
+FILES = ("eval.file_sha256", "task.file_sha256")  # hashes of files, which no option can bring back
 
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A run's place in every table: all but its learning rate and seed, which every protocol sweeps."""
+    """A run's place in every table: all of its config but learning rate and seed, which every protocol sweeps."""
 
     protocol_name: str
     task_name: str
@@ -39,7 +38,7 @@ class Identity:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Identity":
-        """Of a record, or of a result; one from before there were such columns is read by its labels."""
+        """Return the identity of a record or a result. Old ones without these columns are read from their labels."""
         settings = row.get("settings")
         if isinstance(settings, str | dict):
             opened = _opened(settings) if isinstance(settings, str) else settings
@@ -51,16 +50,16 @@ class Identity:
         return _of_labels(row["protocol"], row["task"], row["model"])
 
     def plain(self) -> dict[str, Any]:
-        """As a result holds it."""
+        """Return the identity as a result holds it."""
         return {**{name: getattr(self, name) for name in COLUMNS}, "settings": dict(self.settings)}
 
     def columns(self) -> dict[str, str]:
-        """As a line of records.csv holds it."""
+        """Return the identity as a line of records.csv holds it."""
         tree = self.plain()
         return {**tree, "settings": json.dumps(tree["settings"], separators=(",", ":"))}
 
     def columns_and_labels(self) -> dict[str, str]:
-        """Both, made once for all runs that are of one thing."""
+        """Return both columns and labels. They are cached, since many runs share them."""
         return _columns_and_labels(*self.columns().values())
 
     def labels(self) -> dict[str, str]:
@@ -79,14 +78,14 @@ class Identity:
         return self.model_parts().whole
 
     def protocol_parts(self, *left_out: str) -> "Label":
-        """But for some settings: of what is one thing where they are not looked at."""
+        """Return the protocol's label without some settings, for comparisons that ignore these."""
         changes = {name: value for name, value in self.settings.items() if _is_of_protocol(name)}
         version = changes.pop("protocol.version", 1)
         kept = {name: changes[name] for name in changes if name not in left_out}
         return _versioned(self.protocol_name, {"version": version, **kept})
 
     def beside(self, settings: Sequence[str]) -> dict[str, str]:
-        """Its labels where these settings of the protocol's label are the task's, or the model's if not of a task."""
+        """Return labels in which these settings move from the protocol to the task (if they are its) or the model."""
         moved = {name: self.settings[name] for name in settings if name in self.settings and _is_of_protocol(name)}
         of_task = {name.removeprefix("task."): value for name, value in moved.items() if name.startswith("task.")}
         of_model = {name: value for name, value in moved.items() if not name.startswith("task.")}
@@ -104,7 +103,7 @@ class Identity:
         return _versioned(self.model_name, {name: own[name] for name in own if name not in left_out})
 
     def of_task(self) -> dict[str, Any]:
-        """The task's own settings by their own names."""
+        """Return the task's settings without the prefix "task."."""
         return self._own("task")
 
     def of_model(self) -> dict[str, Any]:
@@ -116,7 +115,7 @@ class Identity:
 
 
 class Label(NamedTuple):
-    """What people read: a name, with its version from the second on, and what is changed."""
+    """A label as people read it: a name, with its version from the second on, and the changed settings."""
 
     name: str
     changes: str
@@ -155,7 +154,7 @@ def _columns_and_labels(protocol: str, task: str, model: str, settings: str) -> 
 
 @lru_cache(maxsize=4096)
 def _opened(settings: str) -> dict[str, Any]:
-    """The settings of a record: names with values, of which a list may hold lists, and nothing is deeper."""
+    """Return the settings of a record as a dict: names with values, in which lists nest at most once."""
     try:
         tree = json.loads(settings)
     except (ValueError, RecursionError):
@@ -170,7 +169,7 @@ def _is_deep(value: Any, *, levels: int = 3) -> bool:
     return levels == 0 or any(_is_deep(each, levels=levels - 1) for each in inner)
 
 
-# Records of before: their labels were all there was of their identity, and what a task asks for was not in them.
+# Old records: their labels are their only identity, and a task's layout is not in them.
 
 _TRACKED = ("cycle_nav", "even_pairs", "flip_flop", "mod_arithmetic", "parity", "random_dfa", "regular", "word_problem")
 _HARD = ("odds_first", "repetition", "reverse_string", "set", "stack_manipulation")
@@ -188,7 +187,7 @@ def _of_labels(protocol: str, task: str, model: str) -> Identity:
 
 
 def _read(part: str, label: str) -> tuple[str, dict[str, Any]]:
-    """The name and the settings of a label; one that was not made of them is a name as it stands."""
+    """Return the name and the settings in a label. A label of another form is a name."""
     found = re.fullmatch(r"([^\s()]+)(?: v(\d+))?(?: \((.*)\))?", label, flags=re.DOTALL)
     if not found:
         return label, {}
@@ -206,7 +205,7 @@ def _read(part: str, label: str) -> tuple[str, dict[str, Any]]:
 
 
 def _value(name: str, text: str) -> Any:
-    """What a label wrote without its type: numbers and truths look like themselves, `a..b` is a list of numbers."""
+    """Return the typed value of a setting in a label. Numbers and booleans look like themselves; `a..b` is a list."""
     if text == "" and name in _LISTS:
         return []
     parts = [_plain(part) for part in text.split("..")]
@@ -224,7 +223,7 @@ def _plain(text: str) -> Any:
 
 
 def reproduce(identity: Identity, *, lr: float) -> tuple[str, list[str]]:
-    """The command that makes such a run, without its seed, and what a reader has to know of it.
+    """Return the command that makes such a run, without its seed, and remarks that a reader needs.
 
     The example above at 0.01 is `ladder run word_problem lstm --protocol xlstm_cpu --train.lr 0.01 --train.qat 4
     --task.group S3 --model.d-model 32`.
@@ -249,7 +248,7 @@ def reproduce(identity: Identity, *, lr: float) -> tuple[str, list[str]]:
 
 def _option(name: str, value: Any) -> list[str]:
     part, _, setting = name.partition(".")
-    if isinstance(value, bool):  # it differs from the preset, so the flag that turns it is the one there is
+    if isinstance(value, bool):  # it differs from the preset, so only the flag that changes it exists
         return [f"--{part}.{'' if value else 'no-'}{setting}".replace("_", "-")]
     values = value if isinstance(value, list) else [value]
     return [f"--{name}".replace("_", "-"), *map(str, values)]

@@ -1,10 +1,10 @@
-"""The right to write a run's folder: one process at a time, on one machine or on several that share their files.
+"""The right to write a run's folder, for one process at a time, on one machine or several that share their files.
 
-The lock of the operating system keeps out the others of one host, and most network file systems pass it on; it dies
-with its holder, so nothing has to be cleared after a kill. Where it is not passed on, the file says who holds it: a
-holder of another host is believed as long as its heartbeat is fresh by the file system's own clock. Two hosts may have
-one name, as copies of a virtual machine do: what tells them apart is when each was started. Where the system's lock
-does nothing, a holder of this host is believed as long as its process is there, too.
+The operating system's lock keeps out other processes of one host, and most network file systems share it between hosts.
+It ends with its holder, so nothing needs clearing after a kill. For file systems that do not share it, the lock file
+names the holder. A holder on another host counts as alive while its heartbeat is fresh by the file system's clock. Two
+hosts may have the same name, such as copies of a virtual machine. The time of their start tells them apart. Where the
+system's lock has no effect, a holder on this host counts as alive while its process exists.
 """
 
 import errno
@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple
 
 BEAT = 30.0  # seconds between heartbeats
 _LONGEST = 1024  # bytes that name a holder
-STALE = 300.0  # seconds without one after which a holder of another host is taken for dead
+STALE = 300.0  # seconds without a heartbeat after which a holder on another host counts as dead
 
 
 class Busy(Exception):
@@ -33,30 +33,31 @@ class Holder(NamedTuple):
     process: int
     host: str
     boot: str = ""
-    """A name of the host's start, where its system has one; locks of before have none."""
+    """An id of the host's start, if its system has one. Old locks have none."""
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"
 
 
 class Lost(OSError):
-    """The file of a lock that was held has gone, or is another's."""
+    """The file of a held lock is gone, or belongs to another process."""
 
 
 IsHeld = Callable[[], bool]
 
 
 def held(folder: Path, *, frees_room: bool = False) -> AbstractContextManager[IsHeld]:
-    """Hold a folder's lock, or raise Busy; OSError where nothing can be written. Gives whether it is still held.
+    """Hold a folder's lock. Yields a function that tells whether it is still held.
 
-    Who `frees_room` may hold it on a full disk, where there is no room for its name: the system's lock must do there.
+    Raises Busy if another process holds it, and OSError if nothing can be written. With `frees_room` the lock may be
+    taken on a full disk without room for the holder's name. Only the system's lock protects it then.
     """
     return held_file(folder / "lock", what=folder.name, frees_room=frees_room)
 
 
 @contextmanager
 def held_file(path: Path, *, what: str, frees_room: bool = False) -> Iterator[IsHeld]:
-    """Hold a lock that lies anywhere; `what` is what it is the right to write."""
+    """Hold the lock at any path. `what` names the thing that it protects."""
     with _opened(path, os.O_RDWR | os.O_CREAT) as file:
         if not _taken(file, path):
             raise Busy(f"{what} is being written by {_named(file) or 'another process'}")
@@ -73,7 +74,7 @@ def held_file(path: Path, *, what: str, frees_room: bool = False) -> Iterator[Is
 
 
 def holder(folder: Path) -> Holder | None:
-    """Who is writing a folder now, if anybody is."""
+    """Return the process that is writing a folder now, or None."""
     try:
         with _opened(folder / "lock", os.O_RDWR) as file:
             try:
@@ -81,12 +82,12 @@ def holder(folder: Path) -> Holder | None:
             except BlockingIOError:
                 return _named(file) or Holder(0, "an unknown host")
             return _alive_elsewhere(folder / "lock", file)
-    except OSError:  # there is none, or no looking at it
+    except OSError:  # there is no lock file, or we may not read it
         return None
 
 
 def last_holder(folder: Path) -> Holder | None:
-    """Who is named there, at work or killed."""
+    """Return the process named in the lock file, alive or dead."""
     try:
         with _opened(folder / "lock", os.O_RDWR) as file:
             return _named(file)
@@ -95,7 +96,7 @@ def last_holder(folder: Path) -> Holder | None:
 
 
 def _opened(path: Path, flags: int) -> BinaryIO:
-    """The file itself, never one that a link points to, nor a pipe that somebody has put there."""
+    """Open the lock file itself. Refuse a link, and a pipe in its place."""
     number = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
@@ -115,7 +116,7 @@ def _name_holder(file: BinaryIO, *, frees_room: bool) -> None:
 
 
 def _taken(file: BinaryIO, path: Path) -> bool:
-    """Take the system's lock; tried for a moment, since whoever asks for the holder has it that long."""
+    """Take the system's lock. It is tried for a moment, since a query for the holder takes it that long."""
     for _ in range(5):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,7 +126,7 @@ def _taken(file: BinaryIO, path: Path) -> bool:
             cure = "its file system has no locks; take a results folder on another one"
             raise OSError(error.errno, f"{error.strerror}: {cure}", str(path)) from None
         else:
-            return _is_at(path, file)  # not one that was just removed
+            return _is_at(path, file)  # False if it was just removed
     return False
 
 
@@ -138,7 +139,7 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
 
 
 def _named(file: BinaryIO) -> Holder | None:
-    """Who says to hold it."""
+    """Return the holder that the file names, or None."""
     file.seek(0)
     words = file.read(_LONGEST).decode("utf-8", errors="replace").split()
     if len(words) in (4, 5) and words[0] == "process" and words[1].isascii() and words[1].isdigit():
@@ -155,24 +156,24 @@ def _boot() -> str:
 
 
 def _is_of_this_host(other: Holder) -> bool:
-    """Where a system's lock that is free tells that its holder has died."""
+    """Return True if a holder is on this host, where a free system lock means that it died."""
     return other.host == socket.gethostname() and (not other.boot or other.boot == _boot())
 
 
 def _alive_elsewhere(path: Path, file: BinaryIO) -> Holder | None:
-    """The holder, on another host or where locks do nothing, whose heartbeat is fresh."""
+    """Return the holder with a fresh heartbeat, if it is on another host or system locks have no effect."""
     other = _named(file)
     if other is None:
         return None
     if _is_of_this_host(other) and (_keeps_out(path) or not _runs(other.process)):
-        return None  # a process that died: the system has let go of its lock
+        return None  # its process died, and the system released its lock
     clock = path.with_name(f"clock.{os.getpid()}")
     try:
         clock.touch()
         age = clock.stat().st_mtime - os.fstat(file.fileno()).st_mtime
     finally:
         clock.unlink(missing_ok=True)
-    return other if abs(age) < STALE else None  # a heartbeat from the future was given under a wrong clock
+    return other if abs(age) < STALE else None  # a heartbeat from the future comes from a wrong clock
 
 
 def _keeps_out(path: Path) -> bool:
@@ -197,7 +198,7 @@ def _runs(process: int) -> bool:
 
 
 class _Heart:
-    """One thread that renews the files of all locks this process holds."""
+    """A thread that renews the files of all locks this process holds."""
 
     def __init__(self) -> None:
         self._paths: set[Path] = set()
@@ -207,7 +208,7 @@ class _Heart:
         self._paths.add(path)
         if self._beating is None:
             beating = threading.Thread(target=self._beat, daemon=True)
-            with suppress(RuntimeError):  # no thread to be had: on this host the system's lock is enough
+            with suppress(RuntimeError):  # no thread available: on this host the system's lock is enough
                 beating.start()
                 self._beating = beating
 
@@ -218,7 +219,7 @@ class _Heart:
         while True:
             time.sleep(BEAT)
             for path in list(self._paths):
-                with suppress(OSError):  # the folder went away: its writer will say so
+                with suppress(OSError):  # the folder is gone: its writer will say so
                     os.utime(path)
 
 

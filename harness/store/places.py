@@ -1,11 +1,11 @@
-"""Where results lie: a user's own folder, which commands write to, and the published one, which they only read.
+"""The places of results: a user's own folder, which commands write, and the published one, which they only read.
 
     results/            published: committed, marked by the file PUBLISHED, written by the maintainers' scripts alone
-    results/mine/       one's own in a clone: not committed, and the default of every command
-    ./results/          one's own anywhere else, beside an installed package
+    results/mine/       your own in a clone: not committed, and the default of every command
+    ./results/          your own anywhere else, with an installed package
 
-$LADDER_RESULTS and `--results` (`--exec.results` of what trains) name another folder, the word `published` the
-published one: `ladder table --results published`. Nothing here needs torch.
+$LADDER_RESULTS and `--results` (`--exec.results` for commands that train) name another folder. The word `published`
+names the published one: `ladder table --results published`. Nothing here needs torch.
 """
 
 import os
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chomsky_ladder.harness.store.files import CHECKOUT
 
-MARKER = "PUBLISHED"  # the file whose presence makes a folder the published one
+MARKER = "PUBLISHED"  # a folder with this file is the published one
 PUBLISHED = "published"  # the word for it wherever a results folder is named
 MINE = "mine"
 OPTIONS = ("--results", "--exec.results")
@@ -25,20 +25,20 @@ _publishing: ContextVar[bool] = ContextVar("publishing", default=False)
 
 
 def default_results() -> Path:
-    """$LADDER_RESULTS, else results/mine of this clone to whoever works inside it, else results/ here."""
+    """Return $LADDER_RESULTS, else results/mine if we are inside this clone, else results/ here."""
     is_inside = (CHECKOUT / "pyproject.toml").exists() and Path.cwd().resolve().is_relative_to(CHECKOUT)
     usual = CHECKOUT / "results" / MINE if is_inside else Path("results")
     return Path(os.environ.get("LADDER_RESULTS") or usual)
 
 
 def published_results() -> Path | None:
-    """The published folder of the clone this code runs from; None where it is installed without one."""
+    """Return the published folder of the clone this code runs from; None without a clone."""
     folder = CHECKOUT / "results"
     return folder if (folder / MARKER).is_file() else None
 
 
 def with_published(words: Sequence[str]) -> list[str]:
-    """A command's words, the published folder's path in place of `--results published`."""
+    """Return a command's words, with the published folder's path in place of `--results published`."""
     found = list(words)
     for place, word in enumerate(found):
         option, equals, value = word.partition("=")
@@ -62,14 +62,14 @@ def _asked_for() -> Path:
 
 
 def hint(results: Path) -> str:
-    """For whoever has no runs yet and names no folder: where there is something to look at."""
+    """Return a hint for users without runs who named no folder: where there are results to look at."""
     if results != default_results() or published_results() is None or is_published(results):
         return ""
     return f"; `--results {PUBLISHED}` has the committed ones"
 
 
 def is_published(path: Path) -> bool:
-    """Whether a folder or file is part of a published folder, in which `mine` alone is one's own."""
+    """Return True if a path is in a published folder, outside of the user's own `mine`."""
     whole = path.resolve()
     for folder in (whole, *whole.parents):
         if (folder / MARKER).is_file():
@@ -78,12 +78,12 @@ def is_published(path: Path) -> bool:
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether nothing may be written there now: it is published, and nobody is publishing."""
+    """Return True if nothing may be written there now: it is published, and no maintainer's script is publishing."""
     return not _publishing.get() and is_published(path)
 
 
 def refuse_published(path: Path, *, otherwise: str = "") -> None:
-    """Refuse to write where it is published; `otherwise` says what to do, if not to take one's own folder."""
+    """Refuse to write to a published place. `otherwise` replaces the advice to use one's own folder."""
     if is_read_only(path):
         own = default_results()
         usual = "name a folder of your own" if is_published(own) else f"yours is {own}, or name another folder"
@@ -91,7 +91,7 @@ def refuse_published(path: Path, *, otherwise: str = "") -> None:
 
 
 def refuse_unwritable(results: Path) -> None:
-    """Refuse a results folder that is published, or in which no run's folder could be made, before any work."""
+    """Refuse, before any work, a results folder that is published or in which no run's folder can be made."""
     refuse_published(results)
     folder = results / "runs"
     try:
@@ -103,7 +103,7 @@ def refuse_unwritable(results: Path) -> None:
 
 
 def refuse_unwritable_file(path: Path, option: str) -> None:
-    """Refuse a file in whose folder none can be made, before any work."""
+    """Refuse, before any work, an output file whose folder cannot be written."""
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
@@ -112,7 +112,7 @@ def refuse_unwritable_file(path: Path, option: str) -> None:
 
 
 def refuse_no_folder(path: Path) -> None:
-    """Refuse a folder that is a file, or would lie in one, before any work."""
+    """Refuse, before any work, a folder whose path is a file or leads through one."""
     there = next(each for each in (path, *path.absolute().parents) if each.exists())
     if not there.is_dir():
         raise ValueError(f"cannot write to {path}: {there} is a file and no folder")
@@ -120,7 +120,7 @@ def refuse_no_folder(path: Path) -> None:
 
 @contextmanager
 def publishing() -> Iterator[None]:
-    """For the maintainers' scripts: the published folder may be written."""
+    """Allow writing to the published folder. Only the maintainers' scripts use it."""
     before = _publishing.set(True)
     try:
         yield

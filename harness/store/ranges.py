@@ -1,7 +1,7 @@
-"""What the fields of a record can be: numbers of another kind or size are refused wherever a record is taken in.
+"""The legal values of a record's fields. Other kinds or sizes of numbers are refused wherever a record is read.
 
     accuracy 9.0, NaN, true      refused: a share lies in 0..1
-    lr nan, inf, 0               refused: a rate is positive and finite
+    lr nan, inf, 0               refused: a learning rate is positive and finite
     test_loss inf                kept as none: a loss may overflow on strings that are longer than the trained ones
     parameters 10^30             refused: a count fits into 64 bits
 
@@ -20,7 +20,7 @@ _TRUTHS = ("stopped_early", "mixed_numerics", "dirty")
 
 
 def refuse_truths(values: Mapping[str, Any]) -> None:
-    """True is no number, though Python counts with it."""
+    """Refuse booleans as numbers, although Python counts with them."""
     for name, value in values.items():
         if isinstance(value, bool) and name not in _TRUTHS:
             raise ValueError(f"{name} should be a number or a text, not {value}")
@@ -30,16 +30,16 @@ def _finite_or_none(value: Any) -> Any:
     try:
         return value if value is None or math.isfinite(float(value)) else None
     except (TypeError, ValueError, OverflowError):
-        return value  # refused as what it is
+        return value  # refused later, by its type
 
 
 def _bins(text: str) -> str:
-    """The JSON of bins, `40..64`, with shares."""
+    """Check the JSON of length bins, `40..64`, with shares."""
     return _numbers(text, low=0.0, high=1.0, named=r"\d{1,18}\.\.\d{1,18}")
 
 
 def _lengths(text: str) -> str:
-    """The JSON of lengths with shares."""
+    """Check the JSON of lengths with shares."""
     return _numbers(text, low=0.0, high=1.0, named=r"\d{1,18}")
 
 
@@ -59,10 +59,10 @@ def _numbers(text: str, *, low: float = -math.inf, high: float = math.inf, named
 
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Chance = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]  # of 1 nothing could be scaled
-Scaled = Annotated[float, Field(le=1, allow_inf_nan=False)]  # how far below chance depends on the task
+Chance = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]  # with a chance of 1 nothing could be scaled
+Scaled = Annotated[float, Field(le=1, allow_inf_nan=False)]  # the lower bound depends on the task
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]  # seconds, tokens: sums of them stay finite
+Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]  # seconds, tokens: their sums stay finite
 Loss = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, BeforeValidator(_finite_or_none)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 LONGEST = 10_000  # characters of a name, a label or the settings

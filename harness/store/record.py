@@ -1,7 +1,7 @@
-"""A line of records.csv for every run that is done or failed, made from the run's folder and nothing else.
+"""Records: a line of records.csv for every run that is done or failed, made from the run's folder and nothing else.
 
-`collect` brings records.csv up to date with the folders beside it; that of the published folder stays as it is. The
-records of runs whose folders are on another machine, or gone, stay. Nothing here needs torch.
+`collect` updates records.csv from the folders beside it, except in the published folder. Records of runs whose folders
+are gone or on another machine stay. Nothing here needs torch.
 """
 
 import bz2
@@ -41,12 +41,12 @@ from chomsky_ladder.harness.store.ranges import (
 )
 from chomsky_ladder.harness.store.status import run_folders
 
-_ERROR = 2000  # characters of a message that are kept; failure.json has all of it
+_ERROR = 2000  # characters of an error that are kept; failure.json has all of it
 _compact = JSONEncoder(separators=(",", ":")).encode
 
 
 class Record(BaseModel):
-    """A run's line in records.csv. Accuracies are those of the last step; empty where there is none."""
+    """A run's line in records.csv. Accuracies are those of the last step; missing ones are empty."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -101,9 +101,9 @@ class Record(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _identified(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Names and settings where a record of before has labels alone; labels as they are made now."""
+        """Fill in names and settings of an old record from its labels, and make its labels anew."""
         if not {"protocol", "task", "model"} <= set(values):
-            return values  # refused for what it lacks
+            return values  # refused later, for what it lacks
         refuse_truths(values)
         identity = Identity.of(values)
         traits = values.get("traits") or TRAITS.get(identity.task_name, "")
@@ -118,7 +118,7 @@ class Record(BaseModel):
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Record | None":
-        """The record of a run that is done or failed, from its folder alone; None for one under way."""
+        """Return the record of a run that is done or failed, from its folder alone; None if the run is not finished."""
         result, metrics = finished_with_metrics(folder.path)
         result = result or _failure(folder)
         if result is None:
@@ -126,7 +126,7 @@ class Record(BaseModel):
         try:
             if metrics is None:
                 record = cls._made(result, folder.history())
-            else:  # of a result with a digest: its other lines are known to be whole
+            else:  # a result with a digest: its other lines are known to be whole
                 record = cls._made(result, lines_of(validations_alone(metrics), folder.metrics))
         except ValidationError as error:
             raise ValueError(f"{folder.path} holds no result of a run: {_complaint(error)}") from None
@@ -136,7 +136,7 @@ class Record(BaseModel):
 
     @classmethod
     def _made(cls, result: dict[str, Any], history: list[dict[str, Any]]) -> "Record":
-        later = (*IDENTITY, "traits", "transition", "demand")  # the first results have labels alone
+        later = (*IDENTITY, "traits", "transition", "demand")  # the first results only have labels
         names = ("run_id", "protocol", "task", "level", "model", *later, "lr", "seed")
         head = {name: result[name] for name in names if name in result or name not in later}
         made = result["provenance"]
@@ -188,13 +188,13 @@ def _scores(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_step(history: list[dict[str, Any]], threshold: float) -> int | None:
-    """Of the first validation at or above a threshold; None: there was none such."""
+    """Return the step of the first validation at or above a threshold, or None."""
     validated = ((line["step"], line["validation"]) for line in history if "validation" in line)
     return next((step for step, accuracy in sorted(validated) if accuracy >= threshold), None)
 
 
 def collect(results: Path) -> pd.DataFrame:
-    """records.csv brought up to date with the runs beside it, sorted by run, and as a frame."""
+    """Update records.csv with the runs beside it. Return it as a frame, sorted by run."""
     frame, left_out = _collected(results)
     if frame is None:
         what = "; ".join(list(left_out.values())[:1]) or f"no finished runs under {results}"
@@ -203,7 +203,7 @@ def collect(results: Path) -> pd.DataFrame:
 
 
 def collect_if_any(results: Path) -> pd.DataFrame | None:
-    """The same; None where no run has a record yet."""
+    """Update records.csv like `collect`. Return None if no run has a record yet."""
     return _collected(results)[0]
 
 
@@ -215,7 +215,7 @@ def _collected(results: Path) -> tuple[pd.DataFrame | None, dict[str, str]]:
 
 
 def known(results: Path) -> dict[str, Record]:
-    """Every record by its run's id: those of records.csv, brought up to date with the runs beside it."""
+    """Return every record by its run's id, after an update with the runs beside records.csv."""
     found, left_out = of_runs(results)
     stored = recorded(results / "records.csv")
     say_left_out(left_out, stored)
@@ -223,7 +223,7 @@ def known(results: Path) -> dict[str, Record]:
 
 
 def of_runs(results: Path) -> tuple[dict[str, Record], dict[str, str]]:
-    """The records of the runs that have a folder, by id; and why some, that are damaged, have none."""
+    """Return the records of runs with folders, by id, and the reasons why damaged runs have none."""
     found: dict[str, Record] = {}
     left_out: dict[str, str] = {}
     for path in run_folders(results):
@@ -238,14 +238,14 @@ def of_runs(results: Path) -> tuple[dict[str, Record], dict[str, str]]:
 
 
 def say_left_out(left_out: Mapping[str, str], stored: Collection[str]) -> None:
-    """One damaged run costs its own row, and is named."""
+    """Print the damaged runs. Each only loses its own row."""
     for run_id, why in left_out.items():
         instead = "; its line in records.csv stands as it was" if run_id in stored else ""
         print(f"ladder: {run_id} is left out: {why}{instead}", file=sys.stderr)
 
 
 def find_record(folders: Sequence[Path], run_id: str) -> tuple[Path, Record]:
-    """A run's record by its id, or by any part that only one has, and the first of the folders that knows it."""
+    """Return a run's record and the first folder that has it. Any part of the id is enough if only one run has it."""
     for results in folders:
         records = known(results)
         matches = [run_id] if run_id in records else sorted(name for name in records if run_id in name)
@@ -259,10 +259,10 @@ def find_record(folders: Sequence[Path], run_id: str) -> tuple[Path, Record]:
 
 
 def keep(results: Path, found: Mapping[str, Record]) -> pd.DataFrame:
-    """records.csv with these records in place of its own of the same runs, as a frame.
+    """Put these records into records.csv in place of its own of the same runs. Return it as a frame.
 
-    It is read again under its lock, so that nothing is lost that another process has put there meanwhile; and it is
-    written only where it changes, and where it may be: it is neither published nor in a folder that is read-only.
+    The file is read again under its lock, so that lines added by other processes are kept. It is written only if it
+    changes and may be written: a published or read-only folder stays as it is.
     """
     file = results / "records.csv"
     before = _with(file, found)
@@ -293,12 +293,12 @@ def _csv(frame: pd.DataFrame) -> bytes:
 
 
 def stored(path: Path) -> pd.DataFrame:
-    """The records of a records.csv as they stand."""
+    """Return the records of a records.csv as they stand."""
     return _frame(list(recorded(path).values()))
 
 
 def recorded(path: Path) -> dict[str, Record]:
-    """The records of a records.csv, which may be packed, by their runs' ids; none where there is no such file."""
+    """Return the records of a records.csv, compressed or not, by run id; none if there is no such file."""
     content = records_file.content_of(path)
     return dict(_recorded(path, bz2.decompress(content) if content and path.suffix == ".bz2" else content))
 
@@ -329,12 +329,12 @@ def _complaint(error: ValidationError) -> str:
 def _frame(records: list[Record]) -> pd.DataFrame:
     columns = list(Record.model_fields)
     if not any(record.sources for record in records):
-        columns.remove("sources")  # where no plugin made anything
+        columns.remove("sources")  # no plugin made anything
     frame = pd.DataFrame([record.model_dump() for record in records], columns=columns)
     whole = (
         "parameters",
         "state_bytes",
         "steps_to_95",
         "steps_to_99",
-    )  # integers stay integers beside a run that has none
+    )  # integers stay integers even if some runs have none
     return frame.astype(dict.fromkeys(whole, "Int64"))

@@ -1,13 +1,13 @@
-"""records.csv and curves.csv as files that lose no line: rewritten under a lock, held to a digest beside them.
+"""records.csv and curves.csv as files that lose no line: rewritten under a lock, and checked by a digest beside them.
 
     records.csv             a line for every run
-    records.csv.sha256      what `sha256sum --check records.csv.sha256` checks:
+    records.csv.sha256      for `sha256sum --check records.csv.sha256`:
                             # 516 records
                             8d1f0c..  records.csv
 
-A file that is not as it was written is refused, with what to do. One that has no such file beside it, from before there
-were any, is read as it stands. In the middle of a rewrite both digests, the old and the new, are in it: whatever a kill
-leaves is one of the two. Who only reads takes no lock and leaves nothing behind. Nothing here needs torch or pandas.
+A file that was changed is refused with advice. An old file without a digest is read as it is. During a rewrite the
+digest file holds both digests, old and new. So after a kill the file has one of the two. Readers take no lock and leave
+nothing behind. Nothing here needs torch or pandas.
 """
 
 import csv
@@ -23,22 +23,22 @@ from pathlib import Path
 from chomsky_ladder.harness.store import lock
 from chomsky_ladder.harness.store.files import write_atomically
 
-PATIENCE = 120.0  # seconds to wait for another process that writes records.csv, which takes it one or two
-_RACED = 5  # times that reader and digest are read again, since a writer may be between them
+PATIENCE = 120.0  # seconds to wait for another writer of records.csv, who needs one or two
+_RACED = 5  # times that file and digest are read again, since a writer may be between them
 
 _OR_NONE = "# or none yet\n"
-csv.field_size_limit(sys.maxsize)  # what was written is read, whatever its length; 131,072 characters otherwise
+csv.field_size_limit(sys.maxsize)  # everything that was written can be read; the default limit is 131,072 characters
 
 Row = dict[str, str]
 
 
 def digest_file(path: Path) -> Path:
-    """Where the digest of a records.csv is."""
+    """Return the path of the digest of a records.csv."""
     return path.with_name(f"{path.name}.sha256")
 
 
 def content_of(path: Path) -> bytes | None:
-    """The bytes of a records.csv, which must be as they were written; None where there is none."""
+    """Return the bytes of a records.csv, checked against its digest; None if there is none."""
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is no plain file")
     for attempt in range(_RACED):
@@ -62,17 +62,17 @@ def content_of(path: Path) -> bytes | None:
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """Return True if a file has this content, and its digest stands alone: a rewrite that is killed may leave two."""
+    """Return True if a file has this content and one digest. A killed rewrite may leave two."""
     return content_of(path) == content and len(_known(path)) < 2
 
 
 def rows(path: Path) -> list[Row]:
-    """The lines of a records.csv, cells as they stand; none where there is no such file."""
+    """Return the lines of a records.csv with unparsed cells; none if there is no such file."""
     return rows_of(path, content_of(path))
 
 
 def rows_of(path: Path, content: bytes | None) -> list[Row]:
-    """The lines of what was read from a records.csv."""
+    """Return the lines in the content of a records.csv."""
     if content is None:
         return []
     try:
@@ -94,7 +94,7 @@ def rows_of(path: Path, content: bytes | None) -> list[Row]:
 
 
 def write(path: Path, content: bytes, *, count: int, what: str = "records") -> None:
-    """Replace a records.csv, or another such file, and its digest; by whoever holds its lock."""
+    """Replace a records.csv (or another such file) and its digest. The caller holds its lock."""
     new = _line(content, path)
     try:
         old = [_line(path.read_bytes(), path)]
@@ -108,7 +108,7 @@ def write(path: Path, content: bytes, *, count: int, what: str = "records") -> N
 
 @contextmanager
 def rewriting(path: Path) -> Iterator[None]:
-    """The right to replace a records.csv, waited for: whoever reads it to write it again does so inside."""
+    """Hold the right to replace a records.csv, and wait for it. Reading and rewriting belong inside."""
     end = time.monotonic() + PATIENCE
     place = path.with_name(f"{path.name}.lock")
     while True:
@@ -118,7 +118,7 @@ def rewriting(path: Path) -> Iterator[None]:
                     yield
                     return
                 finally:
-                    place.unlink(missing_ok=True)  # whoever has it open finds it gone and tries again
+                    place.unlink(missing_ok=True)  # others who have it open notice that it is gone and try again
         except lock.Busy as busy:
             if time.monotonic() > end:
                 raise ValueError(f"{busy}; try again once it has ended") from None
@@ -130,7 +130,7 @@ def _line(content: bytes, path: Path) -> str:
 
 
 def _known(path: Path) -> set[str]:
-    """The digests that a records.csv may have; none where nothing is kept of it."""
+    """Return the digests that a records.csv may have; none if there is no digest file."""
     try:
         text = digest_file(path).read_text("utf-8", errors="replace")
     except FileNotFoundError:

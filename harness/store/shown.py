@@ -1,8 +1,8 @@
-"""Text that comes out of records, names and files, made harmless before a terminal sees it.
+"""Make text from records, names and files harmless before a terminal sees it.
 
     a name that holds the byte 27 and [2J    is printed as \\x1b[2J, and clears no screen
 
-`main` puts all that commands print behind `Shown`. Of text that no terminal would obey not a byte changes.
+`main` sends all output of commands through `Shown`. Text without control characters is not changed.
 """
 
 import re
@@ -18,7 +18,7 @@ _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 
 def shown(text: str) -> str:
-    """With everything that would move, hide, reverse or colour what is printed as it is spelled."""
+    """Return a text in which all characters that move, hide, reverse or colour output are spelled out."""
     if not _OBEYED.search(text):
         return text
     parts = _OURS.split(text)
@@ -30,7 +30,7 @@ def _spelled(found: re.Match[str]) -> str:
 
 
 class Shown:
-    """A stream that shows all that is written to it."""
+    """A stream that makes all text written to it harmless."""
 
     def __init__(self, behind: TextIO) -> None:
         self.behind = behind
@@ -51,13 +51,13 @@ class Shown:
 
 
 def behind(stream: TextIO) -> TextIO:
-    """The stream itself, for our own signs; what stands between them goes through `shown`."""
+    """Return the raw stream, for our own control characters. Text between them must go through `shown`."""
     return stream.behind if isinstance(stream, Shown) else stream
 
 
 @contextmanager
 def showing() -> Iterator[None]:
-    """All that is printed is shown."""
+    """Make all printed text harmless inside this context."""
     kept: dict[str, Any] = {name: getattr(sys, name) for name in ("stdout", "stderr")}
     made: dict[str, Any] = {name: Shown(stream) for name, stream in kept.items() if not isinstance(stream, Shown)}
     for name, stream in made.items():

@@ -1,10 +1,10 @@
-"""What has become of every run of a results folder, from the folders alone.
+"""The state of every run of a results folder, from the folders alone.
 
     done         it has a result
-    diverged     it has one that says that a loss or a gradient was not finite
+    diverged     its result says that a loss or a gradient was not finite
     running      a process holds its lock
-    preempted    a signal stopped it behind a checkpoint
-    failed       it broke, and its folder says of what
+    preempted    a signal stopped it, and a checkpoint was written
+    failed       it broke, and its folder has the error
     unfinished   none of these: it was killed, or its machine went down
 
 Nothing here needs torch, and only the last lines of a run's metrics are read.
@@ -33,7 +33,7 @@ _TAIL = 1 << 14  # bytes at the end of metrics.jsonl that mostly hold a validati
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run is."""
+    """The state and progress of a run."""
 
     run_id: str
     state: State
@@ -41,19 +41,19 @@ class RunStatus:
     model: str
     step: int
     steps: int | None
-    """Of how many; None where the config cannot be read."""
+    """The number of steps to do; None if the config cannot be read."""
     seconds: float
-    """What training and scoring took; of a run that is not done, from its first start to its last sign of life."""
+    """Seconds of training and scoring. For an unfinished run, from its first start to its last file change."""
     validation: float | None
-    """The last there is."""
+    """The last validation accuracy."""
     where: str
     """The process and host that run it or ran it last, else the processor."""
     error: str
-    """Of a run that broke, or the signal that stopped it."""
+    """The error of a run that broke, or the signal that stopped it."""
 
 
 def run_folders(results: Path) -> list[Path]:
-    """The folders of runs by name: no links, and nothing without a config; also one that may not be looked into."""
+    """Return the folders of runs, sorted by name: no links, nothing without a config, but also unreadable ones."""
     try:
         entries = sorted(os.scandir(results / "runs"), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
@@ -64,20 +64,20 @@ def run_folders(results: Path) -> list[Path]:
 
 def _may_have_config(folder: str) -> bool:
     try:
-        return stat.S_ISREG(os.stat(f"{folder}/config.json").st_mode)  # noqa: PTH116  ten thousand of them
+        return stat.S_ISREG(os.stat(f"{folder}/config.json").st_mode)  # noqa: PTH116  faster, for ten thousand of them
     except PermissionError:
-        return True  # whoever reads it says so
+        return True  # whoever reads it reports the error
     except OSError:
         return False
 
 
 def survey(results: Path) -> list[RunStatus]:
-    """The status of every run that has a folder."""
+    """Return the status of every run that has a folder."""
     return [status_of(folder) for folder in run_folders(results)]
 
 
 def status_of(folder: Path, *, holder_of: Callable[[Path], lock.Holder | None] = lock.holder) -> RunStatus:
-    """The status of one run; `holder_of` tells who holds it."""
+    """Return the status of one run. `holder_of` returns the process that holds it."""
     damage = ""
     try:
         result = finished(folder)
@@ -96,7 +96,7 @@ def status_of(folder: Path, *, holder_of: Callable[[Path], lock.Holder | None] =
 
 
 def _unreadable(folder: Path, error: str) -> RunStatus:
-    """Of a run whose folder may not be looked into, or goes away meanwhile."""
+    """Return the status of a run whose folder cannot be read, or is removed meanwhile."""
     names = {"task": "unknown", "model": "unknown", "step": 0, "steps": None, "seconds": 0.0, "validation": None}
     return RunStatus(folder.name, "failed", where="", error=error, **names)
 
@@ -151,13 +151,13 @@ def _without_result(folder: Path, holder: lock.Holder | None, damage: str) -> Ru
 
 
 def counts(runs: Sequence[RunStatus]) -> dict[State, int]:
-    """How many are in each state."""
+    """Count the runs in each state."""
     found = Counter(run.state for run in runs)
     return {state: found[state] for state in STATES if found[state]}
 
 
 def by_cell(runs: Sequence[RunStatus]) -> dict[tuple[str, str], dict[State, int]]:
-    """The counts of each task and model."""
+    """Count the states for each task and model."""
     cells: dict[tuple[str, str], list[RunStatus]] = {}
     for run in runs:
         cells.setdefault((run.task, run.model), []).append(run)
@@ -165,7 +165,7 @@ def by_cell(runs: Sequence[RunStatus]) -> dict[tuple[str, str], dict[State, int]
 
 
 def only_recorded(results: Path, runs: Sequence[RunStatus]) -> int:
-    """Lines of records.csv whose runs have no folder here."""
+    """Count the lines of records.csv whose runs have no folder here."""
     here = {run.run_id for run in runs}
     return sum(row.get("run_id") not in here for row in records_file.rows(results / "records.csv"))
 
@@ -185,7 +185,7 @@ def _steps(config: dict[str, Any]) -> int | None:
 
 
 def _readable(path: Path) -> dict[str, Any] | None:
-    """A small JSON file; empty where it is damaged."""
+    """Return a small JSON file; {} if it is damaged."""
     try:
         tree = read_json(path)
     except ValueError:
@@ -194,7 +194,7 @@ def _readable(path: Path) -> dict[str, Any] | None:
 
 
 def _failure(folder: Path) -> dict[str, Any] | None:
-    """Why a run broke; empty where that is damaged."""
+    """Return why a run broke; {} if that file is damaged."""
     try:
         return failed(folder)
     except ValueError:
@@ -202,7 +202,7 @@ def _failure(folder: Path) -> dict[str, Any] | None:
 
 
 def _progress(folder: Path) -> tuple[int, float | None]:
-    """The last step there is a trace of, and the last validation."""
+    """Return the last step that left a trace, and the last validation."""
     checkpoints = [path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt")]
     saved = max((int(step) for step in checkpoints if step.isdigit()), default=0)
     path = folder / "metrics.jsonl"
@@ -215,7 +215,7 @@ def _progress(folder: Path) -> tuple[int, float | None]:
 
 
 def _lines(path: Path, start: int) -> list[str]:
-    """The lines behind a byte, without the one that is cut there."""
+    """Return the lines after a byte offset, without the line that it cuts."""
     with path.open("rb") as file:
         file.seek(start)
         lines = file.read().decode("utf-8", errors="replace").split("\n")
@@ -235,12 +235,12 @@ def _last(lines: Sequence[str], key: str) -> Any | None:
 
 
 def _lasted(folder: Path, end: float) -> float:
-    """Seconds since the run's first start; none where a clock went backwards."""
+    """Return the seconds since the run's first start; 0 if a clock went backwards."""
     return max(0.0, end - (folder / "config.json").stat().st_mtime)
 
 
 def _last_sign(folder: Path) -> float:
-    """When the run last wrote something."""
+    """Return the time of the run's last file change."""
     names = ("config.json", "metrics.jsonl", "result.json", "failure.json", "preempted.json")
     return max((path.stat().st_mtime for name in names if (path := folder / name).exists()), default=0.0)
 

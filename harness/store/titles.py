@@ -1,12 +1,12 @@
-"""The names by which tables and figures show models: xLSTM[0:1], DeltaNet [-1,1], LSTM (d_model=32).
+"""The names of models in tables and figures: xLSTM[0:1], DeltaNet [-1,1], LSTM (d_model=32).
 
     model_name  settings                                     label                              title
     xlstm       {"model.ratio":"0:1"}                        xlstm (ratio=0:1)                  xLSTM[0:1]
     delta_net   {"model.eigenvalues":"signed"}               delta_net (eigenvalues=signed)     DeltaNet [-1,1]
 
-A title is written in the model's own file (`ModelConfig.title`). titles.json beside this one, which scripts/golden.py
-writes, holds those of the harness' models with the usual values of the settings in them, since nothing here needs
-torch; a model that is not among them is shown by its label. Data and commands have labels, which tell everything.
+A title is written in the model's own file (`ModelConfig.title`). scripts/golden.py copies the titles of the harness'
+models to titles.json beside this file, with the usual values of their settings, because nothing here needs torch. A
+model that is not in there is shown by its label. Data and commands use labels, which are complete.
 """
 
 import json
@@ -19,11 +19,11 @@ from chomsky_ladder.harness.store.labels import Identity
 
 FILE = Path(__file__).with_name("titles.json")
 
-SHOWN = {"eigenvalues": {"positive": "", "signed": " [-1,1]"}}  # settings that no paper writes out
+SHOWN = {"eigenvalues": {"positive": "", "signed": " [-1,1]"}}  # settings that papers do not write out
 
 
 def title_of(identity: Identity) -> str:
-    """Of a record's model; settings that its title does not hold stand behind it, as in a label."""
+    """Return the title of a record's model. Settings that the title lacks follow in brackets, as in a label."""
     known = _titles().get(identity.model_name)
     if known is None:
         return identity.model
@@ -32,7 +32,7 @@ def title_of(identity: Identity) -> str:
 
 
 def name_of(identity: Identity) -> str:
-    """The title alone."""
+    """Return the title without further settings."""
     known = _titles().get(identity.model_name)
     if known is None:
         return identity.model_name
@@ -43,12 +43,12 @@ def name_of(identity: Identity) -> str:
 
 
 def settings_of(title: str) -> list[str]:
-    """The settings that a title names."""
+    """Return the settings that a title contains."""
     return [name for _, name, *_ in string.Formatter().parse(title) if name]
 
 
 def content_of(models: dict[str, Any]) -> bytes:
-    """The file, of models by name: classes with a `title`, or "" for those without."""
+    """Return the bytes of titles.json, given models by name: classes with a `title`, or "" for those without."""
     found = {
         name: {"title": cls.title, "usual": {setting: getattr(cls(), setting) for setting in settings_of(cls.title)}}
         for name, cls in sorted(models.items())

@@ -1,13 +1,13 @@
-"""The next pack compiled while this one trains.
+"""Compile the next pack while this one trains.
 
     with Ahead(settings) as ahead:
-        ahead.prepare(job)      torch.compile's files of its steps, made by another process, lie there when it begins
+        ahead.prepare(job)      another process fills torch.compile's cache with the steps of the next pack
 
-torch.compile keeps what it makes on the disk, by the graph it is made of. On a GPU a pack's first steps wait for it
-(LSTM packs of nine of the public experiment, compiled on a busy CPU core: 9 s, and 2 s where everything lies there;
-xLSTM[1:1] 18 and 4), while the GPU does nothing. The other process takes the first steps of the same shapes and
-compiles them. It starts when the pack that trains has its own memory, takes no more than half of what is left of a
-GPU's, writes no record and may fail: then the pack compiles as if it had not been there.
+torch.compile caches its output on disk, keyed by the graph. On a GPU the first steps of a pack wait for compilation,
+while the GPU does nothing. LSTM packs of nine in the public experiment took 9 s on a busy CPU core, and 2 s with a full
+cache. xLSTM[1:1] took 18 and 4 s. The other process takes the first steps with the same shapes and compiles them. It
+starts when the pack in training has allocated its memory, uses at most half of the GPU's free memory and writes no
+record. If it fails, the pack compiles as usual.
 """
 
 import json
@@ -45,7 +45,7 @@ class Ahead:
         self.stop()
 
     def prepare(self, job: Job) -> None:
-        """Some time from now, unless it is stopped before."""
+        """Start the helper after some time, unless it is stopped before."""
         self.stop()
         device = find_device(self._settings.device)
         if (os.cpu_count() or 1) > 1 and compiles(self._settings, device, steps=job.runs[0].train.steps):
@@ -54,7 +54,7 @@ class Ahead:
             self._timer.start()
 
     def wait(self) -> int | None:
-        """How the helper ended; None if there was none."""
+        """Return the exit code of the helper; None if there was none."""
         if self._timer:
             self._timer.join()
         return self._helper.wait() if self._helper else None
@@ -81,7 +81,7 @@ class Ahead:
 
 
 def _compile(told: dict[str, Any]) -> None:
-    """In the helper: the first steps of a pack, which leave nothing but what the compiler keeps."""
+    """Take the first steps of a pack in the helper process. Only the compiler's cache remains."""
     os.nice(10)
     torch.set_num_threads(1)
     sys.path += [folder for folder in told["path"] if folder not in sys.path]

@@ -1,11 +1,11 @@
-"""A sweep as it goes: on a terminal a bar and a line for each pack under way, in a log file plain lines.
+"""The display of a running sweep: on a terminal a bar and a line for each pack in training, in a log file plain lines.
 
     [########------------------]  37/108 runs  2 failed  at most 3h12m left
     parity lstm s4            12000/20000  loss 0.0123  val 0.993  12m30s left
     cycle_nav mamba x9          400/20000  loss 1.6021               3h02m left
 
-What a worker does is read from the end of its metrics.jsonl, so it may be any process of any machine that writes to
-the results folder. Clocks here never reach a computation.
+The progress of a worker is read from the end of its metrics.jsonl. So a worker may be any process on any machine that
+writes to the results folder. Clocks here never affect a computation.
 """
 
 import io
@@ -27,14 +27,14 @@ from chomsky_ladder.harness.sweep.pace import Pace
 from chomsky_ladder.harness.train.progress import LONG
 
 _TERMINAL_EVERY, _LOG_EVERY = 0.5, 30.0
-_TOLD_AFTER = 20.0  # seconds whose pace an expectation goes by
-_LOGGED = 8  # packs under way that a log file has a line each of
-_TAIL = 8192  # bytes of metrics.jsonl: more than what a validation and its neighbours take
-_REMEMBERED = 20  # changes of the step that the rate is over
+_TOLD_AFTER = 20.0  # seconds after which the measured speed is used
+_LOGGED = 8  # packs in training that a log file lists
+_TAIL = 8192  # bytes of metrics.jsonl: enough for a validation and its neighbours
+_REMEMBERED = 20  # changes of the step over which the speed is measured
 
 
 class Live:
-    """Packs of a sweep under way; told what starts and ends, it finds out the rest."""
+    """Displays the packs of a sweep in training. It is told of starts and ends, and reads everything else."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class Live:
         self._results, self._runs, self._count = results, runs, len(jobs)
         self._done, self._failed = runs - sum(len(job.runs) for job in jobs), 0
         self._weights = _weights(jobs, expected)
-        self._left, self._passed = sum(self._weights.values()), 0.0  # of the weights; the latter in this session
+        self._left, self._passed = sum(self._weights.values()), 0.0  # weights left, and done in this session
         self._rows: dict[int, _Row] = {}
-        self._workers = 1  # most packs that were under way at once
+        self._workers = 1  # most packs in training at once
         self._drawn = 0  # lines of the terminal that are ours
         self._lock, self._over = threading.RLock(), threading.Event()
         self._thread = threading.Thread(target=self._keep_showing, daemon=True)
         self._start = time.monotonic()
-        is_planned = all(run.run_id in expected for job in jobs for run in job.runs)  # then that was told before
+        is_planned = all(run.run_id in expected for job in jobs for run in job.runs)  # then the plan told it
         self._is_planned, self._stopping, self._told = is_planned, stopping, is_planned or not stopping
-        self._pace, self._jobs = Pace(), {job.number: job for job in jobs}  # those that have not ended
+        self._pace, self._jobs = Pace(), {job.number: job for job in jobs}  # packs that have not ended
 
     def __enter__(self) -> Self:
         if not self._quiet:
@@ -86,7 +86,7 @@ class Live:
             self._workers = max(self._workers, len(self._rows))
 
     def ended(self, job: Job, fates: Sequence[Fate]) -> None:
-        """Count what became of a pack's runs; what broke or diverged is said."""
+        """Count the outcomes of a pack's runs. Print failures and diverged runs."""
         with self._lock:
             row = self._rows.pop(job.number)
             self._jobs.pop(job.number, None)
@@ -104,7 +104,7 @@ class Live:
                 self.say(f"[{job.number}/{self._count}] {job.name}  {_last_word(fates)}")
 
     def say(self, text: str, *, always: bool = False) -> None:
-        """A line that stays, above the display."""
+        """Print a line that stays, above the display."""
         if self._quiet and not always:
             return
         with self._lock:
@@ -118,7 +118,7 @@ class Live:
             self.show()
 
     def show(self) -> None:
-        """Look at the workers and draw, or write, the state they are in."""
+        """Read the workers' progress and draw it, or write it to the log."""
         with self._lock:
             now = time.monotonic()
             rows = list(self._rows.values())
@@ -136,13 +136,14 @@ class Live:
                 self.say("\n".join(frame))
 
     def _seconds_left(self, now: float) -> float | None:
-        """Return the seconds left of the whole sweep, or None as long as they are a guess."""
+        """Return the seconds left for the whole sweep; None while they are a guess."""
         return self._by_plan(now) if self._is_planned else self._by_pace()
 
     def _by_plan(self, now: float) -> float | None:
-        """At most, of packs that weigh what they were measured to take: it falls, unless the machine is slower now.
+        """Return an upper bound on the seconds left, from the plan's measured times.
 
-        Packs in any order on m workers take no longer than (all - longest) / m + longest.
+        The bound falls with time, unless the machine is slower than in the plan. Packs in any order on m workers take
+        no longer than (all - longest) / m + longest.
         """
         under_way = [(self._weights[number] / row.total, row) for number, row in self._rows.items()]
         passed = self._passed + sum(weight * (row.step - (row.start or 0)) for weight, row in under_way)
@@ -156,7 +157,7 @@ class Live:
         return slow * ((left - longest) / self._workers + longest)
 
     def _by_pace(self) -> float | None:
-        """By what runs like those that are left have taken, shared by the workers there are."""
+        """Return the seconds left, from the times of similar finished runs and the number of workers."""
         total = 0.0
         for number, job in self._jobs.items():
             row = self._rows.get(number)
@@ -169,7 +170,7 @@ class Live:
         return total / max(1, len(self._rows))
 
     def _tell(self, now: float) -> None:
-        """Say once, in a line that stays, what to expect if it is long, and how to stop it."""
+        """Say once, in a line that stays, how long it may take and how to stop it, if it is long."""
         if self._told or now - self._start < _TOLD_AFTER:
             return
         whole = self._seconds_left(now)
@@ -211,7 +212,7 @@ class Live:
 
 @dataclass
 class _Row:
-    """A pack under way, as the metrics of its first unfinished member tell."""
+    """A pack in training, as the metrics of its first unfinished run show it."""
 
     name: str
     folders: list[Path]
@@ -228,7 +229,7 @@ class _Row:
         return cls(job.title, folders, job.runs[0].train.steps)
 
     def look(self, now: float) -> None:
-        """Read how far it is."""
+        """Read its progress."""
         folder = next((folder for folder in self.folders if not (folder / "result.json").exists()), self.folders[-1])
         for line in _tail(folder / "metrics.jsonl"):
             self.step = int(line.get("step", self.step))
@@ -240,10 +241,10 @@ class _Row:
         if not self.seen or self.step != self.seen[-1][1]:
             self.seen.append((now, self.step))
         if len(self.seen) == 3 and self.seen[0][1] == self.start:
-            self.seen.popleft()  # the first steps pay for what is built and compiled
+            self.seen.popleft()  # the first steps include setup and compilation
 
     def left(self, now: float) -> float | None:
-        """Seconds to the last step, by the rate since some changes of the step."""
+        """Return the seconds to the last step, at the speed of the last few changes."""
         if len(self.seen) < 2:
             return None
         (first_time, first), (last_time, last) = self.seen[0], self.seen[-1]
@@ -251,7 +252,7 @@ class _Row:
         return max(0.0, (self.total - last) / rate - (now - last_time)) if rate > 0 else None
 
     def line(self, now: float, columns: int) -> str:
-        """Name, step, loss, validation and time left, in fewer than so many columns."""
+        """Return name, step, loss, validation and time left, in fewer than this many columns."""
         left = self.left(now)
         last = "scores" if self.step >= self.total else f"{duration(left)} left" if left is not None else ""
         loss = f"loss {self.loss:.4f}" if self.loss is not None else ""
@@ -263,7 +264,7 @@ class _Row:
 
 
 class _Above(io.TextIOBase):
-    """What others write to stderr, a line at a time, above the display."""
+    """A stderr that prints each line above the display."""
 
     def __init__(self, live: Live) -> None:
         self._live, self._partial = live, ""
@@ -291,7 +292,7 @@ def duration(seconds: float) -> str:
 
 
 def _weights(jobs: Sequence[Job], expected: Mapping[str, float]) -> dict[int, float]:
-    """What each pack counts for in the time left: its expected seconds if all are known, else its steps."""
+    """Return each pack's weight in the time left: its expected seconds if all packs have them, else its steps."""
     seconds = {job.number: [expected.get(run.run_id) for run in job.runs] for job in jobs}
     if all(None not in each for each in seconds.values()):
         return {number: float(sum(filter(None, each))) for number, each in seconds.items()}
@@ -299,12 +300,12 @@ def _weights(jobs: Sequence[Job], expected: Mapping[str, float]) -> dict[int, fl
 
 
 def _number(value: object, otherwise: float | None) -> float | None:
-    """Of a line that may be damaged."""
+    """Return a value as a float; `otherwise` if the line it comes from is damaged."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else otherwise
 
 
 def _last_word(fates: Sequence[Fate]) -> str:
-    """Of a pack that ended."""
+    """Return the last line on a pack that ended."""
     if len(fates) == 1:
         return fates[0].said
     done = [fate.accuracy for fate in fates if fate.accuracy is not None]
@@ -313,7 +314,7 @@ def _last_word(fates: Sequence[Fate]) -> str:
 
 
 def _tail(path: Path) -> list[dict[str, float]]:
-    """The whole lines at the end of a file that somebody may be writing."""
+    """Return the complete lines at the end of a file that may be growing."""
     try:
         with path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
@@ -326,7 +327,7 @@ def _tail(path: Path) -> list[dict[str, float]]:
 
 
 def _size(stream: TextIO) -> tuple[int, int]:
-    """Columns and lines of a terminal."""
+    """Return the columns and lines of a terminal."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):

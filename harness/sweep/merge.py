@@ -1,9 +1,9 @@
-"""Runs of other machines' results folders taken into this one: verified, copied, never overwritten.
+"""Merge runs of other machines' results folders into this one: verified, copied, never overwritten.
 
-A finished run is taken when its config hashes to its id, its result says that it is that run's, and every checkpoint
-matches its digest. Of a folder with records.csv alone, the lines are taken. A run that is in both places with other
-numbers stays as it is here and is reported with what each was made with: equal settings came out unequal. Clocks,
-versions and hardware may differ.
+A finished run is taken if its config hashes to its id, its result belongs to that run, and every checkpoint matches its
+digest. If a folder only has records.csv, its lines are taken. If a run exists in both places with different numbers,
+ours stays. It is reported with what made each, since equal settings should give equal numbers. Clocks, versions and
+hardware may differ.
 """
 
 import os
@@ -31,36 +31,36 @@ _NO_NUMBERS = {*_MADE_WITH, "sha256", "train_seconds", "score_seconds", "numeric
 
 @dataclass(frozen=True)
 class Conflict:
-    """A run that came out with other numbers there than here."""
+    """A run with other numbers in the other folder than here."""
 
     run_id: str
     folder: Path
     fields: dict[str, tuple[Any, Any]]
-    """What differs: here, there."""
+    """The values that differ, as (here, there)."""
     here: dict[str, Any]
-    """What it was made with."""
+    """The code, packages and machine that made our run."""
     there: dict[str, Any]
 
 
 @dataclass
 class Merged:
-    """What became of everything that was found."""
+    """The outcome of a merge for every run that was found."""
 
     taken: list[str] = field(default_factory=list)
     """Runs that were copied."""
     lines: list[str] = field(default_factory=list)
-    """Runs of which a line of records.csv was there and no folder."""
+    """Runs whose line in records.csv was taken, because they have no folder."""
     same: list[str] = field(default_factory=list)
-    """Here already, with the same numbers."""
+    """Runs that were already here with the same numbers."""
     unfinished: list[str] = field(default_factory=list)
-    """Left there: without a result."""
+    """Runs without a result, which were not taken."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Left there, and why."""
+    """Runs that were refused, with the reason."""
     conflicts: list[Conflict] = field(default_factory=list)
 
 
 def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> Merged:
-    """Take what the folders hold and `results` does not; a dry run verifies all of it and writes nothing."""
+    """Take the runs of these folders that `results` lacks. A dry run verifies all of them and writes nothing."""
     for folder in folders:
         if not (folder / "runs").is_dir() and not (folder / "records.csv").is_file():
             raise ValueError(f"{folder} has neither runs/ nor records.csv: it is no results folder")
@@ -75,7 +75,7 @@ def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> M
         for folder, lines in found:
             merging.take(folder, lines)
         return merging.merged
-    staging = results / "runs" / ".merging"  # nobody takes it for a run, and a rename out of it is at once
+    staging = results / "runs" / ".merging"  # not mistaken for a run, and a rename from here is atomic
     try:
         staging.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -96,18 +96,18 @@ def merge(folders: Sequence[Path], results: Path, *, dry_run: bool = False) -> M
 
 
 class _Merging:
-    """A merge under way: what is here by now, and what became of what was found."""
+    """A merge in progress."""
 
     def __init__(self, results: Path, *, staging: Path | None) -> None:
         self.results, self.staging = results, staging
         lines = recorded(results / "records.csv")
         self.found, left_out = of_runs(results)
-        """What is to be in records.csv at the end; what else is there then, stays."""
+        """The records to put into records.csv at the end. Lines added meanwhile stay."""
         say_left_out(left_out, lines)
         self.here, self.merged = lines | self.found, Merged()
 
     def take(self, folder: Path, lines: dict[str, Record]) -> None:
-        """Whatever a folder and its records.csv hold that is not here."""
+        """Take everything from a folder and its records.csv that is not here yet."""
         finished = set()
         for path in run_folders(folder):
             if not (path / "result.json").is_file():
@@ -152,7 +152,7 @@ class _Merging:
                 theirs = verified.verify(copy)
             except ValueError:
                 shutil.rmtree(copy.path)
-                verified.verify(source)  # which says the same of the file that is there
+                verified.verify(source)  # reports any fault of the existing file
                 raise
             try:
                 copy.path.rename(place)
@@ -182,11 +182,11 @@ class _Merging:
         return self.results / "runs" / run_id
 
     def _has(self, run_id: str) -> bool:
-        """Whether it is done here; a failure is no result."""
+        """Return True if the run is finished here. A failure is no result."""
         return run_id in self.here and self.here[run_id].status != "failed"
 
     def _agrees(self, folder: Path, theirs: Record) -> bool:
-        """Whether it has the numbers there that it has here; if not, that is reported."""
+        """Return True if the run has the same numbers there and here. Report it if not."""
         run_id = theirs.run_id
         ours = self.here[run_id]
         trees = [read_json(where / "runs" / run_id / "result.json") for where in (self.results, folder)]
@@ -203,7 +203,7 @@ class _Merging:
 
 
 def _in_the_way(place: Path) -> str:
-    """What to do about a folder here that has no result; of one without a config, `ladder clean` knows nothing."""
+    """Return advice for a folder here that has no result. `ladder clean` cannot remove one without a config."""
     cure = f"`ladder clean {place.name}` makes room" if place in run_folders(place.parents[1]) else f"remove {place}"
     return f"it is here without a result; once nothing trains it, {cure}"
 
@@ -213,7 +213,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
-    """What is taken of a finished run, its result last; a link is refused."""
+    """Return the files to take of a finished run, its result last. Refuse links."""
     there = {entry.name: entry for entry in os.scandir(folder)}
     names = [name for pattern in _COPIED for name in sorted(matching(there, pattern))]
     for name in names:
@@ -223,7 +223,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _are_equal(one: Path, other: Path) -> bool:
-    """Whether two folders of a finished run, of which one was read, hold the same config, metrics and result."""
+    """Return True if two folders of a finished run have the same config, metrics and result. One was read before."""
     try:
         return all(read_plain(one / name) == read_plain(other / name) for name in _READ)
     except (OSError, NoPlainFile):
@@ -231,7 +231,7 @@ def _are_equal(one: Path, other: Path) -> bool:
 
 
 def _copy(files: Sequence[Path], target: Path) -> None:
-    shutil.rmtree(target, ignore_errors=True)  # of a merge that was killed
+    shutil.rmtree(target, ignore_errors=True)  # left by a merge that was killed
     target.mkdir(parents=True)
     for path in files:
         copy = target / path.name

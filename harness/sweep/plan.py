@@ -1,13 +1,14 @@
-"""What a sweep will take before it starts: its packs, and their time from a few measured steps of each shape.
+"""Plan a sweep: form its packs, and estimate their time from a few measured steps of each shape.
 
-Runs that differ only in seeds and scalars of training make a pack. On a GPU a pack of tiny models costs little more
-than one of them, since launches and not arithmetic bound it. On a CPU a pack is one run unless another size is asked
-for: in company a run rounds otherwise (its record's fingerprint says so), and the gain hangs on the model. Of width 32,
-with batches of 32 strings of 3..40, nine runs as one took steps 1.2 to 1.4 times as fast as one after the other for
-RNNs, GRUs, LSTMs and LSTM blocks, 1.1 to 1.3 for attention, xLSTM, the gated delta rule and Mamba; of width 64 at batch
-256 the first four gained nothing (.9 to 1.0). `packing` measures what it would be for a sweep at hand.
+Runs that differ only in seeds and scalars of training form a pack. On a GPU a pack of tiny models costs little more
+than one of them, since kernel launches limit the speed, not arithmetic. On a CPU a pack has one run by default: in a
+larger pack a run rounds differently (its record's fingerprint says so), and the gain depends on the model. We measured
+nine runs as one pack against one after the other. With width 32 and batches of 32 strings of 3..40, steps were 1.2 to
+1.4 times as fast for RNNs, GRUs, LSTMs and LSTM blocks, and 1.1 to 1.3 times for attention, xLSTM, the gated delta rule
+and Mamba. With width 64 and batch 256 the first four gained nothing (.9 to 1.0). `packing` measures the gain for a
+given sweep.
 
-`plan.json` keeps the seconds expected of each run, which its record then shows beside those it took.
+`plan.json` keeps the expected seconds of each run. Its record later shows them beside the real ones.
 """
 
 import json
@@ -37,27 +38,27 @@ from chomsky_ladder.harness.train.steps import UNROLLED, WARM_UP, captures, comp
 from chomsky_ladder.harness.train.workable import preflight, refuse_unworkable
 from chomsky_ladder.models.kernels.choose import stacks
 
-LARGEST_PACK = 27  # three rates of nine seeds
-_PACKED = 9  # members of a pack that is tried out on a CPU
-_SAMPLED = 6  # steps of a shape that are timed on a CPU, behind those that warm up
-_LONGEST = 2000  # steps of the run that is timed: as many as decide whether to compile
+LARGEST_PACK = 27  # three learning rates with nine seeds
+_PACKED = 9  # runs in a pack that is tried on a CPU
+_SAMPLED = 6  # timed steps of a shape on a CPU, after warm-up
+_LONGEST = 2000  # steps of the timed run: enough to decide about compilation
 _SHARE = 0.8  # of the device's memory that a pack may fill
 
 
 @dataclass(frozen=True)
 class Part:
-    """A pack of the sweep and what it is expected to take."""
+    """A pack of the sweep and its expected time."""
 
     runs: tuple[Run, ...]
     seconds: float
-    """Of training from where the folders are, and of evaluation."""
+    """Expected seconds of training, from the steps already done, and of evaluation."""
     step_ms: float
     preparing: float
-    """Of warm-up, compilation and capture."""
+    """Expected seconds of warm-up, compilation and capture."""
 
 
 def packs(runs: Sequence[Run], *, size: Callable[[Sequence[Run]], int]) -> list[list[Run]]:
-    """The runs in packs, in the order of their first members; `size` tells how many of a shape make one."""
+    """Group the runs into packs, in the order of their first runs. `size` returns how many runs of a shape form one."""
     shapes: dict[Any, list[Run]] = {}
     for run in runs:
         stacks_up = run.model.stackable and not run.train.carries_state
@@ -71,7 +72,7 @@ def packs(runs: Sequence[Run], *, size: Callable[[Sequence[Run]], int]) -> list[
 
 
 def pack_size(settings: Exec) -> Callable[[Sequence[Run]], int]:
-    """How many of a shape train as one: as many as asked, else one on a CPU and what fits on CUDA."""
+    """Return how many runs of a shape train as one: the requested number, else one on a CPU and what fits on CUDA."""
     device = find_device(settings.device)
     if settings.pack or device.type == "cpu" or not stacks(settings.backend):
         return lambda group: settings.pack or 1
@@ -79,9 +80,9 @@ def pack_size(settings: Exec) -> Callable[[Sequence[Run]], int]:
 
 
 def plan(runs: Sequence[Run], settings: Exec, *, size: Callable[[Sequence[Run]], int] | None = None) -> list[Part]:
-    """The parts of what is left of a sweep, each shape timed once, and compiled once a model.
+    """Return the packs left in a sweep with their times. Each shape is timed once, and compiled once for each model.
 
-    `size` is an engine's, where it makes other packs than this machine's.
+    `size` comes from an engine whose packs differ from this machine's.
     """
     refuse_other_code(runs, settings.results)
     todo = [run for run in runs if not RunFolder(settings.results, run.run_id).is_done()]
@@ -106,7 +107,7 @@ def plan(runs: Sequence[Run], settings: Exec, *, size: Callable[[Sequence[Run]],
 
 @contextmanager
 def _fitting_into_memory(group: Sequence[Run]) -> Iterator[None]:
-    """Refuse, in one line, runs of which no step fits into memory."""
+    """Refuse, in one line, runs of which not even one step fits into memory."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -120,16 +121,16 @@ def _fitting_into_memory(group: Sequence[Run]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Packing:
-    """What runs of a model would gain as packs."""
+    """The gain of training a model's runs as packs."""
 
     model: str
     size: int
     gain: float
-    """Times as fast as the same runs one after the other, evaluation included."""
+    """Speed relative to the same runs one after the other, evaluation included."""
 
 
 def packing(parts: Sequence[Part], settings: Exec) -> list[Packing]:
-    """Where packs are not taken unasked: what each model's most numerous shape would gain, timed in the same steps."""
+    """Measure the gain of packs where they are not the default: for each model, on its most frequent shape."""
     device = find_device(settings.device)
     if settings.pack or device.type != "cpu" or not stacks(settings.backend):
         return []
@@ -149,7 +150,7 @@ def packing(parts: Sequence[Part], settings: Exec) -> list[Packing]:
 
 
 def save(parts: Sequence[Part], results: Path) -> None:
-    """Keep what is expected of each run, a member of a pack counting for its share."""
+    """Save the expected seconds of each run. A run in a pack counts for its share."""
     refuse_published(results)
     file, kept = plan_file(results), expected_seconds(results)
     for part in parts:
@@ -161,14 +162,15 @@ def save(parts: Sequence[Part], results: Path) -> None:
 
 @dataclass(frozen=True)
 class _Costs:
-    step: float  # seconds of a step of all members
-    scoring: float  # of all validations and the last scores of one
+    step: float  # seconds of a step of all runs in the pack
+    scoring: float  # seconds of all validations and the last scores of one run
     preparing: float
 
 
 def _costs(group: Sequence[Run], settings: Exec, device: torch.device, gains: dict[str, tuple[float, float]]) -> _Costs:
-    """Of a shape. Where steps are compiled, one shape of each model tells what that takes and gains, for all of them:
-    compiling takes minutes, and its gain hangs on the model and hardly on the task.
+    """Return the costs of a shape. The gain of compilation is measured once for each model.
+
+    Compiling takes minutes, and its gain depends on the model but hardly on the task.
     """
     run = group[0]
     if not compiles(settings, device, steps=min(run.train.steps, _LONGEST)):
@@ -183,7 +185,7 @@ def _costs(group: Sequence[Run], settings: Exec, device: torch.device, gains: di
 
 
 def _measured(group: Sequence[Run], settings: Exec, device: torch.device) -> _Costs:
-    """A few steps and a validation batch of a shape, at its longest strings."""
+    """Time a few steps and a validation batch of a shape, at its longest strings."""
     train, score = group[0].train, group[0].eval
     longest = max(train.lengths[1], *train.curriculum, 0)
     short = {"steps": min(train.steps, _LONGEST), "curriculum": (), "lengths": (train.lengths[0], longest)}
@@ -201,12 +203,12 @@ def _measured(group: Sequence[Run], settings: Exec, device: torch.device) -> _Co
     how: Any = {"backend": settings.backend, "replayed": captures(settings, device)}
     together = pays(pack)
     scorer = PackEvaluator(pack, **how) if together else Evaluator(pack.run, pack.models[0], device=device, **how)
-    for _ in range(2):  # the first call of a shape finds and allocates, the second records
+    for _ in range(2):  # the first call of a shape allocates, the second is captured
         scorer.validation()
     start_scoring = _now(device)
     scorer.validation()
     a_string = (_now(device) - start_scoring) / (few * pack.count if together else few)
-    # Twice as long a string takes at least twice the time: what the longer test strings of a record add.
+    # A string twice as long takes at least twice the time: this adds the longer test strings of a record.
     longer = sum(score.extrapolation * length / score.lengths[1] * 2 for length in score.extrapolate)
     strings = (train.steps // score.every if score.every else 0) * score.validation
     strings += score.test + 2 * score.validation + longer
@@ -214,7 +216,7 @@ def _measured(group: Sequence[Run], settings: Exec, device: torch.device) -> _Co
 
 
 def _fitting(group: Sequence[Run], settings: Exec, device: torch.device) -> int:
-    """How many of a shape fit: the memory that one and two replicas took in a step tells what each adds."""
+    """Return how many runs of a shape fit. The memory of a step with one and with two replicas shows what each adds."""
     if len(group) < 2:
         return 1
     taken = []

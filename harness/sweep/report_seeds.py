@@ -1,10 +1,10 @@
-"""Fresh seeds for the headline: the rate of a cell is chosen on some trained models and reported on others.
+"""Fresh seeds for reporting: the learning rate of a cell is chosen on some seeds and reported on others.
 
-    seeds 0, 1, 2 at three rates  ->  validation chooses 1e-3  ->  seeds 1000, 1001, .. at 1e-3 are what a table shows
+    seeds 0, 1, 2 at three learning rates  ->  validation chooses 1e-3  ->  the table shows seeds 1000, 1001, .. at 1e-3
 
-A cell whose models are both selected on and reported is optimistic. Seeds from `FRESH` on choose nothing. A table shows
-them where every cell of its protocol has some at its chosen rate, and otherwise none of them (`cells.headline`): the
-two kinds never stand side by side.
+A cell is optimistic if the same models are selected on and reported. Seeds from `FRESH` on never choose anything. A
+table shows them if every cell of its protocol has some at its chosen learning rate. Otherwise it shows none
+(`cells.headline`), so the two kinds never stand side by side.
 """
 
 import sys
@@ -23,7 +23,7 @@ from chomsky_ladder.harness.sweep.sweep import Report, carry_out
 
 
 def carry_out_and_report(runs: Sequence[Run], settings: Exec, *, report_seeds: int, **how: Any) -> Report:
-    """A sweep (`carry_out`), and when all of it is done so many fresh seeds of each cell."""
+    """Run a sweep (`carry_out`), and when all of it is done, this many fresh seeds of each cell."""
     if report_seeds:
         refuse(runs, report_seeds)  # before any work
     report = carry_out(runs, settings, **how)
@@ -36,7 +36,7 @@ def carry_out_and_report(runs: Sequence[Run], settings: Exec, *, report_seeds: i
 
 
 def refuse(runs: Sequence[Run], count: int) -> None:
-    """What cannot be reported on, in one line."""
+    """Refuse, in one line, a number of seeds below 1, and runs that already use fresh seeds."""
     if count < 1:
         raise ValueError(f"report-seeds is how many fresh seeds a cell gets, not {count}")
     taken = next((run for run in runs if run.seed >= FRESH), None)
@@ -47,7 +47,8 @@ def refuse(runs: Sequence[Run], count: int) -> None:
 def fresh_runs(
     runs: Sequence[Run], results: Path, count: int, *, known: Mapping[str, Row] | None = None
 ) -> tuple[list[Run], list[str]]:
-    """For every cell of a sweep that is done `count` runs of fresh seeds at its chosen rate; the cells without one.
+    """Return `count` runs with fresh seeds at the chosen learning rate of every finished cell, and the unfinished
+    cells.
 
     `known` has the records of runs that are not in the results folder, by their ids.
     """

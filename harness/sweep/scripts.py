@@ -3,7 +3,8 @@
 def runs() -> list[Run]:
     return grid("parity", "lstm", protocol="xlstm_cpu", overrides={"train.steps": 500}, seeds=5)
 
-A study of the literature is named without a file (harness/sweep/studies/): its runs at the budget of two cores.
+A study of the literature (harness/sweep/studies/) needs no file. Its name stands for its runs at the budget of two
+cores.
 """
 
 import importlib.util
@@ -16,7 +17,7 @@ from chomsky_ladder.harness.sweep.studies import find_study, studies
 
 
 def runs_of(path: str) -> list[Run]:
-    """The runs a script names; what is wrong with it is one line that names the file."""
+    """Return the runs of a script. Report its mistakes in one line that names the file."""
     file = Path(path)
     if not file.exists() and path in studies():
         return find_study(path).runs()
@@ -26,7 +27,7 @@ def runs_of(path: str) -> list[Run]:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(file.parent.resolve()))  # as if it had been started itself
+    sys.path.insert(0, str(file.parent.resolve()))  # as if the script had been started itself
     try:
         spec.loader.exec_module(module)
         if not callable(getattr(module, "runs", None)):
@@ -36,11 +37,11 @@ def runs_of(path: str) -> list[Run]:
         raise
     except (ImportError, SyntaxError) as error:
         raise ValueError(f"{path} does not import: {type(error).__name__}: {error}") from None
-    except SystemExit as stop:  # of its own, which would end the command without a word
+    except SystemExit as stop:  # the script's own, which would end the command without a word
         raise ValueError(
             f"{path} ends{_where(stop, file)} before it returns its runs: sys.exit({stop.code!r})"
         ) from None
-    except Exception as error:  # of the script's own, in any way
+    except Exception as error:  # anything may go wrong in the script
         raise ValueError(f"{path} breaks{_where(error, file)}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
@@ -53,7 +54,7 @@ def runs_of(path: str) -> list[Run]:
 
 
 def _where(error: BaseException, file: Path) -> str:
-    """The last line of the script on the way to an error."""
+    """Return the last line of the script on the way to an error."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
     return f" in line {lines[-1]}" if lines else ""

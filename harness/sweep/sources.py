@@ -11,7 +11,7 @@ from chomsky_ladder.models.kernels.kernel import KERNELS
 
 
 def sources(runs: Iterable[Run]) -> tuple[str, ...]:
-    """The modules and files of those tasks and models, and of kernels for them, that no other process would find."""
+    """Return the modules and files of the runs' plugins, with kernels for them, that a new process would not find."""
     classes = dict.fromkeys(type(part) for run in runs for part in (run.task, run.model))
     needed = [(cls.name, cls.__module__, getattr(cls, "of_class", "")) for cls in classes]
     served = {cls.name for cls in classes}

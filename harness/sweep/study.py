@@ -1,13 +1,13 @@
-"""A sweep of the literature: its cells at one of four budgets, trained, tabled and drawn by one command.
+"""A study: a sweep of the literature at one of four budgets, trained, tabled and drawn by one command.
 
-    smoke   a seed of a rate, 20 steps of 8 strings: that everything works, no more; under smoke/ of the results
-    cpu     the protocol `xlstm_cpu`, or the study's own cut: what two cores carry
-    gpu     20,000 steps of the published protocol, an hour or some of one GPU
+    smoke   one seed at one learning rate, 20 steps of 8 strings, to see that everything works; in smoke/ of the results
+    cpu     the protocol `xlstm_cpu`, or the study's own selection: enough work for two cores
+    gpu     20,000 steps of the published protocol, about an hour of one GPU
     full    the published protocol
 
     ladder study xlstm_table --budget cpu        also: ladder plan xlstm_table; ladder sweep xlstm_table
 
-What is done is not run again, so a study that was stopped goes on, and studies share the runs they have in common.
+Finished runs are not run again. So a stopped study can be resumed, and studies share the runs they have in common.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from chomsky_ladder.harness.config.protocols import grid, with_model
 from chomsky_ladder.harness.config.run import Run
 
 Budget = Literal["smoke", "cpu", "gpu", "full"]
-Model = tuple[str, Mapping[str, Any]]  # its name and what differs from the protocol's
+Model = tuple[str, Mapping[str, Any]]  # a name, and the changes to the protocol's settings
 
 GPU_STEPS = 20_000  # of the protocol xlstm_20k
 _SMOKE_TRAIN = {"steps": 20, "batch": 8}
@@ -37,9 +37,9 @@ def study_runs(
     train: Mapping[str, Any] | None = None,
     score: Mapping[str, Any] | None = None,
 ) -> list[Run]:
-    """Every rate and seed of every cell, the first seed of all cells first.
+    """Return every learning rate and seed of every cell, the first seed of all cells first.
 
-    `full` is the published protocol, `cpu` that of two cores; `train` and `score` change settings in all cells.
+    `full` is the published protocol, `cpu` that of two cores. `train` and `score` change settings in all cells.
     """
     shortened = "xlstm_20k" if full == "xlstm" else full
     protocol = {"smoke": "quick", "cpu": cpu, "gpu": shortened, "full": full}[budget]

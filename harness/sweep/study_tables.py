@@ -1,4 +1,4 @@
-"""What a study shows when its runs are done: every table and figure of the folder, and its own cells as text."""
+"""The output of a finished study: every table and figure of the folder, and its own cells as text."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from chomsky_ladder.harness.config.run import Run
 
 
 def published_tables(kind: str, *, against: str | None = None) -> Callable[[Sequence[Run], Path], str]:
-    """Every table and figure of the results folder written anew, and the text of one kind of the study's own cells."""
+    """Return a function that rewrites all tables and figures and returns one kind of the study's own cells."""
 
     def write(runs: Sequence[Run], results: Path) -> str:
         from chomsky_ladder.harness.config.protocols import identity_of

@@ -1,9 +1,8 @@
-"""Many runs: what is done is skipped, what is half done goes on, what breaks stops no other.
+"""Train many runs: finished ones are skipped, unfinished ones resumed, and a failure stops no other run.
 
 Runs that may train as one are put into packs where that pays (harness/sweep/plan.py), and an engine trains the packs
-(harness/sweep/engines). Any number of processes may sweep the same list at once: a run that another one holds
-is left to it and tried again at the end, so two processes share the work of two cores, and what one of them dropped is
-done.
+(harness/sweep/engines). Several processes may sweep the same list at once. A run held by another process is left to it
+and tried again at the end. So two processes share the work of two cores, and runs that one of them dropped get done.
 """
 
 import re
@@ -34,13 +33,13 @@ from chomsky_ladder.harness.train.workable import preflight
 
 @dataclass
 class Report:
-    """What became of a sweep."""
+    """The outcome of a sweep."""
 
     runs: int
     done: int
     """Runs that have a result, diverged ones among them."""
     fates: dict[str, Fate] = field(default_factory=dict)
-    """Of what was to do."""
+    """The outcomes of the runs that had to be done."""
     seconds: float = 0.0
 
     @property
@@ -48,11 +47,11 @@ class Report:
         return self.done == self.runs
 
     def of(self, status: str) -> dict[str, str]:
-        """The runs that ended so in this sweep, and what there is to say of each."""
+        """Return the runs that ended with this status in this sweep, each with its message."""
         return {fate.run_id: fate.said for fate in self.fates.values() if fate.status == status}
 
     def and_then(self, later: "Report") -> "Report":
-        """Both together."""
+        """Combine two reports."""
         counts = self.runs + later.runs, self.done + later.done
         return Report(*counts, {**self.fates, **later.fates}, self.seconds + later.seconds)
 
@@ -64,9 +63,9 @@ def sweep(
     engine: Any = "serial",
     quiet: bool = False,
 ) -> "Results":
-    """Every run's result in the order given; None for one that failed (its folder says why) or is held elsewhere.
+    """Return every run's result in the given order; None for one that failed (see its folder) or is held elsewhere.
 
-    `engine` is the name of one, or its options: `ProcessesOptions(processes=2)`.
+    `engine` is an engine's name, or its options: `ProcessesOptions(processes=2)`.
     """
     settings = settings or Exec()
     carry_out(runs, settings, engine=engine, quiet=quiet)
@@ -75,7 +74,7 @@ def sweep(
 
 
 class Results(list[dict[str, Any] | None]):
-    """Results as a list, which a session shows in a line, not in the thousands that they have."""
+    """Results as a list. A session shows it in one line, not in thousands."""
 
     def __repr__(self) -> str:
         done = sum(result is not None for result in self)
@@ -92,18 +91,18 @@ def carry_out(
     quiet: bool = False,
     again: str = "start the same sweep again",
 ) -> Report:
-    """Train what is left of the runs; `again` is how a person is told to retry what failed."""
+    """Train the unfinished runs. `again` tells the user how to retry failed ones."""
     start = time.monotonic()
     refuse_published(settings.results)
     todo = left_of(runs, settings.results)
-    refuse_other_code(runs, settings.results)  # of what is done, too
+    refuse_other_code(runs, settings.results)  # also code that made finished results
     report = Report(len(runs), len(runs) - len(todo))
     if launched() > 1:
         raise ValueError("torchrun is for one run over several processes: start a sweep without it")
     chosen, options = engine_of(engine)
     if todo:
         refuse_unwritable(settings.results)
-    if todo and chosen.is_here(options):  # the machines of a cluster may be others
+    if todo and chosen.is_here(options):  # a cluster's machines may differ from this one
         preflight(todo, settings)
         refuse_leaks(todo, settings)
     size = chosen.pack_size(settings, options, lambda group: pack_size(settings)(group))  # a GPU may be elsewhere
@@ -119,7 +118,7 @@ def carry_out(
                 print("\n".join(said), file=sys.stderr)
             _train(jobs, crew, settings.results, report, quiet=quiet, stopping=stopping)
             held = [run for run in todo if run.run_id in report.of("held")]
-            if held:  # its holder may be done by now, or dead
+            if held:  # the holder may be finished by now, or dead
                 _train(_jobs(held, size), crew, settings.results, report, quiet=quiet, stopping=stopping)
     report.done = len(runs) - len(_without_result(todo, settings.results))
     report.seconds = time.monotonic() - start
@@ -131,7 +130,7 @@ def carry_out(
 
 @contextmanager
 def _telling(todo: Sequence[Run], results: Path, again: str, *, quiet: bool) -> Iterator[None]:
-    """Whoever stops a sweep is told what is done of what was to do, and how to go on."""
+    """When a sweep is stopped, print how much of it is done and how to resume it."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -147,13 +146,13 @@ def _telling(todo: Sequence[Run], results: Path, again: str, *, quiet: bool) -> 
 
 
 def diverged(runs: Sequence[Run], results: Path) -> dict[str, str]:
-    """The runs that have a result and are not done, in this sweep or in an earlier one, and what there is to say."""
+    """Return the runs that have a result but are not done, from this sweep or an earlier one, each with its message."""
     found = [RunFolder(results, run.run_id).result() for run in _with_result(runs, results)]
     return {tree["run_id"]: last_word([tree], 0.0) for tree in found if tree and tree["status"] == "diverged"}
 
 
 def left_of(runs: Sequence[Run], results: Path) -> list[Run]:
-    """The runs that have no result; a list that names a run twice is refused."""
+    """Return the runs without a result. Refuse a list that names a run twice."""
     ids = [run.run_id for run in runs]
     if len(set(ids)) < len(ids):
         raise ValueError(f"a sweep names a run twice: {next(i for i in ids if ids.count(i) > 1)}")
@@ -169,9 +168,9 @@ def _without_result(runs: Sequence[Run], results: Path) -> list[Run]:
 
 
 def shard(runs: Sequence[Run], which: str, settings: Exec) -> list[Run]:
-    """Part i of n of a list, for `which` = "i/n": a pack is in one part, and every part has its share of each cell.
+    """Return part i of n of a list, for `which` = "i/n". Each part has whole packs and a share of each cell.
 
-    It depends on the list and on the kind of device alone, so that jobs that know nothing of each other agree.
+    The parts depend on the list and the kind of device alone, so that independent jobs agree.
     """
     if not which:
         return list(runs)
@@ -191,7 +190,7 @@ def _jobs(runs: Sequence[Run], size: PackSize) -> list[Job]:
 
 
 def _train(jobs: Sequence[Job], crew: Crew, results: Path, report: Report, *, quiet: bool, stopping: str) -> None:
-    """Let the engine train the packs, and show it."""
+    """Let the engine train the packs, and display the progress."""
     expected = expected_seconds(results)
     with (
         Live(jobs, results, runs=report.runs, expected=expected, quiet=quiet, stopping=stopping) as live,

@@ -1,7 +1,7 @@
-"""A finished run of somebody else's folder, held to all that can be told of it without training it again.
+"""Verify a finished run of another folder, as far as this is possible without training it again.
 
-Its config hashes to its id, its result is that config's, its numbers are those of the counts it keeps, its checkpoints
-match their digests and are its own. Nothing that the folder names is imported.
+Its config must hash to its id, its result must belong to that config, its numbers must follow from its counts, and its
+checkpoints must match their digests and be its own. Nothing that the folder names is imported.
 """
 
 import json
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def forget() -> None:
-    """Read every config anew: since the merge before, a name may mean another class."""
+    """Forget cached configs: since the last merge, a name may stand for another class."""
     for known in (_run_of, _columns_of):
         known.cache_clear()
 
 
 def verify(folder: RunFolder) -> Record:
-    """The record of a finished run; refused where config, result or checkpoints are not those of the run."""
-    from chomsky_ladder.harness.store import checkpoint  # with torch, which a merge that finds nothing new does without
+    """Return the record of a finished run. Refuse it if config, result or checkpoints do not belong to the run."""
+    from chomsky_ladder.harness.store import checkpoint  # imports torch, which not every merge needs
 
     record = Record.of(folder)
     if record is None:
@@ -34,7 +34,7 @@ def verify(folder: RunFolder) -> Record:
     run_id, tree = folder.path.name, read_json(folder.path / "config.json")
     try:
         if tree["eval"].get("file_sha256"):
-            tree["eval"]["file"] = str(folder.path / "strings")  # not there: the hash stands for them
+            tree["eval"]["file"] = str(folder.path / "strings")  # no file: the hash stands for it
         if tree["task"].get("file_sha256"):
             tree["task"]["file"] = str(folder.path / "text")
         seed = tree.pop("seed")
@@ -61,7 +61,10 @@ def verify(folder: RunFolder) -> Record:
 
 @lru_cache(maxsize=64)
 def _run_of(config: str) -> "Run":
-    """The run with seed 0 of a config.json without its seed: hundreds of runs differ in that alone."""
+    """Return the run with seed 0 for a config.json without its seed.
+
+    It is cached, as hundreds of runs only differ in seed.
+    """
     from chomsky_ladder.harness.config.run import Run
 
     return Run.from_plain({**json.loads(config), "seed": 0})
@@ -75,7 +78,7 @@ def _columns_of(config: str) -> dict[str, Any]:
 
 
 def _refuse_other_columns(record: Record, wanted: dict[str, Any]) -> None:
-    """A record says of what it is as the run says it, unless its protocol is of another version by now."""
+    """Refuse a record whose names differ from the run's own, unless its protocol now has another version."""
     said = record.model_dump()
     said["settings"] = settings = dict(Identity.of(said).settings)
     version = "protocol.version"
@@ -87,7 +90,7 @@ def _refuse_other_columns(record: Record, wanted: dict[str, Any]) -> None:
 
 
 def refuse_unscaled(record: Record) -> None:
-    """A scaled accuracy follows from the accuracy and chance."""
+    """Refuse a scaled accuracy that does not follow from the accuracy and chance."""
     if record.test is None or record.test_scaled is None or record.s_rand is None:
         return
     scaled = (record.test - record.s_rand) / (1 - record.s_rand)
@@ -96,7 +99,7 @@ def refuse_unscaled(record: Record) -> None:
 
 
 def _refuse_miscounted(folder: RunFolder, run: "Run") -> None:
-    """The numbers of a result are those of the counts it keeps."""
+    """Refuse a result whose numbers do not follow from its counts."""
     from chomsky_ladder.harness.train.outcome import miscounted
 
     result = folder.result() or {}

@@ -1,17 +1,18 @@
-"""What an architecture costs: training, prefill and decoding of every model, point by point, as rows of one report.
+"""Measure the cost of an architecture: training, prefill and decoding of every model, as rows of one report.
 
-    train      forward, backward and optimiser (AdamW, fused) of cross entropy at every position, timed apart
+    train      forward, backward and optimiser (AdamW, fused) of cross entropy at every position, timed separately
     prefill    a prompt from an empty state to the next token: its time is the time to first token; a model without a
                step form has its forward pass instead
     decode     one more token, and the choice of the most probable, always from the same state
 
-A decoded token costs what its state costs, so a cache is made for the whole context, but only up to 256 tokens are put
-in. Steps are pure (models/base.py): one that lengthens a cache copies it. Every model passes the conformance suite
-first, or has a row that says why it is refused; what runs out of memory has one that says OOM.
+The cost of a decoded token depends on its state. So a cache is made for the whole context, but only filled with up to
+256 tokens. Steps are pure (models/base.py): one that lengthens a cache copies it. Every model must first pass the
+conformance suite, or its row says why it is refused. A point that runs out of memory has a row that says OOM.
 
-Bytes are a simple model of the least traffic: in training a weight is read twice, its gradient written and read, it
-and its two moments read and written, 40 bytes in fp32; in prefill and decoding it is read once. What is alive at the
-peak besides is written and read once, and so is a state. Operations are those of harness/throughput/flops.py.
+Bytes are a simple model of the least traffic. In training a weight is read twice, its gradient written and read, and
+the weight and its two moments read and written: 40 bytes in fp32. In prefill and decoding a weight is read once. Other
+memory alive at the peak is written and read once, and so is a state. Operations are those of
+harness/throughput/flops.py.
 """
 
 import time
@@ -43,9 +44,9 @@ from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.tasks.draw import Draw
 
 FORMAT = "throughput 1"
-FILLED = 256  # tokens that are put into a cache
-TRAIN_BYTES = 40  # a weight and step
-PATIENCE_S = {"cpu": 0, "cuda": 180}  # of a point with its compilation; 0: whatever it takes
+FILLED = 256  # tokens put into a cache
+TRAIN_BYTES = 40  # bytes of traffic for each weight and step
+PATIENCE_S = {"cpu": 0, "cuda": 180}  # seconds for a point with its compilation; 0: no limit
 _HEAD = ("model", "match", "way", "precision", "what", "length", "batch")
 _SIZES = ("d_model", "parameters", "state_bytes")
 _TIMES = ("ms", "ms_p20", "ms_p80", "wall_ms")
@@ -61,7 +62,7 @@ Tell = Callable[[str], None]
 def report_of(
     names: Sequence[str], grid: Grid, device: torch.device, *, tell: Tell, keep: Callable[[Row], None] = lambda _: None
 ) -> Row:
-    """Measure these models; `keep` is given the report so far after each of them."""
+    """Measure these models. `keep` receives the report after each of them."""
     classes, begun = [find_model(name) for name in names], time.perf_counter()
     meter = Meter(device, repeats=grid.repeats, threads=grid.threads)
     report: Row = {
@@ -88,18 +89,18 @@ def report_of(
 
 
 def _rows_or_fault(cls: type[ModelConfig], grid: Grid, meter: Meter) -> list[Row]:
-    """A model's rows; one that breaks has those it came to, and one that says why."""
+    """Return a model's rows. If it fails, return the rows so far, and one that says why."""
     rows: list[Row] = []
     try:
         for row in model_rows(cls, grid, meter):
             rows.append(row)
-    except Exception as error:  # of somebody's own model, in any way: the others are measured all the same
+    except Exception as error:  # anything may fail in a user's model; the others are measured all the same
         rows.append({"model": cls.name, "not_run": f"failed: {said_of(error)}"})
     return rows
 
 
 def model_rows(cls: type[ModelConfig], grid: Grid, meter: Meter) -> Iterator[Row]:
-    """A row of every point of a model, and one of why there are none."""
+    """Yield a row for every point of a model, or one that says why there are none."""
     failed = [found for found in conformance.check(conformance.specimen(cls)) if found.verdict == "FAIL"]
     if failed:
         yield {"model": cls.name, "not_run": f"refused: {failed[0].check}: {failed[0].reason}"}
@@ -121,7 +122,7 @@ def model_rows(cls: type[ModelConfig], grid: Grid, meter: Meter) -> Iterator[Row
 
 
 class Bench:
-    """One model at one size."""
+    """Measures one model at one size."""
 
     def __init__(self, config: ModelConfig, match: Match, grid: Grid, meter: Meter) -> None:
         self.config, self.match, self.grid, self.meter, self.device = config, match, grid, meter, meter.device
@@ -156,7 +157,7 @@ class Bench:
             with patient, bound, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the tracer, about caches and speed
                 row |= self._measured(point)
-        except Exception as error:  # one point that breaks must not take the others with it
+        except Exception as error:  # a failing point must not stop the others
             said = str(error).strip().splitlines() or [""]
             row["not_run"] = "OOM" if ran_out(error) else f"{type(error).__name__}: {said[0]}"[:200]
         self.model.zero_grad()
@@ -200,7 +201,7 @@ _FORMS = {"train": "train", "prefill": "forward", "decode": "decode"}
 
 
 class Trial:
-    """One point: `once` is what is repeated."""
+    """One point. `once` is the call that is repeated."""
 
     def __init__(self, bench: Bench, point: Point) -> None:
         self.bench, self.point, self.meter, self.model = bench, point, bench.meter, bench.model
@@ -213,7 +214,7 @@ class Trial:
         raise NotImplementedError
 
     def once(self) -> None:
-        """A step, or, where a graph is asked for, the replay of one."""
+        """Take a step, or replay its graph if there is one."""
         if self._act is None:
             self._act = captured(self.step, self.meter.device) if self.point.way.graph else self.step
         self._act()
@@ -222,7 +223,7 @@ class Trial:
         return self.meter.call(self.once).named()
 
     def context(self) -> Context:
-        """A fresh one; which fast paths ran is kept."""
+        """Return a fresh context. The set of kernels that ran is kept."""
         return Context(backend=self.point.way.backend, backends=self.ctx.backends)
 
     def autocast(self) -> torch.autocast:
@@ -242,8 +243,8 @@ class Training(Trial):
         self.loss: Tensor | None = None
         self.loss_of: Callable[[], Tensor] = lambda: self._loss(self.context())
         if point.way.compiled:
-            torch.compiler.reset()  # what it made for earlier points counts against a limit of variants
-            _, why = called_plainly(self.loss_of)  # says which fast paths run; a set that grows would be compiled anew
+            torch.compiler.reset()  # code made for earlier points counts against a limit of variants
+            _, why = called_plainly(self.loss_of)  # records the kernels: a growing set would recompile
             require(not why, why)
             self.loss_of = torch.compile(partial(self._alone, point.way.backend), fullgraph=True, dynamic=False)
 

@@ -1,4 +1,4 @@
-"""The entries of throughput tables: a median with its percentiles below, or why there is none."""
+"""The entries of throughput tables: a median with its percentiles below, or the reason why there is none."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def missing(row: Row | None) -> Entry:
 
 
 def digits(value: float) -> str:
-    """Three digits that count."""
+    """Return a number with three significant digits."""
     if value >= 100 or value == 0:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"

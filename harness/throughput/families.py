@@ -1,6 +1,6 @@
-"""Figures of many models: a panel for every family, its models in colour before all the others in grey.
+"""Figures of many models: a panel for each family, its models in colour over all the others in grey.
 
-One panel with a line for each of 36 models shows none of them; nine panels on the same axes show each family against
+A single panel with a line for each of 36 models is unreadable. Nine panels on the same axes show each family against
 the rest.
 """
 
@@ -16,9 +16,9 @@ from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.figures.style import FAINT, SMALL, WIDTH, at, in_rows, key, labels, words
 from chomsky_ladder.harness.stats.looks import Look, looks
 
-MANY = 9  # models from which on a figure has panels
+MANY = 9  # from this number of models on a figure has panels
 
-_ACROSS, _LEFT, _BETWEEN = 3, 0.55, 0.22  # inches, as below
+_ACROSS, _LEFT, _BETWEEN = 3, 0.55, 0.22  # inches, except the first
 _WIDE, _TALL = (WIDTH - 0.6 - 2 * _BETWEEN) / 3, 1.5
 _NAME, _LINE, _UNDER = 0.2, 0.13, 0.2
 _KEY = {"ncols": 2, "borderpad": 0, "handlelength": 1.6, "handletextpad": 0.4, "columnspacing": 0.8}
@@ -28,7 +28,7 @@ Draw = Callable[[Axes, pd.DataFrame, dict[str, Look]], None]
 
 
 def families(models: Iterable[str]) -> dict[str, list[str]]:
-    """Models by family, the family of one that is not at hand here unnamed and last."""
+    """Group models by family. Models that are not installed here come last, in an unnamed family."""
     known = all_models()
     of_family: dict[str, list[str]] = {}
     for model in sorted(set(models)):
@@ -40,7 +40,10 @@ def families(models: Iterable[str]) -> dict[str, list[str]]:
 def panels(
     data: pd.DataFrame, draw: Draw, prepare: Callable[[Axes], None], axes: tuple[str, str]
 ) -> tuple[Figure, float]:
-    """`draw` for every family, first for the others in grey, on axes that `prepare` makes alike; and where they end."""
+    """Draw a panel for each family, the other models first in grey. Return the figure and its lower edge in inches.
+
+    `prepare` sets up the axes of every panel alike.
+    """
     rows = in_rows(list(families(data["model"]).items()), _ACROSS)
     tall = [max(math.ceil(len(models) / 2) for _, models in row) * _LINE for row in rows]
     heights = [_NAME + names + _TALL + _UNDER for names in tall]

@@ -1,8 +1,8 @@
 """Figures of a throughput report: PNG, SVG and, beside them, the numbers each shows as CSV.
 
-throughput   tokens a second against length, tokens a step constant      decode     latency against context
-memory       peak against length, batch constant                         roofline   FLOP/s against FLOP a byte
-accuracy     mean scaled accuracy, from records, against tokens a second of training
+throughput   tokens per second against length, at constant tokens per step    decode     latency against context
+memory       peak against length, at constant batch                           roofline   FLOP/s against FLOP per byte
+accuracy     mean scaled accuracy, from records, against training tokens per second
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ Tell = Callable[[str], None]
 
 
 def write(report: Row, folder: Path, *, records: pd.DataFrame | None = None, tell: Tell) -> list[Path]:
-    """Every figure that has something to show; a line says which has not."""
+    """Write every figure that has data, and say which ones do not."""
     found = Found(report)
     paths: list[Path] = []
     with style():
@@ -59,7 +59,7 @@ def write(report: Row, folder: Path, *, records: pd.DataFrame | None = None, tel
 
 
 def _lines(found: Found, column: str, places: list[tuple[str, str, int, int]]) -> pd.DataFrame:
-    """A column of the rows at (model, what, length, batch), with what it spreads over."""
+    """Return a column of the rows at (model, what, length, batch), with its percentiles."""
     rows = []
     for model, what, length, batch in places:
         row = found.row(model, what, length=length, batch=batch)
@@ -90,7 +90,7 @@ def decode(found: Found) -> pd.DataFrame:
 
 
 def roofline(found: Found) -> pd.DataFrame:
-    """Operations a byte and a second, in training and in decoding, at the length where models are compared."""
+    """Return operations per byte and per second, in training and decoding, at the length where models are compared."""
     grid, rows = found.grid, []
     for model in found.models:
         for what, batch in (("train", grid["tokens"] // grid["at"]), ("decode", 1)):
@@ -102,7 +102,7 @@ def roofline(found: Found) -> pd.DataFrame:
 
 
 def accuracy(found: Found, records: pd.DataFrame | None) -> pd.DataFrame:
-    """Of the protocol that has most of the models; several protocols are never mixed."""
+    """Return accuracy and speed for the protocol that has most of the models. Protocols are never mixed."""
     best = pd.DataFrame()
     if records is None or records.empty:
         return best
@@ -235,7 +235,7 @@ def _drawn(
     title: str,
     said: str,
 ) -> Figure:
-    """On one pair of axes, or of many models a panel for every family."""
+    """Draw the data on one pair of axes, or with many models a panel for every family."""
     if len(set(data["model"])) >= MANY:
         fig, top = panels(data, draw, prepare, axes)
         return _titled(fig, report, title, f"{said} Grey: the other models.", top)
@@ -256,7 +256,7 @@ def _axes(fig: Figure, across: str, up: str) -> Axes:
 
 
 def _finished(fig: Figure, data: pd.DataFrame, report: Row, looked: dict[str, Look], title: str, said: str) -> Figure:
-    """With its key, its title and what is said of it."""
+    """Add a key, a title and a note to a figure."""
     models = sorted(set(data["model"]))
     names = labels(models, width=44)
     keys = [Line2D([], [], **looked[model]._asdict(), markersize=4.5) for model in models]

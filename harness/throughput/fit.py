@@ -1,16 +1,17 @@
-"""How cost grows with length: the exponent of a power law through what was measured, and whether two runs agree.
+"""Fit how cost grows with length: the exponent of a power law, and whether two measurements agree.
 
     log cost = a + b log length        b = 1: linear in the length; b = 2: quadratic
 
-Least squares over the medians, with Student's interval of b at 95 %: it is wide where the points lie on no line, as
-where a fixed cost still dominates. `last` is the slope between the two longest alone, where that cost matters least.
+Least squares over the medians, with Student's 95 % interval of b. The interval is wide if the points do not lie on a
+line, for example where a fixed cost still dominates. `last` is the slope between the two longest lengths alone, where
+that cost matters least.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-# Quantiles at .975 of Student's t with 1, 2, .. degrees of freedom.
+# .975 quantiles of Student's t with 1, 2, .. degrees of freedom.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 Row = Mapping[str, Any]
@@ -25,7 +26,7 @@ class Power(NamedTuple):
 
 
 def power_law(lengths: Sequence[float], costs: Sequence[float]) -> Power | None:
-    """The fit, or None for fewer than three lengths or a cost of 0."""
+    """Return the fit; None for fewer than three lengths or a cost of 0."""
     pairs = sorted(zip(lengths, costs, strict=True))
     if len({length for length, _ in pairs}) < 3 or min(cost for _, cost in pairs) <= 0:
         return None
@@ -43,14 +44,14 @@ def power_law(lengths: Sequence[float], costs: Sequence[float]) -> Power | None:
 class Agreement(NamedTuple):
     points: int  # measured in both
     agree: int  # whose 20th to 80th percentiles overlap
-    apart: tuple[str, ...]  # the others: what, and the ratio of their medians, farthest first
+    apart: tuple[str, ...]  # the others: the point and the ratio of its medians, largest first
 
 
 KEY = ("model", "match", "way", "precision", "what", "length", "batch")
 
 
 def agreement(one: Sequence[Row], other: Sequence[Row]) -> Agreement:
-    """Of two runs of one grid."""
+    """Compare two measurements of the same grid."""
     theirs = {tuple(row[key] for key in KEY): row for row in other if row.get("ms") is not None}
     pairs = [
         (row, theirs[place])

@@ -1,20 +1,19 @@
-"""Arithmetic a token, from a stated formula that knows no architecture, and what torch's counter sees of it.
+"""Count arithmetic operations per token, by a formula that knows no architecture, and by torch's counter.
 
-    forward, a token        2 W + 4 S + A          backward    twice the forward
-    decode at context c     2 W + 4 S + 2 G c
+    forward, per token     2 W + 4 S + A          backward    twice the forward
+    decode at context c    2 W + 4 S + 2 G c
 
-W are the weights a token meets, each multiplied and added as often as it is met: all but those of the embedding and of
-experts it is not sent to. S are the numbers of a constant state, each changed and read once (4 operations), which is
-too many for log-linear attention: a token changes few of its levels, and most of them are empty in a short string. G
-are those that a growing state gains with every token, all of which the next token reads. Both are found by looking into
-states of two lengths.
-A is what attention does on average: G L for a causal model (half of the positions), 2 G L for one that sees all; it is
-0 unless the model declares quadratic cost, so transforms of n log n are outside. A model without a state has two
-numbers a layer, channel and position for G: keys and values.
+W is the number of weights a token uses, each with one multiplication and addition per use. The embedding and unused
+experts are left out. S is the size of a constant state, each number changed and read once (4 operations). That is too
+many for log-linear attention: a token changes few of its levels, and most are empty in a short string. G is the number
+of values that a growing state gains with every token. The next token reads all of them. Both are found by comparing
+states of two lengths. A is the average cost of attention: G L for a causal model (half of the positions), 2 G L for one
+that sees all. It is 0 unless the model declares quadratic cost, so transforms of n log n are not included. For a model
+without a state, G is two numbers per layer, channel and position: keys and values.
 
-The counter (torch.utils.flop_counter) sees matrix products and convolutions, and a masked product whole; it is blind to
-elementwise work, transforms and fused recurrences, so it counts the reference path. Scans in chunks do more products
-than the recurrence of the formula; what the two differ by stands in the table.
+The counter (torch.utils.flop_counter) counts matrix products and convolutions, and a masked product in full. It does
+not see elementwise work, transforms and fused recurrences, so it counts the reference path. Chunked scans do more
+products than the recurrence in the formula. The table shows the difference.
 """
 
 import contextlib
@@ -36,13 +35,13 @@ _BACKWARD = 2  # times the forward pass
 
 class Work(NamedTuple):
     weights: int
-    state: int  # numbers of it that do not grow
-    grown: int  # numbers a token of context adds
+    state: int  # numbers that do not grow
+    grown: int  # numbers that a token of context adds
     causal: bool
     quadratic: bool
 
     def forward(self, length: int) -> float:
-        """Operations a token, averaged over a string."""
+        """Return the operations per token, averaged over a string."""
         attended = self.grown * length * (1 if self.causal else 2) if self.quadratic else 0
         return 2.0 * self.weights + 4.0 * self.state + attended
 
@@ -77,7 +76,7 @@ def _numbers(model: Model, length: int) -> int:
 
 
 def counted(model: Model, tokens_BL: Tensor) -> float:
-    """What torch's counter sees of a forward pass on the reference path, a token."""
+    """Return the operations per token that torch's counter sees in a forward pass on the reference path."""
     with torch.no_grad(), flop_counter() as counter:
         model(tokens_BL, Context(backend="reference"))
     return counter.get_total_flops() / tokens_BL.numel()
@@ -85,6 +84,6 @@ def counted(model: Model, tokens_BL: Tensor) -> float:
 
 @contextlib.contextmanager
 def flop_counter() -> Iterator[FlopCounterMode]:
-    """torch's counter, which sees its own products alone."""
+    """Return torch's counter, restricted to its own products."""
     with by_torch(), FlopCounterMode(display=False) as counter:
         yield counter

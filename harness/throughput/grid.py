@@ -1,4 +1,4 @@
-"""What is measured and at which sizes: the grid of lengths, batches and contexts."""
+"""The sizes of a measurement: a grid of lengths, batches and contexts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ Match = Literal["parameters", "state"]
 
 
 class Way(NamedTuple):
-    """How a model is run."""
+    """A way to run a model."""
 
     precision: Precision = "fp32"
     backend: str = "auto"
@@ -37,25 +37,25 @@ class Grid:
     """Sizes to measure. The defaults suit a CPU: all models in a quarter of an hour on one core."""
 
     parameters: int = 100_000
-    """Parameters that the models of the first table have."""
+    """Parameters of the models in the first table."""
     state_bytes: int = 4096
-    """Bytes of state a sequence that the models of the second table have."""
+    """Bytes of state per sequence of the models in the second table."""
     state_context: int = 32
     """Tokens in a cache when its bytes are matched."""
     vocab: int = 16
-    """Tokens there are."""
+    """Size of the vocabulary."""
     tokens: int = 1024
-    """Tokens of a training step where that is constant."""
+    """Tokens of a training step when that number is constant."""
     lengths: tuple[int, ...] = (64, 256, 1024)
-    """Lengths of strings at constant tokens a step."""
+    """Lengths of strings at constant tokens per step."""
     batch: int = 1
-    """Strings of a training step or prefill where that is constant."""
+    """Strings in a training step or prefill when that number is constant."""
     growing: tuple[int, ...] = (128, 256, 512, 1024, 2048)
-    """Lengths of strings at constant batch in training, through which the law of its cost is fitted."""
+    """Lengths of strings at constant batch in training, to which the growth of its cost is fitted."""
     prefill: tuple[int, ...] = (256, 512, 1024, 2048)
     """Lengths of prompts."""
     contexts: tuple[int, ...] = (1, 256, 4096, 65536)
-    """Tokens before the one that is decoded, in a batch of 1."""
+    """Numbers of tokens before the decoded one, in a batch of 1."""
     batches: tuple[int, ...] = (8, 64)
     """Further batches of decoding, at the length `at`."""
     at: int = 256
@@ -63,15 +63,15 @@ class Grid:
     repeats: int = 30
     """Timed repetitions of each point."""
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
-    """The first in all points, the others at the length `at`."""
+    """Precisions. The first is measured at all points, the others at the length `at`."""
     compiled: bool = False
     """Add rows for torch.compile."""
     threads: int = 1
     """Threads of torch on a CPU."""
     slowest: float = 1.5
-    """Seconds of one repetition from which a point is given up."""
+    """A point is given up if one repetition takes more seconds than this."""
     memory: int = 0
-    """Bytes a point may take on a CPU; 0 for nine tenths of what is available."""
+    """Bytes a point may use on a CPU; 0 for nine tenths of what is available."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -87,7 +87,7 @@ class Grid:
 
     @classmethod
     def of(cls, device: str) -> "Grid":
-        """The default sizes for a kind of device."""
+        """Return the default sizes for a kind of device."""
         if device != "cuda":
             return cls()
         return cls(
@@ -106,7 +106,7 @@ class Grid:
         )
 
     def points(self, match: Match, ways: Sequence[Way]) -> list[Point]:
-        """What is measured of a model, none of it twice. Models of matched state are compared at one length."""
+        """Return the points to measure of a model, each once. Models of matched state are compared at one length."""
         main = ways[0]
         if match == "state":
             return [Point(main, what, self.batch, self.at) for what in ("train", "prefill", "decode")]
@@ -118,6 +118,6 @@ class Grid:
         found += [Point(main, "decode", batch, self.at) for batch in self.batches]
         for way in ways:
             found.append(Point(way, "train", self.tokens // self.at, self.at))
-            if not way.compiled:  # what is compiled is the step of training
+            if not way.compiled:  # only the training step is compiled
                 found += [Point(way, "prefill", self.batch, self.at), Point(way, "decode", 1, self.at)]
         return list(dict.fromkeys(found))

@@ -1,10 +1,10 @@
-"""Several reports of one machine as one: other models follow, and sittings of the same points are pooled.
+"""Join several reports of one machine: models are combined, and repeated measurements of the same point are pooled.
 
-    ms        the median of the sittings' medians
-    p20, p80  the lowest and the highest of theirs
+    ms        the median of the measurements' medians
+    p20, p80  their lowest and highest percentile
 
-A machine that others share, or that clocks itself up and down, changes its speed from one minute to the next by more
-than the repetitions of one sitting can show; the percentiles of several do. Rates follow the pooled time.
+A shared machine, or one that changes its clock, varies more from minute to minute than the repetitions of one
+measurement show. The percentiles of several measurements show it. Speeds are computed from the pooled time.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,10 @@ _RATES = ("tokens_per_s", "gflop_per_s", "gb_per_s")
 
 
 def joined(reports: Sequence[Row]) -> Row:
-    """The first's ceilings and provenance stand for all; `sittings` counts how often the most measured point was."""
+    """Join reports. The first one's ceilings and provenance are kept.
+
+    `sittings` is the most measurements of any point.
+    """
     first = reports[0]
     if len(reports) == 1:
         return first
@@ -46,7 +49,7 @@ def _by_place(rows: Sequence[Row], names: Sequence[str]) -> dict[tuple[Any, ...]
 
 
 def _pooled(rows: Sequence[Row]) -> Row:
-    """One point; a sitting that could not measure it is left out if another could."""
+    """Pool the rows of one point. A failed measurement is left out if another succeeded."""
     measured = [row for row in rows if row.get("ms") is not None] or list(rows)
     one = dict(measured[0])
     if len(measured) == 1 or one.get("ms") is None:
@@ -59,7 +62,7 @@ def _pooled(rows: Sequence[Row]) -> Row:
 
 
 def _beside(rows: Sequence[Row]) -> Row:
-    """One package beside ours. Since they took turns, the ratio of each sitting stands, and of several the median."""
+    """Pool the comparisons with another package: the median of the ratios, as both took turns in each measurement."""
     measured = [row for row in rows if row.get("ratio") is not None] or list(rows)
     ratios = {
         name: median(row[name] for row in measured) for name in ("ratio", "reference_ratio") if name in measured[0]

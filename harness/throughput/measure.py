@@ -1,12 +1,12 @@
-"""How long something takes, the way kernel libraries time themselves, and what the machine could do at best.
+"""Measure times the way kernel libraries do, and the best speeds of the machine.
 
-    CPU     process time of one thread, in which a neighbour's work hardly shows, and beside it the wall's clock;
-            of several threads the wall's clock alone
-    CUDA    events, with the L2 cache overwritten before every repetition of what would not find its data there
+    CPU     process time of one thread, which neighbours hardly disturb, with wall time beside it; for several threads
+            wall time alone
+    CUDA    events, with the L2 cache overwritten before every repetition of work that would not find its data there
 
-A few calls warm up, at least 30 are timed, and the median stands with the 20th and the 80th percentile. What is too
-short for a clock is timed in blocks of many. A CUDA graph replays what its first calls recorded: one launch instead of
-hundreds. Running out of memory is a result like any other: `ran_out` tells it from a mistake.
+After a few warm-up calls, at least 30 are timed. The result is the median with the 20th and 80th percentile. Calls too
+short for a clock are timed in blocks of many. A CUDA graph replays the recorded first calls with one launch instead of
+hundreds. Running out of memory is a result, too: `ran_out` distinguishes it from a mistake.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from chomsky_ladder.harness.train.replays import WARM_UP, Act
 from chomsky_ladder.models.scans.products import product
 
 REPEATS = 30
-BLOCK_MS = 5.0  # the least that a block of short calls takes
+BLOCK_MS = 5.0  # the shortest block of short calls
 _LONGEST_BLOCK = 256
 _COPIED = {"cpu": 1 << 28, "cuda": 1 << 31}  # bytes
 _PRODUCT = {"cpu": 2048, "cuda": 8192}  # rows and columns
 _CEILING_ROUNDS = 6
 
-Stamp = tuple[float, float]  # ms of the process, ms of the wall
+Stamp = tuple[float, float]  # ms of the process, ms of wall time
 
 
 class Spread(NamedTuple):
@@ -41,16 +41,16 @@ class Spread(NamedTuple):
     ms: float
     p20: float
     p80: float
-    wall_ms: float | None  # the median by the wall's clock, where `ms` is of the process
+    wall_ms: float | None  # median wall time, if `ms` is process time
 
     def named(self, stem: str = "") -> dict[str, float]:
-        """As columns: ms, ms_p20, ms_p80 and wall_ms, behind a stem."""
+        """Return columns ms, ms_p20, ms_p80 and wall_ms, with a prefix."""
         columns = {f"{stem}ms": self.ms, f"{stem}ms_p20": self.p20, f"{stem}ms_p80": self.p80}
         return columns | ({} if self.wall_ms is None else {f"{stem}wall_ms": self.wall_ms})
 
 
 class Meter:
-    """A clock of one device."""
+    """A clock for one device."""
 
     def __init__(self, device: torch.device, *, repeats: int = REPEATS, threads: int = 1) -> None:
         self.device, self.repeats, self.by_process = device, repeats, threads == 1
@@ -66,7 +66,7 @@ class Meter:
         return "process time" if self.by_process else "wall clock"
 
     def parts(self, acts: Mapping[str, Act], *, flush: bool = True) -> dict[str, Spread]:
-        """Each of the acts, taken in turn, and `whole`, all of them from the first to the last."""
+        """Time each of the acts, in turn, and `whole`, all of them from the first to the last."""
         for act in acts.values():  # callers have warmed it up otherwise
             act()
         rounds = [self._round(acts, flush=flush) for _ in range(self.repeats)]
@@ -78,7 +78,7 @@ class Meter:
         return self.parts({"act": act}, flush=flush)["whole"]
 
     def turns(self, acts: Mapping[str, Act]) -> dict[str, Spread]:
-        """Each of the acts by itself, in turns whose order is reversed in every other round: rivals of one ratio."""
+        """Time each of the acts by itself, in turns. The order is reversed in every other round, to be fair to both."""
         for act in acts.values():
             for _ in range(WARM_UP):
                 act()
@@ -90,18 +90,18 @@ class Meter:
         return {name: self._spread(own, calls=1) for name, own in pairs.items()}
 
     def fastest(self, act: Act) -> float:
-        """Milliseconds of the quickest of the repetitions."""
+        """Return the milliseconds of the fastest repetition."""
         act()
         return min(self.once(act) for _ in range(self.repeats))
 
     def once(self, act: Act) -> float:
-        """Milliseconds of one call."""
+        """Return the milliseconds of one call."""
         which = 0 if self.device.type == "cpu" and self.by_process else 1
         start, end = self._round({"act": act}, flush=False)
         return end[which] - start[which]
 
     def blocks(self, act: Act) -> Spread:
-        """One of many calls in a row, with the caches as the call before left them."""
+        """Time one of many calls in a row, with caches as the previous call left them."""
         act()
         first = self._round({"act": act}, flush=False)
         took = first[1][1] - first[0][1]
@@ -115,7 +115,7 @@ class Meter:
         return self._spread([(row[0], row[1]) for row in rounds], calls=calls)
 
     def first(self, act: Act) -> float:
-        """Seconds by the wall's clock of a first call, which compiles or tunes."""
+        """Return the seconds of wall time of a first call, which compiles or tunes."""
         self.settle()
         start = time.perf_counter()
         act()
@@ -136,7 +136,7 @@ class Meter:
         return stamps
 
     def _cuda_round(self, acts: Mapping[str, Act], *, flush: bool) -> list[Stamp]:
-        """Stamps by events; the device is idle before, so that an act waits for its own launches alone."""
+        """Return event times. The device is idle before, so that an act only waits for its own launches."""
         torch.cuda.synchronize(self.device)
         if flush and self._flushed is not None:
             self._flushed.zero_()
@@ -161,7 +161,7 @@ def _stamp() -> Stamp:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that there was no more memory."""
+    """Return True if an error means that there was no more memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     said = str(error)
@@ -170,7 +170,7 @@ def ran_out(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def little_garbage() -> Iterator[None]:
-    """Spare the collector what is there already: a look through all that torch imports takes a tenth of a second."""
+    """Keep the garbage collector from scanning existing objects: those of torch alone take a tenth of a second."""
     gc.collect()
     gc.freeze()
     try:
@@ -181,7 +181,7 @@ def little_garbage() -> Iterator[None]:
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Interrupt what takes longer, a compiler above all; 0: whatever it takes. Only a process's main thread can."""
+    """Interrupt work, above all a compiler, after some seconds; 0 for never. Only works in a process's main thread."""
     if not seconds or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -199,7 +199,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def release(device: torch.device) -> None:
-    """Give back what nobody holds, so that the next point starts from the same place."""
+    """Free unused memory, so that the next point starts from the same place."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -207,11 +207,11 @@ def release(device: torch.device) -> None:
 
 
 def ceilings(meter: Meter, precision: str) -> dict[str, float]:
-    """GB a second of a large copy and GFLOP a second of a large product, both the best of six."""
+    """Return GB per second of a large copy and GFLOP per second of a large product, each the best of six."""
     device = meter.device
     source = torch.ones(_COPIED[device.type] // 4, device=device)
     target, size = torch.zeros_like(source), _PRODUCT[device.type]
-    # Of random numbers: a GPU multiplies constants faster, as fewer of its wires change.
+    # Random numbers: a GPU multiplies constants faster, as fewer of its wires change.
     a = torch.randn(size, size, generator=torch.Generator().manual_seed(0)).to(device)
     a = a.to(torch.bfloat16 if precision == "bf16" else torch.float32)
     rounds = Meter(device, repeats=_CEILING_ROUNDS, threads=1 if meter.by_process else 2)

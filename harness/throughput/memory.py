@@ -1,11 +1,11 @@
-"""What something takes of memory at its peak, and the bound under which it runs out instead of taking the machine.
+"""Measure peak memory, under a bound that makes allocations fail before they bring down the machine.
 
-Allocated is what torch's allocators had handed out at the worst moment: on CUDA by their own count, on a CPU by the
-profiler's record of every allocation, in order. Reserved is what they held to do so: CUDA's pools, or on a CPU the
-growth of the process's resident memory, by Linux's high-water mark. Both count from before the call; what stands all
-the while (weights, moments) the caller adds.
+Allocated memory is the most that torch's allocators had handed out: on CUDA by their own count, on a CPU by the
+profiler's ordered record of every allocation. Reserved memory is what they held for that: CUDA's pools, or on a CPU the
+growth of the process's resident memory, by Linux's high-water mark. Both count from before the call. The caller adds
+what is always there (weights, moments).
 
-A CPU that runs out kills somebody. `bounded` limits the data a process may have, so that an allocation fails instead.
+When a CPU runs out of memory, some process is killed. `bounded` limits a process's memory, so that an allocation fails.
 """
 
 import contextlib
@@ -18,20 +18,20 @@ from typing import Any, NamedTuple
 import torch
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 
-SHARE = 0.9  # of the memory available, that a point may take
+SHARE = 0.9  # of the available memory that a point may take
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"  # of proc(5): sets VmHWM to the present resident size
+_RESET_PEAK = "5"  # see proc(5): sets VmHWM to the present resident size
 
 
 class Peak(NamedTuple):
-    """Bytes above what there was before."""
+    """Bytes above those before the call."""
 
     allocated: int
-    reserved: int | None  # None where nobody says
+    reserved: int | None  # None where the system does not tell
 
 
 def peak_of(act: Callable[[], Any], device: torch.device) -> Peak:
-    """Of one call; another one before it has warmed up."""
+    """Return the peak of one call, after another call as warm-up."""
     if device.type == "cuda":
         return _cuda_peak(act, device)
     return Peak(_highest(_allocations(act)), _resident_growth(act))
@@ -47,11 +47,11 @@ def _cuda_peak(act: Callable[[], Any], device: torch.device) -> Peak:
 
 
 def _allocations(act: Callable[[], Any]) -> list[int]:
-    """Bytes taken, or below 0 given back, in their order.
+    """Return the bytes of every allocation, negative when freed, in order.
 
-    By torch's older profiler: the newer one takes a tenth of a second to start and prints a line when it does.
+    Uses torch's older profiler: the newer one takes a tenth of a second to start, and prints a line.
     """
-    kinds = (False, True, False, False, False)  # of these, memory alone
+    kinds = (False, True, False, False, False)  # record memory alone
     torch._C._autograd._enable_profiler_legacy(ProfilerConfig(ProfilerState.CPU, *kinds, _ExperimentalConfig()))  # pyright: ignore[reportAttributeAccessIssue]
     try:
         act()
@@ -83,7 +83,7 @@ def _resident_growth(act: Callable[[], Any]) -> int | None:
 
 
 def _status(key: str) -> int | None:
-    """Bytes, as Linux says of this process; None elsewhere."""
+    """Return a number of bytes from Linux's status of this process; None on other systems."""
     return _read_kilobytes(_STATUS, key)
 
 
@@ -96,7 +96,7 @@ def _read_kilobytes(path: Path, key: str) -> int | None:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """What could be had; None where nobody says."""
+    """Return the bytes that are available; None where the system does not tell."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return _read_kilobytes(Path("/proc/meminfo"), "MemAvailable")
@@ -104,7 +104,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 @contextlib.contextmanager
 def bounded(device: torch.device, most: int | None = None) -> Iterator[None]:
-    """Let allocations fail beyond `most` bytes more than now, or, if None, most of what is available."""
+    """Let allocations fail beyond `most` bytes more than now; with None, beyond most of what is available."""
     free, data = free_bytes(device), _status("VmData")
     if device.type == "cuda" or free is None or data is None:
         yield

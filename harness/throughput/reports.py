@@ -1,4 +1,4 @@
-"""Reports of throughput as files: measured model by model, made into tables and figures, read again, compared."""
+"""Throughput reports as files: measured model by model, turned into tables and figures, read and compared."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from chomsky_ladder.harness.train.machine import pinned
 
 
 def measured(names: tuple[str, ...], grid: Grid, device: torch.device, out: Path) -> Row:
-    """Measure, and keep the report after every model."""
+    """Measure the models. The report is saved after every model."""
     names = names or tuple(sorted(all_models()))
     for name in names:
         find_model(name)
@@ -27,9 +27,9 @@ def measured(names: tuple[str, ...], grid: Grid, device: torch.device, out: Path
 
 
 def finish(report: Row, out: Path, results: Path) -> None:
-    """The report, its tables and its figures."""
+    """Write the report, its tables and its figures."""
     from chomsky_ladder.harness.throughput import (
-        figures as figure_throughput,  # matplotlib takes a second that a mistake should not pay
+        figures as figure_throughput,  # matplotlib takes a second to import, which a mistake should not cost
     )
 
     out.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""What is measured and at which sizes: the grid of lengths, batches and contexts, the ways, and models that match.
+"""Find the ways to run each model, and models of matched size.
 
-Models are compared twice: with as many parameters as can be had next to a target (harness/config/sizing.py), and with
-as many bytes of state a sequence, where the state of attention is its cache at a stated context.
+Models are compared twice: with nearly the same number of parameters (harness/config/sizing.py), and with nearly the
+same bytes of state per sequence, where the state of attention is its cache at a stated context.
 """
 
 from bisect import bisect_left
@@ -20,30 +20,30 @@ WIDEST = 2048
 
 
 def ways_of(name: str, grid: Grid, device: torch.device) -> list[Way]:
-    """The ways to run a model here; the first is what a user gets."""
+    """Return the ways to run a model here. The first is what a user gets."""
     cuda = device.type == "cuda"
     own = [kernel for kernel in available() if name in kernel.serves and not kernel.missing()]
     kernels = [kernel.name for kernel in own if cuda and kernel.device == "cuda"]
     found = []
     for precision in grid.precisions:
         for backend in ("auto", "reference", *kernels):
-            # The plain loops that references are would take a compiler hours.
+            # A compiler would take hours for the plain loops of references.
             for compiled in (False, True) if grid.compiled and backend == "auto" else (False,):
                 found += [Way(precision, backend, compiled, graph) for graph in ((False, True) if cuda else (False,))]
-    if not cuda:  # the reference is for comparison alone, and one is enough
+    if not cuda:  # the reference is only for comparison, and one is enough
         found = [way for way in found if way.backend == "auto" or way.precision == grid.precisions[0]]
     return found
 
 
 def matched(config: ModelConfig, match: Match, grid: Grid) -> ModelConfig:
-    """The config at the width that makes it comparable."""
+    """Return the config at the width that makes it comparable."""
     if match == "parameters":
         return sized(config, vocab=grid.vocab, target=grid.parameters)
     return state_sized(config, vocab=grid.vocab, target=grid.state_bytes, context=grid.state_context)
 
 
 def state_sized(config: ModelConfig, *, vocab: int, target: int, context: int) -> ModelConfig:
-    """The config with the width whose state is nearest to `target` bytes a sequence, the wider of two as near."""
+    """Return the config whose state is nearest to `target` bytes per sequence; of two equally near, the wider."""
     require(config.stepwise, f"{config.name} has no step form, so no state")
     widths = [width for width in range(1, WIDEST + 1) if _admitted(config, width)]
 
@@ -66,10 +66,10 @@ def _admitted(config: ModelConfig, width: int) -> ModelConfig | None:
 
 
 def weigh(config: ModelConfig, *, vocab: int, context: int) -> int:
-    """Bytes of state a sequence in fp32, where it can be of a model without storage."""
+    """Return the bytes of state per sequence in fp32, computed without storage where possible."""
     try:
         return _weighed(config, vocab, context, torch.device("meta"))
-    except RuntimeError:  # of an operation that has no such form
+    except RuntimeError:  # from an operation without a meta form
         return _weighed(config, vocab, context, torch.device("cpu"))
 
 

@@ -1,11 +1,11 @@
 """The tables of a throughput report: sheets like those of accuracy (harness/tables/sheets.py), and every row as CSV.
 
-    training    tokens a second by length, the parts of a step        scaling   exponents of time and memory in length
-    generation  time to first token, milliseconds a decoded token     work      state, memory, operations, bytes
-    ways        every way to run a model, fp32 and bf16               state     models with as many bytes of state
-    peers       other packages beside ours, turn by turn
+    training    tokens per second by length, the parts of a step      scaling   exponents of time and memory in length
+    generation  time to first token, milliseconds per decoded token   work      state, memory, operations, bytes
+    ways        every way to run a model, fp32 and bf16               state     models with equal bytes of state
+    peers       other packages beside ours, measured in turns
 
-Below a median stand its 20th and 80th percentile. What was not measured says why: OOM, no step form, refused.
+Below a median stand its 20th and 80th percentile. A missing entry says why: OOM, no step form, refused.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ class Found:
         self.unmeasured = [row for row in report["rows"] if not row.get("what")]
 
     def row(self, model: str, what: str, *, length: int, batch: int, **other: str) -> Row | None:
-        """Of the first way at matched parameters, unless told otherwise."""
+        """Return a row; by default that of the first way at matched parameters."""
         place = {"match": "parameters", "way": "auto", "precision": self.precision} | other
         return self._by_place.get((model, *place.values(), what, length, batch))
 
     def any_of(self, model: str, match: str = "parameters") -> Row:
-        """A row that has the model's sizes."""
+        """Return a row that has the model's sizes."""
         of_model = [row for row in self.report["rows"] if row["model"] == model and row.get("match") == match]
         return next((row for row in of_model if row.get("parameters")), {})
 
@@ -64,7 +64,7 @@ def sheets(report: Row) -> tuple[Sheet, ...]:
 
 
 def data(report: Row) -> pd.DataFrame:
-    """Every row, with what it was measured on."""
+    """Return every row, with the device and software of its measurement."""
     made = {"device": report["device"], "torch": report["torch"], "commit": report["provenance"]["commit"]}
     rows = [{key: row.get(key) for key in COLUMNS} | made for row in report["rows"]]
     whole = ("length", "batch", "d_model", "parameters", "state_bytes", "repeats", "peak_bytes", "reserved_bytes")
@@ -72,7 +72,7 @@ def data(report: Row) -> pd.DataFrame:
 
 
 def write(report: Row, folder: Path) -> list[Path]:
-    """The tables in every format, the rows as CSV."""
+    """Write the tables in every format, and the rows as CSV."""
     folder.mkdir(parents=True, exist_ok=True)
     made = sheets(report)
     texts = {ending: form(made) for ending, form in FORMATS.items()}
@@ -96,7 +96,7 @@ def _sheet(
 
 
 def _refusals(found: Found, match: str = "") -> list[str]:
-    """Why models have no rows at all, or none of a match."""
+    """Return why models have no rows at all, or none for one kind of match."""
     return [f"{row['model']}: {row['not_run']}." for row in found.unmeasured if row.get("match", "") in ("", match)]
 
 

@@ -1,9 +1,9 @@
-"""Runs copied to Weights & Biases while they train, by a process of their own that a run never waits for.
+"""Copy runs to Weights & Biases while they train, in a separate process that a run never waits for.
 
     ladder run parity lstm --exec.wandb online
 
-Training itself never calls wandb. The process beside it (harness/tracking/wandb.py) follows the folders; when the runs
-end it has `PATIENCE` seconds to finish, then it is killed. Whatever goes wrong in it is one line on stderr, after which
+Training itself never calls wandb. The other process (harness/tracking/wandb.py) follows the folders. When the runs end
+it has `PATIENCE` seconds to finish, then it is killed. If anything goes wrong in it, one line is printed on stderr, and
 nothing more is copied from the training process.
 """
 
@@ -27,13 +27,13 @@ from chomsky_ladder.harness.store.folder import RunFolder
 if TYPE_CHECKING:
     from chomsky_ladder.harness.config.run import Run
 
-PATIENCE = 15.0  # seconds that a training process waits for its copies at most, once: it makes no more after that
-_trouble: list[str] = []  # what went wrong first in this process
+PATIENCE = 15.0  # seconds that a training process waits for its copies, once: it makes no more after that
+_trouble: list[str] = []  # the first error in this process
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What W&B is told of a run before its first step."""
+    """The description of a run for W&B before its first step."""
 
     run_id: str
     name: str
@@ -45,15 +45,15 @@ class Card:
 
     @classmethod
     def of(cls, run: "Run", provenance: dict[str, Any], *, group: str = "") -> "Card":
-        from chomsky_ladder.harness.config.protocols import columns_of  # with torch
+        from chomsky_ladder.harness.config.protocols import columns_of  # imports torch
 
         return cls._made(run.run_id, run.plain(), columns_of(run), provenance, family=run.model.family, group=group)
 
     @classmethod
     def read(cls, folder: RunFolder, *, group: str = "") -> "Card":
-        """The card of a run whose code may be another by now: without a family then, or labels if it has no end."""
+        """Return the card of a run. If its code has changed, it has no family, and an unfinished run no labels."""
         from chomsky_ladder.harness.config.protocols import columns_of
-        from chomsky_ladder.harness.config.run import Run  # with torch
+        from chomsky_ladder.harness.config.run import Run  # imports torch
 
         tree, end = folder.config(), end_of(folder) or {}
         try:
@@ -77,13 +77,13 @@ class Card:
         task, model = tree["task"]["name"], tree["model"]["name"]
         named = {f"{key}_label": labels[key] for key in ("protocol", "task", "model") if key in labels}
         config = {**tree, **named, "provenance": provenance}
-        tags = [tag[:64] for tag in (labels.get("level"), family, tree["protocol"]) if tag]  # W&B takes no longer ones
+        tags = [tag[:64] for tag in (labels.get("level"), family, tree["protocol"]) if tag]  # at most 64 in W&B
         name = f"{task}-{model}-{tree['seed']}"
         return cls(run_id=run_id, name=name, tags=tuple(dict.fromkeys(tags)), config=config, group=group)
 
 
 def end_of(folder: RunFolder) -> dict[str, Any] | None:
-    """The record of a run that has one, whichever it is, with a status."""
+    """Return the record of a run that has one, in any status."""
     for name, status in (("result", "done"), ("failure", "failed"), ("preempted", "preempted")):
         end = read_json(folder.path / f"{name}.json")
         if end is not None:
@@ -92,7 +92,7 @@ def end_of(folder: RunFolder) -> dict[str, Any] | None:
 
 
 def place_of(results: Path) -> Path:
-    """The folder in which wandb keeps its own."""
+    """Return the folder for wandb's own files."""
     return Path(os.environ.get("WANDB_DIR") or results)
 
 
@@ -110,13 +110,13 @@ def mirrored(
     group: str = "",
     patience: float = PATIENCE,
 ) -> Iterator[None]:
-    """Copy runs, given with their provenance, while the block trains them; its end waits `patience` at most."""
+    """Copy runs, given with their provenance, while the block trains them. Its end waits `patience` seconds at most."""
     mirror = None
     if mode != "off" and runs and not _trouble:
         try:
             cards = [asdict(Card.of(run, provenance, group=group)) for run, provenance in runs]
             mirror = _Mirror({"cards": cards, "results": str(results), "mode": mode, "patience": patience})
-        except Exception as error:  # whatever it is, the runs go on
+        except Exception as error:  # in any case, the runs go on
             _say(line(error))
     try:
         yield
@@ -126,24 +126,24 @@ def mirrored(
 
 
 def _say(what: str) -> None:
-    """The first trouble of this process, in one line."""
+    """Print the first error of this process, in one line."""
     if not _trouble:
         _trouble.append(what)
-        with suppress(OSError, ValueError):  # of a stderr that is gone
+        with suppress(OSError, ValueError):  # stderr may be closed
             print(f"W&B is left alone from here on: {what} (`ladder wandb sync` catches up)", file=sys.stderr)
 
 
 def line(error: BaseException) -> str:
-    """What went wrong, for a person."""
+    """Return an error as one readable line."""
     said = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 class _Mirror:
-    """The process that copies: it reads its order, looks at the folders, and ends after the lifeline has closed."""
+    """Starts the copying process, which reads its order, follows the folders, and ends after its pipe closes."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        root = str(Path(__file__).parents[3])  # that the package is imported from
+        root = str(Path(__file__).parents[3])  # from which the package is imported
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         read_end, self._lifeline = os.pipe()
         try:

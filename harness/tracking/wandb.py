@@ -1,12 +1,12 @@
-"""Runs and tables copied to Weights & Biases from their folders: the only import of wandb.
+"""Copy runs and tables to Weights & Biases from their folders. Only this file imports wandb.
 
     ladder wandb sync
 
-A copy is made of config.json, metrics.jsonl and result.json, so at any later time it is the one that the process beside
-a training process made (harness/tracking/mirror.py starts it; it is this file): a run's id there is its id here, and of
-its history only the lines that are not there yet are sent.
+A copy is made from config.json, metrics.jsonl and result.json. So a later copy equals the one made during training, in
+the process that harness/tracking/mirror.py starts (it runs this file). A run has the same id there as here. Only the
+lines of its history that are not there yet are sent.
 
-The project is $WANDB_PROJECT, else "chomsky-ladder"; key, server and entity are those wandb finds by itself.
+The project is $WANDB_PROJECT, else "chomsky-ladder". wandb finds key, server and entity by itself.
 """
 
 import csv
@@ -33,7 +33,7 @@ PROJECT = "chomsky-ladder"  # without $WANDB_PROJECT
 _LOOKS_EVERY = 1.0  # seconds between two looks at the folders
 _STARTS_WITHIN = 60.0  # seconds that wandb may take to begin a run; nobody waits for them
 _SYNCS_WITHIN = 120.0  # seconds that `sync` waits for the end of a run's upload
-_MARK = "ladder.json"  # in a copy that was written offline: what it is of
+_MARK = "ladder.json"  # names the run in an offline copy
 _LABELS = ("run_id", "protocol", "task", "level", "model", "lr", "seed")
 
 
@@ -46,10 +46,10 @@ class Copy:
         self._run = begun(card.run_id, folder.path.parents[1], mode=mode, finish_within=finish_within, **head)
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
-        self._sent = self._run.starting_step  # lines that are there: each is one row
+        self._sent = self._run.starting_step  # lines already there: each is one row
 
     def look(self, *, last: bool) -> bool:
-        """Send what is new; whether the run has ended, or this was the last look."""
+        """Send what is new. Return True if the run has ended, or this was the last look."""
         end = end_of(self._folder)  # written after the last line
         lines = self._folder.history()
         for row in lines[self._sent :]:
@@ -77,7 +77,7 @@ class Copy:
 
 
 def copies(results: Path, run_id: str) -> list[Path]:
-    """The folders that wandb wrote offline of a run, the oldest first."""
+    """Return the offline copies of a run, the oldest first."""
     return sorted((place_of(results) / "wandb").glob(f"offline-run-*-{glob.escape(run_id)}"))
 
 
@@ -87,7 +87,7 @@ def _state(folder: RunFolder) -> dict[str, Any]:
 
 
 def _mark(folder: RunFolder) -> None:
-    """Note in the newest copy what it is of, and remove earlier ones that were neither whole nor sent."""
+    """Note in the newest copy which run it is of. Remove earlier copies that are incomplete and were not sent."""
     *earlier, newest = copies(folder.path.parents[1], folder.path.name)
     (newest / _MARK).write_text(json.dumps(_state(folder)))
     for each in earlier:
@@ -102,7 +102,7 @@ def _is_copied(folder: RunFolder) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Without the counts behind a score, and with keys that W&B takes for one: a dot would part them."""
+    """Return a tree without the counts behind a score, and with keys that W&B reads as one: it splits them at dots."""
     if not isinstance(value, dict):
         return value
     return {key.replace("..", "-").replace(".", "_"): _plain(v) for key, v in value.items() if key != "counts"}
@@ -120,7 +120,7 @@ def begun(
     config: dict[str, Any] | None = None,
     job_type: str | None = None,
 ) -> Any:
-    """A W&B run that sends what it is given and nothing of its own: no code, console, git state or host statistics."""
+    """Begin a W&B run that only sends what it is given: no code, console, git state or host statistics."""
     import wandb
 
     settings = wandb.Settings(
@@ -153,7 +153,7 @@ def begun(
 
 
 def sync(folders: Sequence[RunFolder], *, mode: Mode, group: str = "") -> Iterator[str]:
-    """Copy runs as their folders stand, one after the other, but for those that lie there so already; their ids."""
+    """Copy runs as their folders stand, one after the other, except those already copied. Yield their ids."""
     for folder in folders:
         if mode == "offline" and _is_copied(folder):
             yield folder.path.name
@@ -164,8 +164,9 @@ def sync(folders: Sequence[RunFolder], *, mode: Mode, group: str = "") -> Iterat
 
 
 def sync_tables(results: Path, *, mode: Mode) -> list[str]:
-    """Copy records.csv and tables/*.csv as tables of a run of their own and as an artifact, figures/ as pictures beside
-    them; their names.
+    """Copy records.csv and tables/*.csv as tables of one run and as an artifact, and figures/ as pictures.
+
+    Return their names.
     """
     import wandb
 
@@ -207,14 +208,14 @@ def _cell(word: str) -> str | float | None:
 
 
 def own_entity() -> str:
-    """Whose runs those of the key at hand are."""
+    """Return the entity to which the current key belongs."""
     import wandb
 
     return wandb.Api(timeout=30).default_entity or ""
 
 
 def finished() -> None:
-    """End wandb's own process, if it is there and has not crashed."""
+    """End wandb's own process, if it is running and has not crashed."""
     if "wandb" in sys.modules:
         with suppress(Exception):
             sys.modules["wandb"].teardown()
@@ -233,25 +234,25 @@ def _follow(order: dict[str, Any], over: threading.Event) -> None:
 
 
 def _end_with(lifeline: int, over: threading.Event, patience: float) -> None:
-    """Wait for the training process to close its end of the pipe, or to die; then for what is left to be sent."""
+    """Wait until the training process closes its end of the pipe or dies, then for what is left to be sent."""
     os.read(lifeline, 1)
     over.set()
-    time.sleep(patience + 1)  # that process is patient for a second less, if it lives
+    time.sleep(patience + 1)  # the training process waits a second less, if it lives
     os._exit(1)
 
 
 def main() -> None:
-    """The process beside a training process."""
+    """Run the copying process beside a training process."""
     order, over = json.load(sys.stdin), threading.Event()
     said = os.dup(1)
-    os.dup2(2, 1)  # wandb's own words are for nobody
+    os.dup2(2, 1)  # wandb's own output is discarded
     watch = threading.Thread(target=_end_with, args=(int(sys.argv[1]), over, order["patience"]), daemon=True)
     watch.start()
     try:
         _follow(order, over)
     except Exception as error:
         os.write(said, f"{line(error)}\n".encode())
-        os._exit(1)  # what wandb does at exit waits for the server
+        os._exit(1)  # wandb's exit handlers would wait for the server
 
 
 if __name__ == "__main__":

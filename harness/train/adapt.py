@@ -1,20 +1,20 @@
-"""Low-rank adaptation of a finished run to another task: its weights stay, factors beside its matrices learn.
+"""Low-rank adaptation of a finished run to another task: its weights stay frozen, low-rank factors beside them learn.
 
     W' = W + U D        W [m, n] of the base run, frozen      D [r, n] normal of variance 1/n      U [m, r] zero
 
     16 x 64 at rank 4: 64 + 256 = 320 learnt numbers beside 1,024 frozen ones; at the start W' = W to the bit
 
-Hu et al. 2021 (2106.09685), with their factor alpha / r at 1. Adapted are the matrices (harness/train/quantise.py says
-which tensors are) whose name fits `train.lora_layers`; of a stack of matrices, such as experts, each has factors of its
-own. What depends on the vocabulary, found by building the model for one token more (embedding and head of most), is,
-under `train.lora_ends`,
+The method is LoRA (Hu et al. 2021, 2106.09685) with the factor alpha / r set to 1. The adapted weights are the matrices
+(harness/train/quantise.py says which tensors these are) whose name fits `train.lora_layers`. Each matrix of a stack,
+such as the experts of a layer, has factors of its own. For most models embedding and head depend on the vocabulary.
+They are found by building the model with one more token, and `train.lora_ends` says what happens to them:
 
-    keep    the base run's, frozen like the rest: only where both tasks have the same tokens in the same order
-    new     drawn by the run's seed and trained in full
+    keep    frozen like the other weights of the base run; both tasks must have the same tokens in the same order
+    new     drawn from the run's seed and trained in full
 
-so an adaptation is a training like any other, by what is read of the parameters and for every architecture: a `Run` of
-the base run's model with `train.base`, which packs, resumes, is scored and tabled by the code of all runs. `Adapted` is
-the only new thing, a module that hands its inner model the sums above before each call.
+An adaptation is an ordinary training run: a `Run` of the base run's model with `train.base`. It packs, resumes, is
+scored and is tabled by the same code, for every architecture. The only new class is `Adapted`, a module that adds the
+factors' product to the weights of its inner model before each call.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from chomsky_ladder.models.block import Context, State
 
 
 class Adapted(Model):
-    """A model whose matrices are frozen but for the product of two factors."""
+    """A model whose matrices are frozen, each with a trainable product of two factors added to it."""
 
     def __init__(self, inner: Model, *, rank: int, names: Collection[str], trained: Collection[str]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Adapted(Model):
         return self.inner.num_layers
 
     def weights(self) -> dict[str, Tensor]:
-        """What the inner model reads, by its own names."""
+        """Return the weights that the inner model reads, by the inner model's names."""
         read: dict[str, Tensor] = dict(self.inner.named_parameters())
         for name in self.names:
             read[name] = read[name] + self.up[_key(name)] @ self.down[_key(name)]
@@ -86,7 +86,7 @@ class Adapted(Model):
 
 
 class _Method(nn.Module):
-    """A method of a model as a module's call, which is what `functional_call` knows."""
+    """Call a method of a model as a module, because `functional_call` only takes modules."""
 
     def __init__(self, model: Model, method: str) -> None:
         super().__init__()
@@ -97,12 +97,12 @@ class _Method(nn.Module):
 
 
 def _key(name: str) -> str:
-    """A parameter's name as one of a module's own, which has no dots."""
+    """Turn a parameter's name into a legal name in a `ParameterDict`, which has no dots."""
     return name.replace(".", "/")
 
 
 def adapted(run: Run) -> Adapted:
-    """The model of an adaptation with the weights of its seed; `begin` puts the base run's in their place."""
+    """Build the model of an adaptation from its own seed. `begin` then copies the base run's weights into it."""
     train, vocab = run.train, len(run.task.vocab)
     inner = run.model.build(vocab)
     ends = vocabulary_names(inner, run.model.build(vocab + 1)) if train.lora_ends == "new" else set()
@@ -120,19 +120,19 @@ def adapted(run: Run) -> Adapted:
 
 
 def fits(name: str, patterns: str) -> bool:
-    """Whether a name fits one of the patterns, separated by commas, in which * stands for anything."""
+    """Return True if a name fits one of the comma-separated patterns, in which * stands for anything."""
     return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
 
 
 def vocabulary_names(one: nn.Module, wider: nn.Module) -> set[str]:
-    """The parameters whose shape the vocabulary decides, of a model and one for another vocabulary."""
+    """Return the names of parameters whose shape differs between a model and one with more tokens."""
     pairs = zip(one.named_parameters(), wider.parameters(), strict=True)
     return {name for (name, ours), theirs in pairs if ours.shape != theirs.shape}
 
 
 @torch.no_grad()
 def begin(model: Model, run: Run, base: Run, trained: nn.Module) -> None:
-    """Give a model about to be adapted the weights of its base run, as that run is scored."""
+    """Copy the weights of the base run, as that run is scored, into a model about to be adapted."""
     assert isinstance(model, Adapted)
     require(base.run_id == run.train.base, f"train.base={run.train.base} is not the whole id of a run")
     require(base.model == run.model, f"{run.train.base} is a model of other settings than this run's")
@@ -148,7 +148,7 @@ def begin(model: Model, run: Run, base: Run, trained: nn.Module) -> None:
 
 
 def base_folder(run_id: str, results: Path) -> RunFolder:
-    """The folder of a run that something can start from."""
+    """Return the folder of a finished run that another run can start from."""
     folder = find_run(results, run_id)
     done = folder.result()
     require(done is not None and done["status"] == "done", f"{folder.path.name} has not finished; it cannot be adapted")
@@ -156,7 +156,7 @@ def base_folder(run_id: str, results: Path) -> RunFolder:
 
 
 def adaptation(model: Model, run: Run) -> dict[str, Any]:
-    """What a record says of where an adapted model comes from and how much of it was learnt."""
+    """Return the record's entry on an adapted model: its base run, and the counts of frozen and learnt numbers."""
     assert isinstance(model, Adapted)
     frozen = {name: value for name, value in model.inner.named_parameters() if not value.requires_grad}
     digest = hashlib.sha256()
@@ -174,9 +174,10 @@ def adaptation(model: Model, run: Run) -> dict[str, Any]:
 
 
 def adapting(base: Run, run: Run, *, rank: int = 8, layers: str = "*") -> Run:
-    """The run that adapts a finished one to the task of `run`, under the base run's training and evaluation.
+    """Return the run that adapts a finished run to the task of `run`, with the base run's training and evaluation.
 
-    Embedding and head are kept where the tasks have the same tokens; a task with lengths of its own has those.
+    Embedding and head are kept if both tasks have the same tokens. A task that declares its own lengths is trained on
+    these.
     """
     ends = "keep" if base.task.vocab == run.task.vocab else "new"
     train, score = base.train, base.eval

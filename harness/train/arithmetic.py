@@ -1,8 +1,9 @@
-"""A small fixed computation whose bytes say how a machine rounds, whatever made it round so.
+"""A small fixed computation whose bytes show how a machine rounds.
 
-A variable that a library reads, another build of it, a processor of another kind: what moves the last bits of training
-moves some of these bytes, too. The inputs come from a formula, not from a generator; the operations are those of which
-models are made, at sizes that fill no vector evenly. It takes some milliseconds, once a process and thread count.
+Last bits may depend on an environment variable, on the build of a library or on the processor. Whatever moves the last
+bits of training moves some of these bytes, too. The inputs come from a formula, not from a generator. The operations
+are those of which models are made, at sizes that fill no vector evenly. It takes some milliseconds, once for each
+process and thread count.
 """
 
 import functools
@@ -12,15 +13,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-import chomsky_ladder.models.operations.product  # noqa: F401  # products that models have
+import chomsky_ladder.models.operations.product  # noqa: F401  # registers the matrix products that models use
 from chomsky_ladder.models.scans.products import product
 
-SIZES = ((1, 7, 5), (33, 65, 47), (128, 96, 160))  # of products: rows, inside, columns
+SIZES = ((1, 7, 5), (33, 65, 47), (128, 96, 160))  # of matrix products: rows, inner dimension, columns
 
 
 @functools.cache
 def arithmetic(device: torch.device, threads: int) -> str:
-    """The digest of what comes out here with so many threads."""
+    """Return the digest of the computation's results with this many threads."""
     digest, before = hashlib.sha256(), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -53,8 +54,8 @@ def _results(device: torch.device) -> Iterator[Tensor]:
 
 
 def _recurrence(x_BLD: Tensor) -> Tensor:
-    """Of torch's own LSTM, which on a CPU is oneDNN's."""
-    with torch.random.fork_rng(devices=[]):  # what it draws is thrown away; made on `meta` it would import sympy
+    """Run torch's own LSTM, which on a CPU is oneDNN's."""
+    with torch.random.fork_rng(devices=[]):  # its random weights are replaced below; on `meta` it would import sympy
         lstm = nn.LSTM(48, 24, batch_first=True, dtype=x_BLD.dtype)
     for parameter in lstm.parameters():
         parameter.copy_(_numbers(*parameter.shape, dtype=x_BLD.dtype, device=x_BLD.device))
@@ -62,7 +63,7 @@ def _recurrence(x_BLD: Tensor) -> Tensor:
 
 
 def _numbers(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Between -.5 and .5, by multiplying modulo 2^32, the same on every machine."""
+    """Return numbers between -.5 and .5, made by multiplication modulo 2^32. They are the same on every machine."""
     count = torch.Size(shape).numel()
     whole = torch.arange(1, count + 1, dtype=torch.int64) * 2_654_435_761 % 2**32
     return (whole.double() / 2**32 - 0.5).view(shape).to(dtype).to(device)

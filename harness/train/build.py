@@ -1,4 +1,4 @@
-"""A run's model: made from its seed, or restored from its folder."""
+"""Build a run's model from its seed, or restore it from its folder."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,17 +17,19 @@ from chomsky_ladder.harness.train.same_code import refuse_checkpoint_of_other_co
 from chomsky_ladder.models.backbone import Model, state_bytes
 from chomsky_ladder.tasks.base import Task
 
-STATE_LENGTH = 256  # the context at which a model's state is weighed
+STATE_LENGTH = 256  # the context length at which a model's state is measured
 
 
 def build_model(run: Run, device: torch.device) -> Model:
-    """The model with its initial weights: made on the CPU from the run's seed alone, whatever was made before."""
+    """Return the model with its initial weights. They are drawn on the CPU and depend on the run's seed alone."""
     make = partial(adapted, run) if run.train.base else partial(run.model.build, len(run.task.vocab))
     return _made(make, run, run.seed, device)
 
 
 def untrained(run: Run, device: torch.device, *, seed: int) -> Model:
-    """What a trained one is compared with: its config under another seed, from no base, rounded as it reads itself."""
+    """Return an untrained control: the same config with another seed and without a base run, rounded as the trained one
+    is.
+    """
     model = _made(partial(run.model.build, len(run.task.vocab)), run, seed, device)
     read_rounded(model, run.train.qat)
     return model.eval()
@@ -41,7 +43,7 @@ def _made(make: Callable[[], Model], run: Run, seed: int, device: torch.device) 
 
 
 def restored(folder: RunFolder) -> tuple[Run, Model, int]:
-    """A run, its model as it is scored (the newest intact weights, on the CPU, in eval mode), and their step."""
+    """Return a run, its model and the step of its weights: the newest intact ones, on the CPU, in eval mode."""
     run = Run.from_plain(folder.config())
     content = checkpoint.newest(folder.path)
     if content is None:
@@ -60,14 +62,14 @@ def restored(folder: RunFolder) -> tuple[Run, Model, int]:
 
 
 def load(run_id: str, *, results: Path | str | None = None) -> tuple[Model, Task, list[dict[str, Any]]]:
-    """For a notebook: a run's trained model, its task and its history."""
+    """Load a run's trained model, its task and its history, for a notebook."""
     folder = find_run(Path(results or default_results()), run_id)
     run, model, _ = restored(folder)
     return model, run.task, folder.history()
 
 
 def weigh_state(model: Model) -> int:
-    """Bytes that one sequence carries after `STATE_LENGTH` tokens, found by looking into the state."""
+    """Return the bytes of state that one sequence carries after `STATE_LENGTH` tokens, measured on the state itself."""
     parameter = next(model.parameters())
     state = model.init_state(1, max_length=STATE_LENGTH, device=parameter.device, dtype=parameter.dtype)
     return state_bytes(state)

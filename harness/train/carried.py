@@ -1,13 +1,14 @@
-"""Steps that read strings in pieces and hand the state on: truncated backpropagation, and state passing.
+"""Steps that read strings in pieces and carry the state on: truncated backpropagation, and state passing.
 
-    cut = 20     a a b .. b | b a .. a | a ..    a gradient ends at each bar, the state goes on as a number
-    passed = 1   b b a .. b ] a a b ..           the state that another string left is where this one starts
+    cut = 20     a a b .. b | b a .. a | a ..    gradients stop at each bar, the state is carried on
+    passed = 1   b b a .. b ] a a b ..           this string starts from the state that another string left
 
-With a cut the memory of a step does not grow with the length (Williams and Peng 1990). A state from elsewhere teaches a
-model to write over what it finds, so that long strings bring it nothing new (Buitrago and Gu 2025, 2507.02782, who take
-it from the batch before, with its weights of then): here `passed` strings of the longest training length, drawn as any
-other, are read first by the weights as they are, so a run goes on from a checkpoint as if it had never stopped. Only a
-task whose strings say all that their answers need can be learnt so: of parity nobody knows where it starts.
+With a cut, the memory of a step does not grow with the length (Williams and Peng 1990). A state from another string
+teaches a model to overwrite what it finds, so that it still works on long strings (Buitrago and Gu 2025, 2507.02782).
+They take that state from the previous batch, as computed with earlier weights. Here the current weights first read
+`passed` other strings of the longest training length, drawn like any others. So a resumed run ends like one that never
+stopped. This only makes sense for tasks whose strings contain all that their answers need. Parity does not: the answer
+depends on where the string starts.
 """
 
 from collections.abc import Sequence
@@ -23,14 +24,14 @@ from chomsky_ladder.tasks.base import Batch
 
 
 class CarryingPack(Pack):
-    """A pack of one run, whose strings are read in pieces."""
+    """A pack of one run that reads its strings in pieces."""
 
     def __init__(self, runs: Sequence[Run], *, device: torch.device, backend: Backend) -> None:
         assert len(runs) == 1, "a state is handed on in runs that train alone"
         super().__init__(runs, device=device, backend=backend)
 
     def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Of each piece by itself, summed."""
+        """Return the sum of the pieces' gradients, their summed loss and their averaged metrics."""
         train, length = self.run.train, batch.tokens_BL.shape[1]
         size = train.cut or length
         state = self._start(step, len(batch.tokens_BL), length)
@@ -48,7 +49,7 @@ class CarryingPack(Pack):
         return total_RP, total_R, {name: torch.stack([found[name] for found in metrics]).mean(0) for name in metrics[0]}
 
     def _start(self, step: Tensor, rows: int, length: int) -> State:
-        """The state that the strings read first have left."""
+        """Return the state after reading the `passed` strings that come first."""
         before = [self.stream.before(step, number) for number in range(self.run.train.passed)]
         most = length + sum(strings.tokens_BL.shape[1] for strings in before)
         weight = self._leaves[0]
@@ -62,7 +63,10 @@ class CarryingPack(Pack):
     def _read(
         self, piece: Batch, state: State, *, length: int, scored: Tensor
     ) -> tuple[Tensor, dict[str, Tensor], State]:
-        """A piece's part of the loss, and of what the blocks add its share of the positions."""
+        """Return a piece's share of the loss, its metrics and its last state.
+
+        Blocks' extra losses are weighted by length.
+        """
         ctx = self.context(piece)
         logits_BLV, state = self.models[0].extend(piece.tokens_BL, state, ctx)
         targets_BL = torch.where(piece.scored_BL, piece.targets_BL, -100)
@@ -76,7 +80,7 @@ class CarryingPack(Pack):
 
 
 def detached(state: State) -> State:
-    """The same numbers, which no gradient reaches."""
+    """Return the same state, cut off from the gradient."""
     if isinstance(state, Tensor):
         return state.detach()
     if isinstance(state, dict):

@@ -1,11 +1,11 @@
-"""A part of the step as torch.compile makes it, or plain for good where it cannot be had, and why.
+"""Compile a part of the training step with torch.compile, or fall back to plain calls for good, and say why.
 
-The first call is plain, since it fills the caches that a traced step finds its constants in, and counts what it asks of
-torch: a loop over time is thousands of operations, which a compiler takes tens of minutes over (measured on a core: 590
-s for the 4,250 of an NTM at length 40) and which a CUDA graph replays as well.
+The first call is plain. It fills the caches in which a traced step finds its constants, and counts the operations. A
+loop over time has thousands of operations. A compiler needs tens of minutes for these (measured on one core: 590 s for
+the 4,250 of an NTM at length 40), and a CUDA graph replays them just as fast.
 
-A compiler may be wrong and say nothing. So the first gradient of each shape is made plainly, too, and where the two are
-apart by more than rounding, losses stay plain and the record says so.
+A compiler may be wrong without an error. So the first gradient of each shape is also computed plainly. If the two
+differ by more than rounding, losses stay plain and the record says so.
 """
 
 import warnings
@@ -21,23 +21,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.tasks.base import Batch
 
-MOST_OPERATIONS = 2000  # of a forward pass; more is not compiled
-# A weight's cast, a gradient's sum: on a GPU each is a launch of its own. Those that do not wait for one another become
-# one, which takes 44 of 178 kernels off a step of xLSTM[1:1].
+MOST_OPERATIONS = 2000  # in a forward pass; a model with more is not compiled
+# Merge weight casts and gradient sums that do not depend on each other: on a GPU each is a launch of its own. This
+# saves 44 of 178 kernels in a step of xLSTM[1:1].
 TOGETHER: dict[str, Any] = {"combo_kernels": True}
-# Torch 2.11 lengthens the strides of large tensors, and of queries in attention writes those of one layout and reads
-# those of another: at 39 positions wrong numbers, and 590 kB beyond their end. Nothing here gains by longer strides.
+# Torch 2.11 pads the strides of large tensors. For queries in attention it writes one layout and reads another: at 39
+# positions it gives wrong numbers and reads 590 kB beyond the end. Nothing here gains from padded strides.
 AS_LONG_AS_THEY_ARE: dict[str, Any] = {"comprehensive_padding": False}
-# Losses are called under autocast and go back without. Torch would trace both ways under it: what is kept in fp32 would
-# go back in bf16.
+# Losses are called under autocast, but their backward pass runs without it. Torch would trace both under autocast, and
+# the backward pass of fp32 parts would run in bf16.
 BACK_AS_PLAIN: dict[str, Any] = {"backward_pass_autocast": "off"}
-# A gradient's share, in the weights where it is furthest from the plain one. In bf16 19 models of a published size are
-# apart by .014 at most, on an H100, and an attention whose queries are another's by .28.
+# Relative gradient error allowed in the weights where it is largest. On an H100 in bf16, 19 models of a published size
+# differ by .014 at most. An attention that reads another's queries differs by .28.
 MOST_APART = {"bf16": 0.1, "fp32": 1e-2, "fp64": 1e-6}
 
 
 class Operations(TorchDispatchMode):
-    """Counts what is asked of torch while it is open."""
+    """Count the torch operations called while this mode is active."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Operations(TorchDispatchMode):
 
 
 def called_plainly(act: Callable[[], Any]) -> tuple[Any, str]:
-    """What it returns, and why it is not to be compiled: empty if it may be."""
+    """Return the result of a plain call, and the reason why it is not to be compiled ("" if it may be)."""
     with Operations() as seen:
         result = act()
     said = f"{seen.count:,} operations, of which no more than {MOST_OPERATIONS:,} are compiled"
@@ -59,7 +59,7 @@ def called_plainly(act: Callable[[], Any]) -> tuple[Any, str]:
 
 
 class Compiled:
-    """A method of a pack that decides before it changes anything: where compiling it fails, nothing has been done."""
+    """A compiled method of a pack. If compilation fails, no state has changed, and the plain method runs instead."""
 
     def __init__(self, pack: Pack, part: str, refused: dict[str, str]) -> None:
         self._name, self.plain = f"compiled.{part}", getattr(pack, part)
@@ -94,7 +94,7 @@ class Compiled:
 
     @property
     def compiles(self) -> bool:
-        """The next call, unless it turns out that it cannot."""
+        """Return True if the next call will be compiled, unless compilation then fails."""
         return self._met and not self.refuses
 
     @property
@@ -102,7 +102,7 @@ class Compiled:
         return self._compiled is None
 
     def refuse(self, why: str) -> None:
-        """Take it plainly from now on."""
+        """Use the plain method from now on, for this reason."""
         self._compiled = None
         self._noted.discard(self._name)
         self._refused[self._name] = why.splitlines()[0]
@@ -110,15 +110,14 @@ class Compiled:
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """By the tracer and the compiler, about caches, speed and what they import."""
+    """Silence warnings of the tracer and compiler about caches, speed and imports."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def there_and_back(pack: Pack) -> None:
-    """Let compiled losses be refused, too, where their backward pass fails, which no call of theirs sees, and where it
-    comes out elsewhere than the plain one."""
+    """Check the backward pass of compiled losses. Go back to plain losses if it fails or if its gradients differ."""
     gradients, losses = pack.gradients, pack.losses
     assert isinstance(losses, Compiled)
     held: set[torch.Size] = set()
@@ -149,7 +148,7 @@ def there_and_back(pack: Pack) -> None:
 
 @contextmanager
 def plainly(pack: Pack) -> Iterator[None]:
-    """What makes gradients is as it was before it was compiled."""
+    """Use the plain methods inside this context."""
     parts = {name: getattr(pack, name) for name in ("losses", "in_rows")}
     for name, part in parts.items():
         setattr(pack, name, part.plain)
@@ -161,7 +160,7 @@ def plainly(pack: Pack) -> Iterator[None]:
 
 
 def out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
-    """What a step failed of, where something that failed of it has covered it up."""
+    """Return the out-of-memory error behind an exception, or None. Later errors may have covered it."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return error

@@ -1,9 +1,9 @@
-"""Which strings a run trains on and is scored on: rows of three disjoint streams, addressed, never stored.
+"""Training, validation and test strings: rows of three disjoint streams, drawn when needed and never stored.
 
-Training string i of step s is row s * batch + i of the split "train" under the run's seed, or, of a finite set, what
-stands there in the order of its epoch (harness/train/epochs.py); validation and test strings are rows of their own
-splits under the evaluation's seed, hence the same for every run of a task. Because a row is the
-same in any batch, evaluation sorts its rows by length and pads each batch to its own longest string only.
+Training string i of step s is row s * batch + i of the split "train" under the run's seed. With a finite training set
+it is the string at this place in the order of its epoch (harness/train/epochs.py). Validation and test strings are rows
+of their own splits under the evaluation's seed, so they are the same for every run of a task. A row is the same string
+in any batch. So evaluation sorts its rows by length and pads each batch to its own longest string only.
 """
 
 import statistics
@@ -20,9 +20,9 @@ from chomsky_ladder.tasks.draw import Draw
 
 
 class TrainingStream:
-    """Batch after batch of training strings, made on the device in the shape the step wants.
+    """Draws training batches on the device in the shape that the step needs.
 
-    Of one run, or of several that differ in their seeds: then a batch is [R, B, ..], each run's strings its own.
+    For several runs with different seeds a batch is [R, B, ..], and each run has its own strings.
     """
 
     def __init__(self, runs: Sequence[Run], device: torch.device) -> None:
@@ -30,7 +30,7 @@ class TrainingStream:
         self.run, self.count = first, count
         self._rows_B = torch.arange(first.train.batch, device=device)
         self.seed_R = torch.tensor([run.seed for run in runs], device=device)
-        # The replicas are so many more rows of one batch, under seeds of their own.
+        # Replicas are further rows of one batch, each drawn with its own seed.
         self._rows_X = self._rows_B.repeat(count)
         self._seed = self.seed_R.repeat_interleave(first.train.batch) if count > 1 else first.seed
         sizes = [run.train.examples for run in runs]
@@ -43,7 +43,7 @@ class TrainingStream:
             self._stages[longest] = torch.tensor(legal, device=device), width
 
     def batch(self, step: int | Tensor, *, longest: int) -> Batch:
-        """The strings of a step; `longest` is the curriculum's word for it (`Train.longest`), a host integer."""
+        """Draw the strings of a step. `longest` is the curriculum's current limit (`Train.longest`), a host integer."""
         legal, width = self._stages[longest]
         train = self.run.train
         rows_X = self._rows_X + step * train.batch
@@ -51,7 +51,7 @@ class TrainingStream:
             rows_X = self._epochs.rows(rows_X, before=step * train.batch)
         draw = Draw(seed=self._seed, split="train", rows_B=rows_X)
         keys = draw
-        if train.lengths_per == "batch":  # the length's key is the step
+        if train.lengths_per == "batch":  # one length for the whole batch, drawn with the step as key
             keys = Draw(seed=self._seed, split="train/step", rows_B=torch.zeros_like(self._rows_X) + step)
         lengths_X = legal[keys.child("lengths").integers(len(legal))]
         batch = self.run.task.sample(draw, lengths_X, width)
@@ -62,19 +62,22 @@ class TrainingStream:
         return Batch(*(x.unflatten(0, (self.count, train.batch)) for x in batch))
 
     def before(self, step: Tensor, number: int) -> Batch:
-        """Strings for the rows of a step to read before their own: of the longest kind, which need no padding."""
+        """Draw strings that the model reads before those of a step.
+
+        All have the longest length, so there is no padding.
+        """
         legal, width = self._stages[max(self._stages)]
         draw = Draw(seed=self._seed, split=f"train/before {number}", rows_B=self._rows_X + step * self.run.train.batch)
         return self.run.task.sample(draw, legal[-1:].expand(len(self._rows_X)), width)
 
     def masks(self, step: int | Tensor, *, seed: int | Tensor | None = None) -> Draw:
-        """The stream of a step's dropout masks, of the one run there is or of a seed."""
+        """Return the stream of random numbers for a step's dropout masks, for the single run or for the given seed."""
         seed = self.run.seed if seed is None else seed
         return Draw(seed=seed, split="dropout", rows_B=self._rows_B + step * self.run.train.batch)
 
 
 def with_all_slots(batch: Batch, *, blank: int) -> Batch:
-    """The strings with every answer slot to be trained: those behind the last answer ask for the blank one."""
+    """Return the batch with all answer slots scored. Slots behind the last answer have the blank token as target."""
     position_L = torch.arange(batch.tokens_BL.shape[1], device=batch.tokens_BL.device)
     slot_BL = (position_L >= batch.prompt_B[:, None] - 1) & (position_L < batch.length_B[:, None])
     targets_BL = torch.where(slot_BL & ~batch.scored_BL, blank, batch.targets_BL)
@@ -82,7 +85,7 @@ def with_all_slots(batch: Batch, *, blank: int) -> Batch:
 
 
 def tokens_per_step(run: Run) -> float:
-    """Input positions in a step of training, padding apart, as expected over the lengths it draws."""
+    """Return the expected number of input positions in a training step, without padding."""
     train, stages = run.train, run.train.curriculum or (run.train.lengths[1],)
     filled = [
         statistics.fmean(map(run.task.positions, run.task.legal_lengths(train.lengths[0], longest)))
@@ -94,7 +97,7 @@ def tokens_per_step(run: Run) -> float:
 def evaluation_lengths(
     task: Task, legal: Sequence[int], *, count: int, seed: int, split: str, by: Literal["draw", "turn"] = "draw"
 ) -> Tensor:
-    """The length of each row of an evaluation split."""
+    """Return the length of each row of an evaluation split."""
     if by == "turn":
         return torch.tensor(legal)[torch.arange(count) % len(legal)]
     draw = Draw(seed=seed, split=split, rows_B=torch.arange(count))
@@ -112,10 +115,10 @@ def evaluation_batches(
     device: torch.device,
     by: Literal["draw", "turn"] = "draw",
 ) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-    """All rows of an evaluation split, the longest first: each batch with its rows and their lengths.
+    """Yield all batches of an evaluation split, the longest first, each with its rows and their lengths.
 
-    What a long batch has freed holds all shorter ones. The other way round none fits into what those before it left:
-    measured on an xLSTM[0:1] of 100,000 parameters over lengths of 40 to 256, 160 MB against 37.
+    Memory freed by a long batch is large enough for all shorter ones. In the other order no freed block is large enough
+    for the next batch: on an xLSTM[0:1] of 100,000 parameters over lengths of 40 to 256, we measured 160 MB against 37.
     """
     lengths = evaluation_lengths(task, legal, count=count, seed=seed, split=split, by=by)
     order = torch.argsort(lengths, stable=True, descending=True)

@@ -1,24 +1,24 @@
-"""One run in several processes: each takes its share of the rows of every batch, all take the same step.
+"""One run in several processes: each computes its share of the rows of every batch, and all take the same step.
 
     torchrun --nproc-per-node 2 -m chomsky_ladder run parity transformer
 
-Rank r of W draws rows r B/W .. (r+1) B/W of a step's batch and no others, since strings and dropout masks are addressed
-by row. With n_r scored tokens among them, its part of the loss and what the ranks' gradients then add up to are
+Rank r of W draws rows r B/W .. (r+1) B/W of a step's batch and no others: strings and dropout masks are addressed by
+row. With n_r scored tokens on rank r, its share of the loss and the sum of all ranks' gradients are
 
-    L_r = (n_r / n) (mean over its own scored tokens + what the blocks added),      g = sum_r dL_r / dw,
+    L_r = (n_r / n) (mean over its own scored tokens + the blocks' extra losses),      g = sum_r dL_r / dw,
 
-the gradient of one process with the whole batch. What the blocks add may couple the rows, as an expert's balance loss
-does: a product of means over all valid positions. `SharedContext.mean_valid` gives every rank the mean over the whole
-batch, and its adjoint sums the ranks' gradients again, so this part comes out as in one process too.
+which is the gradient of one process with the whole batch. A block's extra loss may couple the rows: an expert's balance
+loss is a product of means over all valid positions. `SharedContext.mean_valid` gives every rank the mean over the whole
+batch, and its backward pass sums the ranks' gradients. So this part also equals that of one process.
 
-torch's DistributedDataParallel (Li et al. 2020, 2006.15704) hooks every parameter, gathers gradients in buckets and
-sends each while the backward pass goes on. Here the weights are one flat row and so is their gradient: one all_reduce
-behind the backward pass does it, without a wrapper around the model, and nothing is sent during that pass. DDP also
-averages over the ranks, which is the wrong mean as soon as they have unequal numbers of scored tokens.
+torch's DistributedDataParallel (Li et al. 2020, 2006.15704) hooks every parameter, collects gradients in buckets and
+sends each bucket during the backward pass. Here weights and gradient are one flat row each. One all_reduce after the
+backward pass is enough, and the model needs no wrapper. DDP also averages over the ranks, which is the wrong mean if
+ranks have unequal numbers of scored tokens.
 
-The first rank alone has the results folder: its lock, metrics, checkpoints and record. The others run the same code
-over a temporary one and follow what it found there. Whatever decides about the run (loss, gradient norm, validation)
-is a sum over all ranks before anyone looks at it, so all decide alike.
+Only the first rank has the results folder: its lock, metrics, checkpoints and record. The others run the same code in a
+temporary folder and start from what the first found. Loss, gradient norm and validation are sums over all ranks before
+anything is decided from them, so all ranks decide alike.
 """
 
 import os
@@ -53,27 +53,27 @@ from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.tasks.base import Batch, Task
 
-PATIENCE = timedelta(minutes=10)  # with a rank that says nothing: the first may be writing a checkpoint meanwhile
+PATIENCE = timedelta(minutes=10)  # waited for a silent rank: the first may be writing a checkpoint
 _JOINED = count()
 Value = TypeVar("Value")
 
 
 class PeerLost(Exception):
-    """Another process of this run has ended or fallen silent."""
+    """Another process of this run has ended or no longer answers."""
 
 
 def launched() -> int:
-    """How many processes a launcher (torchrun) started for this run, by its environment; 1 without one."""
+    """Return how many processes torchrun started for this run, according to the environment; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ and "LOCAL_RANK" in os.environ else 1
 
 
 def launched_rank() -> int:
-    """Which of them this is; 0 is the one that writes and speaks."""
+    """Return the rank of this process. Rank 0 writes files and prints."""
     return int(os.environ["RANK"]) if launched() > 1 else 0
 
 
 def processes() -> int:
-    """How many processes train this run together."""
+    """Return the number of processes that train this run together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -83,7 +83,10 @@ def is_first() -> bool:
 
 @contextmanager
 def joined(run: Run, settings: Exec, *, init_method: str = "env://", patience: timedelta = PATIENCE) -> Iterator[Exec]:
-    """Be one of the processes that were launched for a run; the settings for this one. Alone, nothing changes."""
+    """Join the processes that were launched for a run.
+
+    Yields the settings of this process, unchanged if it is alone.
+    """
     number = launched()
     if number == 1:
         yield settings
@@ -98,18 +101,18 @@ def joined(run: Run, settings: Exec, *, init_method: str = "env://", patience: t
     for name in ("capture", "compile"):
         require(getattr(settings, name) != "on", f"exec.{name}=on is for one process, not for {number}")
     settings = replace(settings, device=_own_device(settings.device), capture="off", compile="off")
-    # What processes agree on stays on the host; only gradients travel between GPUs.
+    # Decisions are shared over the host (gloo); only gradients travel between GPUs.
     backend = "gloo" if settings.device == "cpu" else "cpu:gloo,cuda:nccl"
     with TemporaryDirectory(prefix="ladder-rank-") as scratch:
         with _watched():
-            # Every run under a prefix of its own, or it would find the addresses that the last one left.
+            # Each run has its own key prefix, or it would find the addresses of the last run.
             store = dist.PrefixStore(f"run {next(_JOINED)}", _store(init_method))
             dist.init_process_group(backend, store=store, rank=rank, world_size=number, timeout=patience)
         try:
             yield settings if rank == 0 else replace(settings, results=Path(scratch))
-            from_first(None)  # nobody ends well before the first has written the result
+            from_first(None)  # wait until the first rank has written the result
         except Exception as error:
-            if rank:  # the first has a record for what went wrong
+            if rank:  # only the first rank has a record in which to write the error
                 _report(error, f"process {rank} of {number}")
             raise
         finally:
@@ -118,13 +121,13 @@ def joined(run: Run, settings: Exec, *, init_method: str = "env://", patience: t
 
 @lru_cache(maxsize=1)
 def _store(init_method: str) -> "dist.Store":
-    """Where the processes find each other, as long as they live."""
+    """Return the key-value store through which the processes find each other."""
     store, _, _ = next(dist.rendezvous(init_method, launched_rank(), launched(), timeout=PATIENCE))
     return store
 
 
 def _report(error: Exception, process: str) -> None:
-    """Say why a process without a record ended."""
+    """Print why a process that writes no record ended."""
     cause = error if isinstance(error, PeerLost) else error.__cause__ or error
     if isinstance(cause, PeerLost):
         print(f"{process}: {cause}", file=sys.stderr)
@@ -134,7 +137,7 @@ def _report(error: Exception, process: str) -> None:
 
 
 def _own_device(name: str) -> str:
-    """A GPU for each process of a machine, or the CPU for all."""
+    """Choose this process's device: one GPU for each process of a machine, or the CPU for all."""
     device = find_device(name)
     if device.type == "cpu":
         return "cpu"
@@ -147,7 +150,7 @@ def _own_device(name: str) -> str:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """Say in one line what gloo and NCCL say of a connection."""
+    """Report errors of gloo and NCCL in one line, as `PeerLost`."""
     try:
         yield
     except RuntimeError as error:
@@ -156,7 +159,7 @@ def _watched() -> Iterator[None]:
 
 
 def from_first(value: Value) -> Value:
-    """What the first process has, whatever the others have."""
+    """Return the first process's value in every process."""
     if processes() == 1:
         return value
     box = [value]
@@ -166,7 +169,7 @@ def from_first(value: Value) -> Value:
 
 
 def agreed(asked: Asked) -> Asked:
-    """The signal that came to any process. It reaches them at different steps, so all ask at the same ones."""
+    """Return a function that gives the signal received by any process. All processes must call it at the same step."""
     if processes() == 1:
         return asked
 
@@ -180,7 +183,7 @@ def agreed(asked: Asked) -> Asked:
 
 
 def checkpoints_of_first(found: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
-    """The checkpoints to go on from: the first process reads them, and the others start their own metrics there."""
+    """Return the first process's checkpoints in every process. The others continue their own metrics from there."""
     contents = from_first(list(found))
     if is_first():
         return contents
@@ -188,7 +191,7 @@ def checkpoints_of_first(found: Sequence[dict[str, Any] | None]) -> list[dict[st
 
 
 def make_pack(runs: Sequence[Run], *, device: torch.device, backend: Backend) -> Pack:
-    """The pack of these runs, or this process's share of the one run there is."""
+    """Return the pack of these runs, or this process's share if several processes train one run."""
     alone = CarryingPack if runs[0].train.carries_state else Pack
     return (alone if processes() == 1 else ShardedPack)(runs, device=device, backend=backend)
 
@@ -196,13 +199,13 @@ def make_pack(runs: Sequence[Run], *, device: torch.device, backend: Backend) ->
 def make_evaluator(
     run: Run, model: Model, *, device: torch.device, backend: Backend, replayed: bool = False, room: Room | None = None
 ) -> Evaluator:
-    """What scores a model, alone or every process its share."""
+    """Return the evaluator of a model. With several processes, each scores its share."""
     kind = Evaluator if processes() == 1 else SharedEvaluator
     return kind(run, model, device=device, backend=backend, replayed=replayed, room=room)
 
 
 class _Total(torch.autograd.Function):
-    """The sum over all processes. Each of their losses depends on each of the summands, hence a sum backwards too."""
+    """Sum over all processes. Every process's loss depends on every summand, so the backward pass sums, too."""
 
     @staticmethod
     def forward(_: Any, x: Tensor) -> Tensor:
@@ -227,7 +230,7 @@ total: Callable[[Tensor], Tensor] = _Total.apply
 class SharedContext(Context):
     """A context whose averages are those of the whole batch."""
 
-    share: Tensor  # of the batch's valid positions
+    share: Tensor  # of the batch's valid positions, on this rank
 
     def mean_valid(self, x_BLX: Tensor) -> Tensor:
         own_X = super().mean_valid(x_BLX)
@@ -235,7 +238,7 @@ class SharedContext(Context):
 
 
 class ShardedStream(TrainingStream):
-    """This process's rows of every batch."""
+    """Draws this process's rows of every batch."""
 
     def __init__(self, run: Run, device: torch.device) -> None:
         super().__init__([run], device)
@@ -243,24 +246,24 @@ class ShardedStream(TrainingStream):
 
 
 class ShardedPack(Pack):
-    """A pack of one run, of whose batches this process has its rows; its weights are the same bits everywhere."""
+    """A pack of one run that computes this process's rows of each batch. Its weights are the same bits on all ranks."""
 
     def __init__(self, runs: Sequence[Run], *, device: torch.device, backend: Backend) -> None:
         assert len(runs) == 1, "several processes train one run"
         super().__init__(runs, device=device, backend=backend)
         self.stream = ShardedStream(self.run, device)
         with _watched():
-            dist.broadcast(self.weight_RP, src=0)  # another kind of CPU may have drawn other last bits
+            dist.broadcast(self.weight_RP, src=0)  # another kind of CPU may round the initial weights differently
         self.settle()
 
     def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Of the whole batch, the same bits in every process."""
+        """Return the gradient, loss and metrics of the whole batch, the same bits in every process."""
         gradient_RP, loss_R, metrics = super().gradients(step, batch)
         flat = _summed(torch.cat([gradient_RP[0], loss_R.to(gradient_RP.dtype)]))
         return flat[None, :-1], flat[-1:], metrics
 
     def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """This process's part of the loss, and the blocks' metrics of the whole batch."""
+        """Return this process's share of the loss, and the blocks' metrics over the whole batch."""
         own = torch.stack([batch.scored_BL.sum(), batch.length_B.sum()]).double()
         self._scored_share, self._valid_share = own / _summed(own)
         loss_R, metrics = super().losses(leaves, step, batch)
@@ -272,7 +275,7 @@ class ShardedPack(Pack):
         return SharedContext(**given, share=self._valid_share)
 
     def saved(self, row: int) -> dict[str, Any]:
-        """The first process writes checkpoints; all look whether their weights are still the same."""
+        """Return the checkpoint, which the first process writes. All check that their weights still agree."""
         own = self.weight_RP.view(torch.int32).sum(dtype=torch.int64)
         ends = torch.stack([own, -own])
         with _watched():
@@ -282,7 +285,10 @@ class ShardedPack(Pack):
 
 
 class SharedEvaluator(Evaluator):
-    """Scores in which every process counts every W-th batch: with equal weights, the counts of one process."""
+    """An evaluator in which process r scores every W-th batch.
+
+    With equal weights its counts are those of one process.
+    """
 
     def _answers(
         self, batches: Iterator[tuple[Batch, Tensor, Tensor]], task: Task, *, seed: int, split: str
@@ -294,7 +300,7 @@ class SharedEvaluator(Evaluator):
         own = super()._counted(stream, legal).plain()
         lengths, others = own.pop("lengths"), own.pop("others", {})
         own |= {f"others.{name}": values for name, values in others.items()}
-        table = torch.zeros(len(own), legal[-1] + 1, dtype=torch.float64)  # in which counts are exact
+        table = torch.zeros(len(own), legal[-1] + 1, dtype=torch.float64)  # float64 holds counts exactly
         table[:, lengths] = torch.tensor(list(own.values()), dtype=torch.float64)
         columns: dict[str, Any] = dict(zip(own, _summed(table).tolist(), strict=True))
         seen = [length for length in legal if columns["strings"][length]]

@@ -1,8 +1,8 @@
-"""What a model says on a split, counted length by length (harness/train/score.py).
+"""Score a model's answers on a split, with counts for each length (harness/train/score.py).
 
-A scored position counts if its most probable token is the answer (or, where the task allows several, an allowed one).
-Answers read in parallel come from one forward pass; under `decode="teacher"` the model is fed its own answers token by
-token, through its step form.
+A scored position counts as right if its most probable token is the answer, or an allowed answer where the task has
+several. With parallel decoding one forward pass gives all answers. Under `decode="teacher"` the model is fed its own
+answers token by token, through its step form.
 """
 
 import weakref
@@ -27,12 +27,12 @@ from chomsky_ladder.models.block import Backend
 from chomsky_ladder.tasks.base import Batch, Task
 from chomsky_ladder.tasks.draw import Draw
 
-CACHED = 32  # strings; 256 at a time take a CPU up to three times as long
-POSITIONS = 4096  # of its strings together: memory goes by them, and beyond that most models are no faster
+CACHED = 32  # strings in a batch on a CPU; 256 take up to three times as long
+POSITIONS = 4096  # in a batch: memory grows with them, and most models are no faster with more
 
 
 class Scoring(ABC, Generic[S]):
-    """Scores on any split of one run's strings; `replayed`, from CUDA graphs where answers are parallel."""
+    """Scores one run's strings on any split. With `replayed`, parallel answers come from CUDA graphs."""
 
     def __init__(
         self, run: Run, *, device: torch.device, backend: Backend, replayed: bool = False, room: Room | None = None
@@ -40,47 +40,50 @@ class Scoring(ABC, Generic[S]):
         self.run, self.device, self.backend = run, device, backend
         self._replays = Replays(_weakly(self), device, room) if replayed else None
         self.task: Task = without_training_targets(run.task)
-        self.asks_once = self.task.asks_once and not run.eval.file  # a frozen set may ask for more
+        self.asks_once = self.task.asks_once and not run.eval.file  # a frozen set may ask for more than one answer
         self.metrics = metrics_of(self.task)
         self.backends: set[str] = set()
 
     @abstractmethod
     def _parallel(self, batch: Batch) -> Tensor:
-        """Logits of a batch whose answers are read in parallel: [B, L, V], or [B, 1, V] of the one that is asked."""
+        """Return a batch's logits from one forward pass: [B, L, V], or [B, 1, V] if there is only one answer."""
 
     @abstractmethod
     def _fed_back(self, batch: Batch) -> tuple[Tensor, Batch]:
-        """Logits where the model is told its own answers, and the batch it heard."""
+        """Return logits where the model is fed its own answers, and the batch as the model read it."""
 
     @abstractmethod
     def _evaluating(self) -> AbstractContextManager[None]:
-        """Whatever is scored is in evaluation mode."""
+        """Put the scored models into evaluation mode."""
 
     @abstractmethod
     def _counted(self, stream: Iterator[Answers], legal: Sequence[int]) -> S: ...
 
     @property
     def refused(self) -> str:
-        """Why scores that were to be replayed are not; empty if they are."""
+        """Return why scores are not replayed although they were meant to be; "" if they are."""
         return self._replays.refused if self._replays else ""
 
     @property
     def test_task(self) -> Task:
-        """The task of the test strings: a frozen set may have other settings than the run."""
+        """Return the task of the test strings. A frozen set may have other settings than the run."""
         return self._frozen().task if self.run.eval.file else self.task
 
     def _frozen(self) -> FrozenSet:
-        """The run's own strings: another set that lies under their name by now is never scored."""
+        """Return the run's frozen strings. A different set in the same file is refused."""
         return open_frozen(self.run.eval.file, self.run.eval.file_sha256)
 
     def _at_a_time(self, longest: int) -> int:
-        """Strings of a batch: on a CPU so few that its caches hold them, padded to little more than their length."""
+        """Return the batch size. On a CPU it is small, so that caches hold the batch and padding is short."""
         if self.device.type != "cpu":
             return self.run.eval.batch
         return min(self.run.eval.batch, CACHED, max(1, POSITIONS // longest))
 
     def scores(self, validation: S | None = None) -> Scores[S]:
-        """All that a finished run is asked; `validation` as these weights have answered it already."""
+        """Compute all scores of a finished run.
+
+        `validation` is the validation score, if these weights already have one.
+        """
         known = self.validation() if validation is None else validation
         trained = known if self.run.eval.validate == "training" else self.in_distribution()
         return Scores(self.test(), known, trained, self.extrapolation())
@@ -103,14 +106,14 @@ class Scoring(ABC, Generic[S]):
         return self.score("validation", self.run.eval.lengths, self.run.eval.validation)
 
     def in_distribution(self) -> S:
-        """Validation strings of the training lengths."""
+        """Score validation strings of the training lengths."""
         train = self.run.train
         return self.score(
             "validation/train", (train.lengths[0], train.longest(train.steps - 1)), self.run.eval.validation
         )
 
     def extrapolation(self) -> dict[int, S]:
-        """Scores at the legal lengths next below `eval.extrapolate`."""
+        """Return the scores at the legal lengths next below those in `eval.extrapolate`."""
         scores = {}
         for length in self.run.eval.extrapolate:
             legal = self.task.legal_lengths(1, length)[-1:]
@@ -123,7 +126,7 @@ class Scoring(ABC, Generic[S]):
         return self._counted(self.answers(split, legal, count), legal)
 
     def _counted_apart(self, stream: Iterator[Answers], legal: Sequence[int], *, models: int) -> list[Score]:
-        """Of answers in which the strings of each model follow those of the one before."""
+        """Return one score for each model. In the answers, each model's strings follow those of the model before."""
         totals = torch.zeros(5 * models, legal[-1] + 1, dtype=torch.int64, device=self.device)
         kinds = 1 + len(self.metrics)
         sums = torch.zeros(kinds * models, legal[-1] + 1, dtype=torch.float64, device=self.device)
@@ -146,7 +149,7 @@ class Scoring(ABC, Generic[S]):
         return Score(tuple(seen), *kept[:6], others=others)
 
     def answers(self, split: str, legal: Sequence[int], count: int) -> Iterator[Answers]:
-        """The answers to a split, batch by batch, the longest first."""
+        """Yield the answers to a split, batch by batch, the longest first."""
         settings = self.run.eval
         batches = evaluation_batches(
             self.task,
@@ -164,7 +167,7 @@ class Scoring(ABC, Generic[S]):
     def _answers(
         self, batches: Iterator[tuple[Batch, Tensor, Tensor]], task: Task, *, seed: int, split: str
     ) -> Iterator[Answers]:
-        """Of batches that the task draws with this seed and split."""
+        """Yield the answers to batches that the task drew with this seed and split."""
         with self._evaluating():
             for batch, rows_B, lengths_B in batches:
                 if self.task.decode == "teacher":
@@ -179,7 +182,7 @@ class Scoring(ABC, Generic[S]):
     def _answers_of(
         self, batch: Batch, rows_B: Tensor, lengths_B: Tensor, logits_BLV: Tensor, allowed_BLV: Tensor | None
     ) -> Answers:
-        everywhere = batch.targets_BL.shape  # of the one asked position, where that is all there is
+        everywhere = batch.targets_BL.shape  # [B, L], even if the logits are those of the one asked position
         said_BL = logits_BLV.argmax(-1).expand(everywhere)
         log_p_BLV = logits_BLV.double().log_softmax(-1).expand(*everywhere, -1)
         log_p_BL = log_p_BLV.gather(2, batch.targets_BL[..., None])[..., 0]
@@ -228,16 +231,16 @@ class Evaluator(Scoring[Score]):
         return logits_BLV
 
     def _fed_back(self, batch: Batch) -> tuple[Tensor, Batch]:
-        """Token by token: the prompt as it is, then whatever the model said last."""
+        """Read token by token: the prompt as given, then the model's own answers."""
         tokens_BL, scored_BL = batch.tokens_BL, batch.scored_BL
-        free_BL = torch.cat([torch.zeros_like(scored_BL[:, :1]), scored_BL[:, :-1]], 1)  # behind a slot is its answer
+        free_BL = torch.cat([torch.zeros_like(scored_BL[:, :1]), scored_BL[:, :-1]], 1)  # where an answer is read
         with autocast(self.run, self.device):
             logits_BLV, heard_BL = fed_back(self.model, tokens_BL, free_BL, backend=self.backend)
         return logits_BLV, batch._replace(tokens_BL=heard_BL)
 
 
 def _add_by_length(sums_XL: Tensor, lengths_B: Tensor, counted_XB: Tensor) -> None:
-    """Add each string's numbers to its length's, in an order that is the same every time."""
+    """Add each string's numbers to the sums of its length, in a fixed order."""
     if sums_XL.device.type == "cpu":
         sums_XL.index_add_(1, lengths_B, counted_XB)
     else:
@@ -245,13 +248,13 @@ def _add_by_length(sums_XL: Tensor, lengths_B: Tensor, counted_XB: Tensor) -> No
 
 
 def summed_by_length(lengths_B: Tensor, counted_XB: Tensor, *, longest: int) -> Tensor:
-    """The same sums without index_add_, which on a GPU takes strings as its threads come: [X, longest + 1]."""
+    """Return the same sums, [X, longest + 1], without index_add_, whose order on a GPU varies between runs."""
     is_of_BL = lengths_B[:, None] == torch.arange(longest + 1, device=lengths_B.device)
     return torch.where(is_of_BL, counted_XB[:, :, None], 0.0).sum(1)
 
 
 def _weakly(evaluator: Scoring[Any]) -> Callable[[Batch], Tensor]:
-    """Its answers in parallel, for replays that it owns: graphs, and their memory, go when it goes."""
+    """Return the evaluator's parallel pass through a weak reference, so that graphs are freed together with it."""
     method = weakref.WeakMethod(evaluator._parallel)
 
     def parallel(batch: Batch) -> Tensor:

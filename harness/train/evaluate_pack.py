@@ -1,10 +1,10 @@
-"""The models of a pack scored at once: strings drawn once, answers of all in one pass over stacked weights.
+"""Score all models of a pack at once: strings are drawn once, and one pass over stacked weights gives all answers.
 
     PackEvaluator(pack, device=.., backend=..).validation()     a score of each model, in their order
 
-Runs of a pack are scored on the same strings. One by one, each of them draws those strings again and launches all of
-its kernels; a pass of `torch.vmap` over the weights, as in a step of training (harness/train/pack.py), draws and
-launches once. A model's answers are then rows of one batch behind those of the model before it.
+Runs of a pack are scored on the same strings. One by one, each run would draw those strings again and launch all of its
+kernels. One pass of `torch.vmap` over the weights, as in a training step (harness/train/pack.py), draws and launches
+once. The answers of all models form one batch, one model after the other.
 """
 
 import time
@@ -31,7 +31,7 @@ class PackEvaluator(Scoring[list[Score]]):
         self.pack = pack
 
     def scores_apart(self) -> list[Scores[Score]]:
-        """All that finished runs are asked, of each model."""
+        """Compute all scores of finished runs, for each model."""
         found = self.scores()
         count = self.pack.count
         longer = [{length: each[row] for length, each in found.extrapolation.items()} for row in range(count)]
@@ -50,7 +50,7 @@ class PackEvaluator(Scoring[list[Score]]):
             self.pack.models[0].train(was_training)
 
     def _parallel(self, batch: Batch) -> Tensor:
-        """[R * B, L, V]; in as many parts as there are models, so that no more is held than for one of them alone."""
+        """Return logits [R * B, L, V]. The batch is split into R parts, so that memory is that of one model."""
         size = -(-len(batch.tokens_BL) // self.pack.count)
         parts = [self._of_part(Batch(*part)) for part in zip(*(field.split(size) for field in batch), strict=True)]
         return torch.cat(parts, 1).flatten(0, 1)
@@ -78,12 +78,15 @@ class PackEvaluator(Scoring[list[Score]]):
 
 
 def pays(pack: Pack) -> bool:
-    """Where launching kernels is what scoring takes. On a CPU a model's scores are those it has alone, to the bit."""
+    """Return True if scoring together is faster: on a GPU, where kernel launches dominate.
+
+    On a CPU each model is scored alone, so that its scores are the same bits as outside a pack.
+    """
     return pack.count > 1 and pack.device.type == "cuda" and pack.run.task.decode == "parallel"
 
 
 class Together:
-    """Scores of a pack's models at once, where that pays."""
+    """Scores a pack's models at once, where that pays."""
 
     def __init__(self, pack: Pack, settings: Exec, room: Room | None = None) -> None:
         self._scoring: PackEvaluator | None = None
@@ -92,7 +95,7 @@ class Together:
             self._scoring = PackEvaluator(pack, backend=settings.backend, replayed=replayed, room=room)
 
     def of(self, members: int, ask: Callable[[PackEvaluator], list[G]]) -> list[Given[G]] | None:
-        """What so many members are to be asked, of all there are; None where each is to be asked alone."""
+        """Score all models together, if `members` of them need it; None if each is to be scored alone."""
         if self._scoring is None or members < 2:
             return None
         start = time.monotonic()

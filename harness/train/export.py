@@ -1,4 +1,4 @@
-"""Strings of a task written to a file with their hash (harness/config/frozen.py reads it): `ladder export`."""
+"""Write strings of a task to a file with their hash, as `ladder export` does (harness/config/frozen.py reads it)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ _AT_ONCE = 256
 
 
 def export(task: Task, path: Path, *, lengths: tuple[int, int], count: int, seed: int, split: str) -> dict[str, Any]:
-    """Write `count` strings of a task; returns the file's first line."""
+    """Write `count` strings of a task. Return the file's first line."""
     task = blank_answers(without_training_targets(task))
     low, high = lengths
     if not 1 <= low <= high:
@@ -59,12 +59,12 @@ def export(task: Task, path: Path, *, lengths: tuple[int, int], count: int, seed
 
 
 def blank_answers(task: Task) -> Task:
-    """The task with blank answer slots: a model that is fed its own answers needs no others, and they would tell."""
+    """Return the task with blank answer slots. A model that is fed its own answers must not see the right ones."""
     return task if task.decode == "parallel" else replace(task, decode="parallel")
 
 
 def rows(task: Task, legal: Sequence[int], *, count: int, seed: int, split: str) -> Iterator[str]:
-    """The strings of a split in order, a line each."""
+    """Yield the strings of a split in order, one line each."""
     lengths = evaluation_lengths(task, legal, count=count, seed=seed, split=split)
     for rows_B in torch.arange(count).split(_AT_ONCE):
         lengths_B = lengths[rows_B]

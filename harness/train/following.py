@@ -1,10 +1,12 @@
-"""Further losses of a recogniser: what comes next in members of the language, and the set of all that may.
+"""Further losses of a recogniser: the next symbol of strings in the language, and the set of all symbols that may
+follow.
 
-    loss = answers + next_symbol * CE(what comes next) + next_set * BCE(what may come next)
+    loss = answers + next_symbol * CE(next symbol) + next_set * BCE(symbols that may follow)
 
-As in FLaRe (Butoi et al. 2024, 2411.07107): of members alone, each string's the mean over its positions (of the sets
-over the symbols and the end too), then the mean over strings. Both are read from the model's one head, of the rows of
-the symbols and of PAD, which stands for the end; the published ones have a head each.
+As in FLaRe (Butoi et al. 2024, 2411.07107), only strings in the language count. Each string's loss is the mean over its
+positions (for sets also over the symbols and the end), and then the mean over strings is taken. Both losses read the
+model's one head at the rows of the symbols and of PAD, which stands for the end. The published models have a head for
+each.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ from chomsky_ladder.tasks.base import PAD, Batch
 
 
 class Following:
-    """What a run's weights of these losses ask; nothing, where both are 0."""
+    """The next-symbol and next-set losses of a run. They do nothing if both weights are 0."""
 
     def __init__(self, run: Run, device: torch.device) -> None:
         self.task, self.train = run.task, run.train
@@ -28,7 +30,7 @@ class Following:
         self._said = torch.tensor(said, device=device)
 
     def targets(self, batch: Batch) -> tuple[Tensor, ...]:
-        """What `add` needs beside a batch, which may be several runs' [R, B, ..]."""
+        """Return the targets that `add` needs besides a batch. The batch may hold several runs, [R, B, ..]."""
         if not self.train.asks_what_follows:
             return ()
         if batch.tokens_BL.dim() == 2:
@@ -37,7 +39,7 @@ class Following:
         return (self.task.may_follow(flat).unflatten(0, batch.tokens_BL.shape[:2]),)
 
     def add(self, logits_BLV: Tensor, batch: Batch, targets: Sequence[Tensor], ctx: Context) -> None:
-        """Hand the losses to the context, weighted."""
+        """Add the weighted losses to the context."""
         if not targets:
             return
         (may_follow_BLV,) = targets
@@ -49,7 +51,7 @@ class Following:
         if self.train.next_symbol:
             is_last_BL = asked_BL.cumsum(1) == asked_B[:, None]
             next_BL = torch.where(asked_BL & ~is_last_BL, batch.tokens_BL.roll(-1, 1), PAD)
-            next_BL = torch.searchsorted(self._said, next_BL)  # its place among what is said
+            next_BL = torch.searchsorted(self._said, next_BL)  # its index among the symbols the head can say
             nats_BL = cross_entropy(logits_BLS.flatten(0, 1), next_BL.flatten(), reduction="none").view_as(weight_BL)
             ctx.add_loss("next_symbol", self.train.next_symbol * (nats_BL * weight_BL).sum())
         if self.train.next_set:

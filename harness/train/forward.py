@@ -12,19 +12,22 @@ from chomsky_ladder.tasks.base import Batch, Task
 
 
 class Answers(NamedTuple):
-    """What a model said of one batch."""
+    """A model's answers to one batch."""
 
     batch: Batch
     rows_B: Tensor
     lengths_B: Tensor
-    said_BL: Tensor  # the most probable token at each position; meaningful where scored
+    said_BL: Tensor  # the most probable token at each position; only meaningful where scored
     right_BL: Tensor  # bool; False where nothing is scored
-    nats_BL: Tensor  # float64, minus the log probability of the target; 0 where nothing is scored
+    nats_BL: Tensor  # float64: minus the log probability of the target; 0 where nothing is scored
     task: Task
 
 
 def context(batch: Batch, *, backend: Backend, once: bool = False) -> Context:
-    """`once`: nothing but the one answer of each string is asked for (`Task.asks_once`)."""
+    """Return the context of a batch.
+
+    With `once`, only the one answer of each string is asked for (`Task.asks_once`).
+    """
     position_L = torch.arange(batch.tokens_BL.shape[1], device=batch.tokens_BL.device)
     valid_BL = position_L < batch.length_B[:, None]
     asked_B = batch.length_B - 1 if once else None
@@ -32,7 +35,10 @@ def context(batch: Batch, *, backend: Backend, once: bool = False) -> Context:
 
 
 def autocast(run: Run, device: torch.device, *, cached: bool = True) -> torch.autocast:
-    """A weight is cast once for all its uses if `cached`, which a replay must not find: it would never change."""
+    """Return the autocast of a run's precision. With `cached`, a weight is cast once for all its uses.
+
+    A CUDA graph must not use the cache: replays would never see a changed weight.
+    """
     enabled = run.train.precision == "bf16"
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=cached)
 
@@ -43,7 +49,9 @@ def loss_of(
     ctx: Context,
     add: Callable[[Tensor], None] = lambda _: None,
 ) -> Tensor:
-    """Cross entropy, averaged over scored tokens, plus what the blocks added, and what is added of the logits."""
+    """Return cross entropy averaged over scored tokens, plus the blocks' extra losses and those that `add` makes of
+    logits.
+    """
     logits_BLV = model(batch.tokens_BL, ctx)
     add(logits_BLV)
     targets_BL = torch.where(batch.scored_BL, batch.targets_BL, -100)

@@ -1,15 +1,17 @@
-"""Strings from a model's step form: greedy, drawn at a temperature, or searched for with a beam.
+"""Generate strings with a model's step form: greedily, by sampling at a temperature, or by beam search.
 
     prompt  a b         greedy   x_t = argmax p(. | a b x_1 .. x_{t-1})
-                        sampled  x_t = the first x whose p(1) + .. + p(x) passes u_t, p at a temperature
-                        beam     of all ways to go on by one token from the `width` best strings, the `width` best
+                        sampled  x_t = the first x with p(1) + .. + p(x) > u_t, where p has a temperature
+                        beam     keep the `width` best of all strings that are one token longer than the `width` best
 
-A string's rows of draws are counter-based (tasks/draw.py): row i says the same in any batch. The model carries its
-state from token to token; what it says is what it would say of the whole string anew. A beam as wide as there are
-strings finds the most probable of all. Score of a string: the sum of log p over what was generated, its stop included.
+Random draws are counter-based (tasks/draw.py), so row i gives the same string in any batch. The model carries its state
+from token to token, and says what it would say if it read the whole string again. A beam that is as wide as the number
+of strings finds the most probable one. A string's score is the sum of log p over the generated tokens, its stop
+included.
 
-A state is whatever a block made of it, so how its rows lie is found by looking: the axis that is longer in the state of
-three sequences than in that of two. What has no such axis (a filter, a position) is shared by all rows.
+Each block chooses the form of its state. So the batch axis of a state is found by comparison: it is the axis that is
+longer in the state of three sequences than in that of two. A tensor without such an axis (a filter, a position) is
+shared by all rows.
 """
 
 import math
@@ -24,20 +26,20 @@ from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Backend, Context, State
 from chomsky_ladder.tasks.draw import Draw
 
-Choose = Callable[[Tensor, int], Tensor]  # the next tokens [B] from logits [B, V], the how-manieth is made
+Choose = Callable[[Tensor, int], Tensor]  # (logits [B, V], number of the new token) -> the next tokens [B]
 
 
 class Generated(NamedTuple):
-    """What was made of each prompt; behind a stop stands the stop. Of a beam, best first, [B, W, ...]."""
+    """Generated strings, one for each prompt; after a stop, stops follow. A beam gives [B, W, ...], the best first."""
 
     tokens: Tensor  # [B, N]
-    log_p: Tensor  # [B], float64: of the generated tokens up to the first stop
+    log_p: Tensor  # [B], float64: log probability of the generated tokens, up to the first stop
 
 
 def fed_back(model: Model, tokens_BL: Tensor, free_BL: Tensor, *, backend: Backend) -> tuple[Tensor, Tensor]:
-    """Token by token: each as it is given, or, where free, what the model holds most probable.
+    """Read token by token: the given token, or, where `free`, the model's most probable one.
 
-    Returns the logits [B, L, V] and what was heard [B, L].
+    Returns the logits [B, L, V] and the tokens that were read [B, L].
     """
     rows, width = tokens_BL.shape
     state = start(model, rows, max_length=width)
@@ -59,7 +61,7 @@ def start(model: Model, rows: int, *, max_length: int) -> State:
 def greedy(
     model: Model, prompt_BL: Tensor, *, new: int, stop: int | None = None, backend: Backend = "auto"
 ) -> Generated:
-    """The most probable token each time."""
+    """Choose the most probable token each time."""
     return _chain(model, prompt_BL, lambda logits_BV, _: logits_BV.argmax(-1), new=new, stop=stop, backend=backend)
 
 
@@ -74,7 +76,10 @@ def sampled(
     stop: int | None = None,
     backend: Backend = "auto",
 ) -> Generated:
-    """Tokens drawn from softmax(logits / temperature); `rows_B` are the strings' rows of the stream, from 0 if none."""
+    """Sample tokens from softmax(logits / temperature).
+
+    `rows_B` are the strings' rows in the random stream, from 0 by default.
+    """
     require(math.isfinite(temperature) and temperature > 0, f"the temperature must be positive, not {temperature}")
     rows_B = torch.arange(len(prompt_BL), device=prompt_BL.device) if rows_B is None else rows_B
     uniform_BN = Draw(seed=seed, split="generate", rows_B=rows_B).uniform((new,)).double()
@@ -86,7 +91,7 @@ def sampled(
 
 
 def drawn(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """The token in whose share of [0, 1) a uniform number lies; never one of probability 0."""
+    """Return the token whose share of [0, 1) contains the uniform number; never one of probability 0."""
     ends_BV = logits_BV.double().softmax(-1).cumsum(-1)
     return (ends_BV <= uniform_B[:, None] * ends_BV[:, -1:]).sum(-1)
 
@@ -115,7 +120,10 @@ def _chain(
 def beam(
     model: Model, prompt_BL: Tensor, *, new: int, width: int, stop: int | None = None, backend: Backend = "auto"
 ) -> Generated:
-    """The `width` best strings found; where there are fewer strings, the last have log p of minus infinity."""
+    """Return the `width` best strings found.
+
+    If there are fewer strings, the last ones have a log p of minus infinity.
+    """
     require(width >= 1, f"a beam is at least 1 wide, not {width}")
     rows, device = len(prompt_BL), prompt_BL.device
     logits_BV, state = _read(model, prompt_BL, new=new, backend=backend)
@@ -139,9 +147,12 @@ def beam(
 def _best(
     log_p_BW: Tensor, of_token_BWV: Tensor, tokens_BWN: Tensor, stop: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores of the best continuations, whose they are and their last tokens; the first of equals goes first."""
+    """Return the best continuations: their scores, the strings they continue and their last tokens.
+
+    Ties keep the order.
+    """
     count = of_token_BWV.shape[-1]
-    if stop is not None and tokens_BWN.shape[2]:  # a string that is over goes on by its stop alone, at no cost
+    if stop is not None and tokens_BWN.shape[2]:  # a finished string is only continued by its stop, at no cost
         over_BW = tokens_BWN[..., -1] == stop
         is_stop_V = torch.arange(count, device=log_p_BW.device) == stop
         of_token_BWV = torch.where(over_BW[..., None], torch.where(is_stop_V, 0.0, -math.inf), of_token_BWV)
@@ -151,7 +162,7 @@ def _best(
 
 
 def _read(model: Model, prompt_BL: Tensor, *, new: int, backend: Backend) -> tuple[Tensor, State]:
-    """The logits behind a prompt, and the state after it."""
+    """Return the logits after a prompt, and the state after it."""
     config, length = model.config, prompt_BL.shape[1]
     require(config.stepwise, f"{config.name} has no step form, so it generates nothing")
     require(length >= 1 and new >= 1, "generation needs a prompt of a token or more, and a token or more to make")
@@ -163,7 +174,7 @@ def _read(model: Model, prompt_BL: Tensor, *, new: int, backend: Backend) -> tup
 
 
 def row_axes(model: Model) -> State:
-    """A tree like a state, of the axis along which each tensor has its rows; -1 for none."""
+    """Return a tree shaped like a state, with the batch axis of each tensor; -1 if it has none."""
     return _axes(start(model, 2, max_length=2), start(model, 3, max_length=2), model.config.name)
 
 
@@ -181,7 +192,7 @@ def _axes(two: State, three: State, name: str) -> State:
 
 
 def taken(state: State, axes: State, rows_X: Tensor) -> State:
-    """The state of these rows, in this order, any of them more than once."""
+    """Return the state of these rows in this order. A row may appear more than once."""
     if isinstance(state, Tensor):
         return state if axes < 0 else state.index_select(axes, rows_X)
     if isinstance(state, dict):

@@ -1,8 +1,8 @@
-"""The loop: runs from their configs to their results, from wherever their folders say they stopped.
+"""The training loop: takes runs from their configs to their results, starting wherever their folders left off.
 
-The state of training is the weights, the optimiser's moments and a few counters, all in the checkpoints; data are
-addressed by the step. So a run killed at any moment and started again ends with the weights and metrics of one that
-was never killed, bit for bit under an equal numerics fingerprint. Several runs may train as one pack; they share
+The state of training is the weights, the optimiser's moments and a few counters, all in the checkpoints. Data are
+addressed by the step. So a run that is killed at any moment and started again ends with the weights and metrics of one
+that was never killed, bit for bit under an equal numerics fingerprint. Several runs may train as one pack. They share
 nothing but their steps.
 """
 
@@ -45,7 +45,7 @@ from chomsky_ladder.harness.train.workable import preflight
 
 
 class RunFailed(Exception):
-    """A run broke; its folder holds the traceback."""
+    """A run failed. Its folder holds the traceback."""
 
 
 Outcome = dict[str, Any] | Busy | RunFailed
@@ -55,7 +55,7 @@ Shown = Callable[[int], Progress]
 def execute(
     run: Run, settings: Exec, *, quiet: bool = False, label: str = "", stopping: str = GOES_ON
 ) -> dict[str, Any]:
-    """Train and score a run, or go on with it; the result of one that is done is returned as it stands."""
+    """Train and score a run, or resume it. If it is finished, return its result unchanged."""
     with joined(run, settings) as settings:
         quiet |= not is_first()
         shown = {"quiet": quiet, "label": label or run.run_id, "stopping": stopping}
@@ -68,9 +68,9 @@ def execute(
 def execute_together(
     runs: Sequence[Run], settings: Exec, *, quiet: bool = False, label: str = "pack", stopping: str = GOES_ON
 ) -> list[Outcome]:
-    """`execute` of runs that make a pack (harness/train/pack.py), trained as one: what became of each.
+    """Run `execute` for runs that form a pack (harness/train/pack.py), trained as one. Return the outcome of each.
 
-    A pack that breaks is tried again in halves, so that what is wrong with one run is that run's alone.
+    A pack that fails is tried again in halves, so that one broken run does not spoil the others.
     """
     device = preflight(runs, settings, stacked=len(runs) > 1)
     outcomes: dict[str, Outcome] = {}
@@ -87,7 +87,7 @@ def execute_together(
                 folder.open(run)
                 done = folder.result()
                 assert done is None or done["run_id"] == run.run_id, f"{folder.path / 'result.json'} is another run's"
-            except Exception as error:  # what lies there is not this run's
+            except Exception as error:  # the folder holds something else than this run
                 outcomes[run.run_id] = _failed(run, folder, error)
                 continue
             if done is not None:
@@ -106,11 +106,11 @@ def execute_together(
 
 
 def _in_step(members: Sequence[Member], settings: Exec) -> list[list[Member]]:
-    """The members in groups that can go on together, each with the checkpoint it goes on from.
+    """Group the members that can go on together, and choose the checkpoint from which each goes on.
 
-    All of them make one group if they can go back to the step of the last. A kill in the middle of writing checkpoints
-    leaves some a checkpoint behind the others, never further; whoever has come further for another reason goes on from
-    there, apart.
+    If all have a checkpoint at the step of the slowest, they form one group. A kill while checkpoints are written
+    leaves some members one checkpoint behind, never more. A member that is further ahead for another reason goes on
+    alone.
     """
     if not members:
         return []
@@ -133,7 +133,7 @@ def _in_step(members: Sequence[Member], settings: Exec) -> list[list[Member]]:
 def _trained(
     members: Sequence[Member], settings: Exec, device: torch.device, asked: Asked, *, shown: Shown, label: str
 ) -> dict[str, Outcome]:
-    """What became of each member of a pack, by its id."""
+    """Train the members of a pack, and return the outcome of each by its run id."""
     outcomes: dict[str, Outcome] = {}
     waiting = _in_step(members, settings)
     while waiting:
@@ -155,7 +155,7 @@ def _trained(
                 member.leave()
             let_go(device)
         outcomes |= {member.run.run_id: member.result for member in group if member.result is not None}
-        if number := asked():  # while it was scored: it is finished, the rest has not begun
+        if number := asked():  # a signal came while it was scored: it is finished, the rest has not begun
             raise Preempted(number)
         left = [Member(member.run, member.folder) for member in group if member.result is None]
         size = -(-len(left) // parts)
@@ -180,7 +180,7 @@ def _failed(run: Run, folder: RunFolder, error: Exception) -> RunFailed:
 
 
 class Loop:
-    """Members under way as one pack."""
+    """Trains and scores the members of one pack."""
 
     def __init__(
         self, members: Sequence[Member], settings: Exec, device: torch.device, asked: Asked = lambda: None
@@ -198,14 +198,17 @@ class Loop:
         self._since = time.monotonic()
 
     def go(self, progress: Progress) -> None:
-        """From the step the folders are at to every member's result, or to a checkpoint of a pack half empty."""
+        """Train from the step of the checkpoints until every member has a result.
+
+        Returns early, at a checkpoint, once half of the pack or more has finished. The caller repacks the rest.
+        """
         self._since = time.monotonic()
         last = self.train.steps
         self._finish_those_done(last)
         while self._live() and self.step < last:
             before = self.step
             self.step = self.steps.advance(before, self._next_visit(last), progress.update, self.asked)
-            if self.step == before:  # asked to stop before there was anything to save
+            if self.step == before:  # a stop was requested before there was anything to save
                 self._stop()
             self._visit(last, progress)
             checkpointed = self.step % self.settings.checkpoint_every == 0
@@ -214,11 +217,11 @@ class Loop:
         progress.close(last_word([member.result for member in self.members], sum(m.seconds for m in self.members)))
 
     def _live(self) -> list[tuple[int, Member]]:
-        """Rows and members that have no result yet."""
+        """Return rows and members that have no result yet."""
         return [(row, member) for row, member in enumerate(self.members) if member.result is None]
 
     def _next_visit(self, last: int) -> int:
-        """The next step after which the host has something to do."""
+        """Return the next step after which the host has something to do."""
         every = (self.settings.log_every, self.settings.checkpoint_every, self.validates_every)
         return min(last, *(self.step - self.step % n + n for n in every if n))
 
@@ -254,15 +257,15 @@ class Loop:
         progress.update(step, "  ".join(notes))
 
     def _finish_those_done(self, last: int) -> None:
-        """Score who is at the end, or may stop before it; the clock of the others stands still meanwhile."""
+        """Score members that are at the end or may stop early. The clocks of the others stand still meanwhile."""
         due = [(row, member) for row, member in self._live() if self.step == last or member.stops_here]
-        if due and self.asked():  # they are saved
+        if due and self.asked():  # all members are saved
             self._stop()
         self._tick()
         given = self.together.of(len(due), PackEvaluator.scores_apart)
         self._since = time.monotonic()
         for row, member in due:
-            if self.asked():  # while another was scored; this one is saved
+            if self.asked():  # a signal came while another was scored; this one is saved
                 self._stop()
             member.preparing, member.refused = self.steps.preparing / self.pack.count, self.steps.refused
             self._tick()
@@ -271,14 +274,14 @@ class Loop:
             self._since = time.monotonic()
 
     def _stop(self) -> None:
-        """End at a signal; whoever has no result goes on from its checkpoint when it is started again."""
+        """Stop after a signal. Members without a result resume from their checkpoint when they are started again."""
         stop = Preempted(self.asked() or signal.SIGTERM)
         for _, member in self._live():
             member.folder.preempt(stop.signal, self.step)
         raise stop
 
     def _tick(self) -> None:
-        """Share the time since the last tick among those in training."""
+        """Divide the time since the last call among the members in training."""
         now, live = time.monotonic(), self._live()
         for _, member in live:
             member.seconds += (now - self._since) / len(live)

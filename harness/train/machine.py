@@ -1,6 +1,6 @@
-"""What a run ran on: the device asked for, the numerics fingerprint, and the provenance of a result.
+"""The machine of a run: its device, its numerics fingerprint, and the provenance of its result.
 
-Bit for bit is promised for equal fingerprints; across fingerprints the data are equal and the losses close.
+Equal fingerprints promise equal bits. With different fingerprints, data are equal and losses are close.
 """
 
 import ctypes
@@ -39,13 +39,13 @@ from chomsky_ladder.tasks.base import Task
 PACKAGES = ("torch", "numpy", "einops", "pandas", "pydantic", "tyro")
 GPU_PACKAGES = ("triton", "mlstm-kernels", "mamba-ssm", "causal-conv1d", "xlstm")
 _ONEDNN = "ONEDNN_MAX_CPU_ISA"
-_USUAL = 2**24  # multiplications of a product
+_USUAL = 2**24  # multiplications in a usual matrix product
 LIBRARIES = ("MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "BLIS_")
-_SAME_BITS = ("_NUM_THREADS", "_VERBOSE")  # threads are set by each run
+_SAME_BITS = ("_NUM_THREADS", "_VERBOSE")  # these do not change bits: each run sets its own threads
 
 
 def find_device(name: str) -> torch.device:
-    """The device a user names; one that is not there is refused."""
+    """Return the device that the user named. Raise ValueError if it does not exist."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -62,7 +62,7 @@ def find_device(name: str) -> torch.device:
 
 
 def emulates(precision: str, device: torch.device) -> bool:
-    """Whether the device has no instructions for the products of a precision, and is slower in it than in fp32."""
+    """Return True if the device has no instructions for this precision, so that it is slower than fp32."""
     if precision != "bf16" or device.type != "cpu":
         return False
     return not any(there is True and "bf16" in name for name, there in torch.cpu.get_capabilities().items())
@@ -71,7 +71,7 @@ def emulates(precision: str, device: torch.device) -> bool:
 def numerics(
     settings: Exec, device: torch.device, *, pack: int = 1, capture: str = "plain", processes: int = 1
 ) -> dict[str, Any]:
-    """Everything about the execution that may move the last bits of a number."""
+    """Return everything about the execution that may change the last bits of a number."""
     tf32 = [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32] if device.type == "cuda" else []
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
@@ -94,13 +94,13 @@ def numerics(
 
 
 def _asked_of_libraries() -> list[str]:
-    """What the environment asks of the libraries that multiply: other instructions, other last bits."""
+    """Return the environment variables by which matrix libraries choose instructions: they may change last bits."""
     found = ((name, value) for name, value in sorted(os.environ.items()) if name.startswith(LIBRARIES))
     return [f"{name}={value}" for name, value in found if name != _ONEDNN and not name.endswith(_SAME_BITS)]
 
 
 def _of_cuda() -> dict[str, Any]:
-    """What else the last bits depend on there: a fingerprint on a CPU has none of it."""
+    """Return the GPU libraries that last bits depend on. A CPU's fingerprint leaves them out."""
     installed = {name: version for name in GPU_PACKAGES if (version := _version_if_any(name))}
     return {
         "cuda": str(torch.version.cuda),
@@ -110,7 +110,7 @@ def _of_cuda() -> dict[str, Any]:
 
 
 def driver() -> str:
-    """The version of NVIDIA's driver; empty where there is none."""
+    """Return the version of NVIDIA's driver; "" if there is none."""
     try:
         words = Path("/proc/driver/nvidia/version").read_text("utf-8").splitlines()[0].split()
     except (OSError, IndexError):
@@ -126,7 +126,7 @@ def _version_if_any(package: str) -> str:
 
 
 def without_arithmetic(tree: dict[str, Any]) -> dict[str, Any]:
-    """As results and checkpoints of before have it, which name causes alone."""
+    """Return the numerics as older results and checkpoints have them, without the digest of computed values."""
     return {name: value for name, value in tree.items() if name != "arithmetic"}
 
 
@@ -136,10 +136,10 @@ def fingerprint(tree: dict[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=1)
 def keep_freed_memory() -> bool:
-    """Have glibc reuse what is freed instead of handing it back to the system after every step; whether it will.
+    """Have glibc reuse freed memory instead of returning it to the system after every step. Return True if it will.
 
-    A training step frees and takes tens of megabytes, and each fresh page is a fault: measured on an LSTM of width 64
-    at batch 256, 17,000 faults and 75 ms a step, against none and 45 ms.
+    A training step frees and allocates tens of megabytes, and each fresh page costs a fault. On an LSTM of width 64 at
+    batch 256 we measured 17,000 faults and 75 ms a step, against none and 45 ms.
     """
     m_trim_threshold, m_mmap_threshold, bound = -1, -3, 1 << 30
     try:
@@ -150,10 +150,10 @@ def keep_freed_memory() -> bool:
 
 
 def let_go(device: torch.device) -> None:
-    """Hand back what a pack held: of a GPU, graphs and all, since none other fits until Python happens to collect it.
+    """Free the memory of a finished pack now, with its CUDA graphs, so that the next pack fits.
 
-    A process that keeps what it freed would hold for ever what its largest run took: measured behind an xLSTM[1:0] of
-    100,000 parameters, 1,070 MB, and 450 when they are handed back.
+    Without this, a process holds for ever the memory of its largest run. After an xLSTM[1:0] of 100,000 parameters we
+    measured 1,070 MB, and 450 MB with it.
     """
     gc.collect()
     if device.type == "cuda":
@@ -166,15 +166,16 @@ def let_go(device: torch.device) -> None:
 
 @functools.lru_cache(maxsize=1)
 def avoid_faulty_tiles() -> bool:
-    """Keep oneDNN from the CPU's matrix tiles (AMX) where using them kills the process; whether that was needed.
+    """Keep oneDNN from using the CPU's matrix tiles (AMX) if they kill the process. Return True if that was needed.
 
-    Some virtual machines announce AMX and stop whoever uses it with an illegal instruction, as every bf16 product
-    does. A forked child tries one. oneDNN reads its variable once, so this comes before its first use.
+    Some virtual machines announce AMX, but stop every user with an illegal instruction, which every bf16 product then
+    meets. A forked child tries one product. oneDNN reads its environment variable once, so this runs before its first
+    use.
     """
     if os.environ.get(_ONEDNN) or "amx_bf16" not in _cpuinfo("flags"):
         return False
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: the child only multiplies
+        warnings.simplefilter("ignore", DeprecationWarning)  # about a fork beside threads: the child only multiplies
         child = os.fork()
     if child == 0:
         faulthandler.disable()
@@ -189,9 +190,10 @@ def avoid_faulty_tiles() -> bool:
 
 
 def provenance(*parts: Any) -> dict[str, Any]:
-    """Code, versions, machine and command of this process, and the source files of a run's parts.
+    """Return code, versions, machine and command of this process, and hashes of the source files of a run's parts.
 
-    `plugins` is of parts that are not ours: all that makes them, and the distribution and commit it is of.
+    `plugins` lists the parts that are not ours: the digest of their code, and the distribution and commit they come
+    from.
     """
     theirs = plugins_of(*parts)
     return {
@@ -213,18 +215,18 @@ def provenance(*parts: Any) -> dict[str, Any]:
 
 
 def publishable_provenance() -> dict[str, Any]:
-    """Of a measurement that is committed as it is: its command names no folder of this machine."""
+    """Return the provenance of a committed measurement, without names of folders of this machine."""
     made = provenance()
     return {**made, "command": without_folders(made["command"])}
 
 
 def without_folders(command: Sequence[str]) -> list[str]:
-    """Words of a command, of absolute paths their last part."""
+    """Return the words of a command, with absolute paths cut to their last part."""
     return [Path(word).name if Path(word).is_absolute() else word for word in command]
 
 
 def plugins_of(*parts: Any) -> dict[str, Origin]:
-    """Of a run's task and model, and of kernels that serve the model, those that plugins brought."""
+    """Return the origins of a run's task, model and the kernels serving the model, for those that plugins brought."""
     found = {f"{'task' if isinstance(part, Task) else 'model'} {part.name}": origin(type(part)) for part in parts}
     names = {part.name for part in parts}
     for kernel in KERNELS:
@@ -234,18 +236,21 @@ def plugins_of(*parts: Any) -> dict[str, Origin]:
 
 
 def _spelled_out(word: str) -> str:
-    """A word of a command, bytes that are no UTF-8 as they are written in Python: JSON has no such texts."""
+    """Return a word of a command as valid UTF-8.
+
+    Bytes that are not UTF-8 become Python escapes, since JSON cannot hold them.
+    """
     return word.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-@functools.lru_cache(maxsize=1)  # what a process has imported stays
+@functools.lru_cache(maxsize=1)  # what a process has imported does not change
 def _versions() -> tuple[tuple[str, str], ...]:
     return tuple((name, importlib.metadata.version(name)) for name in PACKAGES)
 
 
 @functools.cache
 def source_hash(cls: type) -> str:
-    """Of the file that a class is in."""
+    """Return the hash of the source file of a class."""
     try:
         return hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:12]
     except (OSError, TypeError):  # a class typed into a session has no file
@@ -254,12 +259,12 @@ def source_hash(cls: type) -> str:
 
 @functools.lru_cache(maxsize=1)
 def processor() -> str:
-    """The CPU's model name."""
+    """Return the CPU's model name."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def _cpuinfo(key: str) -> str:
-    """What Linux says of the first CPU; empty elsewhere."""
+    """Return an entry of Linux's /proc/cpuinfo for the first CPU; "" on other systems."""
     try:
         for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
             if line.startswith(key):
@@ -271,7 +276,7 @@ def _cpuinfo(key: str) -> str:
 
 @contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """The thread count and switches of a run, put back afterwards; the process keeps memory once taken."""
+    """Set the thread count and switches of a run, and restore them afterwards. Freed memory stays with the process."""
     keep_freed_memory()
     avoid_faulty_tiles()
     remove_damaged_kernels()

@@ -1,6 +1,6 @@
-"""One run of a pack: its folder, what it remembers between sessions, its scores and its result.
+"""One run of a pack: its folder, its counters between sessions, its scores and its result.
 
-Runs that train as one keep apart everything that is written: each has its own metrics, checkpoints, record and fate.
+Runs that train as one are written separately: each has its own metrics, checkpoints, record and outcome.
 """
 
 import math
@@ -30,11 +30,11 @@ from chomsky_ladder.models.backbone import Model, count_parameters
 
 @dataclass
 class Counters:
-    """What a run remembers besides weights and moments."""
+    """A run's counters, which a checkpoint keeps beside weights and moments."""
 
     step: int = 0  # steps done
-    logged: int = 0  # of which the last logged one
-    loss_sum: float = 0.0  # of the steps since
+    logged: int = 0  # the last step that was logged
+    loss_sum: float = 0.0  # of the steps since then
     perfect: int = 0  # perfect validations in a row
     mixed_numerics: bool = False  # resumed under another fingerprint
 
@@ -44,17 +44,17 @@ class Member:
         self.run, self.folder = run, folder
         self.counters = Counters()
         self.backends: set[str] = set()
-        self.start: dict[str, Any] | None = None  # the checkpoint it goes on from
-        # Its share of its pack's seconds, over all sessions; no part of any equality.
+        self.start: dict[str, Any] | None = None  # the checkpoint it resumes from
+        # Its share of its pack's seconds, over all sessions. Times are never compared between runs.
         self.seconds = 0.0  # of training
         self.validating = 0.0
-        self.preparing = 0.0  # of training's: to warm up, compile and capture, in this session
-        self.refused: dict[str, str] = {}  # parts of its pack's steps that were to be compiled, and why they are not
+        self.preparing = 0.0  # part of training: warm-up, compilation and capture, in this session
+        self.refused: dict[str, str] = {}  # parts of the step that could not be compiled, and why
         self.result: dict[str, Any] | None = None
-        self.provenance = provenance(run.task, run.model)  # of the start: what is committed later did not run
+        self.provenance = provenance(run.task, run.model)  # of the start: later commits were not running
 
     def starting(self, content: dict[str, Any] | None) -> "Member":
-        """Itself, about to go on from a checkpoint or from the start."""
+        """Set the checkpoint to resume from, or None for the start. Return self."""
         self.start = content
         return self
 
@@ -67,7 +67,7 @@ class Member:
             self.run, self.model, device=pack.device, backend=settings.backend, replayed=replayed, room=room
         )
         self.numerics = numerics
-        self.validated: tuple[int, Score | None] = (0, None)  # when it was last, and how
+        self.validated: tuple[int, Score | None] = (0, None)  # step and score of the last validation
         if content is None:
             self.folder.cut_metrics(0)
             checkpoint.drop_after(self.folder.path, step=0)
@@ -89,7 +89,7 @@ class Member:
 
     @property
     def stops_here(self) -> bool:
-        """Whether it has answered perfectly often enough to stop."""
+        """Return True if enough validations in a row were perfect to stop early."""
         return bool(self.run.train.stop_after) and self.counters.perfect >= self.run.train.stop_after
 
     def log(self, seen: Seen) -> None:
@@ -100,7 +100,7 @@ class Member:
         counters.loss_sum, counters.logged = 0.0, counters.step
 
     def validate(self, given: Given[Score] | None = None) -> float:
-        """Score it on the validation strings, for the history and for an early stop; the accuracy."""
+        """Score it on the validation strings, for the history and for an early stop. Return the accuracy."""
         start = time.monotonic()
         score = self._taken(given) if given else self.evaluator.validation()
         self.validating += time.monotonic() - start + (given.seconds if given else 0.0)
@@ -130,9 +130,9 @@ class Member:
         checkpoint.prune(self.folder.path)
 
     def finish(self, given: Given[Scores[Score]] | None = None, *, stopped_early: bool) -> None:
-        """Score it at the last step's weights, never at the best checkpoint's, and leave its record.
+        """Score it with the weights of the last step, never of the best checkpoint, and write its record.
 
-        Weights that the last update left without numbers are a run that diverged: no later loss can show it.
+        If the last update made weights that are not finite, the run diverged. No later loss can show this.
         """
         if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
             self.diverge(self.counters.step, loss=math.nan, norm=math.nan)
@@ -151,18 +151,18 @@ class Member:
         checkpoint.prune(self.folder.path, keep=1)
 
     def diverge(self, steps: int, *, loss: float, norm: float) -> None:
-        """Leave the record of a loss, a gradient or weights that are not finite."""
+        """Write the record of a run whose loss, gradient or weights are not finite."""
         self.counters.step = steps
         result = {**self._outcome("diverged"), "loss": repr(loss), "grad_norm": repr(norm)}
         self.result = self.folder.finish(result)
 
     def leave(self) -> None:
-        """Let go of what its pack holds for it: weights, and the graphs of its scores."""
+        """Free what its pack holds for it: weights, and the graphs of its scores."""
         for name in ("model", "evaluator"):
             vars(self).pop(name, None)
 
     def _taken(self, given: Given[G]) -> G:
-        """What its pack has scored for it, by which ways."""
+        """Return scores that the pack computed for it, and note the backends that were used."""
         self.backends |= given.backends
         if given.refused:
             self.refused = {**self.refused, "replayed.scores": given.refused}

@@ -1,11 +1,12 @@
-"""What a metric is: a number for every scored string, and how the numbers of many strings become one.
+"""A metric: a number for every scored string, and how the numbers of many strings become one.
 
     register(Metric(name="first_answer", about="the first answer right", count=first_right, per="strings"))
 
-A file of harness/train/metrics/, or of a plugin, is one. Every run that is scored keeps its value in its record, summed
+Each metric is a file of harness/train/metrics/ or of a plugin. The record of every scored run keeps its value, summed
 by length as accuracy is, and `ladder table --kind metrics` shows it. A plugin's package announces its module by an
-entry point of the group `ladder.metrics`; a file of one's own comes with `--plugin`, which a run must then be given.
-Accuracy, exact strings, hits and loss are in every score (harness/train/evaluate.py) and no metrics of this kind.
+entry point of the group `ladder.metrics`. A file of your own comes with `--plugin`, which a run must then be given.
+Accuracy, exact strings, hits and loss are in every score (harness/train/evaluate.py). They are not metrics of this
+kind.
 """
 
 from collections.abc import Callable
@@ -23,15 +24,15 @@ from chomsky_ladder.tasks.base import Task
 class Metric:
     name: str
     about: str
-    """What it is a share or a mean of, in a few words."""
+    """A few words on what it is a share or a mean of."""
     count: Callable[[Answers], Tensor]
-    """Of each string of a batch a number, [B]; sums of whole numbers are exact in any order."""
+    """Return a number for each string of a batch, [B]. Sums of whole numbers are exact in any order."""
     per: Literal["strings", "answers"]
-    """What the sum over strings is divided by: how many strings there are, or how many scored answers."""
+    """The divisor of the sum over strings: the number of strings, or of scored answers."""
     wants: Callable[[Task], bool] = lambda task: True
-    """Whether it says something of a task."""
+    """Return True if the metric is meaningful for a task."""
     module: str = ""
-    """Where it is registered; filled in by `register`."""
+    """The module that registers it. `register` fills it in."""
 
 
 METRICS: list[Metric] = []
@@ -44,5 +45,5 @@ def register(metric: Metric) -> Metric:
 
 
 def metrics_of(task: Task) -> list[Metric]:
-    """Those that say something of a task, by name."""
+    """Return the metrics that are meaningful for a task, by name."""
     return [metric for metric in ROOM.all() if metric.wants(task)]

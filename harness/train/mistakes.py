@@ -1,8 +1,8 @@
-"""What can be seen to be wrong with a model by looking at its modules: each mistake as a line with its cure.
+"""Common mistakes that show in a model's modules, each reported as one line with its cure.
 
 self.layers = [Layer(), Layer()]     M.layers (blocks.0) holds 2 modules that are not registered ..
 
-A run of a plugin's model is refused for them; of `ladder check` they are the first checks.
+A run of a plugin's model is refused if it has one. They are the first checks of `ladder check`.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,10 @@ from torch import Tensor, nn
 
 
 def unregistered(model: nn.Module) -> Iterator[str]:
-    """Modules, weights and tensors that torch does not know of: neither trained, nor moved, nor kept."""
+    """Yield modules, weights and tensors that torch does not know of.
+
+    They are neither trained, nor moved, nor saved.
+    """
     known, weights = set(model.modules()), set(model.parameters())
     for path, module in model.named_modules():
         for name, value in vars(module).items():
@@ -28,7 +31,7 @@ def unregistered(model: nn.Module) -> Iterator[str]:
                     f"make it an nn.Module{kind}"
                 )
             for part in _inside(value):
-                if part in weights or isinstance(part, nn.Module):  # torch's recurrent layers hold theirs once more
+                if part in weights or isinstance(part, nn.Module):  # torch's recurrent layers list theirs twice
                     continue
                 if isinstance(part, nn.Parameter):
                     yield f"{where} holds weights that are not registered: make it an nn.ParameterList"
@@ -42,7 +45,7 @@ def unregistered(model: nn.Module) -> Iterator[str]:
 
 
 def own_dropout(model: nn.Module) -> Iterator[str]:
-    """Dropout that no seed of a run keys."""
+    """Yield dropout modules whose masks do not depend on the run's seed."""
     kinds = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
     for path, module in model.named_modules():
         rate = getattr(module, "p", getattr(module, "dropout", 0)) if isinstance(module, kinds) else 0
@@ -54,7 +57,7 @@ def own_dropout(model: nn.Module) -> Iterator[str]:
 
 
 def _inside(value: Any) -> Iterator[Tensor | nn.Module]:
-    """A value, and what plain lists, tuples and dicts hold."""
+    """Yield the tensors and modules in a value, also those inside plain lists, tuples and dicts."""
     if isinstance(value, list | tuple | dict):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _inside(part)

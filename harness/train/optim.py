@@ -1,9 +1,9 @@
 """AdamW over stacked weights [R, P] (models/operations/adamw) and the learning rate as a pure function of the step.
 
-Each of R replicas has its own rates, decay and constants, and nothing here reads a value on the host. What is decayed
-and at what rate is declared by the modules (`no_decay`, `rate_multipliers`), never by model names: matrices are
-decayed; vectors, embeddings, norms and what a module names are not. (`train.decayed` may ask for all but embeddings
-instead, as some public code decays.)
+Each of R replicas has its own learning rate, decay and constants, and nothing here reads a value on the host. The
+modules declare which weights decay and with which learning-rate factor (`no_decay`, `rate_multipliers`). Matrices
+decay. Vectors, embeddings, norms and the tensors in `no_decay` do not. (`train.decayed` may ask for decay of all but
+embeddings, as in some public code.)
 """
 
 import math
@@ -20,7 +20,9 @@ from chomsky_ladder.models.operations.adamw.reference import Scalars
 
 
 def rate_at(train: Train, step: int) -> float:
-    """The learning rate of a step (from 0): linear warm-up to `lr`, then a cosine to `lr_final` at the last step."""
+    """Return the learning rate of a step (from 0): linear warm-up to `lr`, then a cosine to `lr_final` at the last
+    step.
+    """
     warmup = round(train.warmup * train.steps)
     if step < warmup:
         return train.lr * (step + 1) / warmup
@@ -31,7 +33,10 @@ def rate_at(train: Train, step: int) -> float:
 
 
 class AdamW:
-    """The moments of R replicas and their update, in place. `decayed_P` and `multiplier_P` are 0, 1 and factors."""
+    """The moments of R replicas and their in-place update.
+
+    `decayed_P` is 0 or 1, `multiplier_P` a learning-rate factor.
+    """
 
     def __init__(
         self,
@@ -45,7 +50,7 @@ class AdamW:
         self.weight_RP, self.decayed_P = weight_RP, decayed_P
         self.backend = backend
         self.kernels: set[str] = set()
-        """The fast paths that ran, for the record."""
+        """The kernels that ran, for the record."""
         self.multiplier_P = None if bool((multiplier_P == 1).all()) else multiplier_P
         self.mean_RP, self.square_RP = torch.zeros_like(weight_RP), torch.zeros_like(weight_RP)
 
@@ -60,9 +65,9 @@ class AdamW:
         self._clip_R1 = column([train.clip or math.inf for train in trains])
 
     def update(self, gradient_RP: Tensor, *, norm_R: Tensor, step: Tensor, done_R: Tensor, ok_R: Tensor) -> None:
-        """The step after `done_R` earlier ones, for the replicas that are `ok_R`; the others stay as they are.
+        """Take the step after `done_R` earlier ones, for the replicas that are `ok_R`. The others stay as they are.
 
-        The gradient is clipped to a norm as torch.nn.utils.clip_grad_norm_ does.
+        The gradient is clipped by its norm as torch.nn.utils.clip_grad_norm_ does.
         """
         dtype, t_R1, norm_R1 = self.weight_RP.dtype, done_R[:, None] + 1, norm_R[:, None]
         rate_R1 = self._rate_RT.index_select(1, step.clamp(max=self._rate_RT.shape[1] - 1).reshape(1))
@@ -85,7 +90,7 @@ class AdamW:
 def declared(
     model: nn.Module, *, decayed: Literal["matrices", "all_but_embedding"] = "matrices"
 ) -> Iterator[tuple[nn.Parameter, bool, float]]:
-    """Every parameter once, in the order of `parameters()`, whether it is decayed and the factor on its rate."""
+    """Yield every parameter in the order of `parameters()`, with True if it decays, and its learning-rate factor."""
     seen: set[nn.Parameter] = set()
     for module in model.modules():
         no_decay = getattr(module, "no_decay", frozenset())

@@ -1,4 +1,4 @@
-"""What a run's record says of its scores, and of what it broke on."""
+"""A run's scores and errors, as its record and its last line show them."""
 
 import errno
 import math
@@ -15,9 +15,9 @@ from chomsky_ladder.tasks.base import Task
 
 
 def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
-    """A score as the record holds it: headline numbers, bins beside their floors, and the counts they come from.
+    """Return a score as the record holds it: headline numbers, accuracy by length beside the floors, and the counts.
 
-    `task` is that of the strings where they are not of the run's own.
+    `task` is the task of the strings if it is not the run's own.
     """
     how, task = run.eval.score, task or without_training_targets(run.task)
     accuracy = score.accuracy(score=how)
@@ -30,7 +30,7 @@ def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
     }
     return {
         "accuracy": accuracy,
-        # Where several answers are right, 1 / answers is not what chance scores.
+        # With several right answers, chance is not 1 / answers.
         "scaled": scaled(accuracy, 1 / len(task.answers)) if not task.allows_several else None,
         "exact": score.exact_share(),
         "hits": score.hit_share(),
@@ -43,7 +43,7 @@ def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
 
 
 def miscounted(run: Run, made: dict[str, Any]) -> str:
-    """The first number of a summary that its counts do not make; empty where all fit, or no counts are kept."""
+    """Return the first number of a summary that does not follow from its counts; "" if there is none."""
     if not made.get("counts"):
         return ""
     score = Score.from_plain(made["counts"])
@@ -60,24 +60,27 @@ def miscounted(run: Run, made: dict[str, Any]) -> str:
 
 
 def by_length(run: Run, score: Score) -> dict[str, float]:
-    """The accuracy in each bin of lengths that has strings."""
+    """Return the accuracy in each bin of lengths that has strings."""
     values = {f"{low}..{high}": score.accuracy(score=run.eval.score, low=low, high=high) for low, high in _bins(run)}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _bins(run: Run) -> list[tuple[int, int]]:
-    """The shortest and the longest length of each."""
+    """Return the shortest and the longest length of each bin."""
     edges = run.eval.bins
     return [(low if low == edges[0] else low + 1, high) for low, high in pairwise(edges)]
 
 
 def floors_by(run: Run) -> Literal["tokens", "lengths"]:
-    """How its floors are averaged: of whole strings none exceeds the share of their answers, length by length."""
+    """Return how a run's floors are averaged. Floors of exact strings are averaged by length.
+
+    An exact string is never more frequent than a right answer of the same length.
+    """
     return "lengths" if run.eval.score == "strings" else run.eval.score
 
 
 def last_word(results: Sequence[dict[str, Any] | None], seconds: float) -> str:
-    """Of what became of a pack, for a person; `seconds` of training."""
+    """Return the last line that a person sees of a pack. `seconds` are those of training."""
     if len(results) > 1:
         done = [result["test"]["accuracy"] for result in results if result and result["status"] == "done"]
         mean = f", mean test accuracy {sum(done) / len(done):.3f}" if done else ""
@@ -91,8 +94,8 @@ def last_word(results: Sequence[dict[str, Any] | None], seconds: float) -> str:
 
 
 def kind_of(error: Exception) -> str:
-    """What sort of failure it is, where that says what to do about it."""
-    allocator = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's, on a CPU
+    """Return the kind of a failure, where that tells what to do about it; else "error"."""
+    allocator = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's error on a CPU
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or allocator:
         return "out of memory"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

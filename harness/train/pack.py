@@ -1,11 +1,11 @@
-"""The weights of one run, or of several that train as one: a step of all of them at once, without reading a value.
+"""The weights of one run, or of several runs that train as one. A step updates all of them and reads no value.
 
-Runs of one task and one model that differ only in seed, rates and other scalars of training, sizes of a finite training
-set among them, are stacked: their weights are the rows of one tensor [R, P], their forward pass is `torch.vmap` of one
-model's, and one backward pass of the summed losses gives each its own gradient, since no loss depends on another's
-weights. A single run is the same without vmap. Whatever a step decides, such as to hold a replica whose loss is no
-longer finite, is decided on the device, so the host may look as seldom as it likes and a step captures into a CUDA
-graph.
+Runs of one task and one model that differ only in seed, learning rate, other scalars of training and the size of a
+finite training set are stacked. Their weights are the rows of one tensor [R, P], and the forward pass is `torch.vmap`
+of one model's. One backward pass of the summed losses gives each run its own gradient, since no loss depends on another
+run's weights. A single run is the same without vmap. All decisions of a step are made on the device, for example to
+hold a replica whose loss is no longer finite. So the host need not look at every step, and a step can be captured in a
+CUDA graph.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,11 +27,11 @@ from chomsky_ladder.harness.train.quantise import is_matrix, write_rounded
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.tasks.base import Batch
 
-_ALIGNED = 64  # weights of each tensor start at multiples of it: a kernel that reads 16 bytes at a time may do so
+_ALIGNED = 64  # each tensor starts at a multiple of this many weights, so that kernels may read 16 bytes at a time
 
 
 def pack_key(run: Run) -> Run:
-    """What the runs of one pack have in common: all but the seed, the scalars of the optimiser and a set's size."""
+    """Return what runs of a pack share: all but seed, optimiser scalars and the size of a finite training set."""
     scalars = {"lr": 1.0, "lr_final": 0.0, "warmup": 0.0, "schedule": "cosine", "weight_decay": 0.0}
     scalars |= {"betas": (0.0, 0.0), "eps": 1.0, "clip": 0.0, "stop_after": 0, "stop_above": 1.0}
     scalars |= {"examples": min(run.train.examples, 1)}
@@ -39,20 +39,20 @@ def pack_key(run: Run) -> Run:
 
 
 class Seen(NamedTuple):
-    """What the host reads of a replica."""
+    """A replica's counters and metrics, read by the host."""
 
-    live: bool  # it takes steps still
-    done: int  # the steps it took
-    loss: float  # of its last step: the one that was not finite, if it diverged
+    live: bool  # it still takes steps
+    done: int  # steps taken
+    loss: float  # of its last step: the value that was not finite, if it diverged
     norm: float
     loss_sum: float  # since the last `forget`
     metrics: dict[str, float]
 
 
 class Pack:
-    """Replicas under way: `models[r]` is a module whose parameters are row r of the weights, always up to date.
+    """Replicas in training. The parameters of `models[r]` are row r of the weights, always up to date.
 
-    Under `train.qat` they are row r of what is read of the weights, which is rounded anew after every step.
+    Under `train.qat` they are row r of the rounded weights, which are rounded again after every step.
     """
 
     def __init__(self, runs: Sequence[Run], *, device: torch.device, backend: Backend) -> None:
@@ -63,7 +63,7 @@ class Pack:
         self.following = Following(self.run, device)
         self.asks_once = runs[0].task.asks_once and not runs[0].train.asks_what_follows
         self.kernels: set[str] = set()
-        """What the losses ran on. They are compiled for what it holds as they are called, so nobody else adds to it."""
+        """The kernels that the losses used. Compiled losses depend on this set, so nothing else may add to it."""
         self.compiled: set[str] = set()
         self._names = [name for name, _ in self.models[0].named_parameters()]
         self._shapes = [parameter.shape for parameter in self.models[0].parameters()]
@@ -90,11 +90,11 @@ class Pack:
 
     @property
     def backends(self) -> set[str]:
-        """What steps ran on, and which parts of them were compiled."""
+        """Return the kernels that steps used, and the parts of them that were compiled."""
         return self.kernels | self.compiled | self.optimizer.kernels
 
     def _place_weights(self, size: int) -> tuple[Tensor, Tensor]:
-        """The rows that are learnt, and those that the models' parameters are views of: without rounding the same."""
+        """Return the learnt rows and the rows that models read. Without rounding these are the same tensor."""
         weight_RP = next(self.models[0].parameters()).new_zeros(self.count, size)
         read_RP = torch.zeros_like(weight_RP) if self.run.train.qat else weight_RP
         for row, model in enumerate(self.models):
@@ -107,25 +107,25 @@ class Pack:
         return weight_RP, read_RP
 
     def settle(self) -> None:
-        """Let the models read the weights as they are now."""
+        """Update the weights that the models read."""
         if self.run.train.qat:
             learnt, read = self._stacks(self.weight_RP), self._stacks(self.read_RP)
             write_rounded(learnt, read, self._is_matrix, self.run.train.qat)
 
     def _stacks(self, weight_RP: Tensor) -> list[Tensor]:
-        """The tensors [R, ...] that are spans of the rows."""
+        """Return views of the rows as the models' tensors, [R, ...] each."""
         spans = zip(self._spans, self._shapes, strict=True)
         return [weight_RP[:, span].view(self.count, *shape) for span, shape in spans]
 
     def _make_leaves(self) -> list[Tensor]:
-        """What a step differentiates by: a single model's parameters, or their stacks [R, ...]."""
+        """Return the tensors that a step differentiates by: a single model's parameters, or their stacks [R, ...]."""
         if self.count == 1:
             return list(self.models[0].parameters())
         stacks = zip(self._stacks(self.read_RP), self.models[0].parameters(), strict=True)
         return [stack.detach().requires_grad_(parameter.requires_grad) for stack, parameter in stacks]
 
     def advance(self, longest: int) -> None:
-        """One optimiser step of every live replica, on strings up to `longest`."""
+        """Take one optimiser step of every live replica, on strings up to length `longest`."""
         batch = self.draw(self.step_number, longest)
         gradient_RP, loss_R, metrics = self.gradients(self.step_number, batch)
         self.update(gradient_RP, loss_R, metrics)
@@ -134,18 +134,21 @@ class Pack:
         return self.stream.batch(step, longest=longest)
 
     def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The gradient [R, P], the losses and the blocks' metrics of a batch; rounding passes a gradient through."""
+        """Return the gradient [R, P], the losses and the blocks' metrics of a batch.
+
+        Rounding passes the gradient through.
+        """
         with autocast(self.run, self.device):
             loss_R, metrics = self.losses(self._leaves, step, batch)
         return self.gradient_of(loss_R), loss_R.detach(), metrics
 
     def gradient_of(self, loss_R: Tensor) -> Tensor:
-        """[R, P], by one backward pass."""
+        """Return the gradient [R, P], computed by one backward pass."""
         learnt = [leaf for leaf in self._leaves if leaf.requires_grad]
         return self.in_rows(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
 
     def in_rows(self, gradients: Sequence[Tensor | None]) -> Tensor:
-        """[R, P], of the gradients of what is learnt."""
+        """Lay out the parameters' gradients as rows [R, P]."""
         found, pieces = iter(gradients), []
         for leaf, padding in zip(self._leaves, self._padding, strict=True):
             gradient = next(found) if leaf.requires_grad else None
@@ -156,18 +159,21 @@ class Pack:
         return torch.cat(pieces, 1)
 
     def apart(self, found_RP: Tensor, expected_RP: Tensor) -> float:
-        """How far two gradients are apart in the weights where they are furthest, of those with a thousandth of it."""
+        """Return the largest relative difference between two gradients, over tensors.
+
+        Tensors with less than a thousandth of the gradient's norm are left out.
+        """
         least = 1e-3 * expected_RP.norm()
         pairs = zip(self._stacks(found_RP), self._stacks(expected_RP), strict=True)
         shares = [torch.where(other.norm() > least, (one - other).norm() / other.norm(), 0.0) for one, other in pairs]
         return float(torch.stack(shares).max())
 
     def context(self, batch: Batch) -> Context:
-        """What travels beside a batch; several processes make their own (harness/train/distributed.py)."""
+        """Return a batch's context. With several processes each makes its own (harness/train/distributed.py)."""
         return context(batch, backend=self.backend, once=self.asks_once)
 
     def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of every replica on its own strings."""
+        """Return the loss of every replica on its own strings, and the blocks' metrics."""
         following = self.following.targets(batch)
         if self.count == 1:
             ctx = self.context(batch)
@@ -194,17 +200,17 @@ class Pack:
         return torch.vmap(one)(list(leaves), self.stream.seed_R, following, *batch)
 
     def logits(self, batch: Batch, ctx: Context) -> Tensor:
-        """What each of several models says of the same strings: [R, B, L, V]."""
+        """Return the logits of several models on the same strings: [R, B, L, V]."""
         return torch.vmap(lambda weights: self._reading(weights)(batch.tokens_BL, ctx))(self._leaves)
 
     def _reading(self, weights: Sequence[Tensor]) -> Callable[[Tensor, Context], Tensor]:
-        """The model with these weights in place of its own."""
+        """Return the model with these weights in place of its own."""
         named = dict(zip(self._names, weights, strict=True))
         return lambda tokens_BL, ctx: functional_call(self.models[0], named, (tokens_BL, ctx))
 
     @torch.no_grad()
     def update(self, gradient_RP: Tensor, loss_R: Tensor, metrics: dict[str, Tensor]) -> None:
-        """Take the step where loss and gradient are finite; hold a replica for good where they are not."""
+        """Take the step where loss and gradient are finite. Hold a replica for good where they are not."""
         norm_R = torch.linalg.vector_norm(gradient_RP, dim=1).double()
         loss_R = loss_R.double()
         was_live_R = self.live_R.clone()
@@ -222,7 +228,7 @@ class Pack:
         self.step_number.add_(1)
 
     def seen(self) -> list[Seen]:
-        """What the host wants to know of every replica, in one transfer."""
+        """Return the counters and metrics of every replica, in one transfer to the host."""
         names = sorted(self.metrics)
         columns = [self.live_R, self.done_R, self.loss_R, self.norm_R, self.loss_sum_R, *map(self.metrics.get, names)]
         rows = torch.stack([column.double() for column in columns], 1).tolist()
@@ -232,7 +238,7 @@ class Pack:
         ]
 
     def forget(self) -> None:
-        """Start the sums of the losses anew."""
+        """Reset the sums of the losses."""
         self.loss_sum_R.zero_()
 
     def hold(self, row: int) -> None:
@@ -240,7 +246,7 @@ class Pack:
         self.live_R[row] = False
 
     def saved(self, row: int) -> dict[str, Any]:
-        """The weights and moments of a replica, by name, as a checkpoint holds them: on the CPU, in its own memory."""
+        """Return a replica's weights and moments by name, as a checkpoint holds them: copied to the CPU."""
         held = {name: value.detach().cpu().clone() for name, value in self.models[row].state_dict().items()}
         moments = {"mean": self.optimizer.mean_RP, "square": self.optimizer.square_RP}
         return {
@@ -249,7 +255,7 @@ class Pack:
         }
 
     def restore(self, row: int, saved: dict[str, Any], *, done: int, loss_sum: float) -> None:
-        """Put a replica back where a checkpoint has it; the caller sees to it that all are at the same step."""
+        """Restore a replica from a checkpoint. The caller makes sure that all replicas are at the same step."""
         self.models[row].load_state_dict(saved["model"])
         kept = {"mean": self.optimizer.mean_RP, "square": self.optimizer.square_RP, "weight": self.weight_RP}
         tensors = {**saved["optimizer"], "weight": saved["model"]}
@@ -266,7 +272,7 @@ class Pack:
 
 
 def _other_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Buffers, and tensors kept as plain attributes: what replicas share, so that it must not come from the seed."""
+    """Yield buffers, and tensors kept as plain attributes. Replicas share them, so they must not depend on the seed."""
     for place, module in model.named_modules():
         held = {**dict(module.named_buffers(recurse=False)), **vars(module)}
         for name, value in held.items():
@@ -275,6 +281,6 @@ def _other_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def means(ctx: Context) -> dict[str, Tensor]:
-    """What the blocks reported, averaged over layers."""
+    """Return the losses and metrics that blocks reported, averaged over layers."""
     named = {**ctx.losses, **ctx.metrics}
     return {name: torch.stack(values).detach().mean() for name, values in named.items()}

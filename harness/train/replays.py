@@ -1,8 +1,9 @@
-"""Replays: what launches many small kernels, recorded once as a CUDA graph and launched as one.
+"""Replays: a function that launches many small kernels is recorded once as a CUDA graph and launched as one.
 
-A graph reads and writes where its recording did. `Replays` gives a function of batches such places, one set a shape: a
-validation comes in the same few shapes every time, a final score in shapes that never return. So the first batch of a
-shape is computed plainly, which is also its warm-up, the second is recorded, and those after are replayed.
+A graph reads and writes the memory of its recording. `Replays` gives a function of batches such memory, one set for
+each shape. A validation has the same few shapes every time, while a final score has shapes that never return. So the
+first batch of a shape is computed plainly, which is also its warm-up, the second is recorded, and later ones are
+replayed.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ WARM_UP = 3  # calls before a capture: libraries allocate in the first ones
 
 
 def captured(act: Act, device: torch.device, *, warm_up: int = WARM_UP, pool: Any = None) -> Act:
-    """The act as a replay of a CUDA graph; what it reads and writes must stay where it is."""
+    """Return the function as a replay of a CUDA graph. Its inputs and outputs must keep their memory."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
@@ -32,14 +33,14 @@ def captured(act: Act, device: torch.device, *, warm_up: int = WARM_UP, pool: An
 
 
 class Room:
-    """The memory that all graphs of a pack share: no two run at once, and none leaves in it what another reads."""
+    """The memory that all graphs of a pack share. No two run at once, and none reads what another left there."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
     @property
     def handle(self) -> Any:
-        """What a capture is told; made when the first asks for it, so that there is none without CUDA."""
+        """Return the memory pool of the captures. It is made on first use, so that there is none without CUDA."""
         self._handle = self._handle or torch.cuda.graph_pool_handle()
         return self._handle
 
@@ -51,14 +52,14 @@ class _Recording(NamedTuple):
 
 
 class Replays:
-    """A function from a batch to a tensor that has no other effect and does not wait for the device."""
+    """A function from a batch to a tensor, replayed. It must have no other effect and must not wait for the device."""
 
     def __init__(self, function: Callable[[Batch], Tensor], device: torch.device, room: Room | None = None) -> None:
         self._function, self._device, self._room = function, device, room or Room()
         self._met: set[torch.Size] = set()
         self._recordings: dict[torch.Size, _Recording] = {}
         self.refused = ""
-        """Why nothing is recorded any more; empty if everything is."""
+        """The reason why nothing is recorded any more; "" if everything is."""
 
     @property
     def used(self) -> bool:
@@ -86,7 +87,7 @@ class Replays:
                 result.copy_(self._function(held))
 
             replay = captured(act, self._device, warm_up=1, pool=self._room.handle)
-        except RuntimeError as error:  # out of memory among them: plainly it still goes
+        except RuntimeError as error:  # out of memory among others: the plain call still works
             self._recordings.clear()
             self.refused = f"{type(error).__name__}: {error}".splitlines()[0]
             return

@@ -1,12 +1,13 @@
-"""A recorded run trained and scored again, with the kernels it was made with, and what came out beside its record.
+"""Train and score a recorded run again with its original kernels, and compare the results with its record.
 
-    same bits              every number of the record, and every validation kept of it, came out to the last bit
+    same bits              every number of the record and every kept validation came out equal to the last bit
     same within numerics   accuracies within ACCURACY, those of few lengths within BIN, the loss within LOSS, and
-                           something differs that moves last bits: the device, torch, the kernels, the code
-    differs                anything else: also the least difference where nothing of that kind explains it
+                           a known cause of other last bits: the device, torch, the kernels, the code
+    differs                anything else, even the smallest difference without such a cause
 
-A loss of 5.95e-05 on one kernel and 8.97e-05 on another is the second, where both answer everything. On another machine
-training may amplify the last bits until a seed learns what it had not: that is the third, and no defect of the record.
+A loss of 5.95e-05 on one kernel and 8.97e-05 on another is the second case, if both answer everything. On another
+machine training may amplify the last bits until a seed learns what it did not learn before. That is the third case, and
+no defect of the record.
 """
 
 import json
@@ -32,30 +33,30 @@ from chomsky_ladder.models.kernels.choose import available
 from chomsky_ladder.models.kernels.kernel import KERNELS, RESERVED
 
 ACCURACY = 0.02  # of a share of right answers
-BIN = 0.1  # of the same over a few lengths, which have fewer strings; of a metric, if that is more than LOSS_SHARE
-LOSS, LOSS_SHARE = 0.02, 0.1  # nats, or this share of the larger, whichever is more
+BIN = 0.1  # of the same over a few lengths, which have fewer strings; of a metric, if larger than LOSS_SHARE
+LOSS, LOSS_SHARE = 0.02, 0.1  # nats, or this share of the larger loss, whichever is more
 
 _ACCURACIES = ("test", "test_exact", "test_hits", "validation", "in_distribution")
-_MADE = ("parameters", "state_bytes", "tokens_per_step", "s_rand", "best_constant", "content_free")  # not by training
+_MADE = ("parameters", "state_bytes", "tokens_per_step", "s_rand", "best_constant", "content_free")  # not from training
 _MOVING = ("test_scaled", "steps", "stopped_early", "steps_to_95", "steps_to_99")
 _BY_NAME = ("test_bins", "content_free_bins", "extrapolation", "metrics")
-_COMPILED = "compiled."  # what torch.compile made stands among the kernels under this name
+_COMPILED = "compiled."  # parts made by torch.compile have this prefix among the kernels
 
 Verdict = Literal["same bits", "same within numerics", "differs"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out beside what was recorded, each as (then, now)."""
+    """Reproduced numbers beside recorded ones, each as (then, now)."""
 
     verdict: Verdict
     numbers: int
-    """How many were compared."""
+    """The number of values that were compared."""
     unequal: dict[str, tuple[Any, Any]]
     beyond: list[str]
-    """Those of them that no numerics excuse."""
+    """The names of differences that numerics do not excuse."""
     numerics: dict[str, tuple[Any, Any]]
-    """What differs of all that moves the last bits."""
+    """The differences in everything that may change last bits."""
 
     def plain(self) -> dict[str, Any]:
         return {**vars(self), "tolerance": {"accuracy": ACCURACY, "bin": BIN, "loss": LOSS, "loss_share": LOSS_SHARE}}
@@ -66,7 +67,7 @@ def kernels_of(record: Record) -> list[str]:
 
 
 def told_apart(record: Record, device: torch.device) -> dict[str, tuple[str, str]]:
-    """Before the start: in what this machine is not the record's, as (then, now)."""
+    """Return how this machine differs from the record's, as (then, now), before the start."""
     here = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     pairs = {"device": (record.device, here), "torch": (record.torch, str(torch.__version__))}
     able = {kernel.name: kernel.missing() for kernel in available()}
@@ -77,7 +78,7 @@ def told_apart(record: Record, device: torch.device) -> dict[str, tuple[str, str
 
 
 def settings_of(record: Record, source: Path, *, results: Path, device: str) -> Exec:
-    """How it was executed, as far as its result says, if that is there, or its fingerprint gives away."""
+    """Return the execution settings of a record, from its result if that exists, else guessed from its fingerprint."""
     made = (read_json(source / "runs" / record.run_id / "result.json") or {}).get("numerics", {})
     was_compiled = any(name.startswith(_COMPILED) for name in record.backends.split())
     usual = Exec(
@@ -95,7 +96,10 @@ def _able() -> list[str]:
 
 
 def _fingerprints(settings: Exec) -> set[str]:
-    """That of a run alone under such settings here, and as it was before it held what comes out."""
+    """Return the fingerprint of a single run under these settings on this machine, and its older form.
+
+    The older form has no digest of computed values.
+    """
     device = find_device(settings.device)
     tree = numerics(settings, device, capture="graph" if captures(settings, device) else "plain")
     return {fingerprint(tree), fingerprint(without_arithmetic(tree))}
@@ -103,7 +107,7 @@ def _fingerprints(settings: Exec) -> set[str]:
 
 @contextmanager
 def only_kernels(names: Collection[str]) -> Iterator[None]:
-    """Blocks find these kernels and no others, whichever of them they would take; plain torch where there are none."""
+    """Let blocks find these kernels and no others, whatever they prefer. With no names they use plain torch."""
     before = list(KERNELS)
     KERNELS[:] = [replace(kernel, when="auto") for kernel in before if kernel.name in names]
     try:
@@ -115,9 +119,9 @@ def only_kernels(names: Collection[str]) -> Iterator[None]:
 def again(
     record: Record, run: Run, source: Path, settings: Exec, *, quiet: bool = False, stopping: str = ""
 ) -> Comparison:
-    """Train and score the run in the folder of `settings`; `source` is the results folder of the record."""
+    """Train and score the run in the folder of `settings`. `source` is the results folder of the record."""
     then = validations(source, run.run_id)
-    if run.train.base:  # whose weights it adapts: they are only read
+    if run.train.base:  # the base run's weights are only read
         base = find_run(source, run.train.base).path
         place = settings.results / "runs" / base.name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -127,14 +131,14 @@ def again(
         result = execute(run, settings, quiet=quiet, stopping=stopping)
     now = Record.of(RunFolder(settings.results, run.run_id))
     assert now is not None, "a run that was executed has a result"
-    tree = {**result["numerics"], "kernels": _able()}  # as without the pinning
+    tree = {**result["numerics"], "kernels": _able()}  # as without the restriction to some kernels
     before = fingerprint(without_arithmetic(tree))
     now.fingerprint = before if before == record.fingerprint else fingerprint(tree)
     return compared(record, now, then, validations(settings.results, run.run_id))
 
 
 def compared(then: Record, now: Record, validated: Mapping[int, float], validates: Mapping[int, float]) -> Comparison:
-    """Two records of a run, and its validation accuracies by step; what the first does not know is not compared."""
+    """Compare two records of a run and its validation accuracies by step. Values that the first lacks are left out."""
     pairs = {name: (getattr(then, name), getattr(now, name)) for name in ("status", *_MADE, *_MOVING, "test_loss")}
     pairs |= {name: (getattr(then, name), getattr(now, name)) for name in _ACCURACIES}
     for name in _BY_NAME:
@@ -172,7 +176,7 @@ def _excused(name: str, pair: tuple[Any, Any], chance: float) -> bool:
 
 def _limit(name: str, larger: float, chance: float) -> float:
     """Return how far a number may move, given the larger of the two."""
-    if name == "steps":  # of two runs that stopped early; compared() holds others to the number
+    if name == "steps":  # of two runs that stopped early; compared() wants equality from others
         return larger / 2
     if name == "test_loss":
         return max(LOSS, LOSS_SHARE * larger)
@@ -184,7 +188,7 @@ def _limit(name: str, larger: float, chance: float) -> float:
 
 
 def _differing(then: Record, now: Record) -> dict[str, tuple[Any, Any]]:
-    """What differs of all that moves last bits; code that had changed since its commit may be any."""
+    """Return the differences in everything that may change last bits. Uncommitted code counts as a difference."""
     names = ("device", "torch", "backends", "fingerprint", "mixed_numerics", *(("sources",) if then.sources else ()))
     pairs = {name: (getattr(then, name), getattr(now, name)) for name in names}
     found = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

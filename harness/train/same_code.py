@@ -1,11 +1,11 @@
-"""Whether a plugin is still the code that a result or a checkpoint was made with; used again it is only if so.
+"""Check that a plugin is still the code that a result or a checkpoint was made with, before that is used again.
 
     ladder: parity-rm-s0-4c2f81a09b was made with rm.py e6ea1c0d2f84, now e0f0a1b2c3d4: raise its version, or
     ladder clean parity-rm-s0-4c2f81a09b
 
-Our own code is compared only where it was made in a checkout with changes that no commit has: otherwise its versions
-and golden values say when numbers change. What a session of another
-commit did of a run stands in its provenance as `sessions`, the first of them first.
+Our own code is compared only if a checkout with uncommitted changes made the result. Otherwise versions and golden
+values show when numbers change. If sessions of different commits worked on a run, its provenance lists them as
+`sessions`, the oldest first.
 """
 
 import inspect
@@ -21,11 +21,11 @@ from chomsky_ladder.harness.store.made_with import RAISE, sources_text
 from chomsky_ladder.harness.train.machine import plugins_of, source_hash
 
 _CODE = ("version", "commit", "dirty", "plugins", "sources")
-_SHOWN = 3  # runs that are named
+_SHOWN = 3  # runs named in a message
 
 
 def refuse_other_code(runs: Sequence[Run], results: Path) -> None:
-    """Refuse runs whose result, or whose checkpoint, plugins made that have been edited since."""
+    """Refuse runs whose result or checkpoint was made by plugins that have been edited since."""
     changed = []
     for run in runs:
         folder = RunFolder(results, run.run_id)
@@ -41,7 +41,7 @@ def refuse_other_code(runs: Sequence[Run], results: Path) -> None:
 
 
 def _cure(run: Run, made: Mapping[str, Any]) -> str:
-    """What to do about a plugin that was edited, or another one of the same name."""
+    """Return the advice for a plugin that was edited, or for another plugin of the same name."""
     theirs = made.get("plugins", {})
     others = [
         name for name, now in plugins_of(run.task, run.model).items() if _from(theirs, name) not in ("", now.called)
@@ -54,7 +54,7 @@ def _from(plugins: Mapping[str, Any], name: str) -> str:
 
 
 def _made_with(folder: RunFolder) -> Mapping[str, Any]:
-    """The provenance of a folder's result, else the code of its newest checkpoint; nothing if it has neither."""
+    """Return the provenance of a folder's result, else the code of its newest checkpoint, else nothing."""
     result = folder.result()
     if result is not None:
         return result.get("provenance", {})
@@ -62,13 +62,13 @@ def _made_with(folder: RunFolder) -> Mapping[str, Any]:
 
 
 def sources_of(run: Run) -> str:
-    """What the column `sources` of a run's record would say if it were made now."""
+    """Return the column `sources` that a record of this run would have if it were made now."""
     plugins = plugins_of(run.task, run.model)
     return sources_text({name: {"from": made.called, "sha256": made.digest} for name, made in plugins.items()})
 
 
 def refuse_checkpoint_of_other_code(run: Run, content: Mapping[str, Any]) -> None:
-    """Refuse weights that other code made: a plugin of before, or an edit of ours that was never committed."""
+    """Refuse weights that other code made: an older plugin, or an edit of ours that was never committed."""
     said = made_otherwise(run, (code_of(content) or [{}])[-1])
     if said:
         step = content["counters"]["step"]
@@ -78,7 +78,7 @@ def refuse_checkpoint_of_other_code(run: Run, content: Mapping[str, Any]) -> Non
 
 
 def made_otherwise(run: Run, made: Mapping[str, Any]) -> str:
-    """In what the code of a run's task, model or kernels is not that of a provenance; "" if in nothing."""
+    """Return how the code of a run's task, model or kernels differs from a provenance; "" if it does not."""
     theirs, now = made.get("plugins", {}), plugins_of(run.task, run.model)
     for kind, part in (("model", run.model), ("task", run.task)):
         name, cls = f"{kind} {part.name}", type(part)
@@ -88,7 +88,7 @@ def made_otherwise(run: Run, made: Mapping[str, Any]) -> str:
             if made.get("dirty") is True and kept != source_hash(cls):
                 return f"made with another {inspect.getfile(cls).rpartition('/')[2]}, which was not committed"
             continue
-        if then is None:  # of ours, or of before there was more than the hash of a file
+        if then is None:  # it was ours, or it is from when only the hash of a file was kept
             kept = made.get("sources", {}).get(cls.__name__)
             if "version" in made and origin(cls) is not None:
                 assert here is not None
@@ -105,17 +105,17 @@ def made_otherwise(run: Run, made: Mapping[str, Any]) -> str:
 
 
 def code_of(content: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """The code of the sessions behind a checkpoint, the last of them last; the first checkpoints do not say."""
+    """Return the code of a checkpoint's sessions, the newest last. The first checkpoints do not have it."""
     return list((content or {}).get("code", []))
 
 
 def codes_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """As a checkpoint keeps it: of every session that had other code than the one before."""
+    """Return the code of sessions as a checkpoint keeps it: an entry for each change of code."""
     return provenance.get("sessions") or [{name: provenance[name] for name in _CODE if name in provenance}]
 
 
 def with_earlier_code(provenance: dict[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """A provenance that names the code of earlier sessions where it was not this one's."""
+    """Return a provenance that also names the code of earlier sessions, if it was different."""
     mine, before = codes_of(provenance)[-1], code_of(content)
     if not before or before == [mine]:
         return provenance

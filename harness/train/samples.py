@@ -27,15 +27,15 @@ class Sample:
     task: Task
     batch: Batch
     lengths: list[int]
-    """As the task counts them."""
+    """The lengths as the task counts them."""
 
     @property
     def strings(self) -> list[str]:
-        """`input -> answer`, in the task's symbols."""
+        """Return `input -> answer` lines, in the task's symbols."""
         return [f"{' '.join(row['input'])}  ->  {' '.join(row['answer'])}" for row in self.rows()]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Every string's symbols, its answers and the positions at which they are read."""
+        """Yield every string's symbols, its answers and the positions at which they are read."""
         vocab, batch = self.task.vocab, self.batch
         for row, length in enumerate(self.lengths):
             positions, scored = int(batch.length_B[row]), batch.scored_BL[row]
@@ -53,15 +53,15 @@ class Sample:
     def __str__(self) -> str:
         return "\n".join(self.strings)
 
-    __repr__ = __str__  # what a session shows
+    __repr__ = __str__  # for notebooks
 
 
 def sample(
     task: Task | str, n: int = 3, *, length: int = 0, seed: int = 0, settings: dict[str, Any] | None = None
 ) -> Sample:
-    """`n` strings of a task, by its name or as it stands; of one length, or of any from 3 to 20.
+    """Draw `n` strings of a task, given by name or as an object, of one length or of any from 3 to 20.
 
-    `settings` are changes of the task's; the same seed gives the same strings on any machine.
+    `settings` change the task's settings. The same seed gives the same strings on any machine.
     """
     chosen = find_task(task)() if isinstance(task, str) else task
     chosen = replaced(chosen, settings or {}, where="task")
@@ -77,7 +77,7 @@ def sample(
 
 
 def _legal(task: Task, length: int) -> tuple[int, ...]:
-    """That length, else those from 3 to 20, else the shortest of a task of long strings alone."""
+    """Return the legal lengths: the given one, else those from 3 to 20, else the task's shortest."""
     low, high = (length, length) if length else (3, 20)
     legal = task.legal_lengths(low, high)
     every = task.legal_lengths(1, max(2 * high, 256))

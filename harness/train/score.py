@@ -1,4 +1,4 @@
-"""Counts of right answers, length by length, so that every other number of a score is a sum of these counts."""
+"""Counts of right answers, length by length. Every other number of a score is a sum of these counts."""
 
 import math
 from dataclasses import dataclass, field, fields
@@ -15,13 +15,13 @@ class Score:
     strings: tuple[int, ...]
     exact: tuple[int, ...]  # strings with every answer right
     scored: tuple[int, ...]  # answers
-    correct: tuple[int, ...]  # answers that are right: the target, or where several are allowed, one of them
-    hits: tuple[int, ...]  # answers that are the target
+    correct: tuple[int, ...]  # right answers: the target, or one of the allowed ones
+    hits: tuple[int, ...]  # answers equal to the target
     nats: tuple[float, ...]  # summed cross entropy of the targets
-    others: dict[str, tuple[float, ...]] = field(default_factory=dict)  # what metrics counted, by their names
+    others: dict[str, tuple[float, ...]] = field(default_factory=dict)  # counts of metrics, by name
 
     def accuracy(self, *, score: str = "tokens", low: int = 0, high: int | None = None) -> float | None:
-        """The share of right answers, or strings, among strings of length low..high; None where there are none."""
+        """Return the share of right answers, or strings, among lengths low..high; None if there are none."""
         counts = (self.exact, self.strings) if score == "strings" else (self.correct, self.scored)
         rows = [
             (right, total)
@@ -35,19 +35,19 @@ class Score:
         return sum(right for right, _ in rows) / sum(total for _, total in rows)
 
     def loss(self) -> float:
-        """Cross entropy a scored token, in nats."""
+        """Return the cross entropy per scored token, in nats."""
         return math.fsum(self.nats) / sum(self.scored)
 
     def hit_share(self) -> float:
-        """How often the most probable token is the target itself."""
+        """Return how often the most probable token is the target itself."""
         return sum(self.hits) / sum(self.scored)
 
     def exact_share(self) -> float:
-        """The share of strings with every answer right."""
+        """Return the share of strings with every answer right."""
         return sum(self.exact) / sum(self.strings)
 
     def metric(self, metric: Metric) -> float | None:
-        """What a metric makes of its counts; None where it was not counted."""
+        """Return the value of a metric; None if it was not counted."""
         if metric.name not in self.others:
             return None
         return math.fsum(self.others[metric.name]) / sum(self.strings if metric.per == "strings" else self.scored)
@@ -66,11 +66,11 @@ class Score:
         return cls(**{name: tuple(values) for name, values in tree.items() if name != "others"}, others=others)
 
 
-S = TypeVar("S")  # a score, or one of each of several models
+S = TypeVar("S")  # a score, or a list of scores, one for each model
 
 
 class Scores(NamedTuple, Generic[S]):
-    """All that a finished run is asked."""
+    """All scores of a finished run."""
 
     test: S
     validation: S
@@ -82,14 +82,14 @@ G = TypeVar("G", Score, Scores[Score])
 
 
 class Given(NamedTuple, Generic[G]):
-    """What a pack has scored for one of its members."""
+    """Scores that a pack computed for one of its members."""
 
     scores: G
     seconds: float  # its share
     backends: set[str]
-    refused: str  # why they were not replayed, where they were to be
+    refused: str  # why scores were not replayed although they were meant to be
 
 
 def scaled(accuracy: float, chance: float) -> float:
-    """0 at chance, 1 at perfect, negative below chance."""
+    """Return 0 at chance, 1 at perfect, and a negative number below chance."""
     return (accuracy - chance) / (1 - chance)

@@ -1,8 +1,8 @@
-"""Asked to stop: the first SIGTERM, SIGINT, SIGUSR1 or SIGHUP lets a step end and a checkpoint be written,
-the second does not.
+"""Requests to stop: after the first SIGTERM, SIGINT, SIGUSR1 or SIGHUP the current step ends and a checkpoint is
+written. The second signal stops at once.
 
-A cluster sends SIGTERM (or, where a job asks for a warning, SIGUSR1) before it takes a machine away; a terminal that is
-closed sends SIGHUP, which stays ignored under nohup.
+A cluster sends SIGTERM (or, if a job asks for a warning, SIGUSR1) before it takes a machine away. A closed terminal
+sends SIGHUP, which stays ignored under nohup.
 """
 
 import signal
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-Asked = Callable[[], int | None]  # the signal that came, if one has
+Asked = Callable[[], int | None]  # returns the signal that came, if one did
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Preempted(SystemExit):
-    """Stopped by a signal, with everything saved: the process ends with 128 and the signal's number, unless caught."""
+    """Stopped by a signal with everything saved. Unless caught, the process exits with 128 + the signal's number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -27,7 +27,7 @@ class Preempted(SystemExit):
 
 @contextmanager
 def listening(then: str = "a checkpoint is written, then it ends") -> Iterator[Asked]:
-    """Notice the first signal instead of dying of it; in another thread than the main one, nothing is noticed.
+    """Catch the first signal instead of ending. Outside the main thread, no signal is caught.
 
     `then` tells whoever sent it what will happen.
     """
@@ -41,10 +41,10 @@ def listening(then: str = "a checkpoint is written, then it ends") -> Iterator[A
 
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        for each, handler in before.items():  # the next one acts at once
+        for each, handler in before.items():  # the next signal acts at once
             signal.signal(each, handler)
         name = signal.Signals(number).name
-        with suppress(OSError):  # the terminal may be what has gone
+        with suppress(OSError):  # the terminal may be closed
             print(f"\n{name}: {then}; once more ends at once", file=sys.stderr)
 
     for number in before:

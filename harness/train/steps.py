@@ -1,9 +1,9 @@
-"""How the steps between two visits of the host are taken: one by one, or as replays of a CUDA graph.
+"""Take the steps between two visits of the host: one by one, or as replays of a CUDA graph.
 
 Both run the same `Pack.advance`, and neither reads a value of it. A graph holds several whole steps (draw, forward,
-backward, clipping, AdamW, schedule): on a GPU a tiny model is bound by launching its kernels, and a replay launches
-once. Under `compile`, what torch.compile can trace of a step is fused as well; the first step is always plain, since
-it fills the caches that a traced step finds its constants in.
+backward, clipping, AdamW, schedule). On a GPU the speed of a tiny model is limited by kernel launches, and a replay is
+one launch. Under `compile`, the parts of a step that torch.compile can trace are fused as well. The first step is
+always plain, since it fills the caches in which a traced step finds its constants.
 """
 
 import time
@@ -19,35 +19,35 @@ from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.replays import WARM_UP, Room
 from chomsky_ladder.harness.train.signals import Asked
 
-Tick = Callable[[int], None]  # told how many steps are done
-UNROLLED = 10  # steps in a graph; between visits of the host that are closer, one
+Tick = Callable[[int], None]  # receives the number of steps done
+UNROLLED = 10  # steps in a graph; one if the host looks more often
 WORTH_COMPILING = 2000  # steps; compiling takes half a minute
-PARTS = ("draw", "losses", "in_rows", "update")  # of a step, in a pack, one after the other
+PARTS = ("draw", "losses", "in_rows", "update")  # methods of a pack that make a step, in order
 
 
 class Stepper(ABC):
     name: str
-    """What the record calls it."""
+    """The name in the record."""
 
     def __init__(self, pack: Pack, *, compiling: bool) -> None:
         self.pack, self.train = pack, pack.run.train
-        self.preparing = 0.0  # seconds of warm-up, compilation and capture, no part of any equality
+        self.preparing = 0.0  # seconds of warm-up, compilation and capture; never compared between runs
         self.refused: dict[str, str] = {}
-        """Parts that were to be compiled and are taken plainly, and why."""
+        """Parts that could not be compiled, and why."""
         if compiling:
             self.name += ", compiled"
-            # The stream's products overflow on purpose. In the C++ that a draw becomes on a CPU, a compiler takes that
-            # for impossible and writes past the end of the strings (torch 2.13, gcc 12).
+            # The random stream's products overflow on purpose. A draw compiled for a CPU is C++ code. The C++ compiler
+            # assumes that nothing overflows, and the code writes past the end of the strings (torch 2.13, gcc 12).
             parts = PARTS[1:] if pack.device.type == "cpu" else PARTS
             with unwarned():
-                torch.compiler.reset()  # what it made for earlier packs counts against a limit of variants
+                torch.compiler.reset()  # code made for earlier packs counts against a limit of variants
                 for part in parts:
                     setattr(pack, part, Compiled(pack, part, self.refused))
             there_and_back(pack)
 
     @abstractmethod
     def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:
-        """The steps first..last-1, or fewer once it is `asked` to stop; the step that is next."""
+        """Take steps first..last-1, or fewer if `asked` requests a stop. Return the next step."""
 
 
 class PlainSteps(Stepper):
@@ -56,7 +56,7 @@ class PlainSteps(Stepper):
     def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:
         for step in range(first, last):
             self.pack.advance(self.train.longest(step))
-            # On a CPU a look costs nothing, and spares the steps of a pack that has diverged.
+            # Reading a value costs nothing on a CPU, and saves the steps of a pack that has diverged.
             if self.pack.device.type == "cpu" and not bool(self.pack.live_R.any()):
                 return last
             tick(step + 1)
@@ -66,7 +66,10 @@ class PlainSteps(Stepper):
 
 
 class GraphSteps(Stepper):
-    """A graph for each longest length of the curriculum, of several steps and of one; steps before it are plain."""
+    """CUDA graphs for each longest length of the curriculum, of several steps and of one.
+
+    Steps before capture are plain.
+    """
 
     name = "graph"
 
@@ -74,7 +77,7 @@ class GraphSteps(Stepper):
         super().__init__(pack, compiling=compiling)
         self._room = room or Room()
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}  # by longest length and steps
-        self._warm: dict[int, int] = {}  # steps taken in preparation of a longest length
+        self._warm: dict[int, int] = {}  # steps taken as warm-up for a longest length
         self._stream = torch.cuda.Stream(pack.device)
 
     def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:
@@ -100,7 +103,7 @@ class GraphSteps(Stepper):
         return step
 
     def _warm_up(self, longest: int) -> None:
-        """A real step on the stream that a capture takes place on."""
+        """Take a real step on the stream used for the capture."""
         with self._prepared():
             self._stream.wait_stream(torch.cuda.current_stream(self.pack.device))
             with torch.cuda.stream(self._stream):
@@ -126,7 +129,7 @@ class GraphSteps(Stepper):
 
     @contextmanager
     def _prepared(self) -> Iterator[None]:
-        """Its seconds are those of preparation."""
+        """Count the seconds in this context as preparation."""
         torch.cuda.synchronize(self.pack.device)
         start = time.monotonic()
         yield
@@ -135,24 +138,24 @@ class GraphSteps(Stepper):
 
 
 def capturable(settings: Exec, device: torch.device) -> None:
-    """Refuse a capture on a device that has none."""
+    """Refuse a capture on a device that cannot capture."""
     if settings.capture == "on" and device.type != "cuda":
         raise ValueError(f"exec.capture=on needs a CUDA device, not {device}")
 
 
 def captures(settings: Exec, device: torch.device) -> bool:
-    """Whether steps and scores are replays of CUDA graphs."""
+    """Return True if steps and scores are replays of CUDA graphs."""
     return settings.capture == "on" or (settings.capture == "auto" and device.type == "cuda")
 
 
 def compiles(settings: Exec, device: torch.device, *, steps: int) -> bool:
-    """Whether what torch.compile can take of a step is compiled."""
+    """Return True if torch.compile is used for the parts of a step that it can trace."""
     worth_it = device.type == "cuda" and steps >= WORTH_COMPILING
     return settings.compile == "on" or (settings.compile == "auto" and worth_it)
 
 
 def stepper(pack: Pack, settings: Exec, room: Room | None = None) -> Stepper:
-    """Whatever `exec.capture` and `exec.compile` ask for, where this device has it."""
+    """Return the stepper that `exec.capture` and `exec.compile` ask for, where this device has it."""
     compiling = compiles(settings, pack.device, steps=pack.run.train.steps) and not pack.run.train.carries_state
     if captures(settings, pack.device):
         return GraphSteps(pack, compiling=compiling, room=room)

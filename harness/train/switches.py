@@ -1,9 +1,9 @@
-"""torch's global switches that move numbers: while a run trains each stands as the run says, whoever turned it.
+"""torch's global switches that change numbers. While a run trains, each has the value of the run, whoever changed it.
 
-A plugin or a sweep script that says `torch.set_default_dtype(torch.bfloat16)` would otherwise train our models to other
-numbers under one fingerprint. On a GPU cuDNN's recurrences keep 10 of the 23 bits of an fp32 number (TF32) by default,
-which a recurrence carries along; which kernel attention takes in bf16 depends on the release of torch, so cuDNN's is
-left out.
+Without this, a plugin or script that calls `torch.set_default_dtype(torch.bfloat16)` would train our models to other
+numbers under the same fingerprint. On a GPU, cuDNN's recurrences keep by default only 10 of the 23 bits of an fp32
+number (TF32), and a recurrence accumulates that error. The attention kernel for bf16 depends on torch's release, so
+cuDNN's is switched off.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ _mkldnn: Any = torch.backends.mkldnn
 
 
 class Switch(NamedTuple):
-    """A global setting: how it is read and turned, and where it stands in a run."""
+    """A global setting: how it is read and set, and its value in a run."""
 
     read: Callable[[], Any]
     turn: Callable[[Any], Any]
@@ -31,13 +31,13 @@ def _of(owner: Any, name: str, wanted: Any) -> Switch:
 
 
 def _whole(owner: Any) -> Switch:
-    """The precision of an owner's fp32 products: whole goes by two names, "none" and "ieee"."""
+    """Return the switch for the precision of fp32 products. Full precision has two names, "none" and "ieee"."""
     whole = _of(owner, "fp32_precision", "none")
     return whole._replace(read=lambda: owner.fp32_precision.replace("ieee", "none"))
 
 
 def _set_device(device: torch.device) -> None:
-    torch.set_default_device(None if device == _CPU else device)  # naming the CPU would watch every call
+    torch.set_default_device(None if device == _CPU else device)  # naming the CPU would intercept every call
 
 
 def _flushes() -> bool:
@@ -64,7 +64,7 @@ SWITCHES = {
 
 @contextmanager
 def as_runs_say() -> Iterator[None]:
-    """Turn every switch to where runs have it; put back what was turned."""
+    """Set every switch to its value for runs, and restore it afterwards."""
     turned = []
     try:
         for switch in SWITCHES.values():

@@ -1,5 +1,5 @@
-"""The preflight: what can be seen to fail before a run begins, such as a kernel, a device or a module that cannot be
-had here, or a mistake in somebody's own model or task.
+"""The preflight: refuse before any work a run that must fail, because this machine lacks a kernel, a device or a
+module, or because the user's own model or task has a mistake.
 
 refuse_unworkable(FLAConfig(), backend="auto", device=torch.device("cpu"))
 ->  ValueError: fla runs on a CUDA device alone, not on cpu
@@ -32,10 +32,10 @@ from chomsky_ladder.models.kernels.choose import demand
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
 
-_VOCAB = 16  # to look at its modules, whatever the task
-_TRIED, _STRINGS = 40, 8  # the longest and the number of strings that are looked at
+_VOCAB = 16  # enough to look at a model's modules, whatever the task
+_TRIED, _STRINGS = 40, 8  # the longest length and the number of strings that are looked at
 _TORCH = Path(torch.__file__).parent
-_READ = 1024  # the longest that a model is tried with: more takes those whose cost is quadratic long
+_READ = 1024  # the longest string a model is tried with: a longer one takes long if the cost is quadratic
 
 
 def preflight(runs: Sequence[Run], settings: Exec, *, stacked: bool = False) -> torch.device:
@@ -53,7 +53,7 @@ def preflight(runs: Sequence[Run], settings: Exec, *, stacked: bool = False) -> 
         refuse_unrecordable(run)
         refuse_unreadable(run)
     for base in dict.fromkeys(run.train.base for run in runs if run.train.base):
-        if not any(base in run.run_id for run in runs):  # one of these, which is trained before
+        if not any(base in run.run_id for run in runs):  # else the base is one of these runs and is trained first
             base_folder(base, settings.results)
     refuse_other_code(runs, settings.results)
     if device.type == "cpu" and (why := native.missing()) and settings.backend == "auto":
@@ -63,33 +63,33 @@ def preflight(runs: Sequence[Run], settings: Exec, *, stacked: bool = False) -> 
 
 @cache
 def _say_slower(why: str) -> None:
-    """Say once that no kernels in C can be compiled: nothing else differs but the time."""
+    """Say once that no kernels in C can be compiled. Only the time differs."""
     reason = why.partition(": ")[2] or why
     print(f"ladder: no kernels in C here ({reason}): plain torch does their work, more slowly", file=sys.stderr)
 
 
 def refuse_unrecordable(run: Run) -> None:
-    """Refuse, in one line, a run whose settings no line of records.csv has room for."""
+    """Refuse, in one line, a run whose settings do not fit into records.csv."""
     longest = max(len(text) for text in identity_of(run).columns_and_labels().values())
     require(longest <= LONGEST, f"its settings are {longest:,} characters, and a record has room for {LONGEST:,}")
 
 
 def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.device, stacked: bool = False) -> None:
-    """Refuse, in one line, a model that cannot run so."""
+    """Refuse, in one line, a model that cannot run with this backend and device."""
     demand(backend, model=model.name, device=device, stacked=stacked)
     fits = model.device in ("any", device.type)
     require(fits, f"{model.name} runs on a CUDA device alone, not on {device}")
     why = model.unworkable()
     require(not why, why)
-    if not is_ours(type(model).__module__):  # ours are held to it by the tests
+    if not is_ours(type(model).__module__):  # tests check ours
         built = _built(model)
         for said in (*unregistered(built), *own_dropout(built)):
             raise ValueError(f"{model.name}: {said}")
 
 
 def refuse_mistaken(task: Task) -> None:
-    """Refuse, in one line, somebody's own task whose strings cannot be drawn, have symbols that it does not name, or
-    are scored in other positions than it says.
+    """Refuse, in one line, a user's task whose strings cannot be drawn, contain unnamed symbols, or are scored at
+    positions other than it declares.
     """
     if is_ours(type(task).__module__):
         return
@@ -107,7 +107,7 @@ def refuse_mistaken(task: Task) -> None:
 
 
 def refuse_unreadable(run: Run) -> None:
-    """Refuse, in one line, somebody's own model that cannot read strings as long as those of its run."""
+    """Refuse, in one line, a user's model that cannot read strings as long as those of its run."""
     model, task = run.model, run.task
     if is_ours(type(model).__module__) or model.device == "cuda":
         return
@@ -128,10 +128,10 @@ def _built(model: ModelConfig, vocab: int = _VOCAB) -> Model:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """What is somebody's own may break in any way; the line that is named is not torch's."""
+    """Turn any exception of user code into one line. The line number named is in their file, not in torch."""
     try:
         yield
-    except ValueError:  # of its own, to be told as it stands
+    except ValueError:  # their own message, shown as it is
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)

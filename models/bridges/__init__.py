@@ -1,9 +1,9 @@
-"""Models of other packages behind our embedding and head: each file a plugin that is loaded when it is named.
+"""Models of other packages behind our embedding and head. Each file is a plugin that is loaded when it is named.
 
     ladder run parity huggingface --plugin chomsky_ladder.models.bridges.huggingface --model.kind llama
 
-A package is imported when its model is first made, so that none has to be here; without it there is one line that says
-what to install. A bridge's results belong to the release of its package, as those of a plugin to its code.
+A package is imported when its model is first made, so none has to be installed. If it is missing, one line says what to
+install. A bridge's results belong to the release of its package, as those of a plugin belong to its code.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def needed(module: str, *, install: str) -> Any:
-    """A package's module; where it is missing, what to install."""
+    """Return a package's module. If it is missing, raise ValueError that says what to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

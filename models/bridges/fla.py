@@ -2,12 +2,12 @@
 
     --plugin chomsky_ladder.models.bridges.fla --model.layer GatedDeltaNet --model.args '{"allow_neg_eigval": true}'
 
-`layer` is a class of `fla.layers` that is called with the stream and gives (output, None, cache): most are. Heads are
-those given here and of the width's share each, where the class has settings for them, since its defaults are large;
-`args` go before all. Left out are what needs another layer's tensors (the YOCO classes), the mixture whose loss would
-be lost (MoM) and quantised attention (BitAttention). The layers compute in fp32 inside and in Triton, so replicas do
-not stack, and scoring strings of up to 64 positions takes another kernel of theirs than training does. Written by their
-documented signatures: what was tried here is the glue, on no GPU.
+`layer` is a class of `fla.layers` that is called with the stream and returns (output, None, cache), as most do. The
+number of heads is given here, and each has its share of the width, where the class has such settings; its own defaults
+are large. `args` take precedence. Three kinds are left out: classes that need another layer's tensors (the YOCO
+classes), the mixture whose loss would be lost (MoM) and quantised attention (BitAttention). The layers compute in fp32
+inside and in Triton, so replicas do not stack, and strings of up to 64 positions are scored with another of their
+kernels than in training. This was written from their documented signatures. The glue was tested here, but not on a GPU.
 """
 
 import inspect
@@ -25,7 +25,7 @@ LEFT_OUT = ("YOCO", "MoM", "MomAttention", "BitAttention")
 
 
 class Outermost(nn.Module):
-    """A layer of theirs, of whose outputs the first is the stream."""
+    """A layer of theirs whose first output is the stream."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class FLAConfig(PlainArgsConfig, PlainLayerConfig):
     layer: str = "GatedDeltaNet"
     """A class of fla.layers."""
     num_heads: int = 4
-    """Heads, where the class has them."""
+    """Heads, if the class has them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,11 +2,11 @@
 
     --plugin chomsky_ladder.models.bridges.huggingface --model.kind llama --model.args '{"rope_theta": 500.0}'
 
-`kind` is what AutoConfig.for_model takes. Width, blocks, heads and, where the kind has one, the width inside its
-feed-forward are those given here; everything else is the library's default or `args`, which go before all. The weights
-are the library's at random, from the run's seed; its token embedding is left out, its final norm stays in front of
-ours unless `final_norm` is none. Not its cache: there is no step form. The library reads a value of its mask, so a step
-waits for the device, which `ladder check` says.
+`kind` is an argument of AutoConfig.for_model. Width, blocks, heads and, where the kind has one, the width inside its
+feed-forward are given here. Everything else is the library's default or in `args`, which take precedence. The library
+draws the weights at random, from the run's seed. Its token embedding is left out. Its final norm stays in front of ours
+unless `final_norm` is none. Its cache is not used: there is no step form. The library reads a value of its mask, so a
+step waits for the device, as `ladder check` reports.
 """
 
 import inspect
@@ -26,12 +26,12 @@ PACKAGE = "transformers>=5"
 
 
 class HuggingFace(nn.Module):
-    """Without embedding and head."""
+    """The library's model without embedding and head."""
 
     def __init__(self, settings: Any) -> None:
         super().__init__()
         self.model: Any = needed("transformers", install=PACKAGE).AutoModel.from_config(settings)
-        self.model.set_input_embeddings(nn.Identity())  # what it would embed has come in
+        self.model.set_input_embeddings(nn.Identity())  # inputs are embedded already
 
     def forward(self, x_BLD: Tensor) -> Tensor:
         return self.model(inputs_embeds=x_BLD, use_cache=False).last_hidden_state
@@ -51,7 +51,7 @@ class HuggingFaceConfig(PlainArgsConfig, PlainStackConfig):
     num_heads: int = 4
     """Heads."""
     d_inner: int = 0
-    """Width inside the feed-forward, where the kind has a setting for it; 0 for 8/3 of the model's."""
+    """Width inside the feed-forward, if the kind has a setting for it; 0 for 8/3 of the model's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,13 +68,13 @@ class HuggingFaceConfig(PlainArgsConfig, PlainStackConfig):
     def longest_input(self) -> int | None:
         try:
             return getattr(_settings(self), "max_position_embeddings", None)
-        except ValueError:  # the package is missing, which is said where a run would begin
+        except ValueError:  # the package is missing, which is reported when a run would begin
             return None
 
 
 @lru_cache(maxsize=256)
 def _settings(config: HuggingFaceConfig) -> Any:
-    """The library's config, small where its default is that of a large language model."""
+    """Return the library's config, with small values where its default is that of a large language model."""
     auto = needed("transformers", install=PACKAGE).AutoConfig
     try:
         kind = type(auto.for_model(config.kind))

@@ -1,10 +1,11 @@
-"""The block stack of the xLSTM authors' package, as it is, behind our embedding and head.
+"""The block stack of the xLSTM authors' package, unchanged, behind our embedding and head.
 
     --plugin chomsky_ladder.models.bridges.xlstm_package --model.slstm-at 1 --model.num-blocks 2
 
-`slstm_at` names the blocks that are sLSTM, the others are mLSTM. Every string is padded to `context_length` inside an
+`slstm_at` names the blocks that are sLSTM; the others are mLSTM. Every string is padded to `context_length` inside an
 mLSTM's mask, which is made once. The sLSTM runs the package's backend for CPUs. Our own `xlstm` computes the same
-(tests/oracles_external/test_xlstm_package.py), faster and with a step form; this is for what theirs alone does.
+(tests/oracles_external/test_xlstm_package.py), faster and with a step form. Use this one for features that only the
+package has.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class XLSTMPackageConfig(PlainStackConfig):
     num_heads: int = 4
     """Heads of every block."""
     slstm_at: tuple[int, ...] = (1,)
-    """Which blocks, from 0, are sLSTM."""
+    """The blocks, from 0, that are sLSTM."""
     context_length: int = 1024
     """The longest string it takes."""
 

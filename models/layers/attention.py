@@ -2,15 +2,15 @@
 
     y_t = sum_s softmax_s(q_t . k_s / sqrt(K)) v_s      s over what t may see; positions: models/layers/positions.py
 
-What t may see is the past, the prompt and the past, or every valid position, and with a window only what is nearer
-than that. With fewer heads of keys and values than of queries, neighbouring query heads share them (Ainslie et al.
-2023, 2305.13245). A gate multiplies what all heads read by sigmoid(W x_t), channel by channel (Qiu et al. 2025,
+A position t may see the past, the prompt and the past, or every valid position, and with a window only nearer ones.
+With fewer heads of keys and values than of queries, neighbouring query heads share them (Ainslie et al. 2023,
+2305.13245). A gate multiplies the output of all heads by sigmoid(W x_t), channel by channel (Qiu et al. 2025,
 2505.06708).
 
-Over the past and without a bias all that lies between the projections may be one kernel, `causal_attention`. Of the
-rest the explicit form is the one that stacks under vmap, and for short inputs the faster one
-(models/kernels/torch_sdpa.py). The banded form, of explicit blocks, is on a CPU as fast as torch's fused path over
-everything at two to four windows, and 5x as fast at 1024 positions and a window of 16; blocks below 16 are no faster.
+Over the past and without a bias, everything between the projections may be one kernel, `causal_attention`. In the other
+cases the explicit form is the one that stacks under vmap, and the faster one for short inputs
+(models/kernels/torch_sdpa.py). On a CPU the banded form, of explicit blocks, is as fast as torch's fused path over
+everything at two to four windows, and 5x as fast at 1024 positions and a window of 16. Blocks below 16 are no faster.
 """
 
 from typing import Literal
@@ -77,7 +77,7 @@ class Attention(Layer):
         return self._written(ctx.wanted(x_BLD), ctx.wanted(y_BHLK, along=2).transpose(1, 2))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
-        """Keys and values, and the position of the next token. A window holds its own number, oldest first."""
+        """Return keys and values, and the position of the next token. A window holds its own number, oldest first."""
         kept = self.window or max_length
         cache = torch.zeros(2, batch, self.num_kv_heads, kept, self.head_dim, device=device, dtype=dtype)
         return cache, torch.zeros((), dtype=torch.int64, device=device)
@@ -99,14 +99,14 @@ class Attention(Layer):
             first = torch.zeros_like(start)
         k_BHSK, v_BHSK = cache_2BHSK.to(q_BHLK.dtype)
         y_BHLK = self._over_cache(q_BHLK, k_BHSK, v_BHSK, position_L, first, ctx)
-        if self.window:  # a copy of its own, or a long prefill would stay in memory behind it
+        if self.window:  # a copy, or a long prefill would stay in memory behind it
             cache_2BHSK = cache_2BHSK[..., -self.window :, :].contiguous()
         return self._written(x_BLD, y_BHLK.transpose(1, 2)), (cache_2BHSK, start + length)
 
     def _over_cache(
         self, q_BHLK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, position_L: Tensor, first: Tensor, ctx: Context
     ) -> Tensor:
-        """Over the keys of the positions from `first` on, where those below 0 never were."""
+        """Attend to keys at the positions from `first` on. Positions below 0 do not exist."""
         if self.window and is_banded(q_BHLK.shape[2], self.window, ctx):
             return banded_attention(q_BHLK, k_BHSK, v_BHSK, window=self.window, bias=self.bias, first=first)
         held_S = first + torch.arange(k_BHSK.shape[2], device=q_BHLK.device)
@@ -115,7 +115,7 @@ class Attention(Layer):
         return masked_attention(q_BHLK, k_BHSK, v_BHSK, mask, ctx=ctx)
 
     def _heads(self, x_BLD: Tensor) -> Tensor:
-        """Queries, keys and values."""
+        """Return queries, keys and values."""
         return self.query_key_value(x_BLD).unflatten(-1, (-1, self.head_dim))
 
     def _turns(self, position_L: Tensor, heads_BLXK: Tensor) -> Tensor | None:
@@ -141,7 +141,7 @@ def attend(
     bias: Bias | None = None,
     drawn_BL: Tensor | None = None,
 ) -> Tensor:
-    """A whole sequence over itself; the bias goes by the positions drawn, if any are, what is seen by the places."""
+    """Attend within a whole sequence. A bias uses the drawn positions, if any; visibility uses the places."""
     length = q_BHLK.shape[2]
     window = 0 if window >= length else window
     if sees == "past" and window and is_banded(length, window, ctx):
@@ -164,7 +164,7 @@ def is_banded(length: int, window: int, ctx: Context) -> bool:
 
 
 def visible(position_M: Tensor, position_L: Tensor, *, sees: Sees, window: int, ctx: Context) -> Tensor | None:
-    """Which keys (at `position_L`) a query may see: bool, broadcast against [B, H, M, L]; None: all."""
+    """Return the keys (at `position_L`) that a query may see: bool, broadcast against [B, H, M, L]; None: all."""
     ahead_ML = position_M[:, None] - position_L
     if sees == "past":
         may_see = ahead_ML >= 0
@@ -174,7 +174,7 @@ def visible(position_M: Tensor, position_L: Tensor, *, sees: Sees, window: int, 
             may_see = (ahead_ML >= 0) | (position_L < ctx.prompt_B[:, None, None, None])
     if window:
         near_ML = ahead_ML.abs() < window
-        # Itself in any case: a position of the padding, far from all valid ones, must not divide by zero.
+        # Always itself: a position of the padding, far from all valid ones, must not divide by zero.
         may_see = near_ML if may_see is None else (may_see & near_ML) | (ahead_ML == 0)
     return may_see
 
@@ -182,7 +182,7 @@ def visible(position_M: Tensor, position_L: Tensor, *, sees: Sees, window: int, 
 def biased(
     may_see: Tensor | None, position_M: Tensor, position_L: Tensor, bias: Bias | None, *, dtype: torch.dtype
 ) -> Tensor | None:
-    """A mask of scores with the bias of positions in it, if there is one; positions are [L], or [B, L]."""
+    """Return a mask of scores that includes the bias of positions, if there is one. Positions are [L], or [B, L]."""
     if bias is None:
         return may_see
     bias_HML = bias(position_M[..., None] - position_L[..., None, :], position_M, dtype=dtype)
@@ -207,9 +207,9 @@ def fused_attention(
 def banded_attention(
     q_BHLK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, window: int, bias: Bias | None, first: int | Tensor
 ) -> Tensor:
-    """Each block of queries over its own block of keys and the one before: linear in the length.
+    """Attend from each block of queries to its own block of keys and the one before: linear in the length.
 
-    The keys begin at position `first`, `window` before the queries; those below 0 never were.
+    The keys begin at position `first`, `window` before the queries. Positions below 0 do not exist.
     """
     length, size = q_BHLK.shape[2], max(window, SMALLEST_BLOCK)
     before, behind = size - window, -length % size

@@ -1,6 +1,6 @@
 """A short causal convolution as a layer: models/operations/conv, with the last W - 1 inputs as the state.
 
-With `silu` it gives silu(y), as most scans want it; a kernel may then do both at once.
+With `silu` it gives silu(y), which most scans need. A kernel may then compute both at once.
 """
 
 import torch
@@ -13,7 +13,7 @@ from chomsky_ladder.models.operations.conv.reference import from_start, sum_over
 
 
 class ShortConvolution(nn.Module):
-    """From [B, L, E] to [B, L, E]; weights and bias start as torch.nn.Conv1d's do: uniform in +-1/sqrt(W)."""
+    """Map [B, L, E] to [B, L, E]. Weights and bias start as torch.nn.Conv1d's do: uniform in +-1/sqrt(W)."""
 
     def __init__(self, channels: int, *, width: int = 4, bias: bool = True, silu: bool = False) -> None:
         super().__init__()
@@ -46,15 +46,15 @@ class ShortConvolution(nn.Module):
 
 
 class BehindConvolution(OneForm):
-    """A layer that reads queries, keys and values behind one short convolution; its state is the convolution's and one
-    of its own. What a subclass adds are its weights, its state and `read`.
+    """A layer that reads queries, keys and values after one short convolution. Its state is the convolution's and its
+    own. A subclass adds weights, a state and `read`.
     """
 
     query_key_value: nn.Linear
     convolution: ShortConvolution
 
     def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        """What it adds to the stream, and its own state after the last, from what has been convolved."""
+        """Return what is added to the stream, and the layer's own last state, given the convolved input."""
         raise NotImplementedError
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:

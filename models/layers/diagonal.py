@@ -1,4 +1,4 @@
-"""A linear recurrence of its own in every channel by the fastest form there is for its tensors."""
+"""Linear recurrences in every channel, by the fastest form for their tensors."""
 
 import torch
 from torch import Tensor
@@ -9,9 +9,10 @@ from chomsky_ladder.models.scans.diagonal import scan_loop, scanned
 
 
 def diagonal_scan(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-    """All h_t = a_t h_{t-1} + u_t [B, L, D] and the last, from a state h, in at least fp32: models/scans/diagonal.py.
+    """Return all h_t = a_t h_{t-1} + u_t [B, L, D] and the last, from a state h, in at least fp32:
+    models/scans/diagonal.py.
 
-    There may be other axes between B and L. Single tokens are left to the plain form: a step of decoding is a product.
+    There may be other axes between B and L. Single tokens use the plain form: a step of decoding is a product.
     """
     kernel = chosen("diagonal_loop", u_BLD, ctx) if u_BLD.shape[-2] > 1 else None
     if kernel:

@@ -16,12 +16,12 @@ FeedForward = Literal["swiglu", "relu", "gelu"]
 
 
 def swiglu_width(d_model: int, d_inner: int) -> int:
-    """The inner width asked for, or for 0 the usual one: 8/3 of the model's, rounded up to a multiple of 8."""
+    """Return the inner width, by default (0) 8/3 of the model's, rounded up to a multiple of 8."""
     return d_inner or -(-d_model * 8 // 3 // 8) * 8
 
 
 def inner_width(kind: FeedForward, d_model: int, d_inner: int) -> int:
-    """The inner width asked for, or for 0 the kind's usual one; both usual ones cost as many parameters."""
+    """Return the inner width, by default (0) the kind's usual one. Both usual ones cost as many parameters."""
     return swiglu_width(d_model, d_inner) if kind == "swiglu" else d_inner or 4 * d_model
 
 

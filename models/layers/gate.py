@@ -1,4 +1,4 @@
-"""One half of a projection, or one layer's output, gated by another: y * f(z), by models/operations/gate."""
+"""A projection's half, or a layer's output, gated by another: y * f(z), by models/operations/gate."""
 
 from torch import Tensor
 
@@ -8,5 +8,5 @@ from chomsky_ladder.models.operations.gate.reference import Activation
 
 
 def gated(z: Tensor, y: Tensor | None = None, activation: Activation = "silu", *, ctx: Context) -> Tensor:
-    """y f(z); without a y the first half of the last axis of z gates the second."""
+    """Return y f(z). Without y the first half of the last axis of z gates the second."""
     return gate(ctx, z, y, activation)

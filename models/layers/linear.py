@@ -1,4 +1,4 @@
-"""Every linear layer of a model, a plugin's too, by the fastest product there is (models/scans/products.py)."""
+"""Linear layers of all models, a plugin's too, by the fastest product available (models/scans/products.py)."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ class Linear(nn.Linear):
 
 
 def in_parts(layer: nn.Linear, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-    """What a layer without a bias gives, split along the last axis."""
+    """Apply a layer without a bias, and split the output along the last axis."""
     if type(layer) is not Linear or layer.bias is not None:
         return layer(x).split(list(sizes), -1)
     return product_in_parts(x, layer.weight, sizes)
 
 
 def of_each(layers: Sequence[nn.Linear | Tensor], inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-    """What layers of one width without a bias, or bare weights [O, I], give of an input each."""
+    """Apply layers of one width without a bias, or bare weights [O, I], to one input each."""
     maybe = [_weight_alone(layer) for layer in layers]
     weights = [weight for weight in maybe if weight is not None]
     if len(weights) < len(layers):
@@ -30,7 +30,7 @@ def of_each(layers: Sequence[nn.Linear | Tensor], inputs: Sequence[Tensor]) -> S
 
 
 def of_one(layers: Sequence[nn.Module], x: Tensor) -> Sequence[Tensor]:
-    """What layers, all with a bias or all without, give of one input."""
+    """Apply several layers, all with a bias or all without, to one input."""
     ours = [layer for layer in layers if type(layer) is Linear]
     biases = [layer.bias for layer in ours if layer.bias is not None]
     if len(ours) < len(layers) or len(biases) not in (0, len(layers)):
@@ -39,14 +39,14 @@ def of_one(layers: Sequence[nn.Module], x: Tensor) -> Sequence[Tensor]:
 
 
 def _weight_alone(layer: nn.Module | Tensor) -> Tensor | None:
-    """The weight of what is that and nothing else."""
+    """Return a layer's weight if it is a linear layer without a bias, else None."""
     if isinstance(layer, Tensor):
         return layer
     return layer.weight if type(layer) is Linear and layer.bias is None else None
 
 
 def take_over(model: nn.Module) -> None:
-    """Let torch's linear layers in a model be these: the same weights, names and values, to rounding."""
+    """Replace torch's linear layers in a model by these: the same weights, names and values, up to rounding."""
     for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = Linear

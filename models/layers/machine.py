@@ -1,14 +1,14 @@
-"""Machines: a recurrent controller that acts on a memory and is told at the next token what it finds there.
+"""Machines: a recurrent controller that acts on a memory and receives what it read at the next token.
 
     h_t = controller(x_t, r_{t-1}, h_{t-1})        memory_t, r_t = act(memory_{t-1}, what h_t asks for)
 
-The loop over time that `stack_rnn`, `tape_rnn`, `ntm` and `dnc` share. As every action depends on what was found before
-it, no form is parallel in time: all are this loop, and only the product with x_t and the projection out are outside it.
-On CUDA one kernel is all of it, but where the controller is `feed_forward`.
+This is the shared time loop of `stack_rnn`, `tape_rnn`, `ntm` and `dnc`. Every action depends on what was read before,
+so there is no parallel form in time. Only the product with x_t and the output projection are outside the loop. On CUDA
+one kernel computes all of it, except with a `feed_forward` controller.
 
-The controller is `rnn`'s or `lstm`'s recurrence with V r_{t-1} added to its gates, or, `feed_forward`, has no h_{t-1}.
-Weights and bias start uniform in +-1/sqrt(width), as theirs do. Inside the loop nothing is rounded to bf16: a memory
-that is acted upon hundreds of times keeps its digits.
+The controller is `rnn`'s or `lstm`'s recurrence with V r_{t-1} added to its gates. `feed_forward` has no h_{t-1}.
+Weights and bias start uniform in +-1/sqrt(width), as theirs do. Nothing in the loop is rounded to bf16: a memory that
+is changed hundreds of times keeps its digits.
 """
 
 from abc import abstractmethod
@@ -24,7 +24,7 @@ Core = Literal["relu", "tanh", "lstm", "feed_forward"]
 
 
 class Controller(nn.Module):
-    """From x of width D and R numbers read to h of width D; its own state is (h,), (h, c) or ()."""
+    """Map x of width D and R numbers read to h of width D. The controller's own state is (h,), (h, c) or ()."""
 
     def __init__(self, width: int, reads: int, *, core: Core) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Controller(nn.Module):
         self.bias = nn.Parameter(torch.empty(gates).uniform_(-bound, bound))
 
     def gates(self, x_BLD: Tensor) -> Tensor:
-        """What depends on x alone, for all tokens at once."""
+        """Return the part of the gates that only depends on x, for all tokens at once."""
         return nn.functional.linear(x_BLD, self.weight_ih, self.bias).to(self.bias.dtype)
 
     def init_state(self, batch: int, *, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -46,7 +46,7 @@ class Controller(nn.Module):
         return tuple(torch.zeros(batch, self.width, device=device, dtype=dtype) for _ in range(count))
 
     def turn(self, gates_BG: Tensor, read_BR: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One token: h, and the state after it."""
+        """Process one token: return h, and the state after it."""
         gates_BG = torch.addmm(gates_BG, read_BR, self.weight_rh.T)
         if self.core == "lstm":
             state = lstm_step(gates_BG, state[0], state[1], self.weight_hh)
@@ -58,7 +58,7 @@ class Controller(nn.Module):
 
 
 class Machine(Block):
-    """A controller and a memory, in place of the stream."""
+    """A controller and a memory, replacing the stream."""
 
     def __init__(self, width: int, reads: int, *, core: Core, dropout: float) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Machine(Block):
         return ctx.dropout(self.extend(x_BLD, self.start(x_BLD, ctx), ctx)[0], self.dropout)
 
     def start(self, x_BLD: Tensor, ctx: Context) -> State:
-        """The state `forward` starts from, of which it needs no more than these tokens can reach."""
+        """Return the initial state of `forward`. It only needs what these tokens can reach."""
         batch, length = x_BLD.shape[:2]
         return self.init_state(batch, max_length=length, device=x_BLD.device, dtype=self.controller.bias.dtype)
 
@@ -84,7 +84,7 @@ class Machine(Block):
         return self.out(y_BLX), state
 
     def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """All tokens, where no kernel takes them as one."""
+        """Process all tokens, if no kernel takes them at once."""
         outputs = []
         for gates_BG in gates_BLG.unbind(1):
             y_BX, state = self.turn(gates_BG, state, ctx)
@@ -93,7 +93,7 @@ class Machine(Block):
 
     @abstractmethod
     def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """One token: what `out` makes the output of, and the state after it."""
+        """Process one token: return the input of `out`, and the state after it."""
 
     def out(self, y_BLX: Tensor) -> Tensor:
         return y_BLX

@@ -1,9 +1,9 @@
-"""States [K, V] that outer products are added to, by the fastest form there is for their tensors.
+"""Matrix states [K, V] to which outer products are added, by the fastest form for their tensors.
 
     S_t = diag(w_t) S_{t-1} - g_t (f_t S_{t-1}) + k_t v_t^T        y_t = r_t S_t, or r_t S_{t-1}
 
-A kernel for `delta_loop` is every such recurrence, delta rules and, without f and g, linear attention with decays. If
-there is none each has chunks of its own. Single tokens are left to those: a step of decoding is a few products.
+A kernel for `delta_loop` computes every such recurrence: delta rules and, without f and g, linear attention with
+decays. Without a kernel each rule has its own chunks. Single tokens use those: a step of decoding is a few products.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ Rule = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Scanne
 def by_delta_rule(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, beta_BHL: Tensor, state_BHKV: Tensor, ctx: Context
 ) -> Scanned:
-    """`delta_rule` of queries and keys of any length: what is taken out lies along k and is read along it."""
+    """Run `delta_rule` with queries and keys of any length. Values are removed along k and read along k."""
     loop = _unit_loop(q_BHLK, ctx)
     if loop is None:
         return delta_rule(of_length_1(q_BHLK), of_length_1(k_BHLK), v_BHLV, beta_BHL, state_BHKV)
@@ -45,8 +45,8 @@ def by_gated_delta_rule(
     state_BHKV: Tensor,
     ctx: Context,
 ) -> Scanned:
-    """`gated_delta_rule` of queries and keys of any length: the first of a token's steps decays, and what it takes out
-    is read decayed.
+    """Run `gated_delta_rule` with queries and keys of any length. Only the first of a token's steps decays, and what it
+    removes is read after the decay.
     """
     loop = _unit_loop(q_BHLK, ctx)
     if loop is None:
@@ -67,8 +67,9 @@ def by_channel_delta_rule(
     *,
     less_BHL1: Tensor | None = None,
 ) -> Scanned:
-    """Of queries and keys of any length, with a decay in every channel of keys or one for all: y is read along
-    (q - less k) / sqrt(K), and where there is a share of the keys, what is taken out is read along that.
+    """Run the delta rule with one decay in every channel of keys, or one for all, and queries and keys of any length.
+
+    y is read along (q - less k) / sqrt(K). With a share of the keys, what is removed is read along that share.
     """
     scale, loop = k_BHLK.shape[-1] ** -0.5, _unit_loop(q_BHLK, ctx)
     given = (q_BHLK, k_BHLK, v_BHLV, beta_BHL1, share_BHLK, torch.exp(log_decay_BHLK), state_BHKV)
@@ -89,7 +90,7 @@ def by_any_delta_rule(
     state_BHKV: Tensor,
     ctx: Context,
 ) -> Scanned:
-    """The equation as it stands; `rule` has its chunks."""
+    """Run the equation as it stands. `rule` has its chunks."""
     loop = _loop(r_BHLK, ctx)
     if loop is None:
         return rule(r_BHLK, f_BHLK, g_BHLK, k_BHLK, v_BHLV, log_decay_BHLK, state_BHKV)
@@ -107,7 +108,7 @@ def by_goose_rule(
     state_BHKV: Tensor,
     ctx: Context,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`goose_loop`: what is taken out and what is written are made of one key, and the present has a weight."""
+    """Run `goose_loop`: removed and written values use one key, and the present token has its own weight."""
     loop: Any = _loop(r_BHLK, ctx, "goose_loop", inside=("delta_loop",))
     if loop is not None:
         return loop(r_BHLK, k_BHLK, rate_BHLK, v_BHLV, torch.exp(log_decay_BHLK), channels, state_BHKV)
@@ -120,7 +121,7 @@ def by_goose_rule(
 def by_writing_then_reading(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, decay_BHLK: Tensor, state_BHKV: Tensor, ctx: Context
 ) -> Scanned:
-    """`write_then_read`: nothing is taken out, y_t = q_t S_t."""
+    """Run `write_then_read`: nothing is removed, y_t = q_t S_t."""
     loop = _loop(q_BHLK, ctx)
     if loop is None:
         return write_then_read(q_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV)
@@ -130,7 +131,7 @@ def by_writing_then_reading(
 def by_reading_the_past(
     r_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, decay_BHLK: Tensor, state_BHKV: Tensor, ctx: Context
 ) -> Scanned:
-    """`decayed_past`: nothing is taken out, y_t = r_t S_{t-1}."""
+    """Run `decayed_past`: nothing is removed, y_t = r_t S_{t-1}."""
     loop = _loop(r_BHLK, ctx)
     if loop is None:
         return decayed_past(r_BHLK, k_BHLK, v_BHLV, decay_BHLK, state_BHKV)
@@ -140,7 +141,7 @@ def by_reading_the_past(
 def by_exponential_gates(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_BHL: Tensor, state: Carried, ctx: Context
 ) -> tuple[Tensor, Carried]:
-    """`mlstm_chunks`: gates are exponential, and what is read is divided by what was added."""
+    """Run `mlstm_chunks`: gates are exponential, and what is read is divided by the sum of what was added."""
     loop = _loop(q_BHLK, ctx)
     if loop is None:
         return mlstm_chunks(q_BHLK, k_BHLK, v_BHLV, i_BHL, f_BHL, state)
@@ -148,12 +149,12 @@ def by_exponential_gates(
 
 
 def has_fast_tokens(k_BHLK: Tensor, ctx: Context) -> bool:
-    """Whether token after token is faster than the squares of a short string: in C it is, even at eight tokens."""
+    """Return True if going token by token beats the squares of a short string: in C it does, even for eight tokens."""
     return k_BHLK.device.type == "cpu" and _loop(k_BHLK, ctx) is not None
 
 
 def _unit_loop(q_BHLK: Tensor, ctx: Context) -> Callable[..., Scanned] | None:
-    """A kernel for `unit_delta_loop`, or one for `delta_loop` of what that takes."""
+    """Return a kernel for `unit_delta_loop`, or one for `delta_loop` with converted arguments."""
     unit = _loop(q_BHLK, ctx, "unit_delta_loop", inside=("delta_loop",))
     loop = _loop(q_BHLK, ctx) if unit is None else None
     if loop is None:
@@ -164,7 +165,7 @@ def _unit_loop(q_BHLK: Tensor, ctx: Context) -> Callable[..., Scanned] | None:
 def _loop(
     q_BHLK: Tensor, ctx: Context, computes: str = "delta_loop", *, inside: Sequence[str] = ()
 ) -> Callable[..., Scanned] | None:
-    """A kernel, called in the precision of the queries, but in at least fp32; 16 bits stay where it takes those."""
+    """Return a kernel, called in the precision of the queries but at least fp32. 16 bits stay if it takes them."""
     dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
     kernel = chosen(computes, q_BHLK.to(dtype), ctx, inside=inside) if q_BHLK.shape[2] > 1 else None
     if kernel is None:

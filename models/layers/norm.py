@@ -1,4 +1,4 @@
-"""A norm's values by the fastest form there is: RMSNorm's by models/operations/norm."""
+"""The value of a norm by the fastest form available: RMSNorm's by models/operations/norm."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from chomsky_ladder.models.operations.norm import rms_norm
 
 
 def normed(x: Tensor, norm: nn.Module, ctx: Context) -> Tensor:
-    """norm(x)."""
+    """Return norm(x)."""
     weight_D = norm.weight if type(norm) is nn.RMSNorm else None
     if weight_D is None or weight_D.dtype != x.dtype or weight_D.ndim > 1:
         return norm(x)

@@ -1,15 +1,15 @@
-"""Positions as a bias on the scores of attention, for a query at t and a key at s, in each head of its own.
+"""Positions as a bias on the scores of attention, for a query at t and a key at s, in each head.
 
 alibi    -m_h |t - s|                                Press et al. 2021 (2108.12409)
 t5       a learnt number for each bucket of t - s    Raffel et al. 2019 (1910.10683)
 kerple   -a_h log(1 + b_h |t - s|),  a_h, b_h > 0    Chi et al. 2022 (2205.09921), the logarithmic kernel
 fire     f_h(log(1 + |c (t - s)|) / log(1 + |c max(t, l)|)),  f of one hidden layer    Li et al. 2023 (2310.04418)
 
-T5 has 32 buckets: one each for the distances up to 15, the others equal in the logarithm up to 128, and all beyond in
-the last; where the future is seen, half of them for either side. Theirs are one table for all layers and scores that
-are not divided by sqrt(K); here every layer has its own, and the division stays. Kerple's a and b are kept positive by
-learning their logarithms, where the published code cuts them off at 0.01. In FIRE a threshold l spares short inputs
-the interpolation. Every bias is computed in fp32 at least.
+T5 has 32 buckets. Distances up to 15 have one each. The others are equal in the logarithm up to 128, and all beyond are
+in the last. If the future is seen, half of them are for either side. In the paper one table serves all layers, and
+scores are not divided by sqrt(K). Here every layer has its own, and the division stays. Kerple's a and b are kept
+positive by learning their logarithms, where the published code cuts them off at 0.01. In FIRE the threshold l exempts
+short inputs from interpolation. Every bias is computed in fp32 at least.
 
 T5's table starts normal with deviation D^-1/2, a and b uniform in (0, 2) and (0, 1) but at least 0.01, c at 0.1, l at
 512 (learnt as a factor on it) and f, 32 wide and of ReLU, as torch.nn.Linear, all as published.
@@ -29,7 +29,7 @@ SMALLEST = 1e-2
 
 
 class Bias(nn.Module):
-    """From distances t - s [..., M, S] and queries' positions t [..., M] to what is added to scores, [H, ..., M, S]."""
+    """Map distances t - s [..., M, S] and queries' positions t [..., M] to the bias on scores, [H, ..., M, S]."""
 
     def forward(self, ahead_MS: Tensor, position_M: Tensor, *, dtype: torch.dtype) -> Tensor:
         with torch.autocast(ahead_MS.device.type, enabled=False):
@@ -98,16 +98,16 @@ def make_bias(positions: Positions, num_heads: int, *, width: int, both_ways: bo
 
 
 def buckets(ahead_X: Tensor, *, both_ways: bool) -> Tensor:
-    """T5's bucket of every distance t - s."""
+    """Return T5's bucket of every distance t - s."""
     count = BUCKETS // 2 if both_ways else BUCKETS
     exact = count // 2
     far_X = ahead_X.abs() if both_ways else ahead_X.clamp(min=0)
-    # In fp32 as published: at a distance where the bucket changes, the rounding of the logarithm decides.
+    # In fp32 as published: where the bucket changes, the rounding of the logarithm decides.
     wide_X = torch.log(far_X.clamp(min=1).float() / exact) / math.log(FARTHEST / exact) * (count - exact)
     bucket_X = torch.where(far_X < exact, far_X, (exact + wide_X.long()).clamp(max=count - 1))
     return bucket_X + count * (ahead_X < 0) if both_ways else bucket_X
 
 
 def per_head(x_H: Tensor, like_X: Tensor) -> Tensor:
-    """[H, 1, .., 1], one 1 for each dimension of the other."""
+    """Return [H, 1, .., 1], with a 1 for each dimension of the other tensor."""
     return x_H.reshape(-1, *(1 for _ in like_X.shape))

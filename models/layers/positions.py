@@ -1,14 +1,15 @@
-"""Where a token stands: by turning queries and keys, by a bias on scores, or by a vector added to the stream.
+"""Positions of tokens: by rotating queries and keys, by a bias on scores, or by a vector added to the stream.
 
 rope         q_t -> R(t) q_t, k_s -> R(s) k_s       Su et al. 2021 (2104.09864)
 alibi, t5, kerple, fire      score_ts -> score_ts + bias(t, s)      models/layers/position_bias.py
 sinusoidal   x_t -> x_t + (sin, cos)(t / 10000^(2i/D))        Vaswani et al. 2017 (1706.03762)
 learnt       x_t -> x_t + P_t
 
-The position of a token is its place in the string, or one of a longer range: `spread` draws of it, for every string in
-every step of training, a set as large as the string, and hands it out in order (Ruoss et al. 2023, 2305.16843). Scores
-are no draws here: in an evaluation, where the published code draws too, positions are spread as a set is on average,
-token i of n at (i + 1/2) / n of the range. As n decides, this is for models that see the whole string at once.
+The position of a token is its place in the string, or one of a longer range. In training, `spread` draws a set of
+positions as large as the string from that range, for every string in every step, and assigns it in order (Ruoss et al.
+2023, 2305.16843). Evaluations do not draw here, while the published code does: positions are spread as a set is on
+average, token i of n at (i + 1/2) / n of the range. This depends on n, so it is for models that see the whole string at
+once.
 """
 
 from typing import Literal
@@ -24,7 +25,7 @@ ADDED: tuple[Positions, ...] = ("sinusoidal", "learnt")
 
 
 def positions_of(x_BLD: Tensor, ctx: Context, *, among: int) -> Tensor:
-    """[L], or [B, L] if `among` says of how many; the same in every layer of a pass."""
+    """Return positions [L], or [B, L] if `among` gives a range; the same in every layer of a pass."""
     if not among:
         return torch.arange(x_BLD.shape[1], device=x_BLD.device)
     if "positions" not in ctx.shared:
@@ -33,7 +34,7 @@ def positions_of(x_BLD: Tensor, ctx: Context, *, among: int) -> Tensor:
 
 
 def spread(x_BLD: Tensor, ctx: Context, *, among: int) -> Tensor:
-    """Positions [B, L] of 0 .. among - 1, in order inside a string; behind it the last."""
+    """Return positions [B, L] from 0 .. among - 1, in order inside a string; after it the last."""
     batch, length = x_BLD.shape[:2]
     if length > among:
         raise ValueError(f"position_range={among} has too few positions for length {length}")
@@ -48,12 +49,12 @@ def spread(x_BLD: Tensor, ctx: Context, *, among: int) -> Tensor:
 
 
 def rotate(x_BHLK: Tensor, position_L: Tensor) -> Tensor:
-    """Turn the pairs (x_k, x_{k + K/2}) by position * 10000**(-2k/K), positions [L] or [B, 1, L]."""
+    """Rotate the pairs (x_k, x_{k + K/2}) by position * 10000**(-2k/K), positions [L] or [B, 1, L]."""
     return turned(x_BHLK, *turns(position_L, x_BHLK.shape[-1], dtype=x_BHLK.dtype))
 
 
 def turns(position_L: Tensor, width: int, *, dtype: torch.dtype, base: float = 10_000.0) -> Tensor:
-    """Cosines and sines [2, L, K/2] of what positions turn heads of K numbers by."""
+    """Return cosines and sines [2, L, K/2] of the angles by which positions rotate heads of K numbers."""
     half = width // 2
     # At least fp32: a bf16 angle is off by whole turns at long lengths.
     dtype = torch.promote_types(dtype, torch.float32)
@@ -63,12 +64,12 @@ def turns(position_L: Tensor, width: int, *, dtype: torch.dtype, base: float = 1
 
 
 def slopes(num_heads: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """ALiBi's m_h: 2^(-8/H), 2^(-16/H) .. 2^-8. The published code takes others where H is no power of two."""
+    """Return ALiBi's m_h: 2^(-8/H), 2^(-16/H) .. 2^-8. The published code has others where H is no power of two."""
     return 2 ** (-8 * torch.arange(1, num_heads + 1, device=device, dtype=dtype) / num_heads)
 
 
 def sinusoids(position_X: Tensor, width: int, *, dtype: torch.dtype) -> Tensor:
-    """Sines at even and cosines at odd coordinates: [..., D]."""
+    """Return sines at even and cosines at odd coordinates: [..., D]."""
     exact = torch.promote_types(dtype, torch.float32)
     even_D = torch.arange(0, width, 2, device=position_X.device, dtype=exact)
     angle_XD = position_X[..., None].to(exact) * 10_000.0 ** (-even_D / width)
@@ -76,10 +77,10 @@ def sinusoids(position_X: Tensor, width: int, *, dtype: torch.dtype) -> Tensor:
 
 
 class Positioned(Block):
-    """A block whose stream gets a vector for each position first: the model's lowest."""
+    """The model's lowest block, whose stream first gets a vector for each position."""
 
     def __init__(self, block: Block, width: int, *, max_length: int = 0, among: int = 0) -> None:
-        """Learnt vectors for `max_length` positions, of the size of nn.Embedding's tokens; 0 for sinusoids."""
+        """Use learnt vectors for `max_length` positions, of the size of nn.Embedding's tokens; 0 for sinusoids."""
         super().__init__()
         self.block, self.among = block, among
         self.learnt = nn.Embedding(max_length, width) if max_length else None

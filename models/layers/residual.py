@@ -1,9 +1,9 @@
-"""Blocks that add to the stream: a chain of layers, each behind (or before) a norm of its own.
+"""Blocks that add to the stream: a chain of layers, each with a norm before or after it.
 
     pre:  x = x + layer(norm(x))        post:  x = norm(x + layer(x))
 
-Most architectures differ in their layers alone: attention and a feed-forward, a scan and nothing else, a time mix and
-a channel mix. Post-norm is Vaswani et al. 2017 (1706.03762), pre-norm Xiong et al. 2020 (2002.04745).
+Most architectures only differ in their layers: attention and a feed-forward, a scan and nothing else, a time mix and a
+channel mix. Post-norm is Vaswani et al. 2017 (1706.03762), pre-norm Xiong et al. 2020 (2002.04745).
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from chomsky_ladder.models.layers.norm import normed
 
 
 class Layer(nn.Module):
-    """A function of the sequence, as a block but not residual. One without a state works position by position."""
+    """A function of the sequence, like a block but not residual. One without a state works position by position."""
 
     each_alone: bool = False
-    """Whether a position's output depends on that position alone, and on nothing of the context."""
+    """True if a position's output only depends on that position, and not on the context."""
     heeds_asked: bool = False
-    """Whether of a context that `ends` it makes no more than `ctx.wanted` of its output."""
+    """True if, with a context that `ends`, it only computes the `ctx.wanted` positions of its output."""
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         raise NotImplementedError
@@ -45,7 +45,7 @@ class Layer(nn.Module):
 
 
 class OneForm(Layer):
-    """A layer whose `extend` serves as `forward` and as `step` too."""
+    """A layer whose `extend` also serves as `forward` and `step`."""
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
@@ -70,7 +70,7 @@ class Residual(Block):
     ) -> None:
         super().__init__()
         self.place, self.dropout = place, dropout
-        # Each norm before its layer: the order of the parameters is that of sums over them, down to the last bit.
+        # Each norm before its layer: norms of gradients sum parameters in this order, down to the last bit.
         self.parts = nn.ModuleList(part for layer in layers for part in (make_norm(norm, width), layer))
 
     @property
@@ -85,7 +85,7 @@ class Residual(Block):
         return self._through(x_BLD, 0, len(self.layers), ctx)
 
     def at_asked(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        """Behind the last layer that mixes positions, and at its own end, there are those alone that are asked for."""
+        """Compute only the asked positions after the last layer that mixes positions, and at that layer's own end."""
         masked = ctx.masks is not None and self.dropout > 0  # a mask is drawn for all positions
         if masked or type(self).forward is not Residual.forward:
             return super().at_asked(x_BLD, ctx)
@@ -104,7 +104,7 @@ class Residual(Block):
         return self._through(x_B1D, behind, len(layers), ctx)
 
     def _through(self, x_BLD: Tensor, first: int, last: int, ctx: Context) -> Tensor:
-        """The layers first..last-1."""
+        """Apply the layers first..last-1."""
         for layer, norm in list(zip(self.layers, self.norms, strict=True))[first:last]:
             x_BLD = self._added(x_BLD, layer(self._read(x_BLD, norm, ctx), ctx), norm, ctx)
         return x_BLD
@@ -137,6 +137,6 @@ class Residual(Block):
 
 
 def scale_down(projection: nn.Linear, num_layers: int) -> None:
-    """Divide what writes into the stream by the root of how many such layers do (Radford et al. 2019)."""
+    """Divide a projection into the stream by the root of the number of such layers (Radford et al. 2019)."""
     with torch.no_grad():
         projection.weight *= num_layers**-0.5

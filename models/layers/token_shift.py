@@ -1,9 +1,9 @@
-"""What the generations of RWKV share: the token shift, the channel mix, and the norm behind the embedding.
+"""Shared code of the RWKV models: the token shift, the channel mix, and the norm after the embedding.
 
-    shift:        x_t + (x_{t-1} - x_t) * mix                  x_0 = 0; mix is the share of the token before
+    shift:        x_t + (x_{t-1} - x_t) * mix                  x_0 = 0; mix is the share of the previous token
     channel mix:  y = sigmoid(W_r x^r) * W_v relu(W_k x^k)^2    x^r, x^k: two shifts of x
 
-Peng et al. 2023 (2305.13048) and 2024 (2404.05892). RWKV-4 writes the share of the present token, 1 - mix.
+Peng et al. 2023 (2305.13048) and 2024 (2404.05892). RWKV-4 defines the share of the present token instead, 1 - mix.
 """
 
 from collections.abc import Sequence
@@ -17,29 +17,31 @@ from chomsky_ladder.models.operations.shift import squared_relu, token_shifts
 
 
 def shifted(x_BLD: Tensor, last_BD: Tensor, *mixes: Tensor, ctx: Context) -> tuple[Tensor, ...]:
-    """x_t + (x_{t-1} - x_t) * mix for each mix, by the fastest form there is; `last_BD` is the x before the first."""
+    """Return x_t + (x_{t-1} - x_t) * mix for each mix, by the fastest form. `last_BD` is the x before the first."""
     return token_shifts(ctx, x_BLD, last_BD, mixes)
 
 
 def squared(x: Tensor, ctx: Context) -> Tensor:
-    """relu(x)^2."""
+    """Return relu(x)^2."""
     return squared_relu(ctx, x)
 
 
 def initial_mix(width: int, *, power: float, less: float = 0.0) -> Tensor:
-    """1 - (channel / width) ** power - less: the first channels look back most."""
+    """Return 1 - (channel / width) ** power - less: the first channels look back most."""
     channel_D = torch.arange(width, dtype=torch.float64)  # CPUs differ in the last bit of a power in fp32
     return (1 - (channel_D / width) ** power - less).float()
 
 
 def depth(layer: int, num_blocks: int) -> tuple[float, float]:
-    """A layer's place from 0 at the first to 1 at the last, and from 1 at the first to nearly 0 at the last."""
+    """Return a layer's place from 0 at the first to 1 at the last, and from 1 at the first to nearly 0 at the last."""
     return layer / max(1, num_blocks - 1), 1 - layer / num_blocks
 
 
 def wanted_and_before(x_BLD: Tensor, state_BD: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-    """What a shift needs in a layer that mixes by it alone: the tokens and the one before the first, or, where
-    the model `ends`, those that are asked for and each one's predecessor."""
+    """Return the tokens that a shift needs if its layer mixes positions by nothing else, and the tokens before them.
+
+    If the model `ends`, only the asked tokens are returned, each with its predecessor.
+    """
     if not ctx.ends:
         return x_BLD, state_BD
     before_BLD = torch.cat([state_BD[:, None], x_BLD[:, :-1]], 1)
@@ -47,10 +49,10 @@ def wanted_and_before(x_BLD: Tensor, state_BD: Tensor, ctx: Context) -> tuple[Te
 
 
 class ChannelMix(OneForm):
-    """The feed-forward of RWKV-4 to RWKV-6; its state is the last token.
+    """The feed-forward of RWKV-4 to RWKV-6. Its state is the last token.
 
-    `key_gain` is the gain of the key's orthogonal start. The published code starts `receptance` at zero; its shift
-    would then have no gradient in the first step, so here it starts orthogonal with gain 0.1.
+    `key_gain` is the gain of the key's orthogonal initial values. The published code starts `receptance` at zero. Its
+    shift would then have no gradient in the first step, so here it starts orthogonal with gain 0.1.
     """
 
     heeds_asked = True
@@ -76,7 +78,7 @@ class ChannelMix(OneForm):
 
 
 class NormedEntry(Residual):
-    """A residual block that normalises the stream where it enters: RWKV's first, behind the embedding."""
+    """A residual block that normalises the stream where it enters: RWKV's first, after the embedding."""
 
     def __init__(self, width: int, layers: Sequence[nn.Module], *, dropout: float) -> None:
         super().__init__(width, layers, norm="layer", dropout=dropout)
@@ -93,7 +95,10 @@ class NormedEntry(Residual):
 
 
 def rwkv_block(width: int, layers: Sequence[nn.Module], *, layer: int, dropout: float) -> Residual:
-    """Layers behind LayerNorms; the embedding belongs to the Backbone, so its norm (ln0) opens the first block."""
+    """Return layers after LayerNorms.
+
+    The embedding belongs to the Backbone, so its norm (ln0) opens the first block.
+    """
     if layer == 0:
         return NormedEntry(width, layers, dropout=dropout)
     return Residual(width, layers, norm="layer", dropout=dropout)

@@ -1,16 +1,16 @@
-"""Linear attention whose state decays at one rate a head and token: the parallel form, in chunks.
+"""Linear attention with one decay for each head and token: the parallel form, in chunks.
 
     y_t = q_t S_t        S_t = a_t S_{t-1} + k_t v_t^T        0 <= a_t <= 1, given as log a_t
 
-Inside a chunk y = (q k^T * D) v with D_ts = a_{s+1} .. a_t for s <= t, and from chunk to chunk S is carried, so that
-memory is linear in the length (the chunkwise form of Sun et al. 2023, 2307.08621, and of Dao and Gu 2024, 2405.21060).
+Inside a chunk y = (q k^T * D) v with D_ts = a_{s+1} .. a_t for s <= t. S is carried from chunk to chunk, so that memory
+is linear in the length (the chunkwise form of Sun et al. 2023, 2307.08621, and of Dao and Gu 2024, 2405.21060).
 
-Every log D_ts is a sum of its own, over s < i <= t alone: as a difference of two sums from the chunk's start it would
-lose its digits behind a strong decay (measured in fp32: y off by 1e-4 behind one of e^-3000, here by 2e-7), and be nan
-behind a = 0, which is exact here. All factors lie in [0, 1] and nothing is divided: values and gradients stay finite.
+Every log D_ts is its own sum, over s < i <= t. As a difference of two sums from the chunk's start it would lose its
+digits after a strong decay (measured in fp32: y off by 1e-4 after one of e^-3000, here by 2e-7), and be nan after a =
+0, which is exact here. All factors lie in [0, 1] and nothing is divided: values and gradients stay finite.
 
-Chunks of 32, and a single one up to 64 tokens: measured for B = 32, H = 4, K = 16, V = 32, forward and backward on one
-thread, 64 takes 23 ms to its 18 at length 256 (51 to 27 where decays depend on the token), and 2.1 to its 3.2 at 40.
+Chunks have 32 tokens, and a single one up to 64. We measured B = 32, H = 4, K = 16, V = 32, forward and backward on one
+thread: 64 takes 23 ms to its 18 at length 256 (51 to 27 where decays depend on the token), and 2.1 to its 3.2 at 40.
 """
 
 import torch
@@ -24,7 +24,7 @@ CHUNK = 32
 def decayed_attention(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor, state_BHKV: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """y [B, H, L, V] and the last state, in at least fp32; from None, which is zeros, none.
+    """Return y [B, H, L, V] and the last state, in at least fp32. With a state of None (zeros), the last state is None.
 
     Heads may share q and k (their H is 1), and rows the decays (their B is 1).
     """
@@ -38,7 +38,7 @@ def decayed_attention(
 
 
 def decayed_pairs(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor) -> Tensor:
-    """All y of a whole string, whose state nobody asks for."""
+    """Return all y of a whole string, without the state."""
     return decayed_attention(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, None)[0]
 
 
@@ -54,7 +54,7 @@ def _chunked(
 ) -> tuple[Tensor, Tensor | None]:
     length = q_BHLK.shape[2]
     chunk = CHUNK if length > 2 * CHUNK else length
-    # N chunks of C tokens. Behind the end k = 0 and a = 1, which leave the state as it is.
+    # N chunks of C tokens. After the end k = 0 and a = 1, which leave the state as it is.
     q_BHNCK, k_BHNCK, v_BHNCV, log_decay_BHNC1 = (
         nn.functional.pad(x, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk))
         for x in (q_BHLK, k_BHLK, v_BHLV, log_decay_BHL[..., None])
@@ -75,7 +75,7 @@ def _chunked(
 
 
 def sums_between(x_BHNC1: Tensor) -> Tensor:
-    """At [t, s] the sum of x over s < i <= t; -inf for s > t."""
+    """Return at [t, s] the sum of x over s < i <= t; -inf for s > t."""
     chunk = x_BHNC1.shape[3]
     later_CC = torch.ones(chunk, chunk, device=x_BHNC1.device, dtype=torch.bool).tril(-1)
     sums_BHNCC = torch.where(later_CC, x_BHNC1, 0).cumsum(3)

@@ -1,4 +1,4 @@
-"""A short causal convolution from the start, in place and with its backward pass by hand."""
+"""A short causal convolution from the start of strings, in place and with a hand-written backward pass."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from chomsky_ladder.models.scans.replicas import fold_replicas
 
 
 def convolve(x_BLE: Tensor, weight_WE: Tensor, bias_E: Tensor, y_BLE: Tensor) -> None:
-    """Fill in y. Weights and bias have a size of 1 for B and L, or nothing where no other axes are in front of B."""
+    """Compute y in place. Weights and bias have size 1 for B and L, or lack these if no axes precede B."""
     length = x_BLE.shape[-2]
     torch.addcmul(bias_E, x_BLE, weight_WE[-1], out=y_BLE)
     for lag, weight_E in enumerate(reversed(weight_WE[:-1])):
@@ -21,7 +21,7 @@ def convolve(x_BLE: Tensor, weight_WE: Tensor, bias_E: Tensor, y_BLE: Tensor) ->
 def convolve_back(
     gy_BLE: Tensor, x_BLE: Tensor, weight_WE: Tensor, gx_BLE: Tensor, room_BLE: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Add to the gradient of x, and return those of the weights and of the bias. What `room` holds is overwritten."""
+    """Add to the gradient of x, and return those of the weights and of the bias. `room` is overwritten."""
     length = x_BLE.shape[-2]
     gx_BLE.addcmul_(gy_BLE, weight_WE[-1])
     of_taps = [torch.mul(gy_BLE, x_BLE, out=room_BLE).sum((-3, -2))]
@@ -35,7 +35,7 @@ def convolve_back(
 
 
 class FromStart(Function):
-    """`convolve` with an axis R in front, of replicas whose weights differ: what vmap adds folds into it."""
+    """`convolve` with an axis R in front, for replicas with different weights. Replicas of vmap are folded into it."""
 
     @staticmethod
     def forward(x_RBLE: Tensor, weight_RWE: Tensor, bias_RE: Tensor) -> Tensor:

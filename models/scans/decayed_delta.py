@@ -1,4 +1,5 @@
-"""The delta rule with any decay in every key channel: what is read, written, compared and taken out, each its own.
+"""The delta rule with any decay in every key channel, and separate vectors for reading, writing, comparing and
+removing.
 
     S_t = diag(w_t) S_{t-1} - g_t (f_t S_{t-1}) + k_t v_t^T        y_t = r_t S_t        0 <= w_t <= 1, given as log w_t
 
@@ -6,22 +7,22 @@
     Gated DeltaNet-2             r = q / sqrt(K)              f = w * b * k    g = k      k      v = e * v
     Comba (2506.02475)           r = (q - d p) / sqrt(K)      f = w * p        g = b k    k      v = b v
 
-It is the rule of generalised_delta.py, which divides by products of 32 decays, for which w has to be .545 at least. A
-pair t > s meets here by halving, as in decayed.py: of two neighbouring blocks each row x of the second, f or r w, is
-scaled by the decays from its block's start up to t, each column z of the first, g or k, by those behind s to its end,
+This is the rule of generalised_delta.py, which divides by products of 32 decays and therefore needs w of at least .545.
+Here pairs with t > s meet by halving, as in decayed.py. Of two neighbouring blocks each row x of the second, f or r w,
+is scaled by the decays from its block's start up to t, each column z of the first, g or k, by those after s to its end,
 
     A_ts(x, z) = (x_t prod_{start <= i < t} w_i) . (z_s prod_{s < i <= end} w_i)
 
-and blocks double in size from one token until they are the chunk. Every factor lies in [0, 1]: nothing is divided and
-no difference of sums formed, so that a decay of 0 forgets all, exactly. What is taken out, u_t = f_t S_{t-1}, solves
-one triangular system inside a chunk that starts from S, whose inverse serves the way back too:
+Blocks double in size from one token until they are the chunk. Every factor lies in [0, 1]. Nothing is divided and no
+difference of sums formed, so a decay of 0 forgets everything, exactly. What is removed, u_t = f_t S_{t-1}, solves one
+triangular system inside a chunk that starts from S. Its inverse also serves the backward pass:
 
     u_t + sum_{s < t} A_ts(f, g) u_s = sum_{s < t} A_ts(f, k) v_s + (f_t prod_{i < t} w_i) S
 
-Rows and columns of a token lie next to each other, (f, r) and (g, k), as do -u and v, which are m. All gradients are
-finite. The decays may have one channel, the same for all. The way back is by hand. Measured for B = 64, H = 4, L = 40,
-K = V = 16, forward and backward on one thread: 16 ms, where the rule of generalised_delta.py takes 17; chunks of 16
-take 22, and are a twentieth faster for K = V = 64, if at all.
+Rows and columns of a token lie next to each other, (f, r) and (g, k). So do -u and v, which are m. All gradients are
+finite. The decays may have one channel, the same for all. The backward pass is hand-written. We measured B = 64, H = 4,
+L = 40, K = V = 16, forward and backward on one thread: 16 ms, where the rule of generalised_delta.py takes 17. Chunks
+of 16 take 22, and are at most a twentieth faster for K = V = 64.
 """
 
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ def decayed_delta_rule(
     log_decay_BHLK: Tensor,
     state_BHKV: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """y [B, H, L, V] and the last state, in at least fp32."""
+    """Return y [B, H, L, V] and the last state, in at least fp32."""
     dtype = torch.promote_types(r_BHLK.dtype, torch.float32)
     inputs = (x.to(dtype) for x in (r_BHLK, f_BHLK, g_BHLK, k_BHLK, v_BHLV, log_decay_BHLK, state_BHKV))
     with torch.autocast(r_BHLK.device.type, enabled=False):
@@ -68,7 +69,7 @@ def _chunked(
     w_BHLK = torch.exp(log_decay_BHLK)
     x_BHL2K, z_BHL2K = torch.stack([f_BHLK, r_BHLK * w_BHLK], 3), torch.stack([g_BHLK, k_BHLK], 3)
     now_BHL2 = (r_BHLK[..., None, :] * z_BHL2K).sum(-1)
-    # N chunks of C tokens in each of Y rows. Behind the end z = 0 and w = 1, which leave the state as it is.
+    # N chunks of C tokens in each of Y rows. After the end z = 0 and w = 1, which leave the state as it is.
     filled = ((x_BHL2K.flatten(3), 0.0), (z_BHL2K.flatten(3), 0.0), (v_BHLV, 0.0), (w_BHLK, 1.0), (now_BHL2, 0.0))
     parts = (in_chunks(x, chunk, filling=filling).flatten(0, 1) for x, filling in filled)
     y_YNCV, last_YKV, *_ = _Chunks.apply(*parts, state_BHKV.flatten(0, 1))
@@ -76,7 +77,7 @@ def _chunked(
 
 
 class Level(NamedTuple):
-    """What meets when P pairs of blocks become one each: rows of the second, columns of the first, all their decays."""
+    """The tensors of a merge of P pairs of blocks: rows of the second, columns of the first, all their decays."""
 
     x_YNPXK: Tensor
     z_YNPXK: Tensor
@@ -85,13 +86,16 @@ class Level(NamedTuple):
 
 
 class _Chunks(Function):
-    """Of x and z [Y, N, C, 2 K], v, w, r . z of the token itself, and S; what vmap adds becomes more rows Y."""
+    """The chunked rule for x and z [Y, N, C, 2 K], v, w, each token's own r . z, and S.
+
+    Replicas of vmap become rows Y.
+    """
 
     @staticmethod
     def forward(
         x_YNC_: Tensor, z_YNC_: Tensor, v_YNCV: Tensor, w_YNCK: Tensor, now_YNC2: Tensor, S_YKV: Tensor
     ) -> tuple[Tensor, ...]:
-        """y, the last state, and for the way back m, the inverse and the state before every chunk."""
+        """Return y, the last state, and for the backward pass m, the inverse and the state before every chunk."""
         A_YNXX, x_YNXK, z_YNXK, w_YNK1, _ = _pairs(x_YNC_, z_YNC_, w_YNCK, now_YNC2, back=False)
         of_f_YNCX, of_r_YNCX = (rows.contiguous() for rows in A_YNXX.unflatten(2, (-1, 2)).unbind(3))
         one_CC = torch.eye(v_YNCV.shape[2], dtype=v_YNCV.dtype, device=v_YNCV.device).expand(*A_YNXX.shape[:2], -1, -1)
@@ -124,7 +128,7 @@ class _Chunks(Function):
         dS_YKV = torch.zeros_like(starts_YNKV[:, 0]) if dS_YKV is None else dS_YKV.contiguous()
         of_f_YNCX, of_r_YNCX = (rows.contiguous() for rows in A_YNXX.unflatten(2, (-1, 2)).unbind(3))
         of_y_YNXV = of_r_YNCX.mT @ dy_YNCV
-        # The gradients of what the rows of f and of r add up to, in turns.
+        # The gradients of the sums over the rows of f and of r, alternating.
         d_YNC2V = torch.stack([torch.zeros_like(dy_YNCV), dy_YNCV], 3)
         d_YNXV = d_YNC2V.flatten(2, 3)
         ends, dm = [], []
@@ -148,7 +152,7 @@ class _Chunks(Function):
 def _pairs(
     x_YNC_: Tensor, z_YNC_: Tensor, w_YNCK: Tensor, now_YNC2: Tensor, *, back: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Level]]:
-    """All A of a chunk; x decayed from its start and z to its end; all its decays; the levels on the way there."""
+    """Return all A of a chunk; x decayed from its start and z to its end; all its decays; the levels of merges."""
     (rows, count, chunk, _), size, levels = x_YNC_.shape, 1, []
     A_YNXX = x_YNC_.new_zeros(rows, count, 2 * chunk, 2 * chunk)
     A_YNXX.view(rows, count, chunk, 2, chunk, 2)[:, :, :, 1].diagonal(dim1=2, dim2=3).copy_(now_YNC2.mT)
@@ -171,7 +175,7 @@ def _pairs(
 def _pairs_back(
     dA_YNXX: Tensor, dx_YNXK: Tensor, dz_YNXK: Tensor, dw_YNMK: Tensor, levels: list[Level]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of x, z, w and r . z from those of A, of x and z at the ends, and of all decays."""
+    """Return the gradients of x, z, w and r . z, given those of A, of x and z at the ends, and of all decays."""
     rows, count, both, _ = dA_YNXX.shape
     for level in reversed(levels):
         size = level.x_YNPXK.shape[3] // 2
@@ -191,11 +195,11 @@ def _pairs_back(
 
 
 def of_pairs(A_YNXX: Tensor, size: int) -> Tensor:
-    """Of every two neighbouring blocks the rows of the second and the columns of the first: [Y, N, X, X, P]."""
+    """Return for every two neighbouring blocks the rows of the second and the columns of the first: [Y, N, X, X, P]."""
     blocks = A_YNXX.unflatten(3, (-1, 2, 2 * size)).unflatten(2, (-1, 2, 2 * size))
     return blocks[:, :, :, 1, :, :, 0].diagonal(dim1=2, dim2=4)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a b, where products of two by two are no work for a library."""
+    """Return a b. Products of two by two are too small for a library."""
     return a @ b if a.shape[-1] > 2 else a[..., :1] * b[..., :1, :] + a[..., 1:] * b[..., 1:, :]

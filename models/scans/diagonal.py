@@ -1,9 +1,9 @@
-"""A linear recurrence of its own in every channel, h_t = a_t h_{t-1} + u_t, without a graph of every step.
+"""A linear recurrence in every channel, h_t = a_t h_{t-1} + u_t, without an autograd graph of every step.
 
     a = (1/2, 1/2, 0), u = (1, 1, 1), h_0 = 4        h = (3, 5/2, 1)
 
-`scan_loop` is the definition. `_Scan` is the loop in place on a CPU; elsewhere, and compiled, a parallel scan by
-doublings (Hillis and Steele 1986), in which a and u at t come to stand for the last 1, 2, 4 .. positions up to t:
+`scan_loop` is the definition. On a CPU `_Scan` is the loop in place. Elsewhere, and compiled, it is a parallel scan by
+doubling (Hillis and Steele 1986), in which a and u at t come to stand for the last 1, 2, 4 .. positions up to t:
 
     u_t <- u_t + a_t u_{t-n}        a_t <- a_t a_{t-n}        for n = 1, 2, 4 .. below L
 
@@ -29,7 +29,7 @@ def scan_loop(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> tuple[Tensor, Tenso
 
 
 def scanned(a_BLD: Tensor, u_BLD: Tensor, h_BD: Tensor) -> tuple[Tensor, Tensor]:
-    """The same by whichever of the two ways suits the device."""
+    """Return the same by the way that suits the device."""
     h_BLD = _Scan.apply(a_BLD, u_BLD, h_BD)
     return h_BLD, h_BLD[..., -1, :]
 
@@ -55,7 +55,7 @@ class _Scan(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        """Replicas are so many more rows."""
+        """Treat replicas as further rows."""
         size = info.batch_size
         with_R = (
             x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
@@ -65,7 +65,7 @@ class _Scan(Function):
 
 
 def _scanned(a_BLD: Tensor, u_BLD: Tensor, *, backwards: bool = False) -> Tensor:
-    """h from zeros, or with `backwards` g from zeros behind the end. What `u_BLD` holds may be overwritten."""
+    """Return h from zeros, or with `backwards` g from zeros after the end. `u_BLD` may be overwritten."""
     scan = in_place if u_BLD.device.type == "cpu" and not torch.compiler.is_compiling() else doubled
     return scan(a_BLD, u_BLD, backwards=backwards)
 
@@ -82,7 +82,7 @@ def in_place(a_BLD: Tensor, u_BLD: Tensor, *, backwards: bool) -> Tensor:
 
 
 def doubled(a_BLD: Tensor, u_BLD: Tensor, *, backwards: bool) -> Tensor:
-    if backwards:  # the first a goes to the end and is not read there, as it is not forwards
+    if backwards:  # the first a moves to the end and is not read there, as in the forward pass
         return doubled(a_BLD.roll(-1, -2).flip(-2), u_BLD.flip(-2), backwards=False).flip(-2)
     reach, length = 1, u_BLD.shape[-2]
     while reach < length:

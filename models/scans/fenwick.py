@@ -1,19 +1,19 @@
-"""Log-linear attention: what is older is held in fewer and longer stretches, each of which a query weighs for itself.
+"""Log-linear attention: older tokens are held in fewer and longer stretches, each of which a query weighs separately.
 
     y_t = sum_{s <= t} c_t^(l) (a_{s+1} .. a_t) (q_t . k_s) v_s        l = level(t, s)        0 <= a <= 1
 
-Guo et al. 2025 (2506.04761). Of t > s, counted from 0, the level is the length of t xor s in bits, and of t = s it is
-0: a Fenwick tree, in which a position sees itself, then as many stretches as its number has bits set, of 1, 2, 4 ..
-tokens, and the more tokens the longer ago. So that there is no longest string, the last of E levels takes all that is
-older; theirs has none behind it. With all c = 1 it is the linear attention of chunked.py.
+Guo et al. 2025 (2506.04761). For t > s, counted from 0, the level is the length of t xor s in bits, and for t = s it is
+0. This is a Fenwick tree: a position sees itself, then as many stretches as its number has bits set, of 1, 2, 4 ..
+tokens, longer ones longer ago. The last of E levels takes everything older, so that there is no longest string; in the
+paper nothing comes after it. With all c = 1 it is the linear attention of chunked.py.
 
-All tokens of a stretch have one level for whatever comes later, so that a sum S^(l) [K, V] is held of each:
+All tokens of a stretch have the same level for later positions, so a sum S^(l) [K, V] is held for each:
 
     y_t = c_t^(0) (q_t . k_t) v_t + sum_{l > 0} c_t^(l) q_t S_t^(l)
 
-and from t to t + 1 the stretches below the lowest 0 of t become one with t itself. From the start the same is done with
-chunks of 64 in the place of tokens, which are masked products inside: work and memory are L log L. On from a state, at
-any place, tokens are taken up to 64 at once, and all stretches are read and made anew, whether they are there or not.
+From t to t + 1 the stretches below the lowest 0 of t are merged with t itself. From the start the same is done with
+chunks of 64 in the place of tokens, with masked products inside: work and memory are L log L. From a state, at any
+place, up to 64 tokens are taken at once, and all stretches are read and rebuilt, whether they exist or not.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ Held = tuple[Tensor, Tensor]  # S of levels 1 .. E - 1 [B, H, E - 1, K, V], and 
 
 
 def fenwick_attention(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor, c_BHLE: Tensor) -> Tensor:
-    """y [B, H, L, V] from the start, in at least fp32. Heads may share q and k (their H is 1)."""
+    """Return y [B, H, L, V] from the start, in at least fp32. Heads may share q and k (their H is 1)."""
     dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
     tokens = [x.to(dtype) for x in (q_BHLK, k_BHLK, v_BHLV, log_decay_BHL[..., None], c_BHLE)]
     with torch.autocast(q_BHLK.device.type, enabled=False):
@@ -40,7 +40,7 @@ def fenwick_attention(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_
 def fenwick_extend(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor, c_BHLE: Tensor, state: Held
 ) -> tuple[Tensor, Held]:
-    """y [B, H, L, V] and the last state, in at least fp32."""
+    """Return y [B, H, L, V] and the last state, in at least fp32."""
     dtype = torch.promote_types(q_BHLK.dtype, torch.float32)
     tokens = [x.to(dtype) for x in (q_BHLK, k_BHLK, v_BHLV, log_decay_BHL[..., None], c_BHLE)]
     state, outputs = (state[0].to(dtype), state[1]), []
@@ -54,7 +54,7 @@ def fenwick_extend(
 def _chunked(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL1: Tensor, c_BHLE: Tensor) -> Tensor:
     length, last = q_BHLK.shape[2], c_BHLE.shape[-1] - 1
     chunk = min(length, CHUNK)
-    # N chunks of C tokens. Behind the end k = 0 and a = 1, which leave the sums as they are.
+    # N chunks of C tokens. After the end k = 0 and a = 1, which leave the sums as they are.
     q_BHNCK, k_BHNCK, v_BHNCV, log_decay_BHNC1, c_BHNCE = (
         nn.functional.pad(x, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk))
         for x in (q_BHLK, k_BHLK, v_BHLV, log_decay_BHL1, c_BHLE)
@@ -89,12 +89,12 @@ def _chunked(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL1: Ten
 
 
 def _piece(tokens: Sequence[Tensor], state: Held) -> tuple[Tensor, Held]:
-    """One chunk, from any place on."""
+    """Process one chunk, from any place on."""
     q_BHLK, k_BHLK, v_BHLV, log_decay_BHL1, c_BHLE = tokens
     (S_BHEKV, start), (length, numbers) = state, c_BHLE.shape[2:]
     last, device = numbers - 1, q_BHLK.device
     place_L, end = start + torch.arange(length, device=device), start + length
-    # A token of each stretch that is held: the one of level l ends where the bits of the place above l - 1 begin.
+    # One token of each held stretch: that of level l ends where the bits of the place above l - 1 begin.
     bit_E = torch.arange(last, device=device)
     held_E = (((start >> bit_E) - 1) << bit_E).clamp(min=0)
 
@@ -116,12 +116,12 @@ def _piece(tokens: Sequence[Tensor], state: Held) -> tuple[Tensor, Held]:
 
 
 def levels(t: Tensor, s: Tensor, last: int) -> Tensor:
-    """The length of t xor s in bits, at most `last`."""
+    """Return the length of t xor s in bits, at most `last`."""
     apart = (t ^ s)[..., None] >> torch.arange(last, device=s.device)
     return (apart > 0).sum(-1)
 
 
 def of_level(c_XCE: Tensor, level_CS: Tensor) -> Tensor:
-    """At [t, s] the c of t whose level is that of t and s: a product, whose gradient is one, too."""
+    """Return at [t, s] the c of t at the level of t and s. It is a product, whose gradient is also a product."""
     chosen_CES = (level_CS[:, None] == torch.arange(c_XCE.shape[-1], device=c_XCE.device)[:, None]).to(c_XCE.dtype)
     return torch.einsum("...ce,ces->...cs", c_XCE, chosen_CES)

@@ -1,16 +1,16 @@
-"""The delta rule with a decay in every key channel, which reads along one key and takes out along another.
+"""The delta rule with a decay in every key channel, which reads along one key and removes along another.
 
     S_t = diag(w_t) S_{t-1} - g_t (f_t S_{t-1}) + k_t v_t^T        y_t = r_t S_t        e^{-e^{-1/2}} <= w_t <= 1
 
-Peng et al. 2025 (2503.14456), where f has length 1 and g = a * f with rates a in [0, 1]. What is taken out, u_t =
-f_t S_{t-1}, solves one triangular system inside a chunk that starts from S. With P_t = w_1 .. w_t,
+Peng et al. 2025 (2503.14456), where f has length 1 and g = a * f with rates a in [0, 1]. What is removed, u_t = f_t
+S_{t-1}, solves one triangular system inside a chunk that starts from S. With P_t = w_1 .. w_t,
 
     u_t + sum_{s < t} (f_t P_{t-1} . g_s / P_s) u_s = sum_{s < t} (f_t P_{t-1} . k_s / P_s) v_s + f_t P_{t-1} S
 
-thus U = U_v + U_f S, both for all chunks at once, and a loop over chunks carries S. Each pair's product of decays is
-a quotient of two P; it loses no digits as none is small: w is at least 0.545, so that over 32 tokens P is 4e-9 at
-least, and what stands above the diagonal, and is left out, at most 3e8 times as large as what counts. Where w may be 0,
-decayed_delta.py does without a quotient.
+thus U = U_v + U_f S, both for all chunks at once, and a loop over chunks carries S. Each pair's product of decays is a
+quotient of two P. It loses no digits, since no P is small: w is at least 0.545, so that over 32 tokens P is at least
+4e-9. What stands above the diagonal, and is left out, is at most 3e8 times as large as what counts. decayed_delta.py
+avoids quotients, for models where w may be 0.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def generalised_delta_rule(
     log_decay_BHLK: Tensor,
     state_BHKV: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """y [B, H, L, V] and the last state, in at least fp32."""
+    """Return y [B, H, L, V] and the last state, in at least fp32."""
     dtype = torch.promote_types(r_BHLK.dtype, torch.float32)
     inputs = (x.to(dtype) for x in (r_BHLK, f_BHLK, g_BHLK, k_BHLK, v_BHLV, log_decay_BHLK, state_BHKV))
     with torch.autocast(r_BHLK.device.type, enabled=False):
@@ -51,10 +51,10 @@ def delta_loop(
     *,
     reads_before: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The definition, which kernels are held to: y and the last state, token by token.
+    """Return y and the last state, token by token: the definition, with which kernels are compared.
 
-    Where k and v have more steps than there are tokens, each token's first decays and its last is read. Decays may have
-    one channel; without f nothing is taken out, without g it is along k, without decays nothing decays.
+    If k and v have more steps than there are tokens, each token's first step decays and its last is read. Decays may
+    have one channel. Without f nothing is removed, without g it is removed along k, and without decays nothing decays.
     `reads_before`: y_t = r_t S_{t-1}.
     """
     g_BHMK = k_BHMK if g_BHMK is None else g_BHMK
@@ -75,7 +75,7 @@ def delta_loop(
 
 
 def unit_delta_loop(*given: Any, **options: Any) -> tuple[Tensor, Tensor]:
-    """`delta_loop` of `along_keys`, which kernels that take these are held to."""
+    """Run `delta_loop` on `along_keys`: the definition for kernels that take these arguments."""
     return delta_loop(*along_keys(*given, **options))
 
 
@@ -91,10 +91,10 @@ def along_keys(
     scale: float = 1.0,
     less_BHL1: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, None, Tensor, Tensor, Tensor | None, Tensor]:
-    """What `delta_loop` takes, of queries and keys of any length: r = c (q - m k), f = w a k, g = k = b k with |q| = 1
-    and |k| = 1.
+    """Return the arguments of `delta_loop` for queries and keys of any length: r = c (q - m k), f = w a k, g = k = b k
+    with |q| = 1 and |k| = 1.
 
-    a and b, where they are missing, are 1, and m is 0; of a token's steps the first alone decays, and m is the last's.
+    Missing a and b are 1, and missing m is 0. Of a token's steps only the first decays, and m applies to the last.
     """
     k_BHMK = f_BHMK = of_length_1(k_BHMK)
     q_BHLK = of_length_1(q_BHLK)
@@ -136,8 +136,8 @@ def _chunked(
     state_BHKV: Tensor,
 ) -> tuple[Tensor, Tensor]:
     length, width = r_BHLK.shape[2:]
-    chunk = -(-length // -(-length // CHUNK))  # as few chunks as there can be, of one size
-    # N chunks of C tokens. Behind the end k = g = 0 and w = 1, which leave the state as it is.
+    chunk = -(-length // -(-length // CHUNK))  # as few chunks as possible, of one size
+    # N chunks of C tokens. After the end k = g = 0 and w = 1, which leave the state as it is.
     r_BHNCK, f_BHNCK, g_BHNCK, k_BHNCK, v_BHNCV, log_decay_BHNCK = (
         in_chunks(x, chunk) for x in (r_BHLK, f_BHLK, g_BHLK, k_BHLK, v_BHLV, log_decay_BHLK)
     )
@@ -146,7 +146,7 @@ def _chunked(
     r_BHNCK, f_BHNCK = r_BHNCK * total_BHNCK, f_BHNCK * torch.exp(log_total_BHNCK - log_decay_BHNCK)
     g_BHNCK, k_BHNCK = g_BHNCK * inverse_BHNCK, k_BHNCK * inverse_BHNCK
 
-    # Read below the diagonal alone, with ones on it.
+    # Only read below the diagonal, with ones on it.
     system_BHNCC = f_BHNCK @ g_BHNCK.mT
     right_BHNCX = torch.cat([f_BHNCK, torch.tril(f_BHNCK @ k_BHNCK.mT, -1) @ v_BHNCV], -1)
     solved_BHNCX = torch.linalg.solve_triangular(system_BHNCC, right_BHNCX, upper=False, unitriangular=True)

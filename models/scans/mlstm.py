@@ -6,9 +6,9 @@
 Beck et al. 2024 (2405.04517), with k already divided by sqrt(K), s(f) for the forget gate and eps as in the authors'
 code, and the normaliser as the last column of C. m_0 = -inf: before the first token there is nothing to scale.
 
-Inside a chunk m_t is the largest of log D_ts = i_s + the sum of log s(f) over s < i <= t, and of what the chunk's start
-brings; the weights are e^(log D - m). Chunks are those of models/scans/chunked.py, so that memory is linear in the
-length.
+Inside a chunk m_t is the largest of log D_ts = i_s + the sum of log s(f) over s < i <= t, and of the contribution of
+the chunk's start. The weights are e^(log D - m). Chunks are those of models/scans/chunked.py, so that memory is linear
+in the length.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from chomsky_ladder.models.scans.products import matmul
 
 EPS = 1e-6
 SHORT = 2 * CHUNK  # up to here one chunk
-LARGEST = 80.0  # e^80 is finite in fp32, and divides away whatever stands over it: e^-m behind closed gates need not be
+LARGEST = 80.0  # e^80 is finite in fp32, and divides all above it to 0: e^-m after closed gates need not be larger
 
 Carried = tuple[Tensor, Tensor]  # C [B, H, K, V + 1] and m [B, H]
 
@@ -46,7 +46,7 @@ def mlstm_step(
 
 
 def mlstm_parallel(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_BHL: Tensor) -> Tensor:
-    """All h [B, H, L, V] from the start, as one chunk: for short inputs, and without the state after them."""
+    """Return all h [B, H, L, V] from the start, as one chunk: for short inputs, without the state after them."""
     log_D_BHLL = sums_between(logsigmoid(f_BHL)[:, :, None, :, None])[:, :, 0] + i_BHL[..., None, :]
     m_BHL = log_D_BHLL.amax(-1)
     weights_BHLL = matmul(q_BHLK, k_BHLK.mT) * torch.exp(log_D_BHLL - m_BHL[..., None])
@@ -56,7 +56,7 @@ def mlstm_parallel(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor
 def mlstm_heads(
     c_BLE: Tensor, u_BLE: Tensor, query_NIJ: Tensor, key_NIJ: Tensor, value_NIJ: Tensor, i_BLH: Tensor, f_BLH: Tensor
 ) -> Tensor:
-    """The same of q, k = W_q c, W_k c / sqrt(K) and v = W_v u, by maps of blocks of channels: h [B, L, E]."""
+    """Return the same for q, k = W_q c, W_k c / sqrt(K) and v = W_v u, with block-diagonal maps: h [B, L, E]."""
     maps = ((c_BLE, query_NIJ), (c_BLE, key_NIJ), (u_BLE, value_NIJ))
     q, k, v = (by_blocks(x, of_NIJ).unflatten(-1, (i_BLH.shape[-1], -1)).transpose(1, 2) for x, of_NIJ in maps)
     h_BHLV = mlstm_parallel(q, k * k.shape[-1] ** -0.5, v, i_BLH.mT, f_BLH.mT)
@@ -64,17 +64,17 @@ def mlstm_heads(
 
 
 def by_blocks(x: Tensor, weight_NIJ: Tensor) -> Tensor:
-    """W x for a W of blocks along its diagonal."""
+    """Return W x for a W of blocks along its diagonal."""
     return torch.einsum("...nj,nij->...ni", x.unflatten(-1, (-1, weight_NIJ.shape[-1])), weight_NIJ).flatten(-2)
 
 
 def mlstm_chunks(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_BHL: Tensor, state: Carried
 ) -> tuple[Tensor, Carried]:
-    """All h [B, H, L, V], and the state after the last."""
+    """Return all h [B, H, L, V], and the state after the last."""
     length = q_BHLK.shape[2]
     chunk = CHUNK if length > SHORT else length
-    # N chunks of C tokens. Behind the end i = -inf and log s(f) = 0, which leave the state as it is.
+    # N chunks of C tokens. After the end i = -inf and log s(f) = 0, which leave the state as it is.
     q_BHNCK, k_BHNCK, v_BHNCV, log_f_BHNC1 = (
         _in_chunks(x, chunk, filling=0.0) for x in (q_BHLK, k_BHLK, _with_one(v_BHLV), logsigmoid(f_BHL)[..., None])
     )
@@ -112,9 +112,10 @@ def mlstm_tokens(
     f_BHL: Tensor,
     state: Carried,
 ) -> tuple[Tensor, Carried]:
-    """The same by `loop`, the `delta_loop` of scans/generalised_delta.py, which takes one token after the other.
+    """Return the same by `loop`, the `delta_loop` of scans/generalised_delta.py, token by token.
 
-    m_t is found from sums over the whole string, in float64: in fp32 they would leave less of a gate than chunks do.
+    m_t is computed from sums over the whole string, in float64. In fp32 they would keep fewer digits of a gate than
+    chunks do.
     """
     C_BHKV, m_BH = state
     i_64_BHL, log_f_BHL = i_BHL.double(), logsigmoid(f_BHL).double()
@@ -130,7 +131,7 @@ def mlstm_tokens(
 
 
 def _with_one(v_BHLV: Tensor) -> Tensor:
-    """The values and a 1, whose sum is the normaliser."""
+    """Return the values and a 1, whose sum is the normaliser."""
     return nn.functional.pad(v_BHLV, (0, 1), value=1.0)
 
 

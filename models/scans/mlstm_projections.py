@@ -1,7 +1,7 @@
-"""The mLSTM layer's weights for whole rows, and its projections from and to the stream, there and back.
+"""The mLSTM layer's merged weights, and its projections from and to the stream, forward and backward.
 
-They multiply in the precision that `for_products` gives their weights, autocast's or the stream's; what is read and
-written is in the stream's own, and so are the sums of the weights' gradients over pieces of rows.
+Products are computed in the precision that `for_products` gives the weights, autocast's or the stream's. Inputs and
+outputs are in the stream's own precision, and so are the sums of the weights' gradients over pieces of rows.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from chomsky_ladder.models.scans.products import put_product
 
 
 class RowWeights(NamedTuple):
-    """The layer's weights, where maps that follow each other are one."""
+    """The layer's weights, with successive maps merged."""
 
     up_XD: Tensor
     conv_WE: Tensor
     conv_bias_E: Tensor
-    query_key_IE: Tensor  # W_q^T W_k / sqrt(K), since only q k^T is wanted: y_j = sum_i x_i W_ij, the j of all blocks
+    query_key_IE: Tensor  # W_q^T W_k / sqrt(K), since only q k^T is needed: y_j = sum_i x_i W_ij, the j of all blocks
     value_IE: Tensor
     gates_c_GE: Tensor  # i and f of c, through q and k; and of u, through v
     gates_u_GE: Tensor
@@ -30,7 +30,7 @@ class RowWeights(NamedTuple):
 
 
 def for_products(weights: Sequence[Tensor], products: torch.dtype) -> RowWeights:
-    """Weights in one piece each, those of products in their precision."""
+    """Return contiguous weights, those of products in their precision."""
     whole = RowWeights(*(weight.contiguous() for weight in weights))
     return whole._replace(up_XD=whole.up_XD.to(products), down_DE=whole.down_DE.to(products))
 

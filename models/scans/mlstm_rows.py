@@ -1,9 +1,9 @@
 """The whole mLSTM layer over short inputs on a CPU, from its norm's output to what it adds to the stream.
 
-It computes what models/xlstm.py's layer does with `mlstm_parallel` (models/scans/mlstm.py), which on a CPU is bound by
-passes over memory. With the backward pass by hand, in pieces of rows that stay in the cache, forward and backward of
-[256, 39, 64] with one head take 75 ms on one core, the layer through autograd 200. Under autocast the projections
-(models/scans/mlstm_projections.py) are products in its precision; all that is between them stays in fp32.
+It computes the same as models/xlstm.py's layer with `mlstm_parallel` (models/scans/mlstm.py), whose speed on a CPU is
+limited by passes over memory. With a hand-written backward pass, in pieces of rows that stay in the cache, forward and
+backward of [256, 39, 64] with one head take 75 ms on one core, through autograd 200. Under autocast the projections
+(models/scans/mlstm_projections.py) are products in its precision. Everything between them stays in fp32.
 """
 
 import math
@@ -30,13 +30,13 @@ from chomsky_ladder.models.scans.mlstm_projections import (
 )
 
 BLOCK = 4  # channels of a block of the block-diagonal maps
-WIDE_BLOCK = 32  # of eight of them with zeros between, which torch multiplies by three times as fast
+WIDE_BLOCK = 32  # eight blocks with zeros between, which torch multiplies three times as fast
 NORM_EPS = 1e-5
 LOG2_E = math.log2(math.e)
 
 
 class Kept(NamedTuple):
-    """Of some rows, what the way back reads."""
+    """The tensors of some rows that the backward pass reads."""
 
     wide_XBLE: Tensor
     square_XHBLL: Tensor
@@ -48,18 +48,18 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """A way to compute a piece of rows, there and back."""
+    """A way to compute a piece of rows, forward and backward."""
 
     forward: Callable[..., None]
     back: Callable[..., None]
-    prepare: Callable[[Tensor], tuple[Tensor, ...]]  # from the input to what both take last
+    prepare: Callable[[Tensor], tuple[Tensor, ...]]  # from the input to the last arguments of both
     cached: int  # elements of a piece's [B, L, E]: more leave the cache, fewer cost more calls
     squares: int  # kept, [H, B, L, L]
     small: int  # kept, [B, H, L]
 
 
 def mlstm_rows(x_BLD: Tensor, weights: RowWeights, *, heads: int, form: Form) -> Tensor:
-    """The layer of models/xlstm.py over a short input on a CPU, from what its norm gives to what it adds."""
+    """Run the layer of models/xlstm.py over a short input on a CPU, from its norm's output to what it adds."""
     device = x_BLD.device.type
     is_mixed = x_BLD.dtype == torch.float32 and torch.is_autocast_enabled(device)
     products = torch.get_autocast_dtype(device) if is_mixed else x_BLD.dtype
@@ -67,7 +67,7 @@ def mlstm_rows(x_BLD: Tensor, weights: RowWeights, *, heads: int, form: Form) ->
 
 
 class _Rows(Function):
-    """Kept are six tensors [B, L, E]; what is cheaper to compute than to fetch is computed again."""
+    """The layer by pieces of rows. Six tensors [B, L, E] are kept; the rest is cheaper to recompute than to fetch."""
 
     @staticmethod
     def forward(x_BLD: Tensor, *rest: Any) -> tuple[Tensor, ...]:
@@ -111,7 +111,7 @@ class _Rows(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple]:
-        """Replicas one after the other: each fills the cache by itself."""
+        """Process replicas one after the other, since each fills the cache alone."""
         columns = (
             [x] * info.batch_size if dim is None else x.unbind(dim) for x, dim in zip(inputs, in_dims, strict=True)
         )
@@ -126,7 +126,7 @@ def _pieces(x_BLD: Tensor, inner: int, form: Form) -> list[slice]:
 
 
 def _between(x_BLD: Tensor) -> tuple[Tensor, Tensor]:
-    """The sums over s < i <= t for all t and s as a matrix [L, L * L], and what to add to them: -inf where s > t."""
+    """Return the sums over s < i <= t for all t and s as a matrix [L, L * L], and the added mask: -inf where s > t."""
     at_L = torch.arange(x_BLD.shape[1], device=x_BLD.device)
     i_L11, t_L1 = at_L[:, None, None], at_L[:, None]
     between_LX = ((at_L < i_L11) & (i_L11 <= t_L1)).flatten(1).to(x_BLD.dtype)
@@ -157,11 +157,11 @@ def _forward_rows(
     i_BHL, f_BHL = gates_TG.unflatten(0, x_BLD.shape[:2]).mT.chunk(2, dim=1)
     slope_BHL, sign_BHL, share_BHL, top_BHL, rstd_BHL = small_XBHL
     torch.sigmoid(-f_BHL, out=slope_BHL)
-    log_f_BHL = logsigmoid(f_BHL) * LOG2_E  # log D and m are in base 2: exp2 is a CPU's faster one
+    log_f_BHL = logsigmoid(f_BHL) * LOG2_E  # log D and m are in base 2: exp2 is faster on a CPU
     log_D_TX = torch.addmm(never_X, log_f_BHL.flatten(0, 1), between_LX)
     log_D_BHLL = log_D_TX.view(*i_BHL.shape, -1).add_((i_BHL * LOG2_E)[..., None, :])
     m_BHL, top = log_D_BHLL.max(-1)
-    top_BHL.copy_(top)  # an index, which fp32 has room for
+    top_BHL.copy_(top)  # an index, which fits in fp32
     D_BHLL = log_D_BHLL.sub_(m_BHL[..., None]).exp2_()
 
     P_BHLL, scaled_D_BHLL = square_XHBLL.transpose(1, 2)
@@ -175,7 +175,7 @@ def _forward_rows(
     above_BHL = n_BHL.abs() > floor_BHL
     inverse_BHL = 1 / (torch.maximum(n_BHL.abs(), floor_BHL) + EPS)
     torch.mul(n_BHL.sign(), above_BHL, out=sign_BHL)
-    # m divides y and n alike: h depends on it through eps, or through a floor at its largest, where h is 0 to rounding.
+    # m divides y and n alike: h depends on it through eps, or through a floor at its largest, where h rounds to 0.
     torch.mul(inverse_BHL, EPS, out=share_BHL)
     P_BHLL.mul_(inverse_BHL[..., None])
     torch.mul(D_BHLL, inverse_BHL[..., None], out=scaled_D_BHLL)
@@ -204,13 +204,13 @@ def _back_rows(
     between_LX: Tensor,
     _: Tensor,
 ) -> None:
-    """The gradient of x, and what these rows add to those of the weights."""
+    """Return the gradient of x, and add these rows' part to those of the weights."""
     wide_XBLE, square_XHBLL, small_XBHL = kept
     u_BLE, p_BLE, z_BLE, q_BLE, v_BLE, h_BLE = wide_XBLE
     slope_BHL, sign_BHL, share_BHL, top_BHL, rstd_BHL = small_XBHL
     P_BHLL, scaled_D_BHLL = square_XHBLL.transpose(1, 2)
     room_BLE, a_BLE, g_BLE, c_BLE, gh_BLE, gq_BLE = torch.empty_like(wide_XBLE)
-    gz_BLE, gc_BLE, gu_BLE = a_BLE, g_BLE, gh_BLE  # of what is no longer needed, to stay in the cache
+    gz_BLE, gc_BLE, gu_BLE = a_BLE, g_BLE, gh_BLE  # reuse buffers that are no longer needed, to stay in the cache
 
     torch.ops.aten.silu.out(p_BLE, out=c_BLE)
     torch.ops.aten.silu.out(z_BLE, out=g_BLE)
@@ -267,12 +267,12 @@ def _back_rows(
 
 
 def in_heads(x_BLE: Tensor, heads: int) -> tuple[Tensor, ...]:
-    """Each head's channels, [B, L, K]: as products of their own they need no copy."""
+    """Return each head's channels, [B, L, K]. As separate products they need no copy."""
     return x_BLE.view(*x_BLE.shape[:2], heads, -1).unbind(2)
 
 
 def multiply(one: Tensor, other: Tensor, out: Tensor, *, add: bool = False) -> None:
-    """A product a row, by way of a copy where its place is not in one piece: there torch would make a call a row."""
+    """Compute a product for each row. A copy replaces an output with gaps, which costs torch a call for each row."""
     if out.is_contiguous():
         out.baddbmm_(one, other, beta=float(add))
     elif add:
@@ -282,19 +282,19 @@ def multiply(one: Tensor, other: Tensor, out: Tensor, *, add: bool = False) -> N
 
 
 def grouped(x_BLE: Tensor) -> Tensor:
-    """Blocks of channels first, [N, B L, 32]."""
+    """Return blocks of channels first, [N, B L, 32]."""
     return x_BLE.view(-1, x_BLE.shape[-1] // WIDE_BLOCK, WIDE_BLOCK).transpose(0, 1)
 
 
 def together(weight_IE: Tensor) -> Tensor:
-    """Blocks of 4 as blocks of 32 with zeros between."""
+    """Return blocks of 4 as blocks of 32 with zeros between."""
     blocks_NMIJ = weight_IE.view(BLOCK, -1, WIDE_BLOCK // BLOCK, BLOCK).permute(1, 2, 0, 3)
     apart_MM = torch.eye(WIDE_BLOCK // BLOCK, dtype=weight_IE.dtype, device=weight_IE.device)
     return (blocks_NMIJ[:, :, :, None] * apart_MM[:, None, :, None]).flatten(3).flatten(1, 2)
 
 
 def apart(wide_NJJ: Tensor) -> Tensor:
-    """What is in the blocks of 4 on the diagonal."""
+    """Return the content of the blocks of 4 on the diagonal."""
     count = WIDE_BLOCK // BLOCK
     return wide_NJJ.view(-1, count, BLOCK, count, BLOCK).diagonal(dim1=1, dim2=3).permute(1, 0, 3, 2).reshape(BLOCK, -1)
 

@@ -1,14 +1,14 @@
-"""An operation of torch with a gradient and a rule for vmap by hand, whose inside a compiler sees and fuses.
+"""A torch operation with a hand-written gradient and vmap rule, whose inside a compiler can see and fuse.
 
     @operation("doubled", sources=(__file__,))
     def doubled(x: Tensor) -> Tensor: ...
     doubled.register_autograd(...)        doubled.register_vmap(...)
 
-Of an autograd.Function under vmap torch.compile follows the forward pass and differentiates that, so that a gradient by
-hand is lost: for most it is the same gradient, for a straight-through estimator it is none. `torch.library.custom_op`
-keeps it and hides the inside; `torch.library.triton_op` shows that too, but is made with torch's compiler at hand,
-which takes a process two seconds to import. Torch keeps what it has compiled by an operation's name, not by what is in
-it: so a digest of its sources is part of that.
+For an autograd.Function under vmap, torch.compile traces the forward pass and differentiates that, so a hand-written
+gradient is lost. For most functions it is the same gradient, but for a straight-through estimator there is none.
+`torch.library.custom_op` keeps the gradient and hides the inside. `torch.library.triton_op` shows the inside, too, but
+needs torch's compiler, which takes two seconds to import in each process. Torch caches compiled code by an operation's
+name, not by its code. So the name contains a digest of its sources.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _SEEN = (FakeTensor, FunctionalTensor)
 
 
 def operation(name: str, *, sources: Sequence[str]) -> Callable[[Callable[..., Any]], CustomOpDef]:
-    """Of a function that writes into none of its arguments and returns none of them."""
+    """Decorate a function that neither writes into its arguments nor returns one of them."""
     code = hashlib.sha256(b"".join(Path(file).read_bytes() for file in sources)).hexdigest()[:8]
 
     def made(act: Callable[..., Any]) -> CustomOpDef:

@@ -1,7 +1,7 @@
-"""Complex numbers as pairs of reals, [..., 2]: what little arithmetic state spaces need of them.
+"""Complex numbers as pairs of reals, [..., 2], with the few operations that state spaces need.
 
-A compiler fuses nothing with complex tensors, and CUDA compiles every operation on them where it is first met; pairs
-are reals to both. A CPU has complex operations that are as good, and there an operation is a call less.
+A compiler fuses nothing with complex tensors, and CUDA compiles every operation on them on first use. Pairs are reals
+to both. On a CPU complex operations are as good, and save a call.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def times(a_X2: Tensor, b_X2: Tensor) -> Tensor:
 
 
 def real_of(a_X2: Tensor, b_X2: Tensor) -> Tensor:
-    """The real part of a product."""
+    """Return the real part of a product."""
     if _is_joined(a_X2):
         return _joined(torch.mul, a_X2, b_X2).real
     (a, b), (c, d) = a_X2.unbind(-1), b_X2.unbind(-1)
@@ -37,7 +37,7 @@ def plus_1(a_X2: Tensor) -> Tensor:
 
 
 def conjugate(a_X2: Tensor) -> Tensor:
-    a, b = a_X2.unbind(-1)  # complex, it would have no vmap rule
+    a, b = a_X2.unbind(-1)  # a complex one would have no vmap rule
     return pair(a, -b)
 
 
@@ -55,7 +55,7 @@ def exponential(a_X2: Tensor) -> Tensor:
 
 
 def exponential_less_1(a_X2: Tensor) -> Tensor:
-    """exp(a) - 1, with all its digits where a is small: 1 - cos b is 2 sin^2(b / 2)."""
+    """Return exp(a) - 1, with all its digits where a is small: 1 - cos b is 2 sin^2(b / 2)."""
     if _is_joined(a_X2):
         return _pairs_of(torch.expm1, a_X2)
     a, b = a_X2.unbind(-1)
@@ -63,7 +63,7 @@ def exponential_less_1(a_X2: Tensor) -> Tensor:
 
 
 def _is_joined(a_X2: Tensor) -> bool:
-    """Whether it is reckoned with as complex numbers."""
+    """Return True if complex numbers are used."""
     return a_X2.device.type == "cpu" and not torch.compiler.is_compiling()
 
 

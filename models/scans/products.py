@@ -1,18 +1,18 @@
-"""Products of matrices in fp32 on a CPU, by the fastest library that is here.
+"""Matrix products in fp32 on a CPU, by the fastest library available.
 
     y = x W^T + b        d x = d y W        d W = d y^T x
 
-torch multiplies in fp32 by MKL, which takes half of an AMD processor's vectors: on an AMD EPYC with AVX-512 it reaches
-100 GFLOP/s. Products in C (models/operations/product) reach 180 to 250 there, of one thread; with more, without
-a compiler, or of matrices that fill no cache, large products are oneDNN's, which torch has for bf16. Small ones stay
-with torch, since a call from Python costs as much as they do, and so does all that a compiler looks on. The precision
-is fp32's there and back, the order of the sums another.
+torch multiplies in fp32 by MKL, which uses only half of an AMD processor's vectors: on an AMD EPYC with AVX-512 it
+reaches 100 GFLOP/s. Products in C (models/operations/product) reach 180 to 250 there on one thread. With more threads,
+without a compiler, or for matrices that fill no cache, large products use oneDNN, which torch has for bf16. Small ones
+stay with torch, since a call from Python costs as much as they do. So does everything that torch.compile traces.
+Forward and backward have the precision of fp32, with another order of sums.
 
-An AMD processor without AVX-512 has vectors as wide as MKL takes them: both reach 70 to 90 of some 105 GFLOP/s. Single
-products are torch's there; stacks of small ones, in C a tenth to a quarter faster, and the parts of a split projection
+An AMD processor without AVX-512 has vectors of the width that MKL uses: both reach 70 to 90 of some 105 GFLOP/s. Single
+products are torch's there. Stacks of small ones, in C a tenth to a quarter faster, and the parts of a split projection
 are C's.
 
-On Intel's own processors MKL takes whole vectors, and all products are torch's: on a Xeon with AVX-512 one thread
+On Intel's own processors MKL uses whole vectors, and all products are torch's: on a Xeon with AVX-512 one thread
 reached 158 GFLOP/s for 114 to 149 of the others, and steps of fifteen models took up to 17 per cent less time.
 """
 
@@ -36,14 +36,15 @@ from chomsky_ladder.models.scans.function import Function
 class Library:
     name: str
     multiply: Callable[..., Tensor]
-    """A B + c of fp32 matrices, A and B of as many dimensions; c, a row for each matrix, may be None. Of what takes
-    stacks also `into` a place, where it `adds` if it is asked to."""
+    """Return A B + c for fp32 matrices, A and B with the same number of dimensions. c, a row for each matrix, may be
+    None. Those that take stacks can also write `into` a tensor, or add to it (`adds`).
+    """
     least: int
-    """Multiplications from which on it is faster than torch."""
+    """Number of multiplications from which on it is faster than torch."""
     most_dimensions: int
-    """Of A and B: of stacks that have more the product is torch's."""
+    """Most dimensions of A and B. Stacks with more use torch."""
     ready: Callable[[int, int], bool]
-    """Whether it is to be taken with so many threads, and for A and B of so many dimensions."""
+    """Return True if it is to be used with this many threads, and for this many dimensions of A and B."""
     most: int = 2**62
     """Multiplications of two matrices from which on another is faster."""
 
@@ -62,7 +63,7 @@ def has_wide_vectors() -> bool:
 
 @functools.cache
 def torch_is_as_fast() -> bool:
-    """Whether MKL is here and takes the processor's vectors whole: whether Intel made it."""
+    """Return True if MKL is available and uses the processor's whole vectors: if Intel made it."""
     if not torch.backends.mkl.is_available():
         return False
     try:
@@ -72,15 +73,15 @@ def torch_is_as_fast() -> bool:
     return "GenuineIntel" in said
 
 
-TOGETHER = 64  # of what is summed
-OF_STACKS = 4  # as many times as it is slower by them in torch, so much sooner a library is faster
+TOGETHER = 64  # of the summed dimension
+OF_STACKS = 4  # torch is this much slower on stacks, so a library pays this much sooner
 
-# The first that is ready; models/kernels puts its own before.
+# The first that is ready is used; models/kernels puts its own first.
 LIBRARIES = [Library("oneDNN", _onednn, least=2**23, most_dimensions=2, ready=_onednn_ready)]
 
 
 def library(threads: int, multiplications: int, dimensions: int = 2) -> Library | None:
-    """By which products of so many multiplications are done in fp32 on a CPU; None: torch's own."""
+    """Return the library for products of this many multiplications in fp32 on a CPU; None: torch's own."""
     if torch_is_as_fast():
         return None
     for each in LIBRARIES:
@@ -97,7 +98,7 @@ def library(threads: int, multiplications: int, dimensions: int = 2) -> Library 
 
 @contextlib.contextmanager
 def by_torch() -> Iterator[None]:
-    """All products are torch's own, where its tools can see them."""
+    """Use torch's own products, so that its tools can see them."""
     before = LIBRARIES[:]
     LIBRARIES.clear()
     try:
@@ -107,7 +108,10 @@ def by_torch() -> Iterator[None]:
 
 
 def product(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """As `torch.nn.functional.linear`; it differentiates as often and in both directions, and stacks under vmap."""
+    """Return the same as `torch.nn.functional.linear`.
+
+    It differentiates repeatedly, both ways, and stacks under vmap.
+    """
     by = _library_for(x, weight_OI, x.numel() * weight_OI.shape[0])
     if by is None:
         return linear(x, weight_OI, bias_O)
@@ -115,7 +119,7 @@ def product(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tenso
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """As a @ b, of stacks by a library that takes stacks; what all of an axis share is read where it stands."""
+    """Return a @ b, for stacks by a library that takes stacks. A shared operand is not copied."""
     by = _library_for(a, b, OF_STACKS * a.numel() * b.shape[-1], dimensions=3) if a.ndim == b.ndim > 2 else None
     if by is None:
         return a @ b
@@ -129,7 +133,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def summed_product(a_XTM: Tensor, b_XTN: Tensor) -> Tensor:
-    """a^T b of stacks, a few of T at a time: as one sum over all of them it loses twice the digits."""
+    """Return a^T b of stacks, a few of T at a time: one sum over all of T would lose twice the digits."""
     by = _library_for(a_XTM, b_XTN, OF_STACKS * a_XTM.numel() * b_XTN.shape[-1], dimensions=3)
     if by is not None and a_XTM.ndim <= by.most_dimensions:
         return _times(a_XTM.mT, b_XTN, by)
@@ -138,7 +142,7 @@ def summed_product(a_XTM: Tensor, b_XTN: Tensor) -> Tensor:
 
 
 def product_in_parts(x: Tensor, weight_OI: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-    """As `linear(x, weight_OI).split(sizes, -1)`, each in one piece, whose gradients need not be put together."""
+    """Return `linear(x, weight_OI).split(sizes, -1)`, each part contiguous. Gradients need no concatenation."""
     by = _library_for(x, weight_OI, x.numel() * weight_OI.shape[0], dimensions=3)
     if by is None:
         return linear(x, weight_OI).split(list(sizes), -1)
@@ -151,7 +155,7 @@ def product_of_each(
     weight_NOI: Tensor | Sequence[Tensor],
     bias_NO: Tensor | Sequence[Tensor | None] | None = None,
 ) -> Sequence[Tensor]:
-    """`product` of each of N with a weight of its own: one by one on a CPU, elsewhere as one stack."""
+    """Return `product` for each of N inputs with its own weight: one by one on a CPU, elsewhere as one stack."""
     if x_NX[0].device.type == "cpu":
         biases = [None] * len(x_NX) if bias_NO is None else bias_NO
         return [product(*each) for each in zip(x_NX, weight_NOI, biases, strict=True)]
@@ -163,7 +167,7 @@ def product_of_stack(
     weight_NOI: Tensor | Sequence[Tensor],
     bias_NO: Tensor | Sequence[Tensor | None] | None,
 ) -> Sequence[Tensor]:
-    """Of weights that may have more or fewer rows: those with fewer are filled up."""
+    """Return products of one stack. Weights with fewer rows are padded."""
     rows = [len(weight_OI) for weight_OI in weight_NOI]
     if len(set(rows)) > 1:
         weight_NOI = [
@@ -172,13 +176,13 @@ def product_of_stack(
     x_NX, weight_NOI = _one_stack(x_NX), _one_stack(weight_NOI)
     y_NX = (x_NX.flatten(1, -2) @ weight_NOI.mT).view(*x_NX.shape[:-1], -1)
     biases = [None] * len(rows) if bias_NO is None else bias_NO
-    # A bias is added to each by itself, so that a compiler adds it where the sum is read.
+    # Each bias is added separately, so that a compiler adds it where the sum is read.
     own_NX = [y[..., :own] for y, own in zip(y_NX, rows, strict=True)]
     return [y if b_O is None else y + b_O.to(y.dtype) for y, b_O in zip(own_NX, biases, strict=True)]
 
 
 def products_of_one(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
-    """`product` with each of some weights: one by one on a CPU, elsewhere as one with the rows of all."""
+    """Return `product` with each of some weights: one by one on a CPU, elsewhere as one product with all rows."""
     if x.device.type == "cpu":
         given = [None] * len(weights) if biases is None else biases
         return [product(x, weight_OI, bias_O) for weight_OI, bias_O in zip(weights, given, strict=True)]
@@ -191,7 +195,7 @@ def product_of_rows(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tenso
 
 
 def _one_stack(parts: Tensor | Sequence[Tensor]) -> Tensor:
-    """In the precision of products already: what is put together is written down."""
+    """Stack tensors, already in the precision of products, since stacking writes them."""
     if isinstance(parts, Tensor):
         return parts
     kind = parts[0].device.type
@@ -201,7 +205,7 @@ def _one_stack(parts: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 def put_product(place: Tensor, a: Tensor, b: Tensor, *, adds: bool = False) -> None:
-    """A B in a place, of another precision perhaps, or added to what it holds; nothing differentiates through it."""
+    """Write A B into a tensor, of another precision perhaps, or add it to the content; not differentiable."""
     by = _library_for(a, b, a.numel() * b.shape[-1], dimensions=3)
     if by is not None and by.most_dimensions > 2 and place.dtype == a.dtype and place.stride(-1) == 1:
         by.multiply(a, b, into=place, adds=adds)
@@ -255,7 +259,7 @@ class _Product(Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], a: Tensor, b: Tensor, c: Tensor | None, by: Library
     ) -> tuple[Tensor, int]:
-        """One more dimension of them all, for a library that takes it."""
+        """Add a dimension to all of them, for a library that takes it."""
         a, b = _stacked(a, in_dims[0], info.batch_size), _stacked(b, in_dims[1], info.batch_size)
         c = None if c is None else _stacked(c, in_dims[2], info.batch_size)
         if a.ndim <= by.most_dimensions:
@@ -267,7 +271,7 @@ class _Product(Function):
 
 
 class _Parts(Function):
-    """x W^T for parts of W's rows, of matrices or stacks of them; the gradients of x are summed where they stand."""
+    """x W^T for parts of W's rows, of matrices or stacks of them. The gradients of x are summed in place."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, sizes: tuple[int, ...], by: Library) -> tuple[Tensor, ...]:
@@ -307,14 +311,14 @@ def _stacked(x: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def _of_weight(a: Tensor, d_y: Tensor, by: Library) -> Tensor:
-    """a^T d y, with the longer side of the two along the vectors."""
+    """Return a^T d y, with the longer side of the two along the vectors."""
     if d_y.shape[-1] <= a.shape[-1]:
         return _times(d_y.mT, a, by).mT
     return _times(a.mT, d_y, by)
 
 
 def _times(a: Tensor, b: Tensor, by: Library) -> Tensor:
-    """A B where one gradient is taken, to be differentiated again if anyone may want to."""
+    """Return A B where one gradient is taken. It can be differentiated again."""
     if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         return _Product.apply(a, b, None, by)
     return by.multiply(a, b, None)

@@ -1,4 +1,4 @@
-"""Reference recurrences over time in plain torch: the meaning of every fast path, and what stacks under vmap.
+"""Reference recurrences over time in plain torch: they define all fast paths, and stack under vmap.
 
 Loops unbind the time axis once, append to a list and stack at the end. Writing slices into a buffer instead makes the
 backward pass quadratic in the length (measured: 9.3 s against 0.46 s for a small LSTM at length 256).
@@ -14,14 +14,14 @@ Activation = Literal["tanh", "relu"]
 
 
 def lstm_step(gates_BG: Tensor, h_BD: Tensor, c_BD: Tensor, weight_hh: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of i, f, g, o = x W + h U (gates_BG = x W + bias); c' = f c + i g; h' = o tanh(c')."""
+    """Take one step of i, f, g, o = x W + h U (gates_BG = x W + bias); c' = f c + i g; h' = o tanh(c')."""
     i_BD, f_BD, g_BD, o_BD = (gates_BG + h_BD @ weight_hh.T).chunk(4, dim=-1)
     c_BD = torch.sigmoid(f_BD) * c_BD + torch.sigmoid(i_BD) * torch.tanh(g_BD)
     return torch.sigmoid(o_BD) * torch.tanh(c_BD), c_BD
 
 
 def lstm_scan(gates_BLG: Tensor, h_BD: Tensor, c_BD: Tensor, weight_hh: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`lstm_step` over a sequence: all h [B, L, D], and the last h and c."""
+    """Run `lstm_step` over a sequence: return all h [B, L, D], and the last h and c."""
     outputs = []
     for gates_BG in gates_BLG.unbind(1):
         h_BD, c_BD = lstm_step(gates_BG, h_BD, c_BD, weight_hh)
@@ -32,18 +32,18 @@ def lstm_scan(gates_BLG: Tensor, h_BD: Tensor, c_BD: Tensor, weight_hh: Tensor) 
 def lstm_layer(
     x_BLD: Tensor, h_BD: Tensor, c_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`lstm_scan` with its input product."""
+    """Run `lstm_scan` with its input product."""
     return lstm_scan(linear(x_BLD, weight_ih, bias), h_BD, c_BD, weight_hh)
 
 
 def rnn_step(gates_BD: Tensor, h_BD: Tensor, weight_hh: Tensor, *, activation: Activation) -> Tensor:
-    """One step of h' = f(x W + h U), where gates_BD = x W + bias."""
+    """Take one step of h' = f(x W + h U), where gates_BD = x W + bias."""
     sum_BD = gates_BD + h_BD @ weight_hh.T
     return torch.tanh(sum_BD) if activation == "tanh" else torch.relu(sum_BD)
 
 
 def rnn_scan(gates_BLD: Tensor, h_BD: Tensor, weight_hh: Tensor, *, activation: Activation) -> tuple[Tensor, Tensor]:
-    """`rnn_step` over a sequence: all h [B, L, D], and the last."""
+    """Run `rnn_step` over a sequence: return all h [B, L, D], and the last."""
     outputs = []
     for gates_BD in gates_BLD.unbind(1):
         h_BD = rnn_step(gates_BD, h_BD, weight_hh, activation=activation)
@@ -54,12 +54,12 @@ def rnn_scan(gates_BLD: Tensor, h_BD: Tensor, weight_hh: Tensor, *, activation: 
 def rnn_layer(
     x_BLD: Tensor, h_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, *, activation: Activation
 ) -> tuple[Tensor, Tensor]:
-    """`rnn_scan` with its input product."""
+    """Run `rnn_scan` with its input product."""
     return rnn_scan(linear(x_BLD, weight_ih, bias), h_BD, weight_hh, activation=activation)
 
 
 def gru_step(gates_BG: Tensor, h_BD: Tensor, weight_hh: Tensor, bias_n: Tensor) -> Tensor:
-    """One step of r, z, n = x W + (h U of each); h' = (1 - s(z)) tanh(n_x + s(r) (n_h + bias_n)) + s(z) h."""
+    """Take one step of r, z, n = x W + (h U of each); h' = (1 - s(z)) tanh(n_x + s(r) (n_h + bias_n)) + s(z) h."""
     width = h_BD.shape[-1]
     from_h_BG = h_BD @ weight_hh.T
     r_BD, z_BD = torch.sigmoid(gates_BG[..., : 2 * width] + from_h_BG[..., : 2 * width]).chunk(2, dim=-1)
@@ -68,7 +68,7 @@ def gru_step(gates_BG: Tensor, h_BD: Tensor, weight_hh: Tensor, bias_n: Tensor) 
 
 
 def gru_scan(gates_BLG: Tensor, h_BD: Tensor, weight_hh: Tensor, bias_n: Tensor) -> tuple[Tensor, Tensor]:
-    """`gru_step` over a sequence: all h [B, L, D], and the last."""
+    """Run `gru_step` over a sequence: return all h [B, L, D], and the last."""
     outputs = []
     for gates_BG in gates_BLG.unbind(1):
         h_BD = gru_step(gates_BG, h_BD, weight_hh, bias_n)
@@ -79,5 +79,5 @@ def gru_scan(gates_BLG: Tensor, h_BD: Tensor, weight_hh: Tensor, bias_n: Tensor)
 def gru_layer(
     x_BLD: Tensor, h_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, bias_n: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`gru_scan` with its input product."""
+    """Run `gru_scan` with its input product."""
     return gru_scan(linear(x_BLD, weight_ih, bias), h_BD, weight_hh, bias_n)

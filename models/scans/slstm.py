@@ -1,15 +1,16 @@
-"""The sLSTM's recurrence, exponential gates with memory mixing in heads: step, loop, and loop with its own gradient.
+"""The sLSTM's recurrence, exponential gates with memory mixing in heads: step, loop, and loop with a hand-written
+gradient.
 
     i, f, z, o = W x_t + R h_{t-1} + b        m_t = max(log s(f) + m_{t-1}, i)        h_t = s(o) c_t / n_t
     c_t = e^(log s(f) + m_{t-1} - m_t) c_{t-1} + e^(i - m_t) tanh(z)        n_t = the same with 1 for tanh(z)
 
-Beck et al. 2024 (2405.04517), with s(f) for the forget gate as in the authors' code, and m_0 = -inf. The output needs
-only the mean y = c / n and the weight a = m + log n behind it, and these need no stabiliser:
+Beck et al. 2024 (2405.04517), with s(f) for the forget gate as in the authors' code, and m_0 = -inf. The output only
+needs the mean y = c / n and its weight a = m + log n, and these need no stabiliser:
 
     u_t = i - log s(f) - a_{t-1}        y_t = y_{t-1} + s(u_t) (tanh(z) - y_{t-1})        a_t = i - log s(u_t)
 
-which is the form here; a_0 = -inf makes y_1 = tanh(z). The matrices are block-diagonal, a block a head: [H, G, J] for
-inputs of width J a head, where G = 4 K holds i, f, z, o in that order.
+This form is used here; a_0 = -inf makes y_1 = tanh(z). The matrices are block-diagonal, a block for each head: [H, G,
+J] for inputs of width J in a head, where G = 4 K holds i, f, z, o in that order.
 """
 
 from collections.abc import Iterator
@@ -23,11 +24,11 @@ from torch.nn.functional import logsigmoid, softplus
 from chomsky_ladder.models.scans.function import Function
 from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
-Read = tuple[Tensor, ...]  # what the gates read, [B, (L,) H, J]: one for all, or one for i and f and one for z and o
+Read = tuple[Tensor, ...]  # inputs of the gates, [B, (L,) H, J]: one for all, or one for i and f and one for z and o
 Carried = tuple[Tensor, Tensor, Tensor]  # h, y and a, each [B, H, K]
 Weights = tuple[Tensor, Tensor, Tensor]  # W [H, G, J], R [H, G, K] and b [H, G]
 
-_THRESHOLD = 40.0  # from where log(1 + e^x) = x in float64 too
+_THRESHOLD = 40.0  # from here on log(1 + e^x) = x in float64 too
 
 
 def slstm_start(batch: int, heads: int, inner: int, *, device: torch.device, dtype: torch.dtype) -> Carried:
@@ -36,13 +37,13 @@ def slstm_start(batch: int, heads: int, inner: int, *, device: torch.device, dty
 
 
 def from_input(read: Read, W_HGJ: Tensor) -> Tensor:
-    """W x for all gates, [B, (L,) H, G]."""
+    """Return W x for all gates, [B, (L,) H, G]."""
     parts = zip(read, W_HGJ.chunk(len(read), dim=1), strict=True)
     return torch.cat([torch.einsum("...hj,hgj->...hg", x, W) for x, W in parts], -1)
 
 
 def slstm_step(read: Read, state: Carried, weights: Weights) -> Carried:
-    """One step; the new state's h is the output."""
+    """Take one step. The new state's h is the output."""
     W_HGJ, R_HGK, b_HG = weights
     h_BHK, y_BHK, a_BHK = state
     gates_BHG = from_input(read, W_HGJ) + torch.einsum("bhk,hgk->bhg", h_BHK, R_HGK) + b_HG
@@ -53,7 +54,7 @@ def slstm_step(read: Read, state: Carried, weights: Weights) -> Carried:
 
 
 def slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Tensor, Carried]:
-    """`slstm_step` over a sequence: all h [B, L, H, K], and the state after the last."""
+    """Run `slstm_step` over a sequence: return all h [B, L, H, K], and the state after the last."""
     outputs = []
     for read_now in zip(*(x_BLHJ.unbind(1) for x_BLHJ in read), strict=True):
         state = slstm_step(read_now, state, weights)
@@ -62,9 +63,9 @@ def slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Tensor, Ca
 
 
 def fused_slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Tensor, Carried]:
-    """`slstm_scan` with the backward pass by hand, so that no step leaves a graph; it stacks under vmap too."""
+    """Run `slstm_scan` with a hand-written backward pass, so that no step leaves a graph. It also stacks under vmap."""
     W_HGJ, R_HGK, b_HG = weights
-    if len(read) == 2:  # as one, of which either half is multiplied by zeros
+    if len(read) == 2:  # as one, with either half multiplied by zeros
         of_if, of_zo = W_HGJ.chunk(2, dim=1)
         zero = torch.zeros_like(of_if)
         W_HGJ = torch.cat([torch.cat([of_if, zero], 2), torch.cat([zero, of_zo], 2)], 1)
@@ -73,23 +74,25 @@ def fused_slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Tens
 
 
 class _FusedScan(Function):
-    """Inside, time is the first dimension and the batch the last, and v = (x, 1, h) one vector: with the weights
-    [W, b, R] side by side a head's gates are one product [G, J+1+K] @ [J+1+K, B], and so are the gradients of all
-    weights and of x and h. A step writes its h where the next one reads it.
+    """The scan with a hand-written backward pass.
+
+    Inside, time is the first dimension and the batch the last, and v = (x, 1, h) is one vector. With the weights [W, b,
+    R] side by side a head's gates are one product [G, J+1+K] @ [J+1+K, B], and so are the gradients of all weights and
+    of x and h. A step writes its h where the next one reads it.
 
         m_t = a_{t-1} + log s(f)        u_t = i - m_t        a_t = log(e^i + e^m_t)
 
-    Small batches pay for the number of calls, so a step makes as few as it can: 10 forward, 14 backward. Measured on
-    one thread at K = 16, H = 4, process time, forward and backward, against the same with a product for each of W and R
-    and the stabilised weight by two log-sigmoids: 0.80 of its time for B = 16, L = 40, .77 for 4 and 128, .96 to 1 for
-    256 and 40.
+    With small batches the number of calls determines the time, so a step makes few: 10 forward, 14 backward. We
+    measured one thread at K = 16, H = 4, process time, forward and backward, against a version with a product for each
+    of W and R and the stabilised weight by two log-sigmoids: 0.80 of its time for B = 16, L = 40, .77 for 4 and 128,
+    .96 to 1 for 256 and 40.
     """
 
     @staticmethod
     def forward(
         x_BLHJ: Tensor, h_BHK: Tensor, y_BHK: Tensor, a_BHK: Tensor, W_HGJ: Tensor, R_HGK: Tensor, b_HG: Tensor
     ) -> tuple[Tensor, ...]:
-        """All h, the last y and a; and for the backward pass all v, s(-f), tanh(z), s(o), s(u) and y.
+        """Return all h, the last y and a; and for the backward pass all v, s(-f), tanh(z), s(o), s(u) and y.
 
         The weights give -f and 2z in place of f and z: log s(f) = -softplus(-f), and tanh(z) = 2 s(2z) - 1, since
         torch's sigmoid is 9 times as fast as its tanh on a CPU.
@@ -169,7 +172,7 @@ class _FusedScan(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        """Replicas are so many more heads."""
+        """Treat replicas as further heads."""
         folded = fold_replicas(inputs, in_dims, info.batch_size, places=(2, 1, 1, 1, 0, 0, 0))
         return unfold_replicas(_FusedScan.apply(*folded), info.batch_size, places=(2, 1, 1, 1, 2))
 
@@ -179,7 +182,7 @@ def _steps(*along: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _batch_last(x_BX: Tensor) -> Tensor:
-    """A copy, as the transposition of a matrix, which torch does three times as fast as a permutation."""
+    """Return a copy, made as the transposition of a matrix, which torch does three times as fast as a permutation."""
     return x_BX.flatten(1).T.clone(memory_format=torch.contiguous_format).unflatten(0, x_BX.shape[1:])
 
 

@@ -1,12 +1,12 @@
-"""Microseconds a token by the step form of a model, beside a loop that a person would write for that model alone.
+"""Measure microseconds per token of a model's step form, against a loop written for that model alone.
 
     python scripts/benchmark.py decode [--context 256] [--tokens 60] [--batch 1] [--parameters 100000] [--repeats 9]
                                        [--json]
 
-The step form is what `ladder generate`, teacher decoding and `ladder horizon` go by: any architecture, any block, edits
-and taps of the stream, a state that stays as it was. A loop by hand knows its one model: weights in local names,
-frequencies made beforehand, a cache that is written in place. Both begin from the state of the same prompt, are given
-the same tokens and must say the same logits; they take turns, in process time on one thread. Medians, and the median
+`ladder generate`, teacher decoding and `ladder horizon` use the step form: any architecture, any block, edits and taps
+of the stream, a state that is never changed in place. The hand-written loop knows its one model: weights in local
+names, precomputed frequencies, a cache that is written in place. Both start from the state of the same prompt, read the
+same tokens and must give the same logits. They take turns, in process time on one thread. The results are medians, also
 of their ratio turn by turn.
 """
 

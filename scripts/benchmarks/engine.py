@@ -1,9 +1,9 @@
 """Measure what an engine adds to a run, and what Ray's workers gain, in seconds on this machine.
 
-Overhead: the wall time of every worker in a sweep of runs of a single step, less the seconds that the runs' records
-say went into training and scores. Speed-up: the wall time of the serial engine over that of Ray with a worker a core.
-What starting Ray and its workers takes is paid once, and quoted apart. Sweeps of the two alternate, so that a machine
-whose speed drifts slows both alike; medians of the rounds are quoted.
+Overhead is the wall time of every worker in a sweep of single-step runs, minus the seconds of training and scoring in
+the runs' records. Speed-up is the wall time of the serial engine divided by that of Ray with one worker for each core.
+Starting Ray and its workers is paid once, and reported separately. The two engines alternate, so that a drift of the
+machine's speed slows both alike. The results are medians of the rounds.
 
     python scripts/benchmark.py engine [--runs N] [--steps N] [--rounds N] [--json]
 """
@@ -39,7 +39,7 @@ def runs(count: int, seeds: Iterator[int], *, steps: int) -> list[Run]:
 
 
 def timed(some: Sequence[Run], folder: Path, engine: str) -> tuple[float, float]:
-    """Seconds of a sweep, and of its runs' training and scores."""
+    """Return the seconds of a sweep, and of its runs' training and scoring."""
     start = time.monotonic()
     results = sweep(some, Exec(results=folder, device="cpu"), engine=engine, quiet=True)
     wall = time.monotonic() - start
@@ -59,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     walls: dict[str, list[float]] = {engine: [] for engine in WORKERS}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        timed(runs(1, seeds, steps=1), folder, "serial")  # the first pays for what is loaded
+        timed(runs(1, seeds, steps=1), folder, "serial")  # the first sweep pays for loading
         start = time.monotonic()
         with connected(None):
             timed(runs(2 * CORES, seeds, steps=1), folder, "ray")

@@ -1,11 +1,11 @@
-"""Measure what the harness costs: overhead per step against a bare loop, the share of data, samples a second.
+"""Measure what the harness costs: overhead per step against a bare loop, the share of data, samples per second.
 
     python scripts/benchmark.py harness [--steps 40] [--json]
-    python scripts/benchmark.py harness --strings [TASK ..]   only the microseconds a string, of these tasks or of all
+    python scripts/benchmark.py harness --strings [TASK ..]   only the microseconds per string, of these tasks or of all
 
-The bare loop has the same model, batch shape, loss, clipping and AdamW, over one batch made beforehand: what it leaves
-out is what the harness adds. Steps of the two alternate, so that a machine whose speed drifts slows both alike;
-medians are quoted, with the 20th and 80th percentile of the ratio step by step.
+The bare loop has the same model, batch shape, loss, clipping and AdamW, over one batch made beforehand. The difference
+is what the harness adds. Steps of the two alternate, so that a drift of the machine's speed slows both alike. The
+results are medians, with the 20th and 80th percentile of the ratio step by step.
 """
 
 import argparse
@@ -37,7 +37,7 @@ WARM_UP = 5
 
 
 def overhead(steps: int, device: torch.device) -> dict[str, Any]:
-    """The LSTM of width 64 on parity at batch 256 and length 40, in the harness and in a bare loop."""
+    """Time the LSTM of width 64 on parity at batch 256 and length 40, in the harness and in a bare loop."""
     run = Run(
         task=find_task("parity")(),
         model=find_model("lstm")(d_model=64),
@@ -69,7 +69,7 @@ def overhead(steps: int, device: torch.device) -> dict[str, Any]:
 def _bare_loop(
     run: Run, stream: TrainingStream, device: torch.device, loss_of: Callable[[nn.Module, Batch, Context], Tensor]
 ) -> Callable[[], None]:
-    """The training step somebody would write without a harness."""
+    """Return the training step that one would write without a harness."""
     model = build_model(run, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=run.train.lr, weight_decay=run.train.weight_decay, fused=True)
     batch = stream.batch(0, longest=40)
@@ -86,14 +86,14 @@ def _bare_loop(
 
 
 def _loss_at_the_end(model: nn.Module, batch: Batch, ctx: Context) -> Tensor:
-    """The loss of a task with one answer, read at the last position: all that a loop written for it needs."""
+    """Return the loss of a task with one answer, read at the last position: all that a loop written for it needs."""
     rows_B = torch.arange(len(batch.length_B), device=batch.length_B.device)
     target_B = batch.targets_BL[rows_B, batch.length_B - 1]
     return nn.functional.cross_entropy(model(batch.tokens_BL, ctx)[rows_B, batch.length_B - 1], target_B)
 
 
 def samples_per_second(device: torch.device) -> list[dict[str, Any]]:
-    """Each task: strings made a second, and the share of a training step that they take."""
+    """Return for each task the strings made per second, and their share of a training step."""
     rows = []
     for name, classes in sorted(all_tasks().items()):
         step = smallest_step(classes[0](), device)
@@ -103,7 +103,7 @@ def samples_per_second(device: torch.device) -> list[dict[str, Any]]:
 
 
 def of_strings(name: str, device: torch.device) -> dict[str, Any]:
-    """A task's strings at batch 256, for lengths up to 40 and up to 256; or of the lengths that it has of its own."""
+    """Time a task's strings at batch 256, for lengths up to 40 and up to 256, or for the task's own lengths."""
     task, row = find_task(name)(), {}
     for low, high in ((3, 40), (40, 256)):
         legal = torch.tensor(task.legal_lengths(*(task.own_lengths or (low, high))), device=device)
@@ -121,19 +121,19 @@ def of_strings(name: str, device: torch.device) -> dict[str, Any]:
 
 
 def smallest_model() -> ModelConfig:
-    """The registered model with the fewest parameters at its default size."""
+    """Return the registered model with the fewest parameters at its default size."""
     return min((classes[0]() for classes in all_models().values()), key=lambda config: total_parameters(config, 12))
 
 
 def smallest_step(task: Task, device: torch.device) -> float:
-    """Milliseconds of that model's training step on the task, at batch 256 and lengths to 40, its data made before."""
+    """Return the milliseconds of that model's training step, at batch 256 and lengths to 40, without data."""
     run = Run(task=task, model=smallest_model(), train=Train(steps=10**6, batch=256), eval=Eval(every=0))
     step = _bare_loop(run, TrainingStream([run], device), device, loss_of)
     return _median(_times(step, 8, device))
 
 
 def draw_rate(device: torch.device) -> dict[str, float]:
-    """The bare stream: [256, 40] integers."""
+    """Time the bare stream: [256, 40] integers."""
     rows_B = torch.arange(256, device=device)
     times = _times(lambda: Draw(seed=0, split="benchmark", rows_B=rows_B).integers(10, (40,)), 200, device)
     return {"ms": _median(times), "million_values_a_second": round(256 * 40 / float(np.median(times)) / 1e3, 1)}
@@ -151,7 +151,7 @@ def _times(function: Callable[[], Any], count: int, device: torch.device) -> lis
 
 
 def _timed(function: Callable[[], Any], device: torch.device) -> float:
-    """Milliseconds."""
+    """Return the milliseconds of a call."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()
@@ -166,7 +166,7 @@ def _median(times: list[float]) -> float:
 
 
 def _print_strings(names: Sequence[str], device: torch.device, *, as_json: bool) -> int:
-    """Task by task, as each is measured."""
+    """Print task by task, as each is measured."""
     try:
         known = [find_task(name).name for name in names]
     except ValueError as error:

@@ -1,10 +1,10 @@
-"""Count the random games of Othello a second, on one CPU thread, by each of four players: process time, interleaved.
+"""Count the random games of Othello per second, on one CPU thread, by each of four players: process time, interleaved.
 
     python scripts/benchmark.py othello [--size 8] [--batch 16384] [--seconds 4] [--json]
 
-`list` is the slow board of the tests, a square at a time; `numpy` and `torch` are `tasks._othello.random_games`, the
-latter as `sample` uses it; `compiled` has its ply through `torch.compile`, whose own time is quoted apart. All but the
-first make the same games, which is checked. The best of their turns is quoted.
+`list` is the slow board of the tests, square by square. `numpy` and `torch` are `tasks._othello.random_games`, the
+latter as `sample` uses it. `compiled` passes its ply through `torch.compile`, whose own time is reported separately.
+All but the first make the same games, which is checked. The result is the best of their turns.
 """
 
 import argparse

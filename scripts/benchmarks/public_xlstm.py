@@ -1,19 +1,20 @@
-"""The `xlstm` package trained on parity as its authors' public experiment trains it, beside a step of the harness.
+"""Train the `xlstm` package on parity like its authors' public experiment, beside a step of the harness.
 
-The public way (github.com/NX-AI/xlstm, experiments/, the three parity_xlstm*.yaml): 2 blocks of width 64 with 1 head,
-batches of 256 strings of 3..40 tokens, answer included. A string is made by one Python call from a NumPy generator of
-its own, as an array of 256 and a mask; the answer is then hidden and the targets shifted by one: so every batch has
-255 positions, of which at most 39 can matter. A DataLoader without workers collates them. The loop is plain: forward,
-cross entropy, backward, torch.optim.AdamW (rate 1e-3, decay .1, betas .9 and .999, no clipping), and the loss read at
-every step. The sLSTM has a convolution of 4, and recurrent matrices of 0 at the start.
+The public experiment (github.com/NX-AI/xlstm, experiments/, the three parity_xlstm*.yaml) has 2 blocks of width 64 with
+1 head, and batches of 256 strings of 3..40 tokens, answer included. Each string is made by one Python call from its own
+NumPy generator, as an array of 256 and a mask. The answer is then hidden and the targets shifted by one. So every batch
+has 255 positions, of which at most 39 can matter. A DataLoader without workers collates them. The loop is plain:
+forward, cross entropy, backward, torch.optim.AdamW (learning rate 1e-3, decay .1, betas .9 and .999, no clipping), and
+the loss read at every step. The sLSTM has a convolution of 4, and recurrent matrices of 0 at the start.
 
-Simplified here, each in the package's favour: no learning-rate schedule, torchmetrics or progress bar in the loop. The
-sLSTM runs the backend "vanilla", the only one without the CUDA extension, in the precision of the run; the experiment
-trains under bf16 autocast on a GPU with that extension, so on CUDA the sLSTM's rows are of a slower way than the public
-one. The process keeps freed memory, as the harness has it (harness/train/machine.py), which the package gains from too.
+Some things are simplified here, each in the package's favour: no learning-rate schedule, torchmetrics or progress bar
+in the loop. The sLSTM runs the backend "vanilla", the only one without the CUDA extension, in the precision of the run.
+The experiment trains under bf16 autocast on a GPU with that extension. So on CUDA the sLSTM's rows show a slower way
+than the public one. The process keeps freed memory, as the harness does (harness/train/machine.py), which also helps
+the package.
 
-Cropped is the same with every batch cut to its longest string, as a rule at 39 positions, which a batch here has too:
-what is left is the step without the padding. At the end of this file are the clock and the ceilings of both scripts.
+The cropped rows cut every batch to its longest string, usually 39 positions, as batches have here. What remains is the
+step without the padding. The clock and the ceilings of both scripts are at the end of this file.
 """
 
 import time
@@ -36,7 +37,7 @@ PRODUCT = {"cpu": 2048, "cuda": 8192}  # rows and columns
 PAD, A, B = 0, 1, 2
 IGNORED = -1
 STRINGS = 5_120_000  # in the public data set: 20,000 batches
-GOALS = {  # how many times faster than the public way a step here is meant to be
+GOALS = {  # how many times faster than the public way a step here should be
     "public padded": {"1:0": 15, "1:1": 30, "0:1": 60},
     "public cropped": {"1:0": 3, "1:1": 3, "0:1": 5},
 }
@@ -44,7 +45,7 @@ GOALS = {  # how many times faster than the public way a step here is meant to b
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Of the model, of a batch and of a run."""
+    """The sizes of the model, of a batch and of a run."""
 
     steps: int = 20_000
     precision: Literal["fp32", "bf16", "fp64"] = "fp32"
@@ -53,13 +54,13 @@ class Sizes:
     blocks: int = 2
     heads: int = 1
     lengths: tuple[int, int] = (3, 40)
-    """Of a string; in the public experiment its answer counts as a token."""
+    """Shortest and longest string. In the public experiment the answer counts as a token."""
     context: int = 256
-    """What the public experiment pads every string to."""
+    """Length to which the public experiment pads every string."""
 
 
 class Strings(Dataset):
-    """Parity, a string a call: a b b a ?  ->  the inputs a b b a 0 0 .., and the answer as the target at the last a."""
+    """Parity strings, one a call: a b b a ?  ->  inputs a b b a 0 0 .., and the answer as target at the last a."""
 
     def __init__(self, *, lengths: tuple[int, int], context: int, seed: int) -> None:
         self.lengths, self.context, self.seed = lengths, context, seed
@@ -77,7 +78,7 @@ class Strings(Dataset):
         string_L[size - 1] = A + (string_L[: size - 1] == B).sum() % 2
         answer_L = np.zeros_like(string_L)
         answer_L[size - 1] = 1
-        # The public data set can put tokens before and behind a string; it joins these empty ones in this experiment.
+        # The public data set can put tokens before and after a string; in this experiment these are empty.
         none = torch.arange(0)
         joined_L = torch.cat([none, torch.from_numpy(string_L), none])
         hidden_L = torch.cat([none, torch.from_numpy(answer_L), none]) == 1
@@ -87,7 +88,7 @@ class Strings(Dataset):
 
 
 def package_model(ratio: str, sizes: Sizes) -> nn.Module:
-    """The package's language model; ImportError without the package."""
+    """Return the package's language model. Raise ImportError without the package."""
     from xlstm import (
         mLSTMBlockConfig,
         mLSTMLayerConfig,
@@ -116,7 +117,7 @@ def package_model(ratio: str, sizes: Sizes) -> nn.Module:
 
 
 class PublicLoop:
-    """A step at a time of the public experiment."""
+    """The training loop of the public experiment, step by step."""
 
     def __init__(self, ratio: str, sizes: Sizes, *, device: torch.device, cropped: bool) -> None:
         self.device, self.cropped = device, cropped
@@ -130,7 +131,7 @@ class PublicLoop:
         self.losses: list[float] = []
 
     def load(self) -> tuple[Tensor, Tensor]:
-        """The next batch [B, L] of inputs and targets."""
+        """Return the next batch [B, L] of inputs and targets."""
         inputs_BL, targets_BL = next(self._batches)
         if self.cropped:
             width = int((targets_BL != IGNORED).any(0).nonzero().max()) + 1
@@ -149,7 +150,7 @@ class PublicLoop:
 
 
 def run_of(name: str, sizes: Sizes, *, task: str = "parity") -> Run:
-    """A run here of a model such as lstm or xlstm[0:1], in those sizes that it has."""
+    """Return our run of a model such as lstm or xlstm[0:1], with those of the sizes that it has."""
     model, _, ratio = name.rstrip("]").partition("[")
     config = find_model(model)
     has = {field.name for field in fields(config)}
@@ -164,7 +165,10 @@ def run_of(name: str, sizes: Sizes, *, task: str = "parity") -> Run:
 def public_rows(
     ratio: str, sizes: Sizes, *, device: torch.device, repeats: int, padded_repeats: int
 ) -> Iterator[dict[str, Any]]:
-    """A row of a step here, of the public loop and of that cropped; no `padded_repeats` leave the padded one out."""
+    """Yield rows for a step here, of the public loop and of the cropped one.
+
+    Without `padded_repeats` the public one is left out.
+    """
     run = run_of(f"xlstm[{ratio}]", sizes)
     run = replace(run, model=replace(run.model, conv="causal4", recurrent_init="zeros"))
     pack = Pack([run], device=device, backend="auto")
@@ -200,7 +204,7 @@ def public_rows(
 
 
 def now(device: torch.device) -> float:
-    """Milliseconds: of this process on a CPU, of the clock once CUDA is done."""
+    """Return milliseconds: of this process on a CPU, of the wall clock on CUDA after synchronising."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         return time.perf_counter() * 1e3
@@ -210,7 +214,7 @@ def now(device: torch.device) -> float:
 def interleaved(
     turns: dict[str, Callable[[], Any]], repeats: dict[str, int], *, device: torch.device, steps: int = 1
 ) -> dict[str, dict[str, float]]:
-    """The time of a step of each, in turns of so many steps, after a first one that warms up."""
+    """Return the time of a step of each way, measured in turns of several steps, after a warm-up."""
     times: dict[str, list[float]] = {name: [] for name in turns}
     for turn in range(1 + max(repeats.values())):
         names = [name for name in turns if turn <= repeats[name]]
@@ -226,12 +230,12 @@ def interleaved(
 
 
 def rates(ms: float, *, steps: int, replicas: int = 1) -> dict[str, float]:
-    """Steps a second, and runs of so many steps an hour."""
+    """Return steps per second, and runs of this many steps per hour."""
     return {"steps_per_s": round(1e3 / ms, 3), "runs_per_hour": round(3.6e6 * replicas / (ms * steps), 4)}
 
 
 def ceilings(device: torch.device, precision: str) -> dict[str, float]:
-    """GB a second of a large copy and GFLOP a second of a large product: the best of six."""
+    """Return GB per second of a large copy and GFLOP per second of a large product: the best of six."""
     source = torch.ones(COPIED[device.type] // 4, device=device)
     target, size = torch.zeros_like(source), PRODUCT[device.type]
     a = torch.full((size, size), 0.5, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)

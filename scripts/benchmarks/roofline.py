@@ -1,20 +1,20 @@
-"""A training step of every model beside the least that this machine could take for it, and beside another checkout's.
+"""Time a training step of every model against the least time this machine needs for it, and against another checkout.
 
     python scripts/benchmark.py roofline [--before CHECKOUT] [--models NAME ..] [--length 40] [--batch 64]
                                          [--parameters 100000] [--repeats 15] [--sittings 2] [--json] [--out FOLDER]
 
-Models are matched in parameters. Of a step the forward pass, the backward pass and AdamW's update are timed apart, in
+Models have matched parameters. Forward pass, backward pass and AdamW's update of a step are timed separately, in
 process time on one thread. This checkout, the one of `--before` and `lstm_block` here take turns, step by step, each in
-a process of its own (roofline_worker.py): a machine whose speed drifts slows all alike. Every sitting starts
-new processes; medians are of all turns, ratios medians of ratios turn by turn.
+its own process (roofline_worker.py), so that a drift of the machine's speed slows all alike. Every sitting starts new
+processes. Medians are of all turns, and ratios are medians of ratios turn by turn.
 
-The least is the larger of two times: the operations of harness/throughput/flops.py at the rate of a large product, and
-the least traffic at the rate of a large copy, both reached on the spot; `binds` says which it is. The traffic is that
-of harness/throughput/bench.py, weights and what is saved between the passes moved once each way. A large product is out
-of reach for a model of this size, whose products are small: shares say how far, not that it can be had.
+The least time is the larger of two: the operations of harness/throughput/flops.py at the speed of a large product, and
+the least traffic at the speed of a large copy, both measured on the spot. `binds` says which it is. The traffic is that
+of harness/throughput/bench.py: weights and saved tensors moved once each way. A model of this size cannot reach the
+speed of a large product, since its products are small. Shares say how far it is from that, not that it can be reached.
 
-Operations are named as PyTorch's profiler names them, C kernels by the class that calls them, with their share of the
-step; what no operation accounts for is `Python`. The profiler slows small operations more than large ones.
+Operations have the names of PyTorch's profiler, C kernels that of the class that calls them, with their share of the
+step. What no operation accounts for is `Python`. The profiler slows small operations more than large ones.
 
     --before    another checkout of this project, whose models take turns with these; a model it lacks has no `before`
     --out       a folder for roofline.md, roofline.csv and roofline.json
@@ -48,7 +48,7 @@ from chomsky_ladder.harness.train.machine import processor, publishable_provenan
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("roofline_worker.py")
 BESIDE = "lstm_block"
-NAMED = 5  # operations of a model that are told
+NAMED = 5  # operations of a model that are listed
 
 Row = dict[str, Any]
 
@@ -98,7 +98,7 @@ def workers(before: Path | None) -> Iterator[dict[str, Asked]]:
 
 
 def turns_of(model: str, asked: dict[str, Asked], size: dict[str, Any], repeats: int) -> Row:
-    """Steps of one model, of the same one in the other checkout and of what it stands beside, in turns."""
+    """Time steps of one model, of the same in the other checkout and of the one beside it, in turns."""
     row: Row = {}
     for name, worker in asked.items():
         answer = worker("make", model=model, **size)
@@ -133,7 +133,7 @@ def sitting(sizes: dict[str, dict[str, Any]], before: Path | None, repeats: int)
 
 
 def row_of(model: str, size: dict[str, Any], sittings: Sequence[Row]) -> Row:
-    """What all sittings say of a model."""
+    """Combine all sittings of a model into a row."""
     found = [one["rows"][model] for one in sittings]
     row: Row = {"model": model, "width": size["width"]}
     if "now_not_run" in found[0]:
@@ -166,7 +166,7 @@ def row_of(model: str, size: dict[str, Any], sittings: Sequence[Row]) -> Row:
 
 
 def operations(sittings: Sequence[Row]) -> list[tuple[str, float]]:
-    """Names of what took most of a step, with their shares of it, the mean of the sittings."""
+    """Return the operations that took most of a step, with their shares, the mean of the sittings."""
     shares: dict[str, float] = {}
     for names in sittings:
         total = sum(sum(times.values()) for times in names.values())
@@ -235,7 +235,7 @@ def write(folder: Path, report: Row) -> None:
 
 
 def _flat(value: Any) -> Any:
-    """What a list says in one field."""
+    """Return a list as text for one field."""
     if not isinstance(value, list):
         return value
     return "; ".join(str(one) if isinstance(one, float) else f"{one[0]} {one[1]}" for one in value)
@@ -260,7 +260,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def sizes_of(models: Sequence[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """The width and strings of each model, `lstm_block` first."""
+    """Return the width and strings of each model, `lstm_block` first."""
     sizes = {}
     for name in dict.fromkeys([BESIDE, *(models or sorted(all_models()))]):
         config = sized(find_model(name)(), vocab=Grid().vocab, target=options.parameters)

@@ -1,13 +1,13 @@
-"""Training steps of one checkout's models, taken when asked: the other end of roofline.py's pipe.
+"""Take training steps of one checkout's models on request: the other end of roofline.py's pipe.
 
-Reads requests from standard input and answers each on standard output, a line of JSON both; all else that is printed
-goes to standard error. Which checkout answers is decided by PYTHONPATH, so this file asks of the package only what
-older ones have too.
+Reads requests from standard input and answers each on standard output, both a line of JSON. All other output goes to
+standard error. PYTHONPATH decides which checkout answers, so this file only uses parts of the package that older
+checkouts also have.
 
     {"ask": "make", "model": "lstm_block", "width": 71, "length": 40, "batch": 64}   makes it, or says why it is not run
     {"ask": "step", "model": "lstm_block"}          milliseconds of process time: forward, backward, update
     {"ask": "work", "model": "lstm_block"}          its operations, least bytes and weights
-    {"ask": "names", "model": "lstm_block"}         what the operations of a step took, by name and part, in ms
+    {"ask": "names", "model": "lstm_block"}         milliseconds of a step's operations, by name and part
     {"ask": "drop", "model": "lstm_block"}          forgets it
 """
 
@@ -34,13 +34,13 @@ from chomsky_ladder.models.backbone import count_parameters
 WARM_UP = 3
 PROFILED = 5  # steps
 PARTS = ("forward", "backward", "update")
-PYTHON = "Python"  # what is between the operations
+PYTHON = "Python"  # time between the operations
 
 Answer = dict[str, Any]
 
 
 class Steps:
-    """The models that were made, and what is asked of them."""
+    """The models made so far, and the answers to requests."""
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
@@ -56,7 +56,7 @@ class Steps:
             trial = Training(bench, Point(Way(), "train", batch, length))
             for _ in range(WARM_UP):
                 trial.step()
-        except Exception as error:  # an older checkout may lack the model, or break on it
+        except Exception as error:  # an older checkout may lack the model, or fail on it
             return {"not_run": (str(error).splitlines() or [type(error).__name__])[0]}
         self.made[model] = trial
         return {"parameters": bench.parameters, "backends": sorted(trial.ctx.backends)}
@@ -69,7 +69,7 @@ class Steps:
         return {part: 1e3 * (stamps[i + 1] - stamps[i]) for i, part in enumerate(PARTS)}
 
     def work(self, model: str) -> Answer:
-        """Operations of the forward pass by the formula of harness/throughput/flops.py, and the least traffic."""
+        """Return the forward pass's operations by harness/throughput/flops.py, and the least traffic."""
         trial = self.made[model]
         tokens, length = trial.inputs_BL.numel(), trial.inputs_BL.shape[1]
         weights = 4 * count_parameters(trial.model)
@@ -105,7 +105,7 @@ class Steps:
 
 
 def _part_of(event: FunctionEvent) -> str | None:
-    """The part of a step in which an operation ran."""
+    """Return the part of a step in which an operation ran."""
     above = event.cpu_parent
     while above is not None and above.name not in PARTS:
         above = above.cpu_parent

@@ -1,11 +1,11 @@
-"""The share of a run that goes into scores: every validation and the last scores, by the seconds of its training.
+"""Measure the share of scoring in a run: every validation and the last scores, relative to its seconds of training.
 
     python scripts/benchmark.py scoring [--protocol climb-v1] [--steps 24] [--models NAME ..]
                                         [--json] [--out FILE]      the same JSON, with its provenance, to a file
 
-Some steps, one validation and the last scores are timed, on parity, one thread and process time, and brought to the
-protocol's number of steps and validations; of the last scores the validation is known by then. A run that stops early
-has a larger share. The exit code is 1 where a model's is above `LIMIT`.
+Some steps, one validation and the last scores are timed, on parity, one thread and process time, and scaled to the
+protocol's number of steps and validations. The last scores reuse the validation. A run that stops early has a larger
+share. The exit code is 1 if a model's share is above `LIMIT`.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""The speed of the sLSTM here against that of its authors' package, on one CPU thread: process time, interleaved.
+"""Compare the speed of our sLSTM with that of its authors' package, on one CPU thread: process time, interleaved.
 
     python scripts/benchmark.py slstm [--batch 256] [--width 64] [--repeats 5] [--lengths 40 256] [--json]
 
-Both are stacks of two sLSTM blocks of 4 heads with their gated feed-forward and a last LayerNorm, without convolution,
-and start from random recurrent matrices; forward, and backward to the input and all weights. The package (`pip install
-xlstm==2.0.6`) runs its backend for CPUs, "vanilla". Their turns alternate, and medians are quoted.
+Both are stacks of two sLSTM blocks of 4 heads with their gated feed-forward and a last LayerNorm, without convolution.
+They start from random recurrent matrices. A pass is forward, and backward to the input and all weights. The package
+(`pip install xlstm==2.0.6`) runs its backend for CPUs, "vanilla". The two alternate, and the results are medians.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Ours(nn.Module):
 
 
 def theirs(width: int) -> nn.Module:
-    """The package's stack; raises ImportError without it."""
+    """Return the package's stack. Raise ImportError without it."""
     from xlstm import FeedForwardConfig, sLSTMBlockConfig, sLSTMLayerConfig, xLSTMBlockStack, xLSTMBlockStackConfig
 
     slstm = sLSTMLayerConfig(
@@ -59,7 +59,7 @@ def theirs(width: int) -> nn.Module:
 
 
 def milliseconds(model: nn.Module, x_BLD: Tensor, direction_BLD: Tensor) -> float:
-    """Of one forward and backward pass, in process time."""
+    """Return the milliseconds of one forward and backward pass, in process time."""
     model.zero_grad()
     x_BLD = x_BLD.detach().requires_grad_()
     start = time.process_time()

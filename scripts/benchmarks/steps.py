@@ -1,12 +1,12 @@
-"""A training step of every model in one run, beside that of `lstm_block`: what a short string costs untuned.
+"""Time a training step of every model in one run, against `lstm_block`: the cost of a short string without tuning.
 
     python scripts/benchmark.py steps [--length 40] [--batch 32] [--width 64] [--repeats 7] [--models NAME ..]
                                       [--json] [--out FILE]      the same JSON, with its provenance, to a file
 
-Whole steps of the harness (strings, forward, backward, clipping, AdamW) on parity, on one thread in process time; the
-models take turns, so that a machine whose speed drifts slows all alike, and medians are quoted with the 20th and 80th
-percentile of the ratio turn by turn. Everything but the width is the model's default. Machines that are a loop by
-nature are marked; any other model above `LIMIT` times lstm_block is too slow, and the exit code is 1.
+Whole steps of the harness (strings, forward, backward, clipping, AdamW) on parity, on one thread in process time. The
+models take turns, so that a drift of the machine's speed slows all alike. The results are medians, with the 20th and
+80th percentile of the ratio turn by turn. Everything but the width is the model's default. Machines without a parallel
+form are marked. Any other model above `LIMIT` times lstm_block is too slow, and the exit code is 1.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""The throughput tables of this machine: every model and other packages, under throughput/ of the results.
+"""Make the throughput tables of this machine: every model and other packages, under throughput/ of the results.
 
     python scripts/benchmark.py throughput [--no-peers] [any option of `ladder throughput`]
 
-The same as `ladder throughput` (harness/throughput/bench.py says what is measured, harness/throughput/measure.py how),
-and the rows of throughput_peers.py. On a CPU at the default sizes: one process of one thread. A first run is compared
-with a second by `--against FIRST/report.json`. What is published is made with `--out results/throughput/cpu --results
-published`, by maintainers, whom this script lets write there.
+This is `ladder throughput` (harness/throughput/bench.py says what is measured, harness/throughput/measure.py how), and
+the rows of throughput_peers.py. On a CPU at the default sizes it is one process of one thread. `--against
+FIRST/report.json` compares with a first run. Maintainers make the published tables with `--out results/throughput/cpu
+--results published`; this script may write there.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""Other packages beside ours, turn by turn: the xlstm package and transformers on any device, CUDA kernels on theirs.
+"""Compare other packages with ours, in turns: the xlstm package and transformers on any device, CUDA kernels on theirs.
 
-Two blocks of width 64 and their last norm, forward and backward to the input and all weights; ours by its default path
-and by its reference. The xlstm package runs its native, plain backends; transformers' Mamba its plain loop, where the
-CUDA package is missing. That they compute the same is held by tests/oracles_external.
+Each is two blocks of width 64 and their last norm, forward and backward to the input and all weights, ours by its
+default path and by its reference. The xlstm package runs its native, plain backends, and transformers' Mamba its plain
+loop if the CUDA package is missing. tests/oracles_external checks that they compute the same.
 
-A CUDA kernel is called twice on the shape of its own package's benchmark: as its package calls it, and through our
-wiring (models/kernels/), whose transposes and casts may cost no more than three per cent.
+A CUDA kernel is called in two ways on the shape of its own package's benchmark: as its package calls it, and through
+our wiring (models/kernels/), whose transposes and casts may cost no more than three per cent.
 """
 
 import importlib
@@ -46,7 +46,7 @@ class Ours(nn.Module):
 
 
 def package_xlstm(kind: str, length: int) -> nn.Module:
-    """The xlstm package's stack of mLSTM or sLSTM blocks; ImportError without it."""
+    """Return the xlstm package's stack of mLSTM or sLSTM blocks. Raise ImportError without it."""
     import xlstm
 
     mlstm = xlstm.mLSTMBlockConfig(mlstm=xlstm.mLSTMLayerConfig(num_heads=NUM_HEADS))
@@ -70,13 +70,13 @@ def package_xlstm(kind: str, length: int) -> nn.Module:
 
 
 class TransformersMamba(nn.Module):
-    """transformers' Mamba without its embedding and head; ImportError without the package."""
+    """transformers' Mamba without its embedding and head. Raises ImportError without the package."""
 
     def __init__(self) -> None:
         super().__init__()
-        # By name: read as an import, its list of all models costs the type checker 20 s.
+        # By name: as an import, its list of all models costs the type checker 20 s.
         transformers = importlib.import_module("transformers")
-        logging.getLogger("transformers").setLevel(logging.ERROR)  # it says at every start that it is slow
+        logging.getLogger("transformers").setLevel(logging.ERROR)  # it warns at every start that it is slow
         config = transformers.MambaConfig(
             vocab_size=2, hidden_size=WIDTH, num_hidden_layers=NUM_BLOCKS, state_size=16, use_cache=False
         )
@@ -91,7 +91,7 @@ def peer_rows(meter: Meter) -> list[Row]:
 
 
 def block_rows(meter: Meter) -> Iterator[Row]:
-    """A row of each peer and shape."""
+    """Yield a row for each peer and shape."""
     xlstm: dict[str, Any] = {"d_model": WIDTH, "num_blocks": NUM_BLOCKS, "num_heads": NUM_HEADS}
     peers: dict[str, tuple[ModelConfig, Callable[[int], nn.Module]]] = {
         "xlstm package, mLSTM": (XLSTMConfig(**xlstm, ratio="1:0"), lambda length: package_xlstm("mLSTM", length)),
@@ -141,7 +141,7 @@ def _beside(meter: Meter, acts: dict[str, Act]) -> Row:
 
 
 def wiring_rows(meter: Meter) -> Iterator[Row]:
-    """CUDA kernels called by us and called directly, forward, at their packages' shapes."""
+    """Yield rows of CUDA kernels called by us and called directly, forward, at their packages' shapes."""
     batch, length, channels = LONG
     missing = {kernel.name: kernel.missing() for kernel in available()}
     for name, acts_of in {"mamba_ssm": _selective_scan, "causal_conv1d": _convolution}.items():

@@ -1,24 +1,24 @@
-"""The speed of training here, one by one and in packs, what bounds a step, and the public xLSTM experiment beside it.
+"""Measure the speed of training, alone and in packs, what bounds a step, and the public xLSTM experiment.
 
     python scripts/benchmark.py training [--device cuda] [--packs 3 9] [--padded 1:0] [--json] [--out FOLDER]
 
 Every row is a way to take the steps of one model: `plain`, `captured` (replays of a CUDA graph), `packed R` (R seeds as
-one step; captured on CUDA), all of them a Pack (harness/train/pack.py) under a stepper (harness/train/steps.py). What
-cannot run says why. Ways alternate turn by turn, the order reversed in every other round; medians stand with their 20th
-and 80th percentile. Times are of process time on one thread on a CPU, where other work on the machine then hardly
-shows, and of the clock on CUDA. `gain` is what a pack gains each replica: (ms of the single run x R) / ms, the single
-one captured on CUDA.
+one step; captured on CUDA). Each is a Pack (harness/train/pack.py) under a stepper (harness/train/steps.py). A way that
+cannot run says why. Ways alternate turn by turn, the order reversed in every other round. Medians stand with their 20th
+and 80th percentile. Times are process time of one thread on a CPU, where other work on the machine hardly shows, and
+wall time on CUDA. `gain` is what a pack gains for each replica: (ms of the single run x R) / ms, the single one
+captured on CUDA.
 
 `calls` of a step are CUDA kernels, or on a CPU the ATen operators that no other one called. A step's parts are timed
-apart in plain steps. GFLOP are of products only, as FlopCounterMode sees them, and counted on the reference path, since
-it cannot see into a fused recurrence; R replicas have R times a single run's. MB are a simple model: a weight is read
-by the forward and the backward pass, its gradient written and read, it and its two moments read and written by AdamW;
-what is saved for the backward pass is written and read once, each storage counted once. Both are set beside what a
-large product in the run's precision and a large copy reach on the spot.
+separately in plain steps. GFLOP are of products only, as FlopCounterMode sees them, and counted on the reference path,
+since it cannot see into a fused recurrence. R replicas have R times a single run's. MB are a simple model: a weight is
+read by the forward and the backward pass, its gradient written and read, and it and its two moments read and written by
+AdamW. Tensors saved for the backward pass are written and read once, each storage counted once. Both are compared with
+what a large product in the run's precision and a large copy reach here.
 
-Rows `as in the package` have the public experiment's blocks (a convolution, recurrent matrices of 0); beside them,
-interleaved, the package in its authors' own loop: see public_xlstm.py for what that does and what is left out of it.
-`times ours` is what a step takes there over what it takes here, data included.
+Rows `as in the package` have the public experiment's blocks (a convolution, recurrent matrices of 0). Beside them,
+interleaved, is the package in its authors' own loop: public_xlstm.py says what that does and what is left out. `times
+ours` is the time of a step there divided by that of a step here, data included.
 """
 
 import argparse
@@ -51,20 +51,20 @@ WORK = ["model", "way", "calls", "draw_%", "forward_%", "backward_%", "update_%"
 WORK += ["of_product_%", "mb", "gb_per_s", "of_copy_%", "prepared_s", "backends"]
 PUBLIC = [*SPEED[:-2], "loader_ms", "times_ours", "goal", "padding_factor", "not_run"]
 COLUMNS = list(dict.fromkeys(["model", "way", "replicas", *SPEED, *WORK, *PUBLIC]))
-ROOM = 0.6  # of the free memory that what a pack saves for its backward pass may take
+ROOM = 0.6  # share of the free memory that a pack's saved tensors may take
 
 Row = dict[str, Any]
 
 
 class Runner:
-    """Steps of a pack in turns of equal length."""
+    """Takes steps of a pack in turns of equal length."""
 
     def __init__(self, runs: list[Run], *, settings: Exec, device: torch.device) -> None:
         self.device, self.turn_steps = device, UNROLLED if device.type == "cuda" else 1
         self.pack = Pack(runs, device=device, backend="auto")
         self.steps = stepper(self.pack, settings)
         self._done = 0
-        self._advance(WARM_UP + UNROLLED if device.type == "cuda" else 1)  # as many as capture a graph
+        self._advance(WARM_UP + UNROLLED if device.type == "cuda" else 1)  # enough to capture a graph
 
     def turn(self) -> None:
         self._advance(self.turn_steps)
@@ -74,12 +74,12 @@ class Runner:
         self._done += count
 
     def calls(self) -> float:
-        """Kernels or operators of a step."""
+        """Count the kernels or operators of a step."""
         count = kernels if self.device.type == "cuda" else operators
         return round(count(self.turn) / self.turn_steps, 1)
 
     def parts(self, repeats: int) -> dict[str, float]:
-        """The share of each part of a plain step, and the milliseconds of its data."""
+        """Return the share of each part of a plain step, and the milliseconds of its data."""
         if not isinstance(self.steps, PlainSteps) or "compiled" in self.steps.name:
             return {}
         spent: dict[str, list[float]] = {"draw": [], "losses": [], "gradients": [], "update": []}
@@ -105,7 +105,7 @@ class Runner:
 
 
 def operators(function: Callable[[], Any]) -> int:
-    """Calls of ATen operators that no other one made."""
+    """Count calls of ATen operators that no other one made."""
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         function()
     count = 0
@@ -118,7 +118,7 @@ def operators(function: Callable[[], Any]) -> int:
 
 
 def kernels(function: Callable[[], Any]) -> int:
-    """CUDA kernels, copies and fills of memory apart."""
+    """Count CUDA kernels, without copies and fills of memory."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
         function()
         torch.cuda.synchronize()
@@ -127,7 +127,7 @@ def kernels(function: Callable[[], Any]) -> int:
 
 
 def products(run: Run, device: torch.device) -> float:
-    """GFLOP of the matrix products and convolutions of a step."""
+    """Return the GFLOP of a step's matrix products and convolutions."""
     pack = Pack([run], device=device, backend="reference")
     with flop_counter() as counter:
         pack.gradients(pack.step_number, pack.draw(pack.step_number, run.train.longest(0)))
@@ -135,7 +135,7 @@ def products(run: Run, device: torch.device) -> float:
 
 
 def saved_bytes(runs: list[Run], device: torch.device) -> int:
-    """What the forward pass of these runs as one pack keeps for the backward one, weights apart."""
+    """Return the bytes that the forward pass of these runs as one pack keeps for the backward pass, without weights."""
     pack = Pack(runs, device=device, backend="auto")
     weights, storages = pack.weight_RP.untyped_storage().data_ptr(), {}
 
@@ -152,7 +152,7 @@ def saved_bytes(runs: list[Run], device: torch.device) -> int:
 
 
 def free_bytes(device: torch.device) -> float:
-    """Of memory a pack could take; infinite where nobody says."""
+    """Return the bytes of memory that a pack could take; infinite if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     lines = about.read_text("utf-8").splitlines() if (about := Path("/proc/meminfo")).exists() else []
@@ -162,7 +162,7 @@ def free_bytes(device: torch.device) -> float:
 def model_rows(
     name: str, run: Run, options: argparse.Namespace, reached: dict[str, float], device: torch.device
 ) -> Iterator[Row]:
-    """A row of each way to train a model; `reached` is what `ceilings` found."""
+    """Yield a row for each way to train a model. `reached` is what `ceilings` found."""
     torch.compiler.reset()  # a function compiled for more than eight packs would not be compiled for the next
     runs = [replace(run, seed=seed) for seed in range(max(2, *options.packs))]
     ways = {"plain": 1, "captured": 1, **{f"packed {count}": count for count in options.packs}}
@@ -203,7 +203,7 @@ def model_rows(
 
 
 def tables(rows: list[Row]) -> dict[str, pd.DataFrame]:
-    """The table's three parts as text: speed and work of the ways to train here, and what stands beside the package."""
+    """Return the table's three parts as text: speed, work, and the comparison with the package."""
     beside = [row for row in rows if "as in the package" in row["model"]]
     here = [row for row in rows if row not in beside]
     parts = {"Speed": (here, SPEED), "Work": ([row for row in here if "ms" in row], WORK)}
@@ -220,7 +220,7 @@ def _text(value: str | float) -> str:
 
 
 def write(folder: Path, report: dict[str, Any]) -> None:
-    """The table as markdown and, whole, as CSV, both with their provenance."""
+    """Write the table as Markdown and, complete, as CSV, both with their provenance."""
     folder.mkdir(parents=True, exist_ok=True)
     text = "# Training speed\n"
     for name, frame in tables(report["rows"]).items():
@@ -262,7 +262,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
 
 
 def measured(options: argparse.Namespace, runs: dict[str, Run], sizes: Sizes, device: torch.device) -> dict[str, Any]:
-    """The report: the table's rows, and what they were made with."""
+    """Return the report: the table's rows, and the versions and machine behind them."""
     reached = ceilings(device, sizes.precision)
     rows = [row for name, run in runs.items() for row in model_rows(name, run, options, reached, device)]
     for ratio in options.public:

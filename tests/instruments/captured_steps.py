@@ -74,12 +74,12 @@ STAND_IN = "nc_reset"  # which null_gpu exports, and no CUDA runtime
 
 
 def is_null_gpu() -> bool:
-    """Whether the runtime in this process does nothing."""
+    """Return True if the CUDA runtime in this process is the stand-in that does nothing."""
     return hasattr(ctypes.CDLL(None), STAND_IN)
 
 
 def nodes_of(graph: torch.cuda.CUDAGraph) -> int:
-    """As CUDA counts them, of a graph that was kept."""
+    """Return the number of nodes of a kept graph, as CUDA counts them."""
     count = ctypes.c_size_t()
     get = ctypes.CDLL(None).cudaGraphGetNodes
     get.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
@@ -89,7 +89,7 @@ def nodes_of(graph: torch.cuda.CUDAGraph) -> int:
 
 
 def counted() -> dict[int, int]:
-    """From here on every captured graph is kept, and the nodes of those of steps are counted, by how many steps."""
+    """Keep every captured graph from now on. Return the nodes of the graphs of steps, by number of steps."""
     graph_of = GraphSteps._graph
     found: dict[int, int] = {}
     if is_null_gpu():
@@ -115,7 +115,7 @@ def bytes_are_counted() -> None:
 
 
 def unscored() -> None:
-    """What nobody computed has no scores: constants stand for them from here on, and none leaves this script."""
+    """Replace scores by constants, since nothing was computed. They never leave this script."""
     seen_of = Pack.seen
     Pack.seen = lambda self: [seen._replace(live=True, loss=1.0, norm=1.0, loss_sum=1.0) for seen in seen_of(self)]
     for name, value in {"accuracy": 0.5, "exact_share": 0.5, "is_perfect": False}.items():
@@ -124,7 +124,7 @@ def unscored() -> None:
 
 
 def run_of(label: str, protocol: str) -> Run:
-    """Of a model such as lstm or xlstm[0:1]."""
+    """Return the run of a model such as lstm or xlstm[0:1]."""
     name, _, ratio = label.rstrip("]").partition("[")
     run = preset_run("parity", name, protocol=protocol)
     return overridden(run, {"model.ratio": ratio}) if ratio else run
@@ -160,7 +160,7 @@ def trained(model: str, replicas: int, compiling: str, *, asked: argparse.Namesp
 
 
 def rows_of_one(asked: argparse.Namespace) -> Iterator[Row]:
-    """Of one model in this process."""
+    """Yield the rows of one model, measured in this process."""
     found = counted()
     replicas = asked.replicas if run_of(asked.one, asked.protocol).model.stackable else [1]
     for compiling in asked.compile:
@@ -198,7 +198,7 @@ def rows_in_processes(models: Sequence[str], words: Sequence[str], *, minutes: f
 
 
 def rows_of_before(file: Path) -> list[Row]:
-    """What a table has, empty cells as None."""
+    """Return the rows of a table file, with empty cells as None."""
     if not file.exists():
         return []
     before = pd.read_csv(file).convert_dtypes()

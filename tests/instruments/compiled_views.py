@@ -28,7 +28,7 @@ def extent(size: str, stride: str) -> int:
 
 
 def beyond(code: str) -> list[str]:
-    """What reads too far, as `buf8: 11,796,448 of 11,501,568`."""
+    """Return the views that read too far, as `buf8: 11,796,448 of 11,501,568`."""
     room: dict[str, int] = {}
     found: dict[str, int] = {}
     for line in code.splitlines():
@@ -45,7 +45,7 @@ def beyond(code: str) -> list[str]:
 
 @contextmanager
 def watched() -> Iterator[list[str]]:
-    """What of all that is compiled meanwhile reads too far."""
+    """Collect the views that read too far in all code compiled in this context."""
     found: list[str] = []
     write = PyCodeCache.write
 

@@ -38,7 +38,7 @@ class Process:
         )
 
     def send(self, what: signal.Signals) -> None:
-        """To it and all that it began."""
+        """Send a signal to the process and all that it started."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, what)
 
@@ -47,7 +47,7 @@ class Process:
         return self.process.stdout.readline().strip()
 
     def timed(self) -> dict[str, Any]:
-        """What it finds now that it may."""
+        """Let the process start, and return what it measures."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{GO}\n")
         self.process.stdin.flush()
@@ -71,7 +71,7 @@ class Process:
 
 
 class Idle:
-    """Whether anything else is on the GPU, by how long copies take."""
+    """Tells if anything else uses the GPU, by the time that copies take."""
 
     def __init__(self) -> None:
         self.x, self.y = torch.zeros(2, 1 << 28, dtype=torch.uint8, device="cuda")

@@ -101,12 +101,12 @@ def measured(model: str, replicas: int, protocol: str) -> Row:
 
 
 def per_step(nodes: dict[int, int]) -> float | None:
-    """Of a step, of a graph of ten."""
+    """Return the nodes of one step, from a graph of ten steps if there is one."""
     return round(nodes[UNROLLED] / UNROLLED, 1) if UNROLLED in nodes else nodes.get(1)
 
 
 def exact_gradient(run: Run, device: torch.device) -> torch.Tensor:
-    """In fp32, of a run alone: as a pack all of them may not fit."""
+    """Return the gradient in fp32, of a run alone: a pack may not fit."""
     found = gradient(Pack([replace(run, train=replace(run.train, precision="fp32"))], device=device, backend="auto"))
     let_go(device)
     return found
@@ -159,7 +159,7 @@ def rows_of(
 
 
 def with_gains(rows: Sequence[Row]) -> list[Row]:
-    """What a pack's replica takes of a single run's step, where both are there, of one device and one commit."""
+    """Add the gain of a pack over single runs, where both exist for one device and one commit."""
 
     def of(row: Row) -> tuple[Any, ...]:
         return tuple(row.get(name) for name in ("model", "protocol", "device", "commit"))
@@ -190,7 +190,7 @@ def write(rows: Sequence[Row], folder: Path) -> str:
 
 
 def known_mib(file: Path) -> dict[Any, int]:
-    """What packs had at most, by the table of captured steps."""
+    """Return the peak memory of packs, from the table of captured steps."""
     if not file.exists():
         return {}
     table = pd.read_csv(file).query("compile == 'on'").dropna(subset=["peak_mib"])

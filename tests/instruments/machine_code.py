@@ -1,11 +1,11 @@
-"""What is wrong with the machine code that Triton's assembler made of a kernel.
+"""Find a fault in the machine code that Triton's assembler makes of a kernel.
 
 An addition of 64 bits is two instructions, of which the second takes the high words and the first one's carry:
 
     UIADD3 UR22, UP0, UR20, 0x40, URZ        UIADD3.X UR23, UR20, -0x7fffffe0, URZ, UP0, !UPT
 
-Here it takes the low word again, where the high one is 0 (models/kernels/triton/assembler.py). It is as it should be
-where something moved into that register in between.
+Here it takes the low word again, where the high one is 0 (models/kernels/triton/assembler.py). It is correct if
+something was moved into that register in between.
 """
 
 import re

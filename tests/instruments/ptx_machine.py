@@ -166,7 +166,7 @@ class Machine:
                 held[index[active]] = value[active]
 
     def copy(self, words: list[str], active: Array) -> None:
-        """From a tensor to shared memory, zeros where less is there than asked."""
+        """Copy from a tensor to shared memory; zeros where there is less than asked."""
         size = int(words[2], 0)
         there = self.get(words[3], "u32") if len(words) > 3 else np.full(self.threads, size, np.uint32)
         to, to_at = self.bytes_of(self.place(words[0]), size, active)
@@ -177,7 +177,7 @@ class Machine:
             to[to_at[thread] : to_at[thread] + size] = value
 
     def result(self, parts: list[str], words: list[str]) -> Array:
-        """What an instruction among registers gives."""
+        """Return the result of an instruction among registers."""
         root, kind = parts[0], parts[-1]
         if root == "mov":
             return self.moved(kind, words)
@@ -245,8 +245,11 @@ class Machine:
 
 
 def _cycles(at: Array, size: int, active: Array) -> int:
-    """Of a warp's access to shared memory, by as many threads at a time as ask 128 bytes together: as many as words are
-    asked of the one of 32 banks that is asked most."""
+    """Return the cycles of a warp's access to shared memory.
+
+    Threads that together ask for 128 bytes are served at a time. That takes as many cycles as words are asked of the
+    most used of 32 banks.
+    """
     words, together = at[:, None] // 4 + np.arange(max(1, size // 4)), min(32, 128 // size)
     groups = [slice(first, first + together) for first in range(0, len(at), together)]
     asked = [np.unique(words[group][active[group]]) for group in groups]
@@ -263,7 +266,7 @@ def _compared(how: str, x: Array, y: Array) -> Array:
 
 
 def _bits(kind: str, x: Array, at: Array, width: Array) -> Array:
-    """So many from there on, the last of which is a sign or not."""
+    """Extract `width` bits from `at` on; for s32 the last one is the sign."""
     at, width = at.astype(np.int64), width.astype(np.int64)
     value = x.astype(np.int64) >> at & (1 << width) - 1
     signed = np.where(value >> width - 1, value - (1 << width), value) if kind == "s32" else value

@@ -19,7 +19,7 @@ TURNS = {128: 7, 64: 3, 32: 1, 16: 0}
 
 
 def matrices_moved(machine: Machine, op: str, words: list[str]) -> None:
-    """Of 8 x 8 numbers of 16 bits, whose rows of 16 bytes lie where threads say, eight of them a matrix."""
+    """Move matrices of 8 x 8 numbers of 16 bits. Eight threads give the places of a matrix's rows of 16 bytes."""
     loads = op.startswith("ldmatrix")
     group, where = (words[0], words[1]) if loads else (words[1], words[0])
     registers = names(group)

@@ -40,7 +40,7 @@ def kernels_of(steps: int, advance: Callable[[], object]) -> Kernels:
 
 
 def rows_of(step: Row, kernels: Kernels, by: Row) -> list[Row]:
-    """Of a step's table: those that take longest, and all others together."""
+    """Return the rows of a step's table: the kernels that take longest, and all others together."""
     total = sum(us for *_, us in kernels) or 1.0
     named, others = kernels[:NAMED], kernels[NAMED:]
     if others:

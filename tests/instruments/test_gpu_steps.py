@@ -58,7 +58,7 @@ def test_what_it_cannot_take_is_one_line_before_any_work(
 
 
 def programs(gpu_steps: ModuleType, monkeypatch: pytest.MonkeyPatch, of: dict[str, str]) -> None:
-    """In place of a process that takes steps, of each model a program."""
+    """Replace the process that takes steps by a program for each model."""
     real = subprocess.Popen
 
     def program(words: list[str], **how: Any) -> Any:

@@ -9,6 +9,6 @@ from support.triton_kernels import interpreted
 
 @pytest.fixture(scope="module")
 def failures(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Of a module's cases that this session interprets, what is wrong with each; nothing: not in there."""
+    """Return what is wrong with each case of a module that this session interprets. Other cases are missing."""
     module = request.module
     return interpreted(module.__file__, asked_for(request, module.test_interpreted_on_a_cpu))

@@ -41,7 +41,9 @@ DECODERS: tuple[Decoder, ...] = ("plain", "residual")
 REFUSED = ("autoencoder", "xlstm_large")
 MEMBERS = sorted({*all_models()} - {*REFUSED})
 SHOWN = ("lstm", "transformer", "mamba", "encoder", "moe", "encoder_decoder", "hybrid", "looped_transformer")
-"""Of each kind one: gates, the past, a scan, the whole prompt, a loss, a prompt of its own, lent blocks, one block."""
+"""A member of each kind: gates, the past, a scan, the whole prompt, a loss, a prompt of its own, borrowed blocks, and a
+single block.
+"""
 
 
 def tiny(member: str = "lstm", **changes: Any) -> AutoencoderConfig:
@@ -53,7 +55,7 @@ def make(member: str = "lstm", **changes: Any) -> Any:
 
 
 def as_tiny(member: str, **changes: Any) -> AutoencoderConfig:
-    """With the member as small as its own conformance has it."""
+    """Return a config whose member is as small as in its own conformance checks."""
     small = all_models()[member][0].tiny()
     of_stack = {field.name for field in fields(ModelConfig)} | {"num_heads"}
     own = {field.name: getattr(small, field.name) for field in fields(small) if field.name not in of_stack}

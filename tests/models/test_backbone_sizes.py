@@ -1,4 +1,4 @@
-"""What all models share in size and setting: parameter counts, the bytes of a state, defaults, and settings refused."""
+"""Sizes and settings of all models: parameter counts, the bytes of a state, defaults, and refused settings."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What all models share in their stream: averages, dropout, edits and taps, and parameters shared by blocks."""
+"""The stream of all models: averages, dropout, edits and taps, and parameters shared by blocks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -102,7 +102,7 @@ def test_every_model_drops_in_every_block_when_told_to(cls: type[ModelConfig]) -
 
 
 def moved_by_masks(model: Backbone, tokens_BL: Tensor, layer: int) -> float:
-    """How far dropout moves what the block behind `layer` makes of the stream that comes without it."""
+    """Return how far dropout changes the output of the block after `layer`, for a stream without dropout."""
     clean = Context(taps=frozenset({layer, layer + 1}))
     model(tokens_BL, clean)
     ctx = Context(masks=masks(), taps=frozenset({layer + 1}), edits={layer: lambda _: clean.tapped[layer]})

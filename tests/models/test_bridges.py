@@ -25,7 +25,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def _imported_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it, so that the next has to import it again."""
+    """Forget what a test registers, so that the next has to import it again."""
     for name in [name for name in sys.modules if name.startswith(f"{BRIDGES}.")]:
         monkeypatch.delitem(sys.modules, name)
 
@@ -75,7 +75,7 @@ def test_a_stack_of_the_xlstm_package_is_the_packages() -> None:
 
 
 class GatedDeltaNet(nn.Module):
-    """In place of a layer of theirs: its documented arguments and what it gives back."""
+    """Stands for a layer of another package, with its documented arguments and results."""
 
     def __init__(self, hidden_size: int = 2048, head_dim: int = 256, num_heads: int = 6, layer_idx: int = 0) -> None:
         super().__init__()

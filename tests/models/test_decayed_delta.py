@@ -95,7 +95,7 @@ def test_it_stacks() -> None:
 @pytest.mark.parametrize("length", [1, 2, 40])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_decay_of_0_forgets_all_and_exactly(length: int, dtype: torch.dtype) -> None:
-    """Whatever the state was, and wherever in a chunk it goes."""
+    """The state before does not matter, nor does the place of the decay in a chunk."""
     for place in range(length):
         *given, state_BHKV = (x.detach().to(dtype) for x in inputs(length, -0.1))
         given[1][:, :, place], given[5][:, :, place] = 0, -torch.inf

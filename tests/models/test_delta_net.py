@@ -225,7 +225,7 @@ FAMILY = (DeltaNetConfig, GatedDeltaNetConfig, GatedDeltaProductConfig, KDAConfi
 
 @pytest.mark.parametrize("cls", FAMILY)
 def test_heads_may_be_of_any_width(cls: type[DeltaNetConfig]) -> None:
-    """What they hold is theirs, the stream is not. Token by token it is the same."""
+    """The width of heads does not depend on the stream's. Token by token gives the same."""
     config = cls(d_model=16, num_heads=3, num_blocks=1, head_dim=5, expand_v=2)
     model, steps = lively(config.build(VOCAB)), 2 if cls is GatedDeltaProductConfig else 1
     layer, channels = model.blocks[0].layers[0], 15 + steps * (15 + 30)

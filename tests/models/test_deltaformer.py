@@ -25,7 +25,7 @@ def one_layer(asks: str = "key", beta: str = "sigmoid") -> DeltaAttention:
 
 
 def turned(x_HK: Tensor, position: int) -> Tensor:
-    """By RoPE, as complex numbers."""
+    """Apply RoPE, as complex numbers."""
     a_HK, b_HK = x_HK.chunk(2, -1)
     angle_K = position * 10_000.0 ** (-torch.arange(a_HK.shape[1], dtype=x_HK.dtype) / a_HK.shape[1])
     z_HK = torch.complex(a_HK, b_HK) * torch.polar(torch.ones_like(angle_K), angle_K)

@@ -17,7 +17,7 @@ FORMS = {"in_place": _diagonal.in_place, "doubled": _diagonal.doubled}
 
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a CPU takes, or in its place what a GPU takes."""
+    """Return the form that a CPU uses, or use a GPU's form in its place."""
     monkeypatch.setattr(_diagonal, "in_place", FORMS[request.param])
     return request.param
 

@@ -126,7 +126,7 @@ BACK, CONTENT, FORTH = ([ALWAYS * (mode == chosen) for mode in range(3)] for cho
 
 
 def read(mode: list[float], *, key: float = 0.0, free: float = NEVER) -> list[float]:
-    """Of a memory one number wide with one head: key, strength, free gate, modes."""
+    """Return a reading head of a memory one number wide: key, strength, free gate, modes."""
     return [key, 50.0, free, *mode]
 
 

@@ -73,7 +73,7 @@ def test_parts_equal_the_whole(cuts: list[int]) -> None:
 
 
 def test_two_reflections_turn_a_cycle_of_five_and_hold_it_over_a_thousand_tokens() -> None:
-    """What one step, whose eigenvalues are real, cannot do: a rotation by 72 degrees for every move."""
+    """A single step, whose eigenvalues are real, cannot do this: a rotation by 72 degrees for every move."""
     moves_L = torch.randint(5, (1000,))
     angle_L, axis_LK = math.pi / 5 * moves_L, torch.tensor([1.0, 0.0]).expand(1000, 2)
     turned_LK = torch.stack([angle_L.cos(), angle_L.sin()], -1)

@@ -100,7 +100,7 @@ def test_what_a_layer_holds_lasts_at_least_as_its_bound_says() -> None:
 
 
 def test_phases_keep_their_digits_over_a_long_sequence() -> None:
-    """In fp32, where angles reach 4,000, against float64."""
+    """The angles reach 4,000; fp32 must agree with float64."""
     recurrence, bounds = small("complex")
     nn.init.constant_(recurrence.forget.bias, 8.0)
     x_BLD = torch.randn(1, 4000, 6, dtype=torch.float64)

@@ -164,7 +164,7 @@ def test_members_have_settings_of_their_own() -> None:
     ],
 )
 def test_equal_settings_are_one_run(written: str) -> None:
-    """Whatever their order, with blanks and defaults or without."""
+    """Order, blanks and written-out defaults do not matter."""
     runs = [Run(task=Parity(), model=tiny("kda,transformer", 2, settings=text)) for text in (SIGNED, written)]
     assert runs[0].model == runs[1].model and runs[0].run_id == runs[1].run_id
     assert Run.from_plain(runs[1].plain()) == runs[0]

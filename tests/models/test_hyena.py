@@ -27,7 +27,7 @@ def small(order: int = 2, max_length: int = 50) -> HyenaConfig:
 
 
 def lively(module: nn.Module) -> nn.Module:
-    """In float64, with weights large enough that every part is seen in the output."""
+    """Make weights float64, and large enough that every part shows in the output."""
     for name, parameter in module.double().named_parameters():
         if "frequency" not in name:
             nn.init.normal_(parameter, std=0.4)

@@ -290,7 +290,7 @@ def test_what_compiles_at_run_time_asks_for_a_whole_toolkit(
 
 @pytest.mark.parametrize("built", [True, False])
 def test_a_package_built_without_its_kernel_is_missing(built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As mamba-ssm is unless it is told to keep its CUDA: it imports, and the first step fails."""
+    """mamba-ssm is such a package unless it is told to keep its CUDA: it imports, and the first step fails."""
     package = ModuleType("half_built")
     package.scan_cuda = (lambda: None) if built else None  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, "half_built", package)

@@ -61,7 +61,7 @@ def test_a_model_calls_a_kernel_as_its_definition(kernel: str, model: str) -> No
 @pytest.mark.parametrize("depth", [1, 4, 20])
 @pytest.mark.parametrize("length", [1, 2, 3, 10, 11])
 def test_a_stack_in_one_launch_has_all_cells_that_are_read(length: int, depth: int, core: Any) -> None:
-    """And says what spans say, gradients too; with one cell fewer in ten it does not."""
+    """It equals the form in spans, gradients too; with one cell fewer in ten it does not."""
     machine = lively(StackMachine(StackRNNConfig(d_model=4, core=core, num_stacks=2, stack_depth=depth)))
     x_BLD = torch.randn(2, length, 4, dtype=torch.float64, requires_grad=True)
     whole_BLD = machine(x_BLD, Context(backend="reference"))

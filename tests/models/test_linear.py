@@ -97,7 +97,7 @@ def test_products_of_one_input_by_themselves_and_by_the_rows_of_all(biased: bool
 
 
 def test_layers_of_one_input() -> None:
-    """As their calls, also where one is no longer ours or has a bias."""
+    """Several layers of one input equal their calls, also where one is not ours or has a bias."""
     layers, x = [nn.Linear(7, width, bias=width == 3) for width in (5, 2, 3)], torch.randn(3, 4, 7)
     expected = [layer(x) for layer in layers]
     for ours in (layers[:0], layers[:2], layers):
@@ -110,7 +110,7 @@ def test_layers_of_one_input() -> None:
 
 
 def test_layers_of_an_input_each() -> None:
-    """As their calls, also where one is no longer ours."""
+    """Layers with an input each equal their calls, also where one is not ours."""
     layers, inputs = [nn.Linear(7, 5, bias=False) for _ in range(3)], torch.randn(3, 4, 7).unbind(0)
     expected = [layer(x) for layer, x in zip(layers, inputs, strict=True)]
     for ours in (layers[:0], layers[:2], layers):

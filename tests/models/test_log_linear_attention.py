@@ -36,7 +36,7 @@ def empty(numbers: int = 15) -> Held:
 
 
 def stretches(t: int) -> list[tuple[int, int, int]]:
-    """As the paper cuts up what is older than t: level, begin and end, by taking the largest power of 2 that fits."""
+    """Cut the past before t as the paper does, by the largest power of 2 that fits: level, begin and end."""
     cut, begin = [], 0
     for bit in reversed(range(t.bit_length())):
         if begin + (1 << bit) <= t:

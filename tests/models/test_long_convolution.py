@@ -25,7 +25,7 @@ LENGTHS = (1, 2, 7, 8, 9, 40, full(70))
 
 
 def summed(z_BND: Tensor, taps_TD: Tensor) -> Tensor:
-    """As it is defined, one product after the other."""
+    """Compute the convolution by its definition, one product after the other."""
     y_BND = torch.zeros_like(z_BND)
     for t, taps_D in enumerate(taps_TD):
         y_BND = y_BND + torch.cat([torch.zeros_like(z_BND[:, :t]), taps_D * z_BND[:, : z_BND.shape[1] - t]], 1)

@@ -30,7 +30,7 @@ def tokens(length: int) -> Tensor:
 
 @pytest.mark.parametrize("length", [1, 2, 17, 65, full(130)])
 def test_without_injection_it_is_a_stack_of_copies(length: int) -> None:
-    """And the gradient of a weight is the sum over its copies."""
+    """The gradient of a weight is the sum over its copies."""
     ours = looped(num_blocks=2, loops=3, injection="none", positions="rope")
     stack: Any = TransformerConfig(**SIZE, num_blocks=6).build(VOCAB).double()
     shared = dict(ours.named_parameters())

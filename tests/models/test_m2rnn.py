@@ -113,7 +113,7 @@ def test_parts_equal_the_whole(parts: list[int]) -> None:
 
 
 def test_without_forgetting_gates_every_row_is_an_elman_network() -> None:
-    """With f = 0 and k = 1: torch's own, whose input is v."""
+    """Each row with f = 0 and k = 1 is torch's RNN with v as its input."""
     _, _, v_BLHV, f_BLH, W_HVV, h_BHKV = drawn(20)
     one_BLHK, zero_BLH = torch.ones(2, 20, HEADS, 3, dtype=torch.float64), torch.zeros_like(f_BLH)
     y_BLHV, _ = matrix_rnn_scan(one_BLHK, one_BLHK, v_BLHV, zero_BLH, W_HVV, 0 * h_BHKV)

@@ -1,4 +1,4 @@
-"""What the memory machines have in common: sizes, refusals, precision and inputs longer than their memories."""
+"""All memory machines: sizes, refusals, precision and inputs longer than their memories."""
 
 import pytest
 import torch

@@ -90,7 +90,7 @@ def test_chunks_have_the_loops_outputs_and_gradients(
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
 @pytest.mark.parametrize("reached", [(0,), (1,), (0, 1)])
 def test_chunks_past_their_ends_and_in_any_order_of_memory(reached: tuple[int, ...], length: int) -> None:
-    """With a gradient from y, from the last state or from both, and with tensors that are not in one piece."""
+    """The gradient comes from y, from the last state or from both, and tensors are not contiguous."""
     x, dt, A, B, C, _, h = scan_inputs(2, length)
     turned = [z.detach().mT.contiguous().mT.requires_grad_() for z in (x, dt, A, B, C, h)]
     results = []

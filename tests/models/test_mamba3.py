@@ -114,7 +114,7 @@ def test_other_settings_conform_too(settings: dict) -> None:
 
 
 def test_a_turning_state_holds_parity() -> None:
-    """By weights set by hand: written once, turned by pi at every 1, and its sign read 2000 tokens later.
+    """Weights set by hand write the state once, turn it by pi at every 1, and read its sign 2000 tokens later.
 
     It decays at the least rate there is.
     """
@@ -135,7 +135,7 @@ def test_a_turning_state_holds_parity() -> None:
 
 
 def test_a_sum_of_many_angles_keeps_its_digits() -> None:
-    """In fp32, at once and in parts, whose angles are small numbers."""
+    """A whole sequence in fp32 equals the same in parts, whose angles are small."""
     layer, x_BLD = lively(layer_of(CONFIG)).float(), torch.randn(1, 4000, 6)
     nn.init.constant_(layer.dt_bias, 3.0)  # turns of many radians, and much memory
     layer.project.weight.data[-layer.parts[-1] - 2 * layer.heads : -layer.parts[-1] - layer.heads] = 0

@@ -187,7 +187,7 @@ def test_large_inputs_stay_finite(scale: float) -> None:
 
 
 def test_it_recalls_a_value_where_one_step_of_descent_does_not() -> None:
-    """What the paper claims of it: keys that overlap do not mix their values, once the ridge is small."""
+    """The paper claims this: values of overlapping keys do not mix, once the ridge is small."""
     k_LK = nn.functional.normalize(torch.randn(4, 4).double() + 2, dim=-1)
     v_LV, one, none = torch.randn(4, 3).double(), torch.ones(1, 1, 4).double(), torch.zeros(1, 1, 4).double()
     scaled = 1e4 * k_LK[None, None]

@@ -88,7 +88,7 @@ BACK, HOLD, ON = ([ALWAYS * (place == move) for place in range(3)] for move in r
 
 
 def head(shift: list[float], *, key: float = 0.0, strength: float = 0.0, content: float = NEVER) -> list[float]:
-    """Of a memory one number wide: key, strength, sharpness (the most), gate, shifts."""
+    """Return a head of a memory one number wide: key, strength, largest sharpness, gate, shifts."""
     return [key, strength, 10.0, content, *shift]
 
 
@@ -108,7 +108,7 @@ def test_by_hand_rows_form_a_ring() -> None:
 
 
 def test_by_hand_a_head_finds_a_row_by_its_content() -> None:
-    """Of -3 in row 1 and 5 in row 2 a key of -1 finds the first, which is halved, and 1 added to it."""
+    """Rows 1 and 2 hold -3 and 5. A key of -1 finds row 1, which is halved, and 1 is added."""
     machine = NTMMachine(NTMConfig(d_model=2, memory_rows=4, memory_width=1)).double()
     write = [[*head(HOLD), *head(ON), ALWAYS, value] for value in (-3.0, 5.0)]
     sought = head(HOLD, key=-1.0, strength=50.0, content=ALWAYS)

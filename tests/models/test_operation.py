@@ -45,7 +45,7 @@ def test_the_gradient_is_ours_and_the_inside_is_seen() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("form", ["gather", "scatter"])
 def test_the_maps_of_replicas_have_their_gradient(form: Form) -> None:
-    """That of softmax in place of argmax, which a compiler that follows the forward pass takes for nothing."""
+    """It is that of softmax in place of argmax. A compiler that follows the forward pass takes it for zero."""
     torch._dynamo.reset()
     share, maps = torch.softmax(torch.randn(3, 2, 9, 4).double(), -1), torch.randn(3, 4, 5, 5).double()
     others = (

@@ -106,7 +106,7 @@ def test_extreme_inputs_stay_finite() -> None:
 
 
 def test_in_fp32_many_equal_reflections_lose_no_digits() -> None:
-    """Where every token turns the same direction around, and where each takes it all."""
+    """Every token reflects about the same direction (beta 2), or removes it (beta 1)."""
     q, k, w = torch.randn(3, 1, 2, 1000, 8, dtype=torch.float64)
     w = nn.functional.normalize(w[:, :, :1] + 1e-3 * w, dim=-1)
     for beta in (1.0, 2.0):

@@ -114,7 +114,7 @@ def test_what_other_devices_do_is_what_a_cpu_does(form: Form, monkeypatch: pytes
 
 @FORMS
 def test_the_gradient_of_a_map_is_that_of_its_softmax_in_its_place(form: Form) -> None:
-    """By differences of what has for P what it is, and how the softmax differs from where it was."""
+    """Differences are taken with P plus the change of its softmax in place of P."""
     share_BLK, maps_KNN, d_BLN2, b_BLN2, h_BN2 = (x.detach() for x in drawn(4))
     weights_BLN2 = torch.randn(3, 4, PLACES, 2, dtype=torch.float64)
     d_BLN, b_BLN, h_BN, weights_BLN = (torch.view_as_complex(x) for x in (d_BLN2, b_BLN2, h_BN2, weights_BLN2))

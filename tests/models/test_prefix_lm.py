@@ -52,7 +52,7 @@ def test_its_extremes_are_the_transformer_and_the_encoder(backend: Backend) -> N
 
 
 def test_past_the_prompt_an_answer_depends_on_the_answers_before() -> None:
-    """As in training with a teacher: each position equals the last one of the string cut there."""
+    """Under teacher forcing each position equals the last one of the string cut there."""
     model = PrefixLMConfig.tiny().build(VOCAB).double()
     tokens_BL = torch.randint(VOCAB, (2, 20))
     prompt_B = torch.tensor([6, 9])

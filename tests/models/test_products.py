@@ -166,7 +166,7 @@ def test_where_products_are_torchs_own(asked: Asked, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("in_dims", [None, (0, 0), (0, None), (None, 0)])
 def test_products_in_parts(asked: Asked, in_dims: tuple[int | None, ...] | None) -> None:
-    """And where some of them are not read."""
+    """They equal one product that is split, also if some parts are not read."""
     sizes = (3, 20, 1)
     given = [torch.randn(2, 9, 7), torch.randn(24, 7)]
     if in_dims is not None:
@@ -216,7 +216,7 @@ def test_products_of_stacks(asked: Asked, lead: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shared", [(1, 3), (2, 1), (1, 1)])
 @pytest.mark.parametrize("more", [(), (4,)])
 def test_stacks_of_which_one_is_shared(asked: Asked, shared: tuple[int, int], more: tuple[int, ...]) -> None:
-    """As heads share keys: gradients are summed over them."""
+    """Heads share keys like this: gradients are summed over them."""
     leaves = [torch.randn(*more, 2, 3, 7, 5).requires_grad_(), torch.randn(*more, *shared, 5, 6).requires_grad_()]
     exact = [z.detach().double().requires_grad_() for z in leaves]
     for turned in (False, True):

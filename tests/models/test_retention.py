@@ -145,7 +145,7 @@ def test_prefill_steps_and_another_part_equal_the_whole(cut: int) -> None:
 
 
 def kept(config: RetentionConfig) -> list[float]:
-    """What a head's state is multiplied by where nothing is written."""
+    """Return the factor on a head's state when nothing is written."""
     layer = Retention(config).double()
     nn.init.zeros_(layer.key.weight)
     state_BHKV, position = layer.init_state(1, max_length=9, device=torch.device("cpu"), dtype=torch.float64)

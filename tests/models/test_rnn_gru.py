@@ -56,7 +56,7 @@ def copy_layer(theirs: nn.RNNBase, layer: int, cell: Cell) -> None:
 
 
 def gradients_of(theirs: nn.RNNBase, layer: int, loss: Tensor) -> list[Tensor]:
-    """Those of the weights, in the order of a cell's parameters."""
+    """Return the gradients of the weights, in the order of a cell's parameters."""
     names = [f"{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     *first, last = torch.autograd.grad(loss, [getattr(theirs, name) for name in names], retain_graph=True)
     return [*first, last[-theirs.hidden_size :]] if isinstance(theirs, nn.GRU) else first

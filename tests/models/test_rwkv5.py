@@ -20,7 +20,7 @@ LENGTHS = (1, 2, 15, 16, 17, 33, 64, 130)
 
 
 def gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Of a scalar in which no element can hide another's error."""
+    """Return the gradients of a scalar in which no element can hide another's error."""
     loss = sum((x * torch.linspace(-9, 9, x.numel(), dtype=x.dtype).sin().view_as(x)).sum() for x in outputs)
     return torch.autograd.grad(loss, inputs, materialize_grads=True)
 
@@ -79,7 +79,7 @@ def test_fp32_keeps_its_precision_where_decays_are_far_apart() -> None:
 
 
 def saved_bytes(length: int) -> int:
-    """What one call keeps for its backward pass, each storage once: most of its peak memory."""
+    """Return the bytes that one call keeps for its backward pass, each storage once: most of its peak memory."""
     kept: dict[int, int] = {}
     alive = []
 

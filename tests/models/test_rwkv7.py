@@ -160,7 +160,7 @@ def test_gradients_pass_through_a_carried_state(cuts: tuple[int, ...]) -> None:
 
 
 def test_the_first_layers_values_reach_the_others() -> None:
-    """In parallel and in steps, where each token has first values of its own."""
+    """Both in parallel and in steps, where each token has its own first values."""
     model = RWKV7Config(d_model=8, num_blocks=3, **RANKS).build(VOCAB).double()
     for block in model.blocks[1:]:
         nn.init.constant_(block.layers[0].share_D, 100.0)

@@ -24,7 +24,7 @@ FORMS: dict[str, dict[str, str]] = {
 
 
 def layer(form: str, *, d_model: int = 3, d_state: int = 8, trained: bool = True, **settings: Any) -> StateSpace:
-    """In float64; `trained` moves every parameter, so that no two channels and no two states share one."""
+    """Return a layer in float64. `trained` moves every parameter, so that no two channels or states share one."""
     made = StateSpace(S4Config(d_model=d_model, d_state=d_state, **FORMS[form], **settings)).double()
     if trained:
         with torch.no_grad():

@@ -97,7 +97,7 @@ def test_it_starts_from_the_first_token_as_theirs_does() -> None:
 
 
 def test_the_penalty_is_the_norm_of_each_blocks_transition() -> None:
-    """As the authors add it up, matrix and column of time together."""
+    """The authors compute this norm over the matrix and the column of time together."""
     config = SLiCEConfig(d_model=8, norm_penalty=0.25)
     model, ctx = config.build(5).double(), Context()
     model(torch.randint(1, 5, (3, 7)), ctx)

@@ -38,7 +38,7 @@ def test_a_token_reaches_as_far_as_its_blocks_windows(window: int, num_blocks: i
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 63, 64, 65, 130])
 @pytest.mark.parametrize("window", [1, 3, SMALLEST_BLOCK, 23, 200])
 def test_blocks_equal_the_mask(window: int, length: int) -> None:
-    """From a position of any distance to the start, behind any keys."""
+    """The keys may begin at any position, before the start of the string too."""
     for first in (-window, -window + 1, -1, 7):
         q, k, v = (torch.randn(2, 2, size, 4, dtype=torch.float64) for size in (length, *[window + length] * 2))
         q, k, v = (x.requires_grad_() for x in (2 * q, k, v))

@@ -124,7 +124,7 @@ def test_a_scan_by_hand_equals_the_loop(scan: Scan, start: Start, length: int) -
 @by_hand
 @pytest.mark.parametrize(("batch", "heads", "inner"), [(150, 2, 7), (70, 1, 16), (3, 1, 1030)])
 def test_more_rows_than_stay_in_a_cache_together(scan: Scan, batch: int, heads: int, inner: int) -> None:
-    """In C as many as have 1,024 channels: groups of 146 and 4 rows, of 64 and 6, and of one at a time."""
+    """The C code takes up to 1,024 channels at a time: groups of 146 and 4 rows, of 64 and 6, and of one."""
     x_BLHJ, weights = drawn(3, batch=batch, heads=heads, inner=inner)
     weights = weights[0], weights[1] / inner**0.5, weights[2]
     agree(scan, (x_BLHJ,), anywhere(x_BLHJ, weights), weights)

@@ -45,7 +45,7 @@ def test_outputs_and_gradients_are_those_of_the_equations(core: str, depth: int,
 
 
 def tops(depth: int, told: list[list[float]]) -> list[float]:
-    """What lies on top of one stack of single numbers after each action."""
+    """Return the top of one stack of single numbers after each action."""
     machine = StackMachine(StackRNNConfig(d_model=2, stack_cell=1, stack_depth=depth))
     machine.action_value = Told(told)
     state = machine.init_state(1, max_length=0, device=torch.device("cpu"), dtype=torch.float32)
@@ -84,7 +84,7 @@ def test_a_stack_of_the_default_depth_holds_the_longest_strings_scored() -> None
 def test_forward_keeps_no_more_cells_than_are_filled_and_asked_for(
     depth: int, span: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And says what all cells of the stack say, gradients too."""
+    """Outputs and gradients equal those with all cells of the stack."""
     monkeypatch.setattr(stack_rnn, "SPAN", span)
     machine = lively(StackMachine(StackRNNConfig(d_model=4, core="tanh", num_stacks=2, stack_depth=depth)))
     x_BLD, cells, turn = torch.randn(2, 11, 4, dtype=torch.float64, requires_grad=True), [], machine.turn

@@ -59,7 +59,7 @@ def test_extreme_inputs_stay_finite() -> None:
 
 
 def test_fp32_is_as_exact_as_its_scores() -> None:
-    """Where one position takes nearly all, what is nearer is a sum of small numbers beside a large one."""
+    """If one position takes nearly all, nearer ones are a sum of small numbers beside a large one."""
     q, k, v = torch.randn(3, 1, 1, 300, 4, dtype=torch.float64)
     at_L = torch.arange(300)
     expected = stick_breaking(20 * q, k, v, at_L, at_L)

@@ -80,7 +80,7 @@ def test_by_hand_a_tape_is_a_ring() -> None:
 
 
 def test_what_it_knows_of_the_input() -> None:
-    """With `jump=input` each row jumps by the tokens before its own first answer; by default none is told a thing."""
+    """Each row with `jump=input` jumps by the tokens before its first answer. The default is told nothing."""
     x_BLD, prompt_B = torch.randn(3, 9, 4), torch.tensor([2, 9, 5])
     informed = TapeMachine(TapeRNNConfig(d_model=4, jump="input", tape_cells=11))
     assert informed.start(x_BLD, Context(prompt_B=prompt_B))[2].tolist() == [1, 8, 4]

@@ -129,7 +129,10 @@ def gradients(layer: nn.Module, x_BLD: Tensor, direction_BLD: Tensor, backend: B
 @pytest.mark.parametrize("heads", [1, 4, 8])
 @pytest.mark.parametrize("shift", [0.0, -300.0, 300.0])
 def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float, backend: Backend) -> None:
-    """In pieces of two rows and a last one; with gates as they come, all closed (e^-m at its bound), and wide open."""
+    """Pieces have two rows, the last one fewer.
+
+    Gates are as they come, all closed (e^-m at its bound), or wide open.
+    """
     for place, kernel in enumerate(KERNELS):
         if kernel.computes == "mlstm_rows":
             form = replace(kernel.call.keywords["form"], cached=2 * 64 * length)
@@ -148,7 +151,7 @@ def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float
 @pytest.mark.parametrize("backend", BY_HAND)
 @pytest.mark.parametrize("heads", [3, 6, 8, 12])
 def test_rows_by_hand_of_any_heads(heads: int, backend: Backend) -> None:
-    """Of 64, 32, 24 and 16 channels: whole vectors and not, one and several; of 6 to 24 gates."""
+    """Heads have 64, 32, 24 and 16 channels: whole vectors and not, one and several; 6 to 24 gates."""
     layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=heads, ratio="1:0")))
     x_BLD, direction_BLD = torch.randn(2, 2, 21, 96, dtype=torch.float64)
     x_BLD.requires_grad_()
@@ -160,7 +163,7 @@ def test_rows_by_hand_of_any_heads(heads: int, backend: Backend) -> None:
 @pytest.mark.parametrize("backend", BY_HAND)
 @pytest.mark.parametrize("heads", [2, 8])
 def test_rows_by_hand_in_single_precision_are_as_good_as_the_plain_form(heads: int, backend: Backend) -> None:
-    """In C they take other ways there than in double, to turn rows into vectors."""
+    """The C code turns rows into vectors in another way than in double precision."""
     layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=heads, ratio="1:0")))
     x_BLD, direction_BLD = torch.randn(2, 3, 45, 96, dtype=torch.float64)
     expected = gradients(layer, x_BLD.clone().requires_grad_(), direction_BLD, "reference")

@@ -32,7 +32,7 @@ def _in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def given(length: int) -> dict[str, Tensor]:
-    """As theirs take them, [B, L, H, ..], with decays from 1 to 1e-6."""
+    """Return inputs in their layout, [B, L, H, ..], with decays from 1 to 1e-6."""
     q, k = torch.randn(2, B, length, H, K, dtype=torch.float64)
     made = {"q": q, "k": nn.functional.normalize(k, dim=-1), "v": torch.randn(B, length, H, V).double()}
     made |= {"g": 2 * torch.rand(B, length, H, K).double().log(), "beta": 2 * torch.rand(B, length, H).double()}
@@ -118,7 +118,7 @@ def test_the_delta_rule(length: int) -> None:
 
 
 def of_their_rule(layer: nn.Module, x_BLD: Tensor, steps: int) -> Tensor:
-    """What a layer of ours makes of its input with their recurrence in the middle; a token has `steps` keys."""
+    """Return the output of a layer of ours with their recurrence inside. A token has `steps` keys."""
     (batch, length, _), heads, keys = x_BLD.shape, layer.num_heads, layer.widths[0]
     shifted = nn.functional.pad(x_BLD @ layer.query_key_value.weight.T, (0, 0, 3, 0))
     mixed = sum(shifted[:, i : i + length] * layer.convolution.weight[:, i] for i in range(4))

@@ -22,7 +22,7 @@ def normed(y_BHLV: Tensor) -> Tensor:
 
 
 def off(theirs: Callable[..., Tensor], read: Read) -> float:
-    """Of the gradients, in the input where they are furthest apart, relative to its largest entry."""
+    """Return the largest difference of gradients over inputs, relative to an input's largest entry."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(2, 2, 64, 64)] * 3 + [(2, 2, 64)] * 2
     q, k, v, i, f = given = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]

@@ -201,7 +201,7 @@ def test_gpt2() -> None:
 
 
 def test_the_encoder_of_bert() -> None:
-    """From the first block to the last: BERT norms its embeddings too, so both start from the same stream."""
+    """Compare all blocks on the same stream, because BERT norms its embeddings too."""
     config = transformers.BertConfig(
         hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=DEPTH, num_attention_heads=HEADS,
         hidden_act="gelu", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, layer_norm_eps=1e-6,

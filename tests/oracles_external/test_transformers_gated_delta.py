@@ -42,7 +42,7 @@ def by_steps(x_BLX: Tensor, steps: int, *, place: int) -> Tensor:
 @pytest.mark.parametrize(("length", "steps"), [(1, 1), (2, 1), (17, 1), (64, 1), (65, 1), (130, 1), (33, 2), (22, 3)])
 @pytest.mark.parametrize("form", ["recurrent", "chunk"])
 def test_the_rule(form: str, length: int, steps: int) -> None:
-    """Of several steps theirs sees each as a token: the first decays, the last is asked."""
+    """Their code has a token for each of several steps: the first decays, the last is read."""
     shape, dtype = (2, 3, length, 4), torch.float64
     many = (2, 3, length * steps, 4)
     q_BHLK, k_BHMK, v_BHMV, start_BHKV = (torch.randn(s, dtype=dtype) for s in (shape, many, many, (2, 3, 4, 4)))

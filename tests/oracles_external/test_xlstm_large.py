@@ -35,7 +35,7 @@ class Stateless(nn.Module):
 
 
 def translated(model: nn.Module, pick: Pick) -> dict[str, Tensor]:
-    """What `pick` takes of the package's parameters, by our names and in our layouts."""
+    """Return what `pick` takes of the package's parameters, by our names and in our layouts."""
     stack = model.backbone
     found = {
         "embedding.weight": pick(model.embedding.weight),
@@ -100,7 +100,7 @@ def test_logits_and_the_gradients_of_all_weights(
 
 @pytest.mark.parametrize("width", [48, 96, 192, 256])
 def test_widths_and_weights_at_the_start(width: int) -> None:
-    """What is fixed is equal, what is drawn has the same deviation; theirs are in a model without vocabulary head."""
+    """Fixed initial weights are equal, drawn ones have the same deviation. Their model has no vocabulary head."""
     settings = transformers.xLSTMConfig(
         vocab_size=VOCAB, hidden_size=width, num_hidden_layers=BLOCKS, num_heads=HEADS, **NATIVE
     )

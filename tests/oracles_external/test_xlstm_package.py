@@ -89,7 +89,7 @@ def of_convolution(module: nn.Module, pick: Pick) -> dict[str, Tensor]:
 
 
 def translated(stack: nn.Module, pick: Pick) -> dict[str, Tensor]:
-    """What `pick` takes of the package's parameters, by our names and in our layouts."""
+    """Return what `pick` takes of the package's parameters, by our names and in our layouts."""
     found = {"norm.weight": pick(stack.post_blocks_norm.weight)}
     for number, block in enumerate(stack.blocks):
         layer = block.xlstm
@@ -185,7 +185,7 @@ def test_steps() -> None:
 
 
 def test_initial_weights() -> None:
-    """What is fixed at the start is equal, what is drawn has the same standard deviation."""
+    """Fixed initial weights are equal, drawn ones have the same standard deviation."""
     for init in ("standard", "zeros"):
         theirs = package_stack([1, 2], num_blocks=3, conv="causal4", init=init)
         ours = OwnStack(own_config("1:2", num_blocks=3, conv="causal4", init=init)).state_dict()

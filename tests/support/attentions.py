@@ -1,4 +1,4 @@
-"""What tests of attentions over the past share: a layer held to a loop over one row, and its parts to the whole."""
+"""Shared tests of causal attentions: a layer compared with a loop over one row, and its parts with the whole."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -54,7 +54,7 @@ def tensors(state: Any) -> list[Tensor]:
 
 
 def stays_finite(layer: nn.Module, scales: Sequence[float], length: int = 90) -> None:
-    """In fp32, outputs and gradients."""
+    """Check that outputs and gradients are finite in fp32."""
     layer.float()
     for scale in scales:
         x_BLD = (scale * torch.randn(2, length, WIDTH)).requires_grad_()

@@ -9,7 +9,7 @@ TYPES |= {f"{kind}{bits}": f"{'i' if kind == 's' else 'u'}{bits // 8}" for kind 
 
 
 def bf16_of(x: Any) -> Any:
-    """To nearest, of two the even one."""
+    """Round to the nearest bf16, ties to even, and return its bits."""
     bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
     rounded = (bits + np.uint64(0x7FFF) + (bits >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)
     return np.where(np.isnan(x), np.uint16(0x7FFF), rounded.astype(np.uint16))

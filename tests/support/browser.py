@@ -69,14 +69,14 @@ class Browser:
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def until(self, script: str, *, seconds: float = 5.0) -> Any:
-        """What a script returns once that is true, or at last; events of the page come when they come."""
+        """Return what a script returns once that is true, or after `seconds`. Events of the page take time."""
         last = time.monotonic() + seconds
         while not (found := self.js(script)) and time.monotonic() < last:
             time.sleep(0.02)
         return found
 
     def click(self, selector: str, place: int = 0) -> None:
-        """As a person does: it must be in sight and not covered."""
+        """Click as a person does: the element must be in sight and not covered."""
         self._call("POST", f"/element/{self._element(selector, place)}/click", {})
 
     def press(self, keys: str, selector: str) -> None:
@@ -87,7 +87,7 @@ class Browser:
         return next(iter(found[place].values()))
 
     def complaints(self) -> list[str]:
-        """What the console has said since it was last asked."""
+        """Return the console's messages since the last call."""
         return [line["message"] for line in self._call("POST", "/se/log", {"type": "browser"})]
 
     def screenshot(self, path: Path) -> None:

@@ -1,7 +1,8 @@
-"""What the tests of faults share: a small run and all it leaves behind, and processes one can slow, stop and kill.
+"""Shared code of the tests of faults: a small run and all its files, and processes that can be slowed, stopped and
+killed.
 
-The children come from a server that has imported torch once, so that one more start costs milliseconds; each is a
-process of its own, with its own locks, signals and exit code.
+The children come from a server that has imported torch once, so that a start costs milliseconds. Each is a separate
+process, with its own locks, signals and exit code.
 """
 
 import atexit
@@ -84,7 +85,7 @@ def steps_logged(folder: RunFolder) -> list[int]:
 
 @dataclass(frozen=True)
 class Hindrance:
-    """What goes against a child."""
+    """The difficulties that a child meets."""
 
     pause: float = 0.0
     """Seconds it sleeps after every step."""
@@ -143,7 +144,7 @@ class Child:
         os.kill(self.process.pid, number)
 
     def ended(self, *, within: float = PATIENCE) -> int | None:
-        """Its exit code, or None if it is still at work after so long."""
+        """Return its exit code, or None if it is still running after that time."""
         self.process.join(within)
         return self.process.exitcode
 

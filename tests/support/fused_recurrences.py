@@ -195,7 +195,7 @@ def results(case: Case, device: str, *, fused: bool) -> list[tuple[str, Tensor]]
 
 
 def compare(case: Case, device: str) -> str:
-    """What differs; nothing if all agree."""
+    """Return the differences, or "" if all agree."""
     with prepared(case):
         found = results(case, device, fused=True)
     wrong = []
@@ -277,7 +277,7 @@ CHECKS = {
     "slstm saturated": (saturated,),
 }
 CHECKED = [*[case.name for case in CASES][::5], "slstm without gradients", "gru under autocast", "slstm saturated"]
-"""What is interpreted each time: every fifth case, and one of each that compares more than numbers."""
+"""The cases interpreted each time: every fifth, and one of each that compares more than numbers."""
 
 
 def interpret(names: Sequence[str], results: Path) -> None:

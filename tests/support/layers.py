@@ -1,4 +1,4 @@
-"""What tests of layers share: a seed, comparing tensors, a scalar to differentiate, weights away from their start."""
+"""Shared code of layer tests: a seed, comparisons of tensors, a scalar to differentiate, perturbed weights."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 @pytest.fixture(autouse=True)
 def seeded() -> Iterator[None]:
-    """For every test of the folders whose conftest imports it."""
+    """Seed torch for every test of the folders whose conftest imports this."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # the CPU's: for each other device torch keeps a stack, 1 ms in all
         yield
@@ -20,20 +20,20 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
 
 
 def gradients(y: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Of a scalar in which no element can hide another's error."""
+    """Return the gradients of a scalar in which no element can hide another's error."""
     loss = (y * torch.linspace(-9, 9, y.numel(), dtype=y.dtype).sin().view_as(y)).sum()
     return torch.autograd.grad(loss, inputs, materialize_grads=True)
 
 
 def lively(module: nn.Module) -> nn.Module:
-    """In float64, with weights away from their start."""
+    """Make weights float64, and move them away from their initial values."""
     for parameter in module.double().parameters():
         parameter.data += 0.4 * torch.randn_like(parameter)
     return module
 
 
 def near(one: Tensor, exact: Tensor) -> None:
-    """To the rounding of single precision."""
+    """Check that a tensor equals the exact one up to single precision."""
     assert one.dtype == torch.float32 and one.shape == exact.shape
     assert (one - exact).abs().max() <= 2e-6 * exact.abs().max()
 

@@ -1,4 +1,4 @@
-"""What the tests of the memory machines share: their controllers in numpy, and a block held to such a naive loop."""
+"""Shared code for tests of memory machines: their controllers in numpy, and a block compared with a naive loop."""
 
 from collections.abc import Callable
 
@@ -75,7 +75,7 @@ def assert_equal_to(naive: Naive, block: Block, *, length: int, tolerance: float
 
 
 class Told(nn.Module):
-    """In place of a layer that asks something of a memory: what each token is told to ask, whatever h is."""
+    """Replaces a layer that asks something of a memory: each token gets its questions from a list, whatever h is."""
 
     def __init__(self, asked_TX: list[list[float]]) -> None:
         super().__init__()

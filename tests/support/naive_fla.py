@@ -17,7 +17,7 @@ _found: dict[str, Any] = {}  # the package, once it was imported
 
 
 def hide() -> None:
-    """From all imports but those made here."""
+    """Hide fla from all imports but those made here."""
     sys.modules["fla"] = None  # pyright: ignore[reportArgumentType]
 
 
@@ -36,7 +36,7 @@ def naive(module: str, name: str) -> Callable[..., Any]:
 
 
 def naive_alone(module: str, name: str) -> Callable[..., Any]:
-    """Of a file that needs nothing, in a package that needs more than fla-core has."""
+    """Load a function from a file without dependencies, in a package that needs more than fla-core has."""
     assert _spec is not None and _spec.submodule_search_locations is not None
     path = Path(_spec.submodule_search_locations[0], "ops", module, "naive.py")
     found = importlib.util.spec_from_file_location(f"{module}_naive", path)

@@ -21,7 +21,7 @@ STORIES = {"qa_places": (5, 4), "qa_times": (5, 5), "qa_shapes": (7, 7)}
 IN_PLACE = ("mqar", "hidden_states")
 """Tasks with an answer, or none, at every symbol, whose length counts symbols."""
 STATE_PARTS = 1500
-"""How many parts of states are compared at each position of a batch: of states with many parts, fewer rows."""
+"""Parts of states that are compared at each position of a batch. States with many parts use fewer rows."""
 
 
 def settings(task: Task) -> dict[str, object]:

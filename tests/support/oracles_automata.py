@@ -79,10 +79,11 @@ def dyck_language(string: Sequence[str], *, kinds: int, depth: int, ask: str, **
 
 
 def faulty(string: Sequence[str]) -> bool:
-    """Whether the kind of one closing bracket of a balanced string is wrong, or those of two were exchanged.
+    """Return True if one closing bracket of a balanced string has a wrong kind, or two were exchanged.
 
-    The last one is right if there are others. Of the two, one is the neighbour of the other if any two of different
-    kinds are neighbours, and behind a third one if any two are; else one is the first closing bracket of the string.
+    The last one is right if there are others. Of the two exchanged, one is the neighbour of the other if any two of
+    different kinds are neighbours, and they follow a third one if any such two do. Otherwise one is the first closing
+    bracket of the string.
     """
     due, open_ones = {}, []
     for i, symbol in enumerate(string):
@@ -123,7 +124,7 @@ def dyck_states(prompt: Sequence[str], *, kinds: int = 2, depth: int = 8, ask: s
 
 
 def is_member(string: Sequence[str], letters: str) -> bool:
-    """Whether a string is all of its a, as many b and perhaps as many c."""
+    """Return True if a string is all its a, then as many b and perhaps as many c."""
     times, rest = divmod(len(string), len(letters))
     return rest == 0 and "".join(string) == "".join(letter * times for letter in letters)
 

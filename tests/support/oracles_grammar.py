@@ -25,7 +25,7 @@ LANGUAGES_BY_GRAMMAR: dict[str, Language] = {
     "S -> S S | a S b | ": ("a b", matched, lambda n: n % 2 == 0),
     "E -> E + T | T; T -> T * F | F; F -> x | '(' E ')'": ("( ) * + x", expression, lambda n: n % 2 == 1 and n > 0),
 }
-"""Of a grammar: its symbols, whether a string is a member, and whether a size has members and others."""
+"""For each grammar: its symbols, a test of membership, and a test if a size has members and others."""
 
 
 def has_members_and_others(grammar: str, size: int) -> bool:

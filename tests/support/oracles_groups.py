@@ -19,7 +19,7 @@ def is_even(images: Images) -> bool:
 
 @cache
 def factor(name: str) -> dict[str, Images]:
-    """What each element of S, A, Z or D does to its points."""
+    """Return the action of each element of S, A, Z or D on its points."""
     kind, number = name[0], int(name[1:])
     if kind in "SA":
         found = [images for images in permutations(range(number)) if kind == "S" or is_even(images)]
@@ -62,7 +62,7 @@ def moved(element: Element) -> int:
 
 
 def generators(group: str) -> list[str]:
-    """Those of every factor, the others of which stay as they are."""
+    """Return the generators of every factor, each leaving the other factors as they are."""
     found, parts = [], group.split("x")
     for place, part in enumerate(parts):
         kind, number = part[0], int(part[1:])

@@ -11,7 +11,7 @@ END = "#0"
 
 @cache
 def followers(machine: Any) -> dict[str, dict[str, str]]:
-    """Of every state by name, the state behind each symbol that may follow."""
+    """Return for every state, by name, the state after each symbol that may follow."""
     return {
         name: {machine.names[to].rstrip("0123456789"): machine.names[to] for to in after}
         for name, after in zip(machine.names, machine.successors, strict=True)
@@ -38,9 +38,10 @@ def hidden_states_language(
     symbols: int,
     **grammar: Any,
 ) -> bool:
-    """Whether elements, blanks, noise and distractors can stand so: all ways to take each step are followed at once.
+    """Return True if elements, blanks, noise and distractors can stand so. All readings of each step are followed at
+    once.
 
-    One way is (whether the element is a distractor, how many steps it has taken so far).
+    A reading is (the element is a distractor, the number of steps it has taken so far).
     """
     machine = find_task("hidden_states")(symbols=symbols, **grammar).machine
     may_follow, (low, high) = followers(machine), steps

@@ -18,7 +18,7 @@ def numerals(num: int, *, start: int = 0) -> list[str]:
 
 
 def spelled(string: Sequence[str], symbols: Sequence[str]) -> bool:
-    """Whether a string that is not empty is made of these symbols."""
+    """Return True if a string is not empty and made of these symbols."""
     return len(string) >= 1 and set(string) <= set(symbols)
 
 

@@ -90,7 +90,7 @@ def evaluate(expression: Sequence[str]) -> int:
 
 
 def is_expression(string: Sequence[str], *, modulus: int, operators: str) -> bool:
-    """Whether the grammar derives a string; '-' is also the sign of a digit."""
+    """Return True if the grammar derives a string. '-' is also the sign of a digit."""
     if not set(string) <= {*numerals(modulus), *operators, "-", "(", ")"}:
         return False
     try:

@@ -49,7 +49,7 @@ def missing_duplicate_language(
 
 
 def missing_duplicate(prompt: Sequence[str]) -> list[str]:
-    """What stands where the missing symbol stands, in the other copy."""
+    """Return the symbol of the other copy at the place of the missing one."""
     string = [symbol for symbol in word(prompt) if symbol != "EMPTY"]
     if string == ["1"]:
         return string
@@ -84,12 +84,12 @@ def majority_count_language(string: Sequence[str], *, num_symbols: int, **_: obj
 
 
 def majority_count(prompt: Sequence[str], *, num_symbols: int = 63) -> list[str]:
-    """How often the most frequent symbol occurs, as far as the symbols go."""
+    """Return the count of the most frequent symbol, limited by the number of symbols."""
     return [str(min(max(Counter(word(prompt)).values()), num_symbols))]
 
 
 def majority_states(prompt: Sequence[str], *, num_symbols: int = 63) -> list[tuple[int, ...]]:
-    """How often each symbol has occurred."""
+    """Return each symbol's count so far."""
     states, counts = [], [0] * num_symbols
     for symbol in prompt:
         if symbol != "PAD":
@@ -99,7 +99,7 @@ def majority_states(prompt: Sequence[str], *, num_symbols: int = 63) -> list[tup
 
 
 def selective_copying_language(string: Sequence[str], *, num_symbols: int, data: int, noise: str, **_: object) -> bool:
-    """So many symbols among the noise, or before its end."""
+    """Return True if `data` symbols stand among blanks; with `noise="before"` the last is no blank."""
     if noise == "before" and string[-1] == "_":
         return False
     return spelled(string, ["_", *numerals(num_symbols)]) and len(string) - string.count("_") == data

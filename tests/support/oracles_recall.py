@@ -33,7 +33,7 @@ def induction_heads_language(string: Sequence[str], *, num_symbols: int, **_: ob
 
 
 def induction_heads(prompt: Sequence[str]) -> list[str]:
-    """What follows the first MARK."""
+    """Return the symbol after the first MARK."""
     string = word(prompt)
     return [string[string.index("MARK") + 1]]
 
@@ -103,7 +103,7 @@ def places_language(string: Sequence[str], **_: object) -> bool:
 
 
 def places(prompt: Sequence[str]) -> list[str]:
-    """Where the person asked for last went."""
+    """Return where the person in question went last."""
     person, visits = prompt[-2], []
     for i in range(0, len(prompt) - 4, 5):
         if prompt[i] == person:
@@ -133,7 +133,7 @@ def shapes_story(prompt: Sequence[str]) -> tuple[list[Fact], Fact]:
 
 
 def stated(facts: Sequence[Fact], axis: tuple[str, str]) -> Pairs:
-    """What the facts say in so many words of one axis, as pairs of the earlier and the later."""
+    """Return what facts state directly on one axis, as pairs of the earlier and the later."""
     return {(a, b) if relation == axis[0] else (b, a) for a, relation, b in facts if relation in axis}
 
 
@@ -153,7 +153,7 @@ def axis_of(relation: str) -> tuple[str, str]:
 
 
 def ordered(facts: Sequence[Fact], question: Fact, axes: Sequence[tuple[str, str]]) -> bool:
-    """Whether orders fulfil the facts and settle the question, and it is no stated one where there are others."""
+    """Return True if facts are consistent and settle the question, which is none of them if there are others."""
     if any(a == b for axis in axes for a, b in follows(stated(facts, axis))):
         return False
     a, relation, b = question
@@ -175,7 +175,7 @@ def shapes_language(string: Sequence[str], *, things: int, **_: object) -> bool:
 
 
 def judged(facts: Sequence[Fact], question: Fact) -> list[str]:
-    """Whether the question follows from the facts."""
+    """Return yes or no by whether the question follows from the facts."""
     a, relation, b = question
     axis = axis_of(relation)
     return ["yes" if ((a, b) if relation == axis[0] else (b, a)) in follows(stated(facts, axis)) else "no"]
@@ -190,7 +190,7 @@ def shapes(prompt: Sequence[str]) -> list[str]:
 
 
 def recall_parts(string: Sequence[str], *, bits: int, variables: int) -> tuple[list[str], list[str], list[str]]:
-    """What gives bits to addresses, what gives addresses to variables, and the swaps."""
+    """Return the part that gives bits to addresses, the part that gives addresses to variables, and the swaps."""
     return string[: 2 * bits], string[2 * bits : 2 * (bits + variables)], string[2 * (bits + variables) :]
 
 

@@ -100,7 +100,7 @@ def parse_repeated(rest: str, letters: str) -> tuple[Node, str]:
 
 
 def nullable(node: Node) -> bool:
-    """Whether a node describes the empty string."""
+    """Return True if a node describes the empty string."""
     match node:
         case ("then", left, right):
             return nullable(left) and nullable(right)
@@ -110,7 +110,7 @@ def nullable(node: Node) -> bool:
 
 
 def derivative(node: Node, letter: str) -> Node:
-    """What may follow a letter."""
+    """Return the expression of what may follow a letter."""
     match node:
         case ("symbol", letters):
             return EMPTY if letter in letters else NONE
@@ -189,7 +189,7 @@ def machine_of(pattern: str, table: str, alphabet: str) -> tuple[Automaton, str]
 
 
 def has_members_and_others(size: int, made: Automaton, *, beside: frozenset[bool] = frozenset()) -> bool:
-    """Whether some strings of so many symbols are in the language and some are not.
+    """Return True if some strings of this many symbols are in the language and some are not.
 
     `beside` are the sides, False for others, whose strings must have an edit to the other side.
     """
@@ -205,7 +205,7 @@ def has_members_and_others(size: int, made: Automaton, *, beside: frozenset[bool
 
 @cache
 def _ends_of_both(moves: frozenset[tuple[int, ...]], size: int) -> tuple[frozenset[int], frozenset[tuple[int, int]]]:
-    """Where a string of so many symbols may end, and where it and what one edit makes of it; of each move, the map."""
+    """Return the states where a string of `size` symbols may end, and pairs of its end and that after one edit."""
     if size == 0:
         before, pairs = frozenset({0}), set()
     else:
@@ -235,7 +235,7 @@ def regular_language(string: Sequence[str], *, pattern: str, table: str, alphabe
 
 
 def regular(prompt: Sequence[str], *, pattern: str = "(ab|ba)*", table: str = "", alphabet: str = "") -> list[str]:
-    """Whether a string is in the language of the table or, without one, of the pattern."""
+    """Return YES if a string is in the language of the table or, without one, of the pattern."""
     if not table:
         return ["YES" if re.fullmatch(pattern, "".join(word(prompt))) else "NO"]
     made, letters = machine_of(pattern, table, alphabet)
@@ -255,7 +255,7 @@ def random_dfa_language(string: Sequence[str], *, num_symbols: int, **_: object)
 
 
 def random_dfa(prompt: Sequence[str], *, dfa: Any) -> list[str]:
-    """Whether the automaton of the task accepts a string."""
+    """Return YES if the automaton of the task accepts a string."""
     last = run((dfa.transitions, dfa.accepting), dfa.alphabet, word(prompt))[-1]
     return ["YES" if dfa.accepting[last] else "NO"]
 

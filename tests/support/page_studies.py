@@ -40,7 +40,7 @@ def othello(folder: Path, name: str) -> Path:
 
 
 def throughput(folder: Path) -> Path:
-    """Of a machine: two models at two lengths, a row that took another path, and one that was not run."""
+    """Write a machine's report: two models at two lengths, a row of another path, and one that was not run."""
     (folder / "cpu").mkdir(parents=True)
     time = {"ms": 2.0, "ms_p20": 1.5, "ms_p80": 3.0, "precision": "fp32", "way": "auto"}
     rows: list[dict[str, object]] = [

@@ -104,7 +104,7 @@ def _divided(parts: Any, per: int) -> Any:
 
 
 def rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of a table of columns, as the script has them."""
+    """Return the rows of a table of columns, as the script has them."""
     lists = {name: unpacked(values) for name, values in columns.items()}
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 

@@ -1,6 +1,6 @@
-"""What each of two processes does with its half of a run: work of a healthy pair, then faults.
+"""The program of each of two processes with half of a run: work of a healthy pair, then faults.
 
-Each has the variables that torchrun sets, over gloo on the CPU. What it found lies in the folder it is given, for the
+Each has the variables that torchrun sets, with gloo on the CPU. Its findings are written to the given folder, for the
 tests.
 """
 
@@ -54,7 +54,7 @@ def cells() -> dict[str, Run]:
 
 
 def first_gradient(pack: Pack) -> dict[str, Any]:
-    """Of step 0, with what the loss is made of."""
+    """Return the gradient of step 0, with the loss and its parts."""
     batch = pack.draw(pack.step_number, pack.run.train.longest(0))
     gradient_RP, loss_R, metrics = pack.gradients(pack.step_number, batch)
     named = {name: float(value) for name, value in metrics.items()}
@@ -124,7 +124,7 @@ def at_step(step: int, act: Callable[[], object]) -> Iterator[None]:
 
 
 def whole(folder: Path, joined: Joined) -> dict[str, Any]:
-    """What a healthy pair does: arithmetic, and runs to their end by every road."""
+    """Do the work of a healthy pair: arithmetic, and runs to their end in every way."""
     runs = cells()
     with joined(runs["lstm"], Exec(device="cpu")):
         found: dict[str, Any] = {name: worked(run) for name, run in runs.items()}
@@ -177,7 +177,7 @@ def faults(folder: Path) -> dict[str, Any]:
 
 
 def main(folder: Path, rank: int) -> None:
-    """What each of the two processes does: the work of a healthy pair, then the faults, of which the last kills one."""
+    """Do the work of a healthy pair, then the faults, of which the last kills one process."""
     temporary = folder / f"temporary{rank}"
     temporary.mkdir()
     os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"}

@@ -1,6 +1,6 @@
-"""What tests of a Triton kernel share: rooms with walls, a process that interprets, registers of what was compiled.
+"""Shared code for tests of Triton kernels: guarded buffers, an interpreting process, registers of compiled code.
 
-Triton decides on import whether it interprets, so a file with such tests is also the program of a process of its own
+Triton decides on import whether it interprets. So a file with such tests is also the program of a separate process
 (tests/support/interpreter.py), which makes all comparisons and prints what is wrong with each:
 
     if __name__ == "__main__":
@@ -90,9 +90,10 @@ def in_a_model(kernel: str, model: str, replicas: int, device: str) -> None:
 
 
 def interpreted(file: str, names: Sequence[str], *, compiled: bool = False) -> dict[str, str]:
-    """What is wrong with each of the named checks of a file, under Triton's interpreter; nothing: not in there.
+    """Return what is wrong with each of the named checks of a file under Triton's interpreter. Passed checks are
+    missing.
 
-    Or as compiled for a GPU, on a CPU: slower, and with what the compiler makes of it.
+    With `compiled`, the code is compiled for a GPU and run on a CPU: slower, and with the compiler's changes.
     """
     interpreter = _interpreter(compiled)
     assert interpreter.stdin and interpreter.stdout
@@ -132,7 +133,7 @@ def multiply_bf16() -> None:
 
 
 def print_failures(checks: Mapping[str, tuple[Any, ...]]) -> None:
-    """Of the checks named in the command: each a function, called with its arguments and the device."""
+    """Run the checks named in the command, each a function with arguments and the device, and print the failures."""
     found = {}
     if COMPILED in os.environ:
         from instruments.compiled_on_a_cpu import compiled_on_a_cpu

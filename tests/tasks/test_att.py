@@ -21,7 +21,7 @@ LANGUAGES = sorted(_mlregtest.names())
 
 
 def printed(automaton: Automaton) -> str:
-    """As OpenFst prints a minimal automaton, without the moves into a state from which nothing is accepted."""
+    """Print a minimal automaton as OpenFst does, without moves into dead states."""
     alive = {state for state, accepts in enumerate(automaton.accepting) if accepts}
     while True:
         more = {s for s, row in enumerate(automaton.transitions) if alive & set(row)} | alive

@@ -36,7 +36,7 @@ def drawing(task: str) -> Callable[[Tensor], Batch]:
 
 
 def out_of_range(graph: fx.Graph) -> list[str]:
-    """Where whole numbers beyond 32 bits meet what is computed of positions alone.
+    """Return where whole numbers beyond 32 bits meet what is computed from positions alone.
 
     Inductor makes one expression of indices of these, of type int32, and Triton then refuses the number.
     """

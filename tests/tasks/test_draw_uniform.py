@@ -38,7 +38,7 @@ def rows_of(count: int, start: int = 0) -> np.ndarray:
 
 
 def chi_square_z(counts: np.ndarray, shares: np.ndarray | None = None) -> float:
-    """How far counts lie from their shares (equal ones by default); negative where they are too even."""
+    """Return how far counts are from their shares (by default equal ones); negative if they are too even."""
     expected = counts.sum() * (np.full(counts.size, 1 / counts.size) if shares is None else shares)
     freedom = counts.size - 1
     ratio = float(((counts - expected) ** 2 / expected).sum()) / freedom

@@ -47,7 +47,7 @@ def test_zero_is_the_commonest_value_with_multiplication() -> None:
 
 
 def test_left_parts_are_uniform() -> None:
-    """Of 20 symbols the left part has 1..16, each as often."""
+    """The left part of an expression of 20 symbols has 1..16, all equally often."""
     size_B = torch.full((32_000,), 20)
     trees = draw_trees(Draw(seed=1, split="s", rows_B=torch.arange(32_000)), size_B, 30, modulus=5, num_operators=3)
     counts = torch.bincount(trees.right_BL[:, 0] - 2, minlength=17)

@@ -42,7 +42,7 @@ def test_all_eighteen_languages_are_there() -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("most", [4000, full(60_000)])
 def test_every_short_string_is_decided(language: str, most: int) -> None:
-    """What stands behind a string's end changes nothing."""
+    """Symbols after a string's end change nothing."""
     found, symbols = recogniser(language), ALPHABETS[language].split()
     size = 1
     while len(symbols) ** size <= most:
@@ -86,7 +86,7 @@ OFTEN = {"majority": 0.32, "first": 0.3, "even-pairs": 0.3, "parity": 0.06}
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_strings_seldom_have_to_stand_in(language: str) -> None:
-    """Where all that were tried are members: as often as tasks/_flare.py says."""
+    """A stand-in is used if all tried strings are members: as often as tasks/_flare.py says."""
     found, rows, size = recogniser(language), 2000, 39 if has_members(language, 39) else 40
     size_B = torch.full((rows,), size)
     others_BL = _edits.non_members(found, draws(rows), size_B, size, tries=TRIES)
@@ -210,7 +210,7 @@ def test_members_are_drawn_as_published(language: str, size: int, law: Callable[
 
 
 def follows(law: Law, strings: Sequence[str]) -> bool:
-    """Whether a chi-square statistic lies within six of its standard deviations of its mean."""
+    """Return True if a chi-square statistic lies within six of its standard deviations of its mean."""
     counts, rows = Counter(strings), len(strings)
     assert set(counts) <= set(law)
     seen, mean = np.array([[counts[word], float(share) * rows] for word, share in law.items()]).T

@@ -223,7 +223,7 @@ def test_bucket_sort_scores_two_thirds_without_reading_its_input() -> None:
 
 
 def test_multiplication_makes_zero_the_commonest_result_of_short_strings_only() -> None:
-    """Of d op d the product, one operator in three, is 0 for 9 pairs of 25; sums of many terms are uniform."""
+    """The product in d op d, one operator in three, is 0 for 9 pairs of 25. Sums of many terms are uniform."""
     task = ModArithmetic()
     assert task.floors([task.length(3)])[1:] == pytest.approx((19 / 75, 19 / 75), abs=1e-12)
     assert task.floors(task.legal_lengths(3, 40)).best_constant > 0.206

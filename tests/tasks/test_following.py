@@ -1,4 +1,4 @@
-"""What may follow in a language's members, held against all its short strings."""
+"""The symbols that may follow in a language's members, compared with all its short strings."""
 
 import re
 from collections import Counter
@@ -33,7 +33,7 @@ def beginnings(language: str) -> tuple[int, set[tuple[str, ...]]]:
 
 
 def begins(language: str, string: tuple[str, ...]) -> bool | None:
-    """Whether a member begins so; None where that is not found out."""
+    """Return True if a member begins so; None if that is not found out."""
     if language == "stack-manipulation":
         head, mark, behind = " ".join(string).partition("#")
         moves = head.split()
@@ -103,7 +103,7 @@ def test_what_may_follow_is_what_some_member_goes_on_with(name: str, language: s
 
 
 def test_the_end_is_asked_behind_the_last_symbol_whatever_stands_there() -> None:
-    """With a closing blank, too, where the answer is read."""
+    """Also if a closing blank stands there, where the answer is read."""
     plain = find_task("regular")(pattern="(ab)*", count="input")  # type: ignore[call-arg]
     closed = replace(plain, query="token")  # type: ignore[call-arg]
     for task, width in ((plain, 6), (closed, 7)):

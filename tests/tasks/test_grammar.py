@@ -140,7 +140,7 @@ def test_members_are_uniform_over_the_strings(name: str, size: int) -> None:
 
 
 def test_brackets_of_one_shape_with_more_derivations_are_no_likelier() -> None:
-    """Of the five shapes of six symbols one has two derivations; unthinned it is twice as likely."""
+    """One of the five shapes of six symbols has two derivations. Unthinned it is twice as likely."""
     language = Derived(normal(GRAMMARS["ambiguous brackets"]))
     draws = Draw(seed=0, split="train", rows_B=torch.arange(6000)), torch.full((6000,), 6)
     plain, even = (

@@ -45,7 +45,7 @@ def sampled(task: HiddenStates, *, rows: int, low: int, high: int) -> tuple[list
 
 
 def improbable(counts: list[int], chances: list[float]) -> bool:
-    """Whether a chi-square statistic lies six of its standard deviations above its mean."""
+    """Return True if a chi-square statistic lies six of its standard deviations above its mean."""
     expected = np.array(chances) * sum(counts)
     statistic, freedom = float(((np.array(counts) - expected) ** 2 / expected).sum()), len(counts) - 1
     return statistic > freedom + 6 * (2 * freedom) ** 0.5 + 6
@@ -118,7 +118,7 @@ def test_links_copies_and_starts_are_as_likely_as_said(ends: int) -> None:
 
 
 def steps_of(task: HiddenStates, batch: Batch) -> Iterator[tuple[list[str], list[str]]]:
-    """Of each string its symbols, and its states with "" where there is none."""
+    """Yield each string's symbols, and its states with "" where there is none."""
     names = ["", *task.vocab[1:]]
     for tokens, targets, length in zip(
         batch.tokens_BL.tolist(), batch.targets_BL.tolist(), batch.length_B.tolist(), strict=True
@@ -239,7 +239,7 @@ def test_guesses_from_the_last_symbols_are_worth_what_the_facts_say(settings: di
 
 
 def test_few_copies_are_told_by_the_last_two_symbols() -> None:
-    """What the docstring says of how hard a size is."""
+    """Check what the docstring says on the difficulty of sizes."""
     assert best_guesses(HiddenStates().machine)[1] == pytest.approx(0.64, abs=0.005)
     assert best_guesses(HiddenStates(ambiguous=4, copies=4).machine)[1] == pytest.approx(0.96, abs=0.005)
     published = HiddenStates(**PUBLISHED)
@@ -259,7 +259,7 @@ def test_states_are_followed_one_by_one_as_their_maps_compose(few: int, monkeypa
 
 
 def test_what_a_grammar_asks_of_a_state() -> None:
-    """Of the second grammar some word swaps two states (a group of two elements); of the first none does."""
+    """Some word of the second grammar swaps two states (a group of two elements); no word of the first does."""
     plain, grouped = (HiddenStates(ambiguous=4, copies=4, grammar=key) for key in (0, 1))
     assert (plain.demand, grouped.demand) == ("star-free", "parity")
     assert replace(grouped, steps=(1, 5)).demand == "parity"

@@ -32,7 +32,7 @@ def drawn(task: InContextAutomata, *, rows: int, low: int, high: int, seed: int 
 
 
 def automata(task: InContextAutomata, draw: Draw) -> list[list[dict[str, int]]]:
-    """Of each row, what every state's letters lead to."""
+    """Return for each row where every state's letters lead."""
     letter_BNJ, after_BNJ, degree_BN = (part.tolist() for part in task.machines(draw))
     return [
         [
@@ -125,7 +125,7 @@ def test_floors_are_what_any_letter_scores() -> None:
 
 
 def test_a_model_is_scored_by_the_automata() -> None:
-    """Whatever an untrained model says, its score is the rate at which its own strings' automata have it."""
+    """An untrained model's score is the share of its answers that its own strings' automata allow."""
     task = InContextAutomata()
     train, settings = Train(steps=10, batch=4, lengths=(20, 20)), Eval(lengths=(20, 24), test=70, batch=32)
     run = Run(task=task, model=LSTMConfig(d_model=8), train=train, eval=settings)

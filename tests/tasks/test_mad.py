@@ -144,7 +144,7 @@ def test_sizes_of_words_are_uniform() -> None:
 
 
 def gaps(task: Task, length: int, rows: int) -> np.ndarray:
-    """How many blanks stand before each data symbol, and behind the last."""
+    """Return the number of blanks before each data symbol, and after the last."""
     made = []
     for string, answers, _ in strings(task, rows, [length]):
         body = string[: string.index("ACT")]
@@ -157,7 +157,7 @@ def gaps(task: Task, length: int, rows: int) -> np.ndarray:
 @pytest.mark.full
 @pytest.mark.parametrize("slot", [0, full(2), full(3)])
 def test_each_blank_is_before_any_of_the_data(slot: int) -> None:
-    """As mad-lab's generate_copying_instance inserts them: so many before one symbol is a binomial law."""
+    """mad-lab's generate_copying_instance inserts blanks so: the number before one symbol is binomial."""
     rows, data, blanks = 4000, 4, 20
     task = find_task("selective_copying")(data=data, noise="before", count="input")
     found = gaps(task, data + blanks, rows)

@@ -37,9 +37,9 @@ SIZES: dict[str, tuple[int, int, float, int, int]] = {
     "coSL": (90, 3, 8.0, 37, 0),
     "coSP": (90, 5, 42.0, 613, 9),
 }
-"""Of each class: languages, fewest, median and most states but the dead one, languages of more than 256: counts.tsv."""
+"""For each class: languages; fewest, median and most live states; languages of more than 256: counts.tsv."""
 PUBLISHED = "af82fbafb7fffdea647ffcf667625a35df4504a5d0b33d76c8fb8f86af71fd76"
-"""Of all automata in the order of their names, when 1,470 of them were compared with the published files."""
+"""Digest of all automata in the order of names. Then, 1,470 of them were compared with the published files."""
 LONGEST = 7
 
 
@@ -100,7 +100,7 @@ def in_order(word: str, width: int, parts: int) -> frozenset[tuple[str, ...]]:
 
 
 def look(kind: str, width: int, threshold: int) -> Look:
-    """What testable classes see of a string."""
+    """Return what testable classes see of a string."""
     match kind.removeprefix("T"):
         case "LT":
             return lambda word: frozenset(factors(word, width))
@@ -116,7 +116,7 @@ def look(kind: str, width: int, threshold: int) -> Look:
 
 
 def parts(kind: str, width: int) -> Callable[[str], frozenset[str]]:
-    """What strict classes allow or forbid."""
+    """Return what strict classes allow or forbid."""
     if kind.endswith("SL"):
         return lambda word: frozenset(factors(word, width))
     return lambda word: subsequences(word, width)
@@ -124,7 +124,7 @@ def parts(kind: str, width: int) -> Callable[[str], frozenset[str]]:
 
 @cache
 def members(name: str, longest: int) -> dict[str, bool]:
-    """Of all short strings, whether they are in the language."""
+    """Return for all short strings whether they are in the language."""
     dfa = _mlregtest.language(name)
     state, layer = {"": 0}, [""]
     for _ in range(longest):
@@ -135,7 +135,7 @@ def members(name: str, longest: int) -> dict[str, bool]:
 
 
 def is_of(name: str, kind: str, *, width: int, threshold: int, tier: str, longest: int = LONGEST) -> bool:
-    """Whether no two short strings say that the language is not of the class."""
+    """Return True if no two short strings prove that the language is not in the class."""
     said: dict[str, bool] = {}
     for word, yes in members(name, longest).items():
         on_tier = "".join(symbol for symbol in word if symbol in tier)

@@ -1,4 +1,4 @@
-"""What stands beside a language: uniform strings, strings after edits, and those one edit from the other side.
+"""Non-members of a language: uniform strings, strings after edits, and those one edit from the other side.
 
 The oracles make every string of a length and every edit of it by hand, and ask `re` or a run of the automaton.
 """
@@ -55,7 +55,7 @@ def drawn(task: Task, size: int, *, rows: int = ROWS) -> list[tuple[str, bool]]:
 
 
 def edits_of(word: str, letters: str) -> Iterator[str]:
-    """What every edit makes of a string, one string as often as there are edits that make it."""
+    """Yield the result of every edit of a string, as often as there are edits that make it."""
     for place in range(len(word) + 1):
         yield from (word[:place] + letter + word[place:] for letter in letters)
     for place, symbol in enumerate(word):
@@ -113,7 +113,7 @@ def test_both_sides_have_the_law_of_the_definition(pattern: str, alphabet: str, 
 @pytest.mark.full
 @pytest.mark.parametrize("key", some(range(6)))
 def test_strings_beside_a_random_language_have_an_edit_to_the_other_side(key: int) -> None:
-    """Of awkward lengths, and against the chances of each where the strings are few."""
+    """Awkward lengths are included. Where strings are few, their probabilities are checked, too."""
     task = random_language(automaton=key, num_states=6, num_symbols=3)
     made = (task.dfa.transitions, task.dfa.accepting)
 
@@ -134,7 +134,7 @@ def test_strings_beside_a_random_language_have_an_edit_to_the_other_side(key: in
 @pytest.mark.parametrize("negatives", ["one_edit", "border"])
 @pytest.mark.parametrize(("pattern", "alphabet"), [("(ab)*", ""), ("a{3}", "ab"), ("(aa|ab|ba|bb)*", "ab")])
 def test_legal_lengths_are_those_that_have_such_strings(pattern: str, alphabet: str, negatives: str) -> None:
-    """Whether an even number of symbols was read is told by length alone, so no length has both."""
+    """Length alone tells if an even number of symbols was read, so no length has both."""
     if pattern.startswith("(aa"):
         with pytest.raises(ValueError, match="both in the language and outside"):
             task_of(pattern, alphabet, negatives)
@@ -176,7 +176,7 @@ def test_languages_of_many_states_are_walked_through_and_border() -> None:
 
 
 def edited_by_hand(word: str, kinds: Sequence[str], letters: str) -> dict[str, Fraction]:
-    """What edits of these kinds make of a string: each place, and each symbol that may be put there, as likely."""
+    """Return the distribution after edits of these kinds, with each place and each inserted symbol equally likely."""
     law = {word: Fraction(1)}
     for kind in kinds:
         after: dict[str, Fraction] = {}
@@ -213,7 +213,7 @@ def test_edits_are_made_as_by_hand(kinds: list[str]) -> None:
 
 
 def test_edits_are_as_many_as_a_coin_says_and_lead_to_the_size_asked_for() -> None:
-    """Where every size has members: 1/2 have one edit, 1/4 two .., the last as many as are left over."""
+    """If every size has members, 1/2 have one edit, 1/4 two .., and the last number takes the rest."""
     rows_B, size_B = torch.arange(ROWS), torch.full((ROWS,), 50)
     plan = _edits.planned(Draw(seed=2, split="train", rows_B=rows_B), size_B, torch.ones(64, dtype=torch.bool))
     counts = Counter((plan.kind_BM != _edits.NOTHING).sum(1).tolist())

@@ -62,7 +62,7 @@ def test_the_variants_are_those_of_every_field(name: str, data: st.DataObject) -
 @pytest.mark.parametrize("rows", [30, full(400)])
 @given(seed=SEEDS, split=SPLITS, start=STARTS)
 def test_strings_of_the_default_task(name: str, rows: int, seed: int, split: str, start: int) -> None:
-    """With `--all` 400 rows under each of 25 draws: ten thousand strings."""
+    """`--all` draws 400 rows under each of 25 draws: ten thousand strings."""
     task = find_task(name)()
     high = LONGEST.get(name, 256)
     check(task, *sample(task, seed=seed, split=split, start=start, rows=rows, low=1, high=high))

@@ -1,4 +1,4 @@
-"""How often the strings of the seven first tasks, and the halves of the others, are drawn."""
+"""The frequencies of strings of the first seven tasks, and of the halves of the others."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -97,7 +97,7 @@ def test_half_of_the_strings_are_balanced(kinds: int) -> None:
 
 
 def test_half_of_the_faults_keep_the_number_of_each_kind() -> None:
-    """At this length all but a few strings have two closing brackets of different kinds to exchange."""
+    """Nearly all strings of this length have two closing brackets of different kinds to exchange."""
     words = spelled_out(find_task("dyck")(count="input", ask="valid", kinds=2), 40)
     unbalanced = [word for word in words if nest(word, depth=8) != []]
     assert_share(sum(word.count("(") == word.count(")") for word in unbalanced), len(unbalanced), 1 / 2)

@@ -1,4 +1,4 @@
-"""What rules without the mechanism a task asks for score, as the tasks' own docstrings say."""
+"""The scores of rules that lack the mechanism a task needs, as the tasks' docstrings say."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -48,7 +48,7 @@ def counted_alike(word: Sequence[str], kinds: int) -> bool:
 
 
 def counted_along(word: Sequence[str], kinds: int) -> bool:
-    """Whether a counter of its own for each kind never falls below zero and ends there."""
+    """Return True if a separate counter for each kind never falls below zero and ends there."""
     symbols = np.array(word)
     heights = [np.cumsum((symbols == a).astype(int) - (symbols == b)) for a, b in PAIRS[:kinds]]
     return all(height.min() >= 0 and height[-1] == 0 for height in heights)

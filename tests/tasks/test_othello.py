@@ -166,7 +166,7 @@ def test_majorities_of_the_docstring() -> None:
 @both_sizes
 @pytest.mark.parametrize("score", ["tokens", "lengths"])
 def test_floors_are_the_best_of_such_guesses(size: int, score: str) -> None:
-    """By counting other games one by one."""
+    """The expected floors come from counting other games one by one."""
     task, lengths = Othello(size=size), [5, 20, 60]
     batch, allowed_BLV, _ = whole_games(size)
     legal: dict[int, Counter[tuple[int, int]]] = {}

@@ -24,7 +24,7 @@ def games_of(size: int, rows: int = 40) -> tuple[torch.Tensor, list[list[str]]]:
 
 
 def wthor(games: list[list[str]], *, board: int = 0, count: int | None = None) -> bytes:
-    """By the description of the format: columns are units, rows are tens."""
+    """Write games in the WTHOR format, from its description: units are columns, tens are rows."""
     header = struct.pack("<4BiHH4B", 20, 26, 7, 1, len(games) if count is None else count, 0, 2026, board, 0, 0, 0)
     records = [header]
     for game in games:
@@ -96,7 +96,7 @@ def test_what_is_wrong_with_a_list_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 2, 4096])
 def test_the_first_mistake_of_a_file_is_named(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the games, then of the plies, wherever else there are some, in chunks of any size."""
+    """The first is the earliest game, then the earliest ply, for chunks of any size."""
     monkeypatch.setattr("chomsky_ladder.tasks._othello_files.CHUNK", chunk)
     _, games = games_of(8, rows=6)
     game = Game(8)

@@ -86,7 +86,7 @@ def strings(name: str) -> tuple[tuple[int, ...], torch.Tensor, list[list[str]], 
 
 
 def improbable(counts: Sequence[float], expected: Sequence[float]) -> bool:
-    """Whether a chi-square statistic lies six of its standard deviations above its mean."""
+    """Return True if a chi-square statistic lies six of its standard deviations above its mean."""
     counts, expected = np.asarray(counts, float), np.asarray(expected, float)
     freedom = len(counts) - 1
     return bool(((counts - expected) ** 2 / expected).sum() > freedom + 6 * np.sqrt(2 * freedom) + 6)
@@ -147,7 +147,7 @@ def shares(name: str, *symbols: str) -> list[float]:
 
 
 def test_pushes_and_pops_are_even() -> None:
-    """But for the last pop of the few stacks that would end empty."""
+    """They are equally frequent, except for the last pop of the few stacks that would end empty."""
     pushes = [f"PS{symbol}" for symbol in range(1, 5)]
     assert sum(shares("stack_manipulation", "POP", *pushes)[1:]) == pytest.approx(0.5, abs=0.02)
 

@@ -96,7 +96,7 @@ def test_the_chains_own_table_attains_the_entropy() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.lists(st.integers(1, 50), min_size=4, max_size=4), min_size=4, max_size=4))
 def test_no_table_beats_it(weights: list[list[int]]) -> None:
-    """In expectation exactly (Gibbs), and on the same strings the chain's own never loses by more than chance."""
+    """Holds exactly in expectation (Gibbs), and on the same strings up to chance."""
     rows = np.array(weights, dtype=float) / np.sum(weights, axis=1, keepdims=True)
     assert expected(rows) >= ENTROPY_RATE
     assert loss_of(Table(rows), strings=200) == pytest.approx(expected(rows), abs=0.1)

@@ -1,4 +1,4 @@
-"""The sweeps of the literature, a file each: `runs(budget)` lists one, `table(runs, results)` shows what came of it.
+"""Sweeps of the literature, one file each: `runs(budget)` lists the runs, `table(runs, results)` shows the results.
 
 studies()  ->  {"depth": "The least depth at which a model solves a length: ..", ..}
 """
@@ -13,7 +13,7 @@ from chomsky_ladder.harness.config.rooms import did_you_mean
 
 
 def studies() -> dict[str, str]:
-    """Every study's name, with the first sentence of its file."""
+    """Return every study's name, with the first paragraph of its file."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     return {name: _about(Path(__path__[0]) / f"{name}.py") for name in names}
 

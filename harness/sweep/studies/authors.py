@@ -32,7 +32,7 @@ def runs(budget: Budget = "cpu") -> list[Run]:
 
 
 def _own(tasks: Sequence[str]) -> list[Run]:
-    """The sLSTM as its authors' code has it, at the rates of their paper."""
+    """Return the runs of the sLSTM with its authors' code's settings, at their paper's learning rates."""
     found = []
     for task in tasks:
         usual = preset_run(task, "xlstm", protocol="xlstm_code")

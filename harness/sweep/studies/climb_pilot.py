@@ -2,11 +2,11 @@
 
     ladder study climb_pilot --budget smoke|cpu|gpu|full
 
-Five models of which four are not the LSTM, on six tasks: 10,000 steps of 64 strings in place of 2,000 of 32, the last
-write with long silences, brackets that nest deep, queries far behind their pairs, and the models in forms that theory
-asks for (a Transformer without positions, PD-SSM with a state for each element of A5). cpu is one seed at one learning
-rate, gpu at five of them, and on the tasks of state tracking with the last answer alone trained on as well. full adds
-the same cells at three rates for 30,000 steps: does an outcome change with more training still?
+Five models, four of them not the LSTM, on six tasks, with 10,000 steps of 64 strings instead of 2,000 of 32. Last write
+has long silences, brackets nest deeply, and queries are far behind their pairs. Models have the form that theory asks
+for (a Transformer without positions, PD-SSM with a state for each element of A5). cpu is one seed at one learning rate.
+gpu has five learning rates, and tasks of state tracking are also trained on the last answer alone. full adds the same
+cells at three learning rates for 30,000 steps, to see if outcomes change with more training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.sweep.study import Budget
 
-Part = tuple[str, dict[str, Any]]  # its name and what differs from climb-v1's
+Part = tuple[str, dict[str, Any]]  # a name, and the changes to climb-v1's settings
 
 FIRST = "climb-v1"
 TASKS: tuple[Part, ...] = (
@@ -56,7 +56,7 @@ def runs(budget: Budget = "cpu") -> list[Run]:
 
 
 def longer() -> list[Run]:
-    """The same cells, trained three times as long."""
+    """Return the same cells, trained three times as long."""
     return _cells(RATES[:3], *LONGER)
 
 
@@ -77,7 +77,7 @@ def _run(task: Part, model: Part, train: Mapping[str, Any], score: Mapping[str, 
 
 
 def table(listed: Sequence[Run], results: Path) -> str:
-    """Each run's scaled accuracy at training lengths and at the test's, and when it was learnt."""
+    """Return a table: each run's scaled accuracy at training and test lengths, and when it was learnt."""
     records = collect(results).set_index("run_id")
     ids = [run.run_id for run in listed if run.run_id in records.index]
     found = records.loc[ids]

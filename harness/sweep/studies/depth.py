@@ -1,10 +1,10 @@
-"""The least depth at which a model solves a length: state tracking that a recurrence has in one block, others in log n.
+"""The least depth at which a model solves a length: one block is enough for a recurrence, others need log n.
 
     ladder study depth --budget smoke|cpu|gpu|full [--engine ray] [--exec.results FOLDER]
 
-Trained and tested at one length n, as in Merrill et al. 2024 (2404.08819), section 5: the cell is the least number of
-blocks whose mean scaled accuracy over seeds, at the rate chosen on validation, is .9 or more; `>4` says that the
-deepest tried is not enough, `?` that a lesser depth has no result.
+Models are trained and tested at one length n, as in Merrill et al. 2024 (2404.08819), section 5. A cell is the least
+number of blocks whose mean scaled accuracy over seeds, at the learning rate chosen on validation, is .9 or more. `>4`
+means that the deepest model tried is not enough, `?` that a smaller depth has no result.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The fifteen tasks of the xLSTM paper (2405.04517) by fourteen models, at a budget that two CPU cores carry.
+"""The fifteen tasks of the xLSTM paper (2405.04517) by fourteen models, at a budget for two CPU cores.
 
     ladder study fifteen --budget cpu --report-seeds 3
 

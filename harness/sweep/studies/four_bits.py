@@ -2,10 +2,10 @@
 
     ladder study four_bits --budget smoke|cpu|gpu|full [--engine ray] [--exec.results FOLDER]
 
-Every cell of the study of state tracking (state_tracking.py) that has a chance, trained and scored with rounded
-weight matrices (harness/train/quantise.py); activations and states are whole, so this asks for what the weights must
-carry. An entry is the mean scaled accuracy over seeds at the rate chosen on validation for this many bits; behind the
-semicolon, how many of its runs reached .9.
+The cells are those of the study of state tracking (state_tracking.py) that have a chance, trained and scored with
+rounded weight matrices (harness/train/quantise.py). Activations and states keep full precision, so the study only
+limits the weights. An entry is the mean scaled accuracy over seeds, at the learning rate chosen on validation for this
+many bits. The number after the semicolon counts the runs that reached .9.
 """
 
 from chomsky_ladder.harness.config.run import Run
@@ -19,7 +19,7 @@ SIGNED = {"eigenvalues": "signed"}
 
 
 def runs(budget: Budget = "cpu") -> list[Run]:
-    models, tasks = ["lstm", ("delta_net", SIGNED), "transformer"], [PARITY, GROUPS[0]]  # 1,000 steps reach no S5
+    models, tasks = ["lstm", ("delta_net", SIGNED), "transformer"], [PARITY, GROUPS[0]]  # 1,000 steps do not reach S5
     if budget != "cpu":
         models, tasks = [*models, "gru", ("xlstm", {"ratio": "0:1"}), ("mamba", SIGNED)], [PARITY, CYCLE, *GROUPS]
     listed = [study_runs(budget, tasks=tasks, models=models, full="slice", train={"qat": bits}) for bits in BITS]

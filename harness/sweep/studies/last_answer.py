@@ -1,10 +1,11 @@
-"""State tracking of climb-v2 with the last answer alone trained on, beside every prefix's: whom does that help?
+"""State tracking of climb-v2 trained on the last answer alone, beside training on every prefix's answer.
 
     ladder study last_answer --budget smoke|cpu|gpu|full --report-seeds 5
     ladder table --beside task.supervision
 
-The eight decisive models on the four groups. In the pilot PD-SSM held a cycle of three at five learning rates with the
-last answer alone, and at none with every prefix's. cpu is the cycle alone; gpu and full are all four.
+The study runs the eight decisive models on the four groups. In the pilot PD-SSM held a cycle of three at five learning
+rates when trained on the last answer alone, and at none with every prefix's answer. cpu is the cycle alone. gpu and
+full are all four groups.
 """
 
 from dataclasses import replace

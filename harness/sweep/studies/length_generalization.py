@@ -1,10 +1,10 @@
-"""How far past the training lengths does an answer hold? Trained on 3..40, tested to 256, then at 512, 1024 and 2048.
+"""Length generalisation: trained on lengths 3..40, tested up to 256, then at 512, 1024 and 2048.
 
     ladder study length_generalization --budget smoke|cpu|gpu|full [--engine ray] [--exec.results FOLDER]
 
-Tasks of one class each, and models that fail in different ways: by positions (transformer with and without them, a
-window), by decay (S4, Mamba, retention), by nothing so far (LSTM, sLSTM, DeltaNet with reflections). The figure
-`lengths` marks the training range; the table has a column a length.
+Each task is of another class. The models fail in different ways: by positions (a Transformer with and without them, a
+window), by decay (S4, Mamba, retention), or not so far (LSTM, sLSTM, DeltaNet with reflections). The figure `lengths`
+marks the training range. The table has a column for each length.
 """
 
 from chomsky_ladder.harness.config.run import Run

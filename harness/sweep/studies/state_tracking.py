@@ -1,11 +1,11 @@
-"""Which recurrences track a state? From parity to S5, and what the eigenvalues of the transition have to do with it.
+"""State tracking by recurrences, from parity to S5, and the role of the transition's eigenvalues.
 
     ladder study state_tracking --budget smoke|cpu|gpu|full [--engine ray] [--exec.results FOLDER]
 
-Grazzi et al. 2024 (2411.12537): a diagonal or reflecting transition needs an eigenvalue of -1 for parity; Merrill et
-al. 2024 (2404.08819): the word problems of A5 and S5 are out of reach of diagonal transitions at a fixed depth. Every
-model that has the choice runs with eigenvalues in [0, 1] and in [-1, 1]; supervision is dense. Behind the semicolon of
-a cell: how many of its seeds solve the task.
+Grazzi et al. 2024 (2411.12537): a diagonal or reflecting transition needs an eigenvalue of -1 for parity. Merrill et
+al. 2024 (2404.08819): diagonal transitions of fixed depth cannot solve the word problems of A5 and S5. Every model that
+has the choice runs with eigenvalues in [0, 1] and in [-1, 1]. Supervision is dense. The number after the semicolon of a
+cell counts the seeds that solve the task.
 """
 
 from chomsky_ladder.harness.config.run import Run
@@ -21,7 +21,7 @@ RANGES = [
 
 
 def runs(budget: Budget = "cpu") -> list[Run]:
-    if budget == "cpu":  # 1,000 steps reach no S5: S3 is the group that they tell models apart by
+    if budget == "cpu":  # 1,000 steps are not enough for S5: S3 is the group on which models differ
         return study_runs(budget, tasks=[REGULAR[0], GROUPS[0]], models=["lstm", *RANGES[2:], "transformer"])
     models = ["lstm", ("xlstm", {"ratio": "0:1"}), "gru", "s4", *RANGES, "transformer"]
     return study_runs(budget, tasks=[*REGULAR, *GROUPS], models=models, full="slice")

@@ -1,4 +1,5 @@
-"""The formal-language table of the xLSTM paper (2405.04517, figure 4 and appendix B.1): models x tasks, three rates.
+"""The formal-language table of the xLSTM paper (2405.04517, figure 4 and appendix B.1): models x tasks, three learning
+rates.
 
     ladder study xlstm_table --budget smoke|cpu|gpu|full [--engine ray] [--report-seeds 5] [--exec.results FOLDER]
 

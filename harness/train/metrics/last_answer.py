@@ -1,6 +1,6 @@
-"""The answer itself, where those before it are steps on the way to it: the share of strings in which it is right.
+"""The share of strings whose last answer is right, for tasks whose earlier answers are steps on the way to it.
 
-steps and answer a b b a, said a a a a     ->     1: the slip was made good
+steps and answer a b b a, said a a a a     ->     1: the mistake on the way was corrected
 """
 
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""How far a model gets: the share of a string's answers that stand before its first wrong one.
+"""The share of a string's answers that come before its first wrong one.
 
 answers a b b a, said a b a a     ->     2 of 4
 """

@@ -11,7 +11,7 @@ from chomsky_ladder.harness.sweep.engines.base import Ended, Engine, Event, Job,
 @dataclass(frozen=True, kw_only=True)
 class BackwardsOptions:
     word: str = "backwards"
-    """What is said of every pack."""
+    """The word printed for every pack."""
 
 
 @dataclass

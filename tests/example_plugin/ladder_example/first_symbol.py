@@ -1,4 +1,4 @@
-"""Which symbol came first?
+"""The symbol that came first.
 
 b a a b  ->  b
 """

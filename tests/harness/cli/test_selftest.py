@@ -91,7 +91,7 @@ def test_stages_end_as_lines_and_the_exit_code_says_whether_all_passed(
 def test_processes_share_the_models_of_a_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What one of them finds wrong is the stage's; a stage of no models is one process's."""
+    """An error in one process fails the stage. A stage without models runs in one process."""
     begun: list[str] = []
 
     def found(command: list[str], limit: float) -> dict[str, Any]:

@@ -24,7 +24,7 @@ print(json.dumps([run.run_id, found, sorted(name for name in sys.modules if name
 
 
 def imported(task: str, model: str, **environment: str) -> tuple[str, list[str], set[str]]:
-    """What a process that resolves a run, and does nothing else, has imported of our tasks and models."""
+    """Return our tasks and models that a process imports if it only resolves a run."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED.format(task=task, model=model)],
         capture_output=True,
@@ -65,7 +65,7 @@ def test_the_run_is_the_same_however_its_classes_were_found(tmp_path: Path) -> N
 
 
 def test_every_one_of_ours_is_at_hand_or_says_that_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the file of its name it is what the room finds; where a file has several, exploring settles it."""
+    """The file of a name gives the same class as the room. If a file has several, only exploring tells."""
     expected = {(room.what, name): room.find(name) for room in (TASKS, MODELS) for name in room.names()}
     monkeypatch.setattr(rooms, "_explored", set[str]())
     monkeypatch.setattr(rooms, "installed", lambda group: ())

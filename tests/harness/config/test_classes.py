@@ -88,7 +88,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ladder(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, which knows of no class yet."""
+    """Run a command in its own process, which has not imported any class yet."""
     command = [sys.executable, "-m", "chomsky_ladder", *words]
     root = str(Path(__file__).parents[3])
     environment = os.environ | {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}

@@ -50,7 +50,7 @@ def test_the_first_version_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_record_is_read_with_and_without_a_version() -> None:
-    """Of before, by its labels alone, and of a settings column."""
+    """Read an old record by its labels alone, and a new one by its settings column."""
     old = {"protocol": "deepmind", "task": "parity", "model": "lstm"}
     assert Identity.of(old) == Identity("deepmind", "parity", "lstm", {})
     new = Identity("deepmind", "parity", "lstm", {"protocol.version": 2, "train.steps": 7})

@@ -90,7 +90,7 @@ BROKEN = {
 
 @pytest.fixture(autouse=True)
 def registries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever a test registers or imports from its own folder is forgotten after it."""
+    """Forget everything that a test registers or imports from its own folder."""
     discover()
     before = TASKS.copy(), MODELS.copy(), KERNELS.copy(), rooms._problems.copy()
     yield

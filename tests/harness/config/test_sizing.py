@@ -37,7 +37,7 @@ def test_the_nearest_size_is_found(name: str, target: int, far: int) -> None:
 
 
 def admitted(config: ModelConfig, widths: Iterable[int]) -> list[ModelConfig]:
-    """With those of the widths that the config's other settings allow."""
+    """Return the config at each width that its other settings allow."""
     found = []
     for width in widths:
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What is proven: every declaration has a name in the tables, and the results do not contradict each other."""
+"""Proven results: every declaration has a name in the tables, and the results do not contradict each other."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What goes wrong first in a model of one's own, each as a tiny plugin, and what `ladder check` says of it."""
+"""Common first mistakes in a user's model, each as a tiny plugin, and the message of `ladder check`."""
 
 from pathlib import Path
 

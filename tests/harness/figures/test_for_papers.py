@@ -66,7 +66,7 @@ def test_a_bare_one_has_neither_title_nor_caption(records: pd.DataFrame, tmp_pat
 
 
 def _read(svg: str) -> str:
-    """Its lines one behind the other, as somebody reads them."""
+    """Return the lines of text one after the other, as a person reads them."""
     return " ".join(re.sub(r"</text>\s*<text[^>]*>", " ", svg).split())
 
 

@@ -282,7 +282,7 @@ DRAWING = re.compile(
 
 
 def test_nothing_but_figures_imports_matplotlib(tmp_path: Path) -> None:
-    """So that no other command waits for it; who draws imports what draws where it does."""
+    """No other command has to wait for matplotlib; code that draws imports it inside the function."""
     files = (path.relative_to(ROOT / "harness").with_suffix("") for path in (ROOT / "harness").rglob("*.py"))
     modules = sorted(".".join(file.parts).removesuffix(".__init__") for file in files if len(file.parts) > 1)
     others = [name for name in modules if not DRAWING.fullmatch(name)]

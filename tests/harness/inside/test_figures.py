@@ -247,7 +247,7 @@ LINEAR = ("mine_theirs", "model", "linear")
 def test_all_pictures_of_a_run_are_written_with_their_numbers(
     folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How boards look is tested above, how a figure becomes files below."""
+    """The look of boards is tested above, the files of a figure below."""
     for name in ("game", "edits"):
         monkeypatch.setattr(figure_boards, name, lambda data: Figure())
     saved: dict[Path, pd.DataFrame] = {}

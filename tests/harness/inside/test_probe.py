@@ -47,7 +47,7 @@ def row_of(result: dict, **wanted: object) -> dict:
 
 
 def accuracy(trained: Trained, layer: int, kind: Kind, *, games: int, settings: ProbeSettings) -> tuple[float, float]:
-    """Of a probe of one layer, and of the commonest labels, on the same test games."""
+    """Return the accuracies of a probe of one layer, and of the most common labels, on the same test games."""
     train, test = (
         strings_of(trained.run, f"probe/{split}", count=count, lengths=(60, 60))
         for split, count in (("train", games), ("test", 100))

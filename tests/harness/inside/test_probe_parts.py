@@ -1,4 +1,4 @@
-"""What a probe is made of: labels from a slow board, splits that share no game, its fit, its counts by hand."""
+"""The parts of a probe: labels from a slow board, splits that share no game, its fit, its counts by hand."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the page holds of Othello and of costs: the studies' numbers as they were left, escaped, and nothing else."""
+"""Othello and costs on the page: the studies' numbers unchanged and escaped, and nothing else."""
 
 from pathlib import Path
 from typing import Any

@@ -40,7 +40,7 @@ def test_the_command_makes_the_very_run(words: str, *, is_told: bool) -> None:
 
 
 def of_labels(protocol: str, task: str, model: str) -> tuple[str, list[str]]:
-    """Of a record from before there were names and settings."""
+    """Return the command of an old record, which only has labels."""
     return reproduce(Identity.of({"protocol": protocol, "task": task, "model": model}), lr=0.1)
 
 

@@ -33,7 +33,7 @@ LISTING = {
 
 
 def small() -> pd.DataFrame:
-    """Of parity, lstm at two rates, mamba with a run that diverged; of bucket_sort only mamba, not finished."""
+    """Return records of parity (lstm at two learning rates, mamba with a diverged run) and a failed bucket_sort."""
     return frame(
         *(record(lr=1e-2, seed=seed, test_scaled=0.5 + seed / 10, validation=0.95) for seed in (0, 1)),
         record(lr=1e-3, validation=0.8, test_scaled=0.99),

@@ -28,13 +28,13 @@ def said(browser: Browser, selector: str) -> list[str]:
 
 
 def choose(browser: Browser, control: str, value: str) -> None:
-    """In a select, as a reader does."""
+    """Choose a value in a select, as a reader does."""
     script = "const one = document.getElementById(arguments[0]); one.value = arguments[1]; "
     browser.js(f"{script}one.dispatchEvent(new Event('change', {{ bubbles: true }})); return one.value", control, value)
 
 
 def slide(browser: Browser, control: str, steps: int) -> str:
-    """With the arrow keys; what the slider says afterwards."""
+    """Move a slider with the arrow keys; return what it says afterwards."""
     browser.press(("\ue014" if steps > 0 else "\ue012") * abs(steps), f"#{control}")
     return browser.js("return document.getElementById(arguments[0]).getAttribute('aria-valuetext')", control)
 

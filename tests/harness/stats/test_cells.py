@@ -29,7 +29,7 @@ def cell(*rows: dict[str, Any], threshold: float = 0.9) -> CellStats:
 
 
 def time(reached: int | None, *, threshold: Literal["95", "99"] = "95", **changes: Any) -> TimeToAccuracy:
-    """Of a run of 400 steps, each of 205 tokens and a quarter of a second."""
+    """Return the time to accuracy of a run of 400 steps, each of 205 tokens and a quarter of a second."""
     known = {"steps": 400, "train_seconds": 100.0, "tokens_per_step": 205.0, **changes}
     return time_to_accuracy(record(**known, **{f"steps_to_{threshold}": reached}), threshold=threshold)
 

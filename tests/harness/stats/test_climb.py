@@ -129,7 +129,7 @@ def test_a_family_is_the_mean_of_its_rungs_and_only_where_all_were_run() -> None
 
 
 def test_another_choice_of_the_learning_rate_is_counted() -> None:
-    """At .01 the seeds are better in training and do not hold the rung."""
+    """The seeds at .01 are better in training but do not hold the rung."""
     kept = rows("a", "parity", 1.0, 1.0, transition="lstm")
     other = [
         {**row, "lr": 1e-2, "in_distribution": 1.0, "validation": 0.5}

@@ -90,7 +90,7 @@ def test_a_result_outweighs_an_old_failure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["version", "protocol", "task"])
 def test_a_record_needs_no_code_of_its_run(change: str, tmp_path: Path) -> None:
-    """Of an older version, an unknown protocol or a plugin that is not here: what it is of is in its result."""
+    """A result of an older version, an unknown protocol or a missing plugin names what it is of."""
     run = runs()[0]
     folder_of(tmp_path, run).finish(result_of(run))
     tree, said = run.plain(), result_of(run, run_id="parity-of-old")
@@ -148,7 +148,7 @@ def test_collecting_twice_changes_no_byte(tmp_path: Path) -> None:
 
 
 def test_records_outlive_their_runs(tmp_path: Path) -> None:
-    """What another machine collected and committed stays, to the byte, and joins what is here."""
+    """Lines that another machine collected and committed keep their bytes, and new ones join them."""
     collect(filled(tmp_path / "there"))
     before = (tmp_path / "there" / "records.csv").read_bytes()
     here = tmp_path / "here"

@@ -1,4 +1,4 @@
-"""What lies in a run's folder may be torn, foreign or hostile, its lock anybody's, and the clock wrong."""
+"""Faults in a run's folder: torn, foreign or hostile files, a foreign lock, and a wrong clock."""
 
 import errno
 import fcntl
@@ -50,7 +50,7 @@ def half(begun: Path, tmp_path: Path) -> RunFolder:
 
 
 def goes_on(half: RunFolder, whole: Path) -> None:
-    """To the end of one that nothing happened to, no step twice."""
+    """Resume a run and compare it with one that was never stopped: the same end, and no step trained twice."""
     results = half.path.parents[1]
     assert execute(RUN, put_into(results), quiet=True)["status"] == "done"
     assert_same(outcome(results, RUN), outcome(whole, RUN))
@@ -88,7 +88,7 @@ def test_metrics_that_lost_what_the_checkpoint_knows_are_refused(half: RunFolder
 
 
 def test_a_checkpoint_of_another_config_is_refused(half: RunFolder, whole: Path, tmp_path: Path) -> None:
-    """Of another rate: the weights would fit without a word."""
+    """The other config only has another learning rate, so its weights would fit without an error."""
     results, other = half.path.parents[1], replace(RUN, train=replace(RUN.train, lr=3e-3))
     foreign = half_done(other, put_into(tmp_path / "other"), tmp_path / "notes")
     stray = checkpoint.path_of(half.path, 4 * EVERY)
@@ -142,7 +142,7 @@ def test_a_checkpoint_of_no_step_is_refused(counters: object, half: RunFolder) -
 
 @pytest.mark.parametrize("where", ["result.json", "config.json"])
 def test_a_folder_that_holds_another_runs_record_is_refused(where: str, half: RunFolder, whole: Path) -> None:
-    """Whatever brought it there, a run's numbers are its own."""
+    """However it got there, another run's record is never taken for this run's."""
     results, other = half.path.parents[1], the_run(seed=1)
     execute(other, put_into(results), quiet=True)
     shutil.copy(RunFolder(results, other.run_id).path / where, half.path / where)
@@ -235,7 +235,7 @@ def test_the_lock_of_a_dead_process_of_this_host_is_taken_at_once(
 
 @pytest.mark.parametrize("age", [0.0, lock.STALE - 60])
 def test_a_live_lock_of_another_host_is_respected(age: float, half: RunFolder, lock_file: Path) -> None:
-    """And whoever is refused leaves its heartbeat as it was: asking again and again keeps no dead holder alive."""
+    """A refused process leaves the heartbeat as it was: asking again and again keeps no dead holder alive."""
     lock_file.write_text(ELSEWHERE)
     then = time.time() - age
     os.utime(lock_file, (then, then))
@@ -249,7 +249,7 @@ def test_a_live_lock_of_another_host_is_respected(age: float, half: RunFolder, l
 
 
 def test_two_hosts_of_one_name_are_two(half: RunFolder, lock_file: Path) -> None:
-    """As copies of a virtual machine are, where the file system does not pass the lock on."""
+    """Copies of a virtual machine share a name, on a file system that does not share locks."""
     lock_file.write_text(f"process 4711 on {socket.gethostname()} 0badb007")
     assert str(lock.holder(half.path)) == f"process 4711 on {socket.gethostname()}"
     with pytest.raises(Busy, match="is being written by process 4711 on"):

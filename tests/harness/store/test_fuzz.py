@@ -57,7 +57,7 @@ KINDS = ("flip", "cut", "empty", "double", "swap", "noise", "remove", "digit")
 
 
 class Said:
-    """What a command has printed and returned."""
+    """The output and exit code of a command."""
 
     def __init__(self, words: list[str], results: Path, elsewhere: Path) -> None:
         places = {"HERE": str(results), "ELSEWHERE": str(elsewhere)}
@@ -147,7 +147,7 @@ def held(
 
 
 def names(text: str, file: str) -> bool:
-    """Whether a line says which file it is about, or which run."""
+    """Return True if a line names the file, or the run, that it is about."""
     return file in text or Path(file).name in text or (file.startswith("runs/") and Path(file).parts[1] in text)
 
 

@@ -1,4 +1,4 @@
-"""What comes out of names and files is obeyed by no terminal and computed by no spreadsheet."""
+"""Text from names and files: no terminal obeys it and no spreadsheet computes it."""
 
 import csv
 import io

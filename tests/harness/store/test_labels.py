@@ -77,7 +77,7 @@ def test_the_committed_records_say_the_same_by_their_labels_alone() -> None:
 
 
 def told(one: Record) -> dict[str, object]:
-    """Its columns, but for the order of settings, and for traits of tasks that came after traits had a column."""
+    """Return a record's columns with settings in any order, and without traits that came after the column."""
     tree = one.model_dump()
     later = {} if one.task_name in TRAITS else {"traits": ""}
     return tree | {"settings": json.loads(tree["settings"])} | later

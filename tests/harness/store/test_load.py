@@ -39,7 +39,7 @@ class Cost(NamedTuple):
 
 
 def many(results: Path, count: int) -> list[Run]:
-    """So many runs, every tenth of them without a result; folders of the size that the published protocol leaves."""
+    """Write `count` runs with folders as large as under the published protocol, every tenth without a result."""
     seeds = count // len(TASKS) // len(MODELS)
     made = []
     logged = '{"step":100,"loss":0.5}\n' * 10
@@ -77,7 +77,7 @@ def heavy(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def cost(*words: str) -> Cost:
-    """Of a command in a process of its own, from its start to its end."""
+    """Measure a command in a separate process, from its start to its end."""
     code = (
         "import sys, time; from chomsky_ladder.harness.cli import main as cli; cli.main(sys.argv[1:])\n"
         "(peak,) = [line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')]\n"
@@ -100,7 +100,7 @@ def best(measured: Callable[[], Cost], bound: float) -> Cost:
 
 
 def starting(runs: list[Run], results: Path) -> Cost:
-    """What a sweep does before it trains: every run's id, and which of them are done."""
+    """Measure what a sweep does before it trains: every run's id, and which runs are done."""
     start = time.process_time()
     fresh = [replace(run) for run in runs]
     left = left_of(fresh, results)
@@ -183,7 +183,7 @@ QUICK = (
 
 
 def test_torch_is_not_loaded(tmp_path: Path) -> None:
-    """By one command after another, nor pandas by the first."""
+    """Several commands in one process never load torch; the first does not load pandas either."""
     run = preset_run("parity", "lstm")
     for name in ("results", "again"):
         folder = tmp_path / name / "runs" / run.run_id

@@ -1,4 +1,4 @@
-"""What `ladder status` says of each fate a run can meet, in text and JSON."""
+"""The output of `ladder status` for each state of a run, in text and JSON."""
 
 import json
 import os

@@ -98,7 +98,7 @@ print(json.dumps(counters["inductor"]))
 
 @pytest.mark.full
 def test_what_was_made_ahead_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the process that trains the pack, which compiles nothing any more."""
+    """The process that trains the pack finds the compiled code and compiles nothing."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     job = job_of(1, 0, 1)
     with Ahead(on(tmp_path), wait=0.0) as ahead:

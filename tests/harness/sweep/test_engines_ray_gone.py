@@ -19,7 +19,7 @@ from support.engine_jobs import cell, settings_at
 
 
 class RayError(Exception):
-    """What all of Ray's errors are."""
+    """The base of all of Ray's errors."""
 
 
 ERRORS = ("RayTaskError", "OutOfMemoryError", "LocalRayletDiedError", "NodeDiedError", "WorkerCrashedError")
@@ -27,7 +27,7 @@ EXCEPTIONS = SimpleNamespace(RayError=RayError, **{name: type(name, (RayError,),
 
 
 class Cluster:
-    """As much of Ray as the engine sees; each of its answers may be an error that is raised."""
+    """The part of Ray that the engine uses. Each of its answers may be an error that is raised."""
 
     exceptions = EXCEPTIONS
 

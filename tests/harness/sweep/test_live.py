@@ -1,4 +1,4 @@
-"""What a sweep shows: a display redrawn in place on a terminal, plain lines in a log file, failures always."""
+"""The display of a sweep: redrawn in place on a terminal, plain lines in a log file, failures always."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What `ladder merge` refuses: what is damaged or another's, what would overwrite a run, and a user's mistakes."""
+"""Refusals of `ladder merge`: damaged or foreign runs, runs that would overwrite one, and a user's mistakes."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a sweep will take: its packs, its expected time, and the scripts that name its runs."""
+"""The plan of a sweep: its packs, its expected time, and the scripts that name its runs."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_a_batch_that_fits_no_memory_is_one_line(tmp_path: Path, monkeypatch: py
 
 
 def test_one_shape_of_each_model_is_compiled_for_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it gains is taken for the model's other tasks, of which each has its own plain steps."""
+    """The measured gain also serves the model's other tasks, each with its own plain steps."""
     seen: list[tuple[str, str, str]] = []
 
     def measured(group: Sequence[Run], settings: Exec, device: torch.device) -> planning._Costs:
@@ -157,7 +157,7 @@ def runs():
 
 @dataclass(frozen=True, kw_only=True)
 class OwnOptions:
-    """By which an engine is known from others."""
+    """The options that tell this engine from others."""
 
 
 def test_a_plan_is_of_the_engine_that_will_carry_it_out(
@@ -206,7 +206,10 @@ def test_a_script_is_planned(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_what_packs_would_gain_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each model's most numerous shape, whole runs with their scores; nothing where packs are asked for anyway."""
+    """The gain is of each model's most frequent shape, with scores.
+
+    Nothing is measured if packs are requested anyway.
+    """
     runs = [cell(seed=seed) for seed in range(12)] + [cell("cycle_nav", seed=seed) for seed in range(2)]
     runs += [cell(model="gru", seed=seed) for seed in range(3)] + [cell(model="transformer")]
     parts = [planning.Part((run,), 1.0, 1.0, 0.0) for run in runs]

@@ -203,7 +203,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_the_published_tables_compile_and_few_are_too_wide(tmp_path: Path) -> None:
-    """Those of climbs have a table on many pages, and of LaTeX's queue of such no more than a hundred."""
+    """Tables of climbs span many pages, and LaTeX can queue no more than a hundred of these."""
     published = stored(ROOT / "results" / "records.csv")
     for kind in ("climb", "cost", "learning", "lengths"):
         written = text(table(published, kind), "latex")
@@ -213,7 +213,7 @@ def test_the_published_tables_compile_and_few_are_too_wide(tmp_path: Path) -> No
 
 
 def compiled(tables: str, folder: Path) -> str:
-    """What pdflatex says of them."""
+    """Return the output of pdflatex on these tables."""
     head = "\\documentclass{article}\n" + PACKAGES
     (folder / "table.tex").write_text(f"{head}\\begin{{document}}\n{tables}\\end{{document}}\n")
     words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "table.tex"]

@@ -6,7 +6,7 @@ from chomsky_ladder.harness.throughput.join import joined
 
 
 def test_sittings_are_pooled() -> None:
-    """By hand: the median of the medians, the widest percentiles, rates that follow; an OOM yields to a number."""
+    """Pooling keeps the median of medians and the widest percentiles. Rates follow, and a number replaces an OOM."""
     place = {"model": "lstm", "match": "parameters", "way": "auto", "precision": "fp32", "length": 64, "batch": 1}
     head = {"device": "d", "torch": "t", "clock": "c", "grid": {}, "peers": [], "seconds": 1.0}
     head |= {"provenance": {"commit": "abc"}}

@@ -86,7 +86,7 @@ def test_experts_a_token_is_not_sent_to_do_not_count() -> None:
 
 @pytest.mark.parametrize("name", ["gru", "mamba", "retention", "rnn", "rwkv5", "delta_net"])
 def test_the_formula_is_near_the_counter_for_scans(name: str) -> None:
-    """In chunks they do more products than it says, and what is elementwise the counter does not see."""
+    """Chunked scans do more products than the formula says; the counter does not see elementwise work."""
     model = all_models()[name][0](d_model=64, num_blocks=1).build(VOCAB)
     assert 0.8 < counted(model, torch.zeros(1, 128, dtype=torch.int64)) / work_of(model).forward(128) < 1.25
 

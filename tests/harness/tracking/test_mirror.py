@@ -35,7 +35,7 @@ from support.records_by_hand import folder_of, runs
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of those that copy, each as it is started."""
+    """Return the ids of copying processes, each added when it starts."""
     started: list[int] = []
     begin = mirror._Mirror.__init__
 
@@ -48,7 +48,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process that copied is gone, and the one wandb started for it."""
+    """Return True if a copying process is gone, and the one that wandb started for it."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")

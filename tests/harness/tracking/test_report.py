@@ -51,7 +51,7 @@ class Server(ThreadingHTTPServer):
         return self.runs.setdefault(run_id, {"rows": [], "summary": {}, "upserts": [], "exits": []})
 
     def answer(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """What the operation of this name gets."""
+        """Return the answer to the operation of this name."""
         if not self.knows:
             return {}
         if name in ("Viewer", "GetDefaultEntity"):

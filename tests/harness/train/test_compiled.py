@@ -1,4 +1,4 @@
-"""What torch.compile makes of a step: what is refused, what is recorded, and that it is the plain one."""
+"""Steps under torch.compile: what is refused, what is recorded, and that a compiled step equals the plain one."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def test_what_cannot_be_compiled_stays_plain(refuses: str, monkeypatch: pytest.M
 @pytest.mark.filterwarnings("ignore")  # of the tracer, as where steps are compiled
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_part_is_compiled_once(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it is compiled for stays as it is: that other parts are compiled, too, once had the losses compiled anew."""
+    """The condition of compilation stays the same. Once, compiling other parts had the losses compiled again."""
     torch._dynamo.reset()
     made, real = [], torch.compile
 
@@ -208,7 +208,7 @@ def test_losses_are_traced_whole(model: str, seeds: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("model", ["hyena", full("s4"), full("xlstm")])
 def test_compiled_gradients_are_in_the_precision_of_plain_ones(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept in fp32 goes back in it, for autocast is over by then; as torch compiles by default it is not."""
+    """Parts kept in fp32 stay in it in the backward pass, when autocast is over. By default torch would not do so."""
     torch._dynamo.reset()
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda act, **asked: real(act, **asked | {"backend": "aot_eager"}))
@@ -222,7 +222,7 @@ def test_compiled_gradients_are_in_the_precision_of_plain_ones(model: str, monke
 
 @pytest.mark.slow
 def test_compiled_steps_of_the_usual_size(tmp_path: Path) -> None:
-    """In a process of its own: compiled by way of C++, the strings of such a batch once ended the process."""
+    """It runs in its own process: strings of such a batch, compiled to C++, once crashed it."""
     command = ["run", "parity", "lstm", "--train.steps", "3", "--train.lengths", "3", "40", "--train.batch", "64"]
     command += ["--eval.lengths", "40", "41", "--eval.test", "8", "--eval.validation", "8", "--eval.extrapolate"]
     command += ["--exec.compile", "on", "--exec.device", "cpu", "--exec.results", str(tmp_path)]
@@ -238,7 +238,7 @@ def test_compiled_steps_of_the_usual_size(tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("model", ["encoder", "mamba", "transformer", "xlstm"])
 def test_compiled_gradients_of_a_published_size_are_plain_ones(model: str) -> None:
-    """Of large tensors a compiler may choose other strides, and read some by those that they had before."""
+    """A compiler may choose other strides for large tensors, and read some with their old strides."""
     run = preset_run("parity", model, protocol="xlstm_20k")
     pack = Pack([replace(run, seed=seed) for seed in range(3)], device=torch.device("cuda"), backend="auto")
     steps = stepper(pack, Exec(compile="on"))

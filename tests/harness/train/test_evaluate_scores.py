@@ -1,4 +1,4 @@
-"""What a score says of its hits, tokens, lengths and strings, and how a summary puts it into bins."""
+"""Scores: hits, tokens, lengths and strings, and how a summary puts them into bins."""
 
 from dataclasses import replace
 

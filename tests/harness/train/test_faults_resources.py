@@ -93,7 +93,7 @@ def test_a_disk_full_of_checkpoints(disk: Path, tmp_path: Path) -> None:
 def test_a_disk_with_room_for_so_many_pages(
     pages: int, disk: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the write that finds no room: one line, no result; and with room, the result of any other disk."""
+    """Whichever write finds no room, there is one line and no result; with room, the result equals any other disk's."""
     filler = disk / "filler"
     with filler.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, 2**20 - pages * PAGE)

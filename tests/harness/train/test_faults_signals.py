@@ -118,7 +118,7 @@ def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_sweep_of_packs_asked_to_stop(number: int, tmp_path: Path) -> None:
-    """Its pack stops as one, at one step; the pack behind it is not begun."""
+    """The pack stops as one, at one step. The next pack is not begun."""
     runs = [the_run(seed=seed) for seed in range(4)]
     settings, whole = put_into(tmp_path / "stopped", pack=2), put_into(tmp_path / "whole", pack=2)
     child = Child(tmp_path / "notes", sweeps, runs, settings, hindrance=Hindrance(pause=0.01))

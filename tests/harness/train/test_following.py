@@ -69,7 +69,7 @@ def test_runs_of_a_pack_have_the_losses_of_runs_alone() -> None:
 
 @pytest.mark.full
 def test_a_language_is_learnt_as_its_strings_are_recognised() -> None:
-    """Of (ab)* what comes next is certain, so the loss falls to where all is known but when it ends."""
+    """The next symbol is certain in (ab)*, so the loss falls to that of the unknown end alone."""
     task = find_task("regular")(pattern="(ab)*", count="input")  # type: ignore[call-arg]
     train = Train(steps=150, batch=32, lengths=(2, 10), lr=1e-2, next_symbol=1.0)
     pack = make_pack([Run(task=task, model=find_model("gru")(d_model=16), train=train)], device=CPU, backend="auto")

@@ -38,7 +38,7 @@ def prompts(rows: int, length: int, vocab: int = VOCAB) -> Tensor:
 
 @torch.no_grad()
 def log_probabilities(model: nn.Module, tokens: list[int]) -> Tensor:
-    """Of every next token, from one pass over the string alone."""
+    """Return the log probability of every next token, from one pass over the string alone."""
     return model(torch.tensor([tokens]), Context(backend="reference"))[0, -1].log_softmax(-1)
 
 

@@ -97,7 +97,7 @@ def test_a_done_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_last_validation_is_not_asked_twice(
     steps: int, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it was at the last step, the record has the scores of then, and they are those of the weights."""
+    """A validation at the last step is reused for the record. Its scores are those of the final weights."""
     scores, validate = [], Evaluator.validation
 
     def counted(evaluator: Evaluator) -> Score:
@@ -140,7 +140,7 @@ def test_early_stop_is_recorded(tmp_path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplodingConfig(LSTMConfig):
-    """Its output is NaN for the batch of one step, in the forward or only in the backward pass."""
+    """A model whose output is NaN for the batch of one step, in the forward or only in the backward pass."""
 
     name = "exploding"
     where: str = "forward"

@@ -1,4 +1,4 @@
-"""What is recorded of a machine, and that a step's memory is kept rather than faulted in again."""
+"""The record of a machine, and that a step's memory is kept instead of faulted in again."""
 
 import os
 import platform
@@ -186,7 +186,7 @@ def test_what_a_run_held_is_handed_back() -> None:
 
 @pytest.mark.full
 def test_bf16_products_do_not_kill_the_process() -> None:
-    """On a virtual machine that announces matrix tiles and faults when they are used, they would."""
+    """Some virtual machines announce matrix tiles but fault when they are used."""
     program = """
 import torch
 from chomsky_ladder.harness.train.machine import avoid_faulty_tiles

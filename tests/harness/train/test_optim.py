@@ -214,7 +214,7 @@ BATCHES = [torch.tensor(tokens) for tokens in ([0, 1, 2], [1, 1, 3], [2, 0, 1])]
 
 @pytest.mark.parametrize("backend", WAYS)
 def test_three_steps_equal_a_hand_written_adamw(backend: str) -> None:
-    """Of two replicas, each with its own rate, decay, constants and weights."""
+    """Two replicas, each with its own learning rate, decay, constants and weights."""
     one = Train(steps=3, lr=0.1, lr_final=0.01, warmup=0.0, betas=(0.9, 0.95), weight_decay=0.5, eps=1e-3, clip=0.0)
     other = replace(one, lr=0.03, warmup=0.5, betas=(0.8, 0.99), weight_decay=0.2, eps=1e-2)
     models = [Small(), Small()]
@@ -267,7 +267,7 @@ def test_a_held_replica_keeps_every_bit_whatever_its_gradient(backend: str) -> N
 @pytest.mark.parametrize("weights", [1, 15, 16, 129, 40_001])
 @pytest.mark.parametrize("factors", [False, True])
 def test_in_c_it_is_what_torch_makes_of_it(weights: int, factors: bool, dtype: torch.dtype) -> None:
-    """Of three replicas, one of which is held at the second of four steps and steps again."""
+    """Three replicas, one of which is held at the second of four steps and then continues."""
     train = Train(steps=4, lr=0.1, lr_final=0.01, warmup=0.0, weight_decay=0.3, clip=0.5)
     trains = [train, replace(train, lr=0.02, betas=(0.4, 0.6), eps=1e-3), replace(train, clip=0.0, weight_decay=0.0)]
     decayed_P = (torch.arange(weights) % 3 > 0).to(dtype)

@@ -91,7 +91,7 @@ def test_a_shared_length_is_each_runs_own() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class BrittleConfig(LSTMConfig):
-    """Its loss is NaN as soon as its weights have moved far, which a high rate does."""
+    """A model whose loss is NaN once its weights have moved far, as with a high learning rate."""
 
     name = "brittle"
 

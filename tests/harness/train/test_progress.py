@@ -26,7 +26,7 @@ class Stream(io.StringIO):
 
     @property
     def screen(self) -> list[str]:
-        """What a reader sees: carriage returns and erasures carried out."""
+        """Return what a reader sees, after carriage returns and erasures."""
         lines = []
         for line in self.getvalue().split("\n"):
             redrawn = line.split("\r")

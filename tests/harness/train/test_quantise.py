@@ -111,7 +111,7 @@ def test_an_untrained_network_is_read_as_the_trained_one_is() -> None:
 
 
 def test_the_baselines_of_a_rounded_run_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What probes and world-model metrics call a random network is read with few bits, as the run's own model is."""
+    """The random networks of probes and world-model metrics have few bits, like the run's own model."""
     run = replace(run_of("lstm", train=replace(EXACT, qat=2)), task=find_task("parity")())
     trained, wanted = Trained(run, build_model(run, CPU).eval(), 0), untrained(run, CPU, seed=1)
     asked: list[nn.Module] = []
@@ -161,7 +161,7 @@ def test_the_gradient_is_that_of_the_rounded_weights(count: int) -> None:
 
 
 def test_small_moves_add_up_to_a_level() -> None:
-    """What is too small to change a rounded weight is not lost: the whole one moves all the same."""
+    """A move too small to change a rounded weight is not lost: the full-precision one still moves."""
     pack = Pack([run_of("lstm", train=replace(EXACT, lr=1e-5, lr_final=0.0, qat=2))], device=CPU, backend="auto")
     before, read = pack.weight_RP.clone(), pack.read_RP.clone()
     pack.advance(12)

@@ -29,7 +29,7 @@ RUN = Run(
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Any]]:
-    """In the place of CUDA: a replay calls the act again, which finds and leaves everything where it was."""
+    """Replace CUDA: a replay calls the act again, which leaves everything where it was."""
     acts = []
 
     def captured(act: Callable[[], Any], device: torch.device, *, warm_up: int, pool: object) -> Callable[[], Any]:
@@ -127,7 +127,7 @@ def test_scores_from_cuda_graphs_are_the_plain_ones(model: str, precision: str) 
 
 
 def test_an_evaluator_goes_with_its_graphs_as_soon_as_nobody_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By counting references alone: Python collects when it likes, and graphs hold gigabytes of a GPU."""
+    """Counting references must be enough: Python collects when it likes, and graphs hold gigabytes of a GPU."""
     graphs = []
 
     class Graph:

@@ -176,7 +176,7 @@ def test_mistakes_are_one_line(words: Sequence[str], says: str, tmp_path: Path, 
 def test_the_recorded_kernels_are_pinned(
     model: str, settings: list[str], backend: str, ran: list[str] | None, tmp_path: Path, capsys: Capture
 ) -> None:
-    """What was made with slower kernels is not made with the fastest that are here."""
+    """A run that used slower kernels is reproduced with these, not with the fastest."""
     run_id = trained(tmp_path / "there", "parity", model, *settings, "--exec.backend", backend)
     (known,) = recorded(tmp_path / "there" / "records.csv").values()
     assert ran is None or known.backends.split() == ran
@@ -196,7 +196,7 @@ def test_an_adaptation_finds_its_base(results: Path, tmp_path: Path, capsys: Cap
 
 
 def test_the_three_verdicts() -> None:
-    """By hand: 5.95e-05 beside 8.97e-05 is within another kernel's numerics, and a defect within the same."""
+    """A loss of 5.95e-05 instead of 8.97e-05 is fine with another kernel, and a defect with the same one."""
     then = Record(**record(test_loss=8.97e-5, test=1.0, test_bins='{"40..64":1.0}', fingerprint="a", commit="c"))
     validated = {100: 0.5, 200: 1.0}
 

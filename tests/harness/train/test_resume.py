@@ -46,7 +46,7 @@ def _moments(optimizer: dict) -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where runs that were never interrupted are, once `outcome_of` has asked for them."""
+    """The folder of runs that were never interrupted, filled by `outcome_of`."""
     return tmp_path_factory.mktemp("untouched")
 
 

@@ -112,7 +112,7 @@ MODELS = [LSTMConfig(d_model=8), TransformerConfig(d_model=8, num_heads=2, norm=
 @pytest.mark.parametrize("decayed", ["matrices", "all_but_embedding"])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_what_is_decayed_is_as_with_torchs_groups(model: ModelConfig, decayed: str) -> None:
-    """As public code does it: torch's AdamW with a group of no decay."""
+    """Public code uses torch's AdamW with a group without decay."""
     run = run_of(Parity(), model, decayed=decayed, weight_decay=0.3, lr=0.05, lr_final=0.05)
     pack, theirs = pack_of(run), pack_of(run).models[0]
     named = dict(theirs.named_parameters())

@@ -1,4 +1,4 @@
-"""How steps are taken: what is refused, and that a captured step is the plain one."""
+"""Taking steps: what is refused, and that a captured step equals the plain one."""
 
 from functools import cache
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_steps_end_where_a_pack_has_diverged() -> None:
 
 
 class _Graphs:
-    """In the place of CUDA: a capture remembers the advances made in it, a replay makes them for real."""
+    """Replaces CUDA: a capture remembers the advances made in it, a replay makes them for real."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.replays, self.captured, self.pools = 0, [], []
