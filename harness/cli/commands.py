@@ -46,6 +46,7 @@ COMMANDS: dict[str, Command] = {
     "page": Command("page:page", "an interactive page in one file", "publish"),
     "wandb": Command("wandb:wandb", "copy runs and tables to Weights & Biases", "publish"),
     "export-results": Command("hub:export_results", "results and test strings as a data set", "publish"),
+    "export-model": Command("hub:export_model", "the weights of a run as safetensors", "publish"),
     "submit": Command("submit:submit", "a climb in a folder that others can verify", "publish"),
     "verify": Command("submit:verify", "check a submission, and train some of it again", "publish"),
     "merge": Command("records:merge", "take runs from another machine's folder", "maintain"),

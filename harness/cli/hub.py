@@ -1,4 +1,4 @@
-"""`ladder export-results`: records, curves, test strings and page as a data set for others."""
+"""`ladder export-results` writes a data set for others, `ladder export-model` the weights of a run."""
 
 import sys
 from dataclasses import dataclass, field
@@ -60,4 +60,36 @@ def export_results(words: list[str]) -> int:
         return print_json({"folder": str(options.to), "bytes": size, "tables": [vars(part) for part in parts]})
     print(f"{options.to}: {len(parts)} tables, {sum(part.rows for part in parts):,} rows, {size / 2**20:.1f} MiB")
     print(f"upload: hf upload USER/chomsky-ladder {options.to} --repo-type dataset")
+    return 0
+
+
+@dataclass
+class ExportModelOptions:
+    """Write the weights of a trained run as safetensors, with its config and a loader of a few lines.
+
+    ladder export-model parity-lstm-s0 weights
+    """
+
+    run_id: Positional[str]
+    """The run, by its id or a unique part of it."""
+    to: Positional[Path]
+    """The new folder."""
+    results: Path = field(default_factory=default_results)
+    """The folder of runs/."""
+    json: bool = False
+    """Print JSON."""
+
+
+def export_model(words: list[str]) -> int:
+    if not words:
+        raise ValueError("ladder export-model needs a RUN_ID and the FOLDER to write")
+    options = parse(ExportModelOptions, words, prog="ladder export-model")
+    from chomsky_ladder.harness.hub.model import export_model as exported
+    from chomsky_ladder.harness.store.folder import find_run
+
+    made = exported(find_run(options.results, options.run_id), options.to)
+    if options.json:
+        return print_json({"folder": str(options.to), **made})
+    size = f"{made['bytes'] / 2**20:.1f} MiB"
+    print(f"{options.to}: {made['tensors']} tensors of {made['run_id']} at step {made['step']:,}, {size}")
     return 0
