@@ -4,7 +4,7 @@
             x = x + W_down ((norm(h) + skip * c) * silu(z))
     sLSTM:  x = x + norm(h)        x = x + W_3 (gelu(W_1 norm(x)) * W_2 norm(x))
 
-Beck et al. 2024 (2405.04517); h of q, k, v and of norm(x) in models/scans/mlstm.py and models/scans/slstm.py. Layers,
+Beck et al. 2024 (2405.04517); h of q, k, v and of norm(x) in models/operations (mlstm, slstm). Layers,
 widths (inner ones are rounded up to a multiple of 64), eps and initial values are those of the authors' package, xlstm
 2.0.6: W_q, W_k and W_v are block-diagonal in blocks of 4, the sLSTM's matrices in heads, and the norm of h is over each
 head's channels. Its LayerNorms in front of the layers have no bias; torch's here have, from 0.
@@ -28,15 +28,15 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.matrix_state import by_exponential_gates
 from chomsky_ladder.models.layers.residual import Layer, Residual
-from chomsky_ladder.models.scans.mlstm import SHORT, by_blocks, mlstm_parallel, mlstm_start, mlstm_step
-from chomsky_ladder.models.scans.mlstm_projections import RowWeights
-from chomsky_ladder.models.scans.mlstm_rows import BLOCK
-from chomsky_ladder.models.scans.slstm import Carried, Read, Weights, slstm_scan, slstm_start, slstm_step
+from chomsky_ladder.models.operations.mlstm import by_exponential_gates, mlstm_heads, mlstm_parallel, mlstm_rows
+from chomsky_ladder.models.operations.mlstm.projections import RowWeights
+from chomsky_ladder.models.operations.mlstm.reference import SHORT, by_blocks, mlstm_start, mlstm_step
+from chomsky_ladder.models.operations.mlstm.rows import BLOCK
+from chomsky_ladder.models.operations.slstm import slstm_scan
+from chomsky_ladder.models.operations.slstm.reference import Carried, Read, Weights, slstm_start, slstm_step
 
 
 class HeadNorm(nn.Module):
@@ -80,23 +80,23 @@ class MLSTM(Layer):
         nn.init.normal_(self.down.weight, std=config.into_stream)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        kernel = chosen("mlstm_parallel", x_BLD, ctx)
-        heads = chosen("mlstm_heads", x_BLD, ctx) if kernel is None and self._has_whole_blocks() else None
-        rows = chosen("mlstm_rows", x_BLD, ctx) if not (kernel or heads) and self._has_rows(x_BLD) else None
+        kernel = mlstm_parallel.chosen(x_BLD, ctx)
+        heads = mlstm_heads.chosen(x_BLD, ctx) if kernel is None and self._has_whole_blocks() else None
+        rows = mlstm_rows.chosen(x_BLD, ctx) if not (kernel or heads) and self._has_rows(x_BLD) else None
         if rows:
             with torch.autocast(x_BLD.device.type, enabled=False):
                 weights = self._row_weights()
-            return rows.call(x_BLD, weights, heads=self.num_heads)
+            return rows(x_BLD, weights, heads=self.num_heads)
         if kernel or heads or x_BLD.shape[1] <= SHORT:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
             c_BLE = self.conv(u_BLE, ctx)
             if heads:
                 c_BLE = c_BLE.to(u_BLE.dtype)
                 maps = self.query.weight, self.key.weight, self.value.weight
-                h_BLE = heads.call(c_BLE, u_BLE, *maps, *self._gates_of(u_BLE, c_BLE))
+                h_BLE = heads(c_BLE, u_BLE, *maps, *self._gates_of(u_BLE, c_BLE))
                 return self._out(h_BLE, c_BLE, z_BLE)
             read = self._read(u_BLE, c_BLE)
-            scan = kernel.call if kernel else mlstm_parallel
+            scan = kernel or mlstm_parallel.reference
             with torch.autocast(x_BLD.device.type, enabled=False):
                 h_BHLV = scan(*read)
             return self._out(rearrange(h_BHLV, "b h l v -> b l (h v)"), c_BLE, z_BLE)
@@ -228,10 +228,8 @@ class SLSTM(Layer):
 
     def _scan(self, x_BLD: Tensor, c_BLD: Tensor | None, memory: Carried, ctx: Context) -> tuple[Tensor, Carried]:
         read = self._read(x_BLD, c_BLD)
-        kernel = chosen("slstm_scan", read[0], ctx)
-        scan = kernel.call if kernel else slstm_scan
         with torch.autocast(x_BLD.device.type, enabled=False):
-            h_BLHK, memory = scan(read, memory, self._weights(read[0].dtype))
+            h_BLHK, memory = slstm_scan(ctx, read, memory, self._weights(read[0].dtype))
         return self.norm(ctx.wanted(h_BLHK).flatten(2)), memory
 
     def _read(self, x: Tensor, c: Tensor | None) -> Read:

@@ -10,19 +10,19 @@ from torch import Tensor
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import usable
 from chomsky_ladder.models.kernels.native import missing
-from chomsky_ladder.models.kernels.native_delta import CHUNK, LARGEST, native_delta, native_unit_delta
-from chomsky_ladder.models.layers.matrix_state import (
-    by_exponential_gates,
+from chomsky_ladder.models.operations.delta.in_c import CHUNK, LARGEST, native_delta, native_unit_delta
+from chomsky_ladder.models.operations.delta.reference import delta_loop, unit_delta_loop
+from chomsky_ladder.models.operations.delta.rules import (
     by_gated_delta_rule,
     by_reading_the_past,
     by_writing_then_reading,
 )
+from chomsky_ladder.models.operations.mlstm import by_exponential_gates
+from chomsky_ladder.models.operations.mlstm.reference import mlstm_chunks
 from chomsky_ladder.models.scans.decayed import decayed_past, write_then_read
 from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
 from chomsky_ladder.models.scans.delta import of_length_1
 from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
-from chomsky_ladder.models.scans.generalised_delta import delta_loop, unit_delta_loop
-from chomsky_ladder.models.scans.mlstm import mlstm_chunks
 from support.layers import close, gradients
 
 torch.set_num_threads(1)

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.native import missing
-from chomsky_ladder.models.kernels.native_delta import CHUNK
-from chomsky_ladder.models.kernels.native_goose import native_goose
-from chomsky_ladder.models.layers.matrix_state import by_goose_rule
-from chomsky_ladder.models.scans.goose import Channels, goose_loop
+from chomsky_ladder.models.operations.delta.in_c import CHUNK
+from chomsky_ladder.models.operations.goose import by_goose_rule
+from chomsky_ladder.models.operations.goose.in_c import native_goose
+from chomsky_ladder.models.operations.goose.reference import Channels, goose_loop
 from support.layers import close, gradients
 
 torch.set_num_threads(1)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.kernels import native as _native
-from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
-from chomsky_ladder.models.scans.slstm import (
+from chomsky_ladder.models.operations.slstm.in_c import native_slstm_scan
+from chomsky_ladder.models.operations.slstm.reference import (
     Carried,
     Read,
     Weights,

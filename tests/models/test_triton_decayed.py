@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import decayed as _triton_decayed
-from chomsky_ladder.models.kernels.triton.decayed import tiles, triton_decayed
+from chomsky_ladder.models.operations.decayed import gpu as _triton_decayed
+from chomsky_ladder.models.operations.decayed.gpu import tiles, triton_decayed
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.generalised_delta import delta_loop
+from chomsky_ladder.models.operations.delta.reference import delta_loop
 from support.cases import some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import delta as _triton_delta
-from chomsky_ladder.models.kernels.triton.delta import CHUNK, _Plan, triton_delta
+from chomsky_ladder.models.operations.delta import gpu as _triton_delta
+from chomsky_ladder.models.operations.delta.gpu import CHUNK, _Plan, triton_delta
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.diagonal import scan_loop
+from chomsky_ladder.models.operations.diagonal.reference import scan_loop
 from support.cases import some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import diagonal as _triton_diagonal
-from chomsky_ladder.models.kernels.triton.diagonal import CHUNK, TILE, triton_diagonal
+from chomsky_ladder.models.operations.diagonal import gpu as _triton_diagonal
+from chomsky_ladder.models.operations.diagonal.gpu import CHUNK, TILE, triton_diagonal
 
 torch.set_num_threads(1)
 

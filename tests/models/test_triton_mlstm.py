@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.scans.mlstm import mlstm_heads
+from chomsky_ladder.models.operations.mlstm.reference import mlstm_heads
 from support.cases import some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +25,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import mlstm as _triton_mlstm
-from chomsky_ladder.models.kernels.triton.mlstm import tiles, triton_mlstm
+from chomsky_ladder.models.operations.mlstm import gpu as _triton_mlstm
+from chomsky_ladder.models.operations.mlstm.gpu import tiles, triton_mlstm
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
-from chomsky_ladder.models.rwkv4 import NOTHING_YET, wkv
+from chomsky_ladder.models.operations.wkv import wkv
+from chomsky_ladder.models.operations.wkv.reference import NOTHING_YET
 from support.cases import some
 from support.triton_kernels import (
     MISSING,
@@ -25,8 +26,8 @@ from support.triton_kernels import (
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from chomsky_ladder.models.kernels.triton import wkv as _triton_wkv
-from chomsky_ladder.models.kernels.triton.wkv import CHUNK, TILE, triton_wkv
+from chomsky_ladder.models.operations.wkv import gpu as _triton_wkv
+from chomsky_ladder.models.operations.wkv.gpu import CHUNK, TILE, triton_wkv
 
 torch.set_num_threads(1)
 

@@ -11,10 +11,10 @@ from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.models.kernels import native as _native
 from chomsky_ladder.models.kernels.kernel import KERNELS
-from chomsky_ladder.models.kernels.native_mlstm import MIDDLING
-from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
-from chomsky_ladder.models.scans.mlstm_rows import mlstm_rows
-from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.operations.mlstm import MIDDLING
+from chomsky_ladder.models.operations.mlstm.reference import mlstm_chunks, mlstm_start
+from chomsky_ladder.models.operations.mlstm.rows import layer_by_rows
+from chomsky_ladder.models.operations.slstm.reference import slstm_scan, slstm_start
 from chomsky_ladder.models.xlstm import MLSTM, SLSTM, XLSTMConfig
 from support.layers import close
 
@@ -133,7 +133,7 @@ def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float
     for place, kernel in enumerate(KERNELS):
         if kernel.computes == "mlstm_rows":
             form = replace(kernel.call.keywords["form"], cached=2 * 64 * length)
-            KERNELS[place] = replace(kernel, call=partial(mlstm_rows, form=form))
+            KERNELS[place] = replace(kernel, call=partial(layer_by_rows, form=form))
     layer = shaken(MLSTM(XLSTMConfig(d_model=32, num_heads=heads, ratio="1:0")))
     with torch.no_grad():
         layer.gates.bias += shift
