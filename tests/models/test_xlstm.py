@@ -146,32 +146,6 @@ def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float
 
 
 @pytest.mark.parametrize("backend", BY_HAND)
-@pytest.mark.parametrize("heads", [3, 6, 8, 12])
-def test_rows_by_hand_of_any_heads(heads: int, backend: Backend) -> None:
-    """Of 64, 32, 24 and 16 channels: whole vectors and not, one and several; of 6 to 24 gates."""
-    layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=heads, ratio="1:0")))
-    x_BLD, direction_BLD = torch.randn(2, 2, 21, 96, dtype=torch.float64)
-    x_BLD.requires_grad_()
-    expected = gradients(layer, x_BLD, direction_BLD, "reference")
-    for one, other in zip(gradients(layer, x_BLD, direction_BLD, backend), expected, strict=True):
-        close(one, other, 1e-9)
-
-
-@pytest.mark.parametrize("backend", BY_HAND)
-@pytest.mark.parametrize("heads", [2, 8])
-def test_rows_by_hand_in_single_precision_are_as_good_as_the_plain_form(heads: int, backend: Backend) -> None:
-    """In C they take other ways there than in double, to turn rows into vectors."""
-    layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=heads, ratio="1:0")))
-    x_BLD, direction_BLD = torch.randn(2, 3, 45, 96, dtype=torch.float64)
-    expected = gradients(layer, x_BLD.clone().requires_grad_(), direction_BLD, "reference")
-    layer.float()
-    given = x_BLD.float().requires_grad_(), direction_BLD.float()
-    theirs, ours = (gradients(layer, *given, each) for each in ("reference", backend))
-    for exact, plain, found in zip(expected, theirs, ours, strict=True):
-        assert (found - exact).abs().mean() < 2 * (plain - exact).abs().mean() + 1e-7 * exact.abs().mean()
-
-
-@pytest.mark.parametrize("backend", BY_HAND)
 def test_rows_by_hand_under_autocast_multiply_in_its_precision_alone(backend: Backend) -> None:
     """Nearer to the exact ones than the plain form, whose maps and norm round too; and not as near as fp32."""
     layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=4, ratio="1:0")))
@@ -185,39 +159,6 @@ def test_rows_by_hand_under_autocast_multiply_in_its_precision_alone(backend: Ba
     for exact, single, plain, found in zip(expected, whole, theirs, ours, strict=True):
         assert found.dtype == torch.float32, "sums over pieces, and the stream, are not rounded"
         assert 10 * (single - exact).abs().mean() < (found - exact).abs().mean() < (plain - exact).abs().mean()
-
-
-@pytest.mark.parametrize("backend", BY_HAND)
-def test_rows_by_hand_leave_the_past_alone(backend: Backend) -> None:
-    """A token is nowhere before itself, to the bit, however large; and what is no number is in no other row."""
-    layer = MLSTM(XLSTMConfig(d_model=32, num_heads=4, ratio="1:0"))
-    x_BLD = torch.randn(2, 39, 32)
-    expected = layer(x_BLD, Context(backend=backend))
-    for value in (1.0, 1e6, torch.nan):
-        x_BLD[1, 20] = value
-        found = layer(x_BLD, Context(backend=backend))
-        assert torch.equal(found[0], expected[0])
-        assert value != value or torch.equal(found[1, :20], expected[1, :20])
-        assert not bool((found[1, 20:] == expected[1, 20:]).any())
-
-
-@pytest.mark.parametrize("backend", BY_HAND)
-def test_rows_by_hand_stack_under_vmap(backend: Backend) -> None:
-    layers = [shaken(MLSTM(XLSTMConfig(d_model=32, num_heads=2, ratio="1:0"))) for _ in range(3)]
-    weights, _ = torch.func.stack_module_state(layers)
-    x_BLD, direction_BLD = torch.randn(2, 2, 7, 32, dtype=torch.float64)
-
-    def one(weight: dict[str, Tensor]) -> Tensor:
-        return torch.func.functional_call(layers[0], weight, (x_BLD, Context(stacked=True, backend=backend)))
-
-    y_RBLD = torch.vmap(one)(weights)
-    found = dict(zip(weights, torch.autograd.grad((y_RBLD * direction_BLD).sum(), list(weights.values())), strict=True))
-    for row, layer in enumerate(layers):
-        y_BLD = layer(x_BLD, Context(backend="reference"))
-        close(y_RBLD[row], y_BLD)
-        names, parameters = zip(*layer.named_parameters(), strict=True)
-        for name, expected in zip(names, torch.autograd.grad((y_BLD * direction_BLD).sum(), parameters), strict=True):
-            close(found[name][row], expected, 1e-9)
 
 
 @pytest.mark.parametrize(("width", "heads", "served"), [(32, 4, True), (96, 32, False)])

@@ -90,7 +90,7 @@ class _Rows(Function):
     @staticmethod
     def forward(x_BLD: Tensor, *rest: Any) -> tuple[Tensor, ...]:
         *weights, heads, form, products = rest
-        weights = for_products(weights, products)
+        weights, x_BLD = for_products(weights, products), x_BLD.contiguous()
         batch, length, _ = x_BLD.shape
         inner = weights.skip_E.shape[0]
         y_BLD = torch.empty_like(x_BLD)
@@ -118,7 +118,7 @@ class _Rows(Function):
         x_BLD, *rest = ctx.saved_tensors
         count = len(RowWeights._fields)
         weights, kept = for_products(rest[:count], ctx.products), Kept(*rest[count:])
-        gy_BLD = gy_BLD.contiguous()
+        x_BLD, gy_BLD = x_BLD.contiguous(), gy_BLD.contiguous()
         sums = RowWeights(*(x_BLD.new_zeros(weight.shape) for weight in weights))
         gx_BLD = torch.empty_like(x_BLD)
         prepared = ctx.form.prepare(x_BLD)
