@@ -1,4 +1,4 @@
-"""Which kernel a block takes: `chosen("scan_loop", x, ctx)` is the best that can take `x` here, or None.
+"""The choice of kernels: `chosen("scan_loop", x, ctx)` is the best that can take `x` here, or None.
 
 Nothing is ever used silently: a kernel that is chosen stands in `ctx.backends`, which goes into the run's record.
 `available()` lists all of them; each says whether it can run here and, if not, why.

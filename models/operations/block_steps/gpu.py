@@ -6,6 +6,9 @@
 A program walks through time for one row and some of its heads, forwards or from the end: of a token it reads their
 blocks, which lie side by side, and nothing else of their size is made on the way there. Blocks whose rows are no power
 of two are filled up with zeros.
+
+The host code is by hand: a declaration (in_triton.py) has no options like `steps`, and wants an axis of heads in all
+inputs.
 """
 # pyright: reportIndexIssue=false, reportAssignmentType=false, reportCallIssue=false, reportArgumentType=false
 # (a kernel[grid] has no type where triton.jit has none, nor what a tuple holds that grows in a loop)

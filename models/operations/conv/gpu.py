@@ -7,6 +7,9 @@
 A program walks through time for one string and one tile of channels, forwards or from the end, and reads and writes
 everything once: what is between taps and silu is made again from x on the way back. The gradients of taps and bias,
 every string's, are summed outside. Inside all is fp32; c and dx have the precision of x.
+
+The host code is by hand: in a declaration (in_triton.py) no input may be missing, as the bias may, and all have rows
+and heads.
 """
 # pyright: reportIndexIssue=false, reportAssignmentType=false, reportOperatorIssue=false
 # (a kernel[grid] has no type where triton.jit has none, nor what a tuple holds that grows in a loop)

@@ -7,6 +7,8 @@ models/scans/chunked.py.
 A program has one head of one string, up to 64 tokens, so that nothing of pairs of tokens leaves the chip; q, k, v and
 the decays alone are kept for the way back. Every pair has a sum of logarithms of its own, as in the plain form. Of bf16
 y and the gradients of q, k and v are rounded, and P and G D are multiplied in two parts of 16 bits.
+
+The host code is by hand: outputs of a declaration (in_triton.py) are in fp32, where y has the precision of v.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

@@ -13,6 +13,8 @@ where G is that of S_t with r_t dy_t^T added, or without it where y_t reads S_{t
 Sums over tiles of values are added outside, so the result does not depend on the order in which programs run. Steps
 behind the end count as f = g = k = v = 0 and w = 1, which leave S and G as they are. Inputs may lie in memory as they
 do where heads are a part of a product: what is next to one another must be a head's channels alone.
+
+The host code is by hand: in a declaration (in_triton.py) no input may be missing, where f, g and the decays may.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

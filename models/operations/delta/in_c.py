@@ -32,7 +32,7 @@ def native_delta(
     *,
     reads_before: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """As `delta_loop`; it stacks under vmap."""
+    """C version of `delta_loop`. Supports vmap."""
     return _of_all_heads(r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, None, state_BHKV, reads_before, None)
 
 
@@ -48,7 +48,7 @@ def native_unit_delta(
     scale: float = 1.0,
     less_BHL1: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As `unit_delta_loop`; it stacks under vmap."""
+    """C version of `unit_delta_loop`. Supports vmap."""
     given = (q_BHLK, share_BHMK, beta_BHM1, k_BHMK, v_BHMV, decay_BHLK, less_BHL1, state_BHKV)
     return _of_all_heads(*given, False, scale)
 
@@ -61,14 +61,14 @@ def _of_all_heads(*given: Any) -> tuple[Tensor, Tensor]:
 
 
 class _Delta(Function):
-    """What vmap adds becomes more rows. Heads lie where they come from and, in all that is written, behind time.
+    """The loop with its gradient; vmap adds rows. Heads lie where they come from, and behind time in what is written.
 
     With a scale r is the queries of any length, k the keys, f their share, g their beta, the seventh what is taken off.
     """
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        """y and the last state; and for the way back what was taken out, and the state that each chunk starts from."""
+        """Return y and the last state; for the backward pass what was taken out, and the state before each chunk."""
         *tensors, reads_before, scale = inputs
         given, first_BHKV = [steady(x) for x in tensors[:7]], tensors[7].contiguous()
         r_BHLK, v_BHMV = given[0], given[4]
@@ -118,17 +118,17 @@ class _Delta(Function):
 
 
 def _named(scale: float | None, dtype: torch.dtype) -> tuple[str, tuple[Tensor, ...]]:
-    """Which kernel it is, and the constants that it has."""
+    """Return the kernel's name and its constants."""
     return ("delta", ()) if scale is None else ("unit_delta", (torch.tensor([scale, LENGTH_EPS], dtype=dtype),))
 
 
 def _taken(of_each: list[Any], scale: float | None) -> list[Any]:
-    """Of what is given, or its gradients, what a kernel takes: without a scale there is no query to lessen."""
+    """Select the tensors a kernel reads. Without a scale, the subtracted-query tensor is dropped."""
     return of_each[:6] if scale is None else of_each
 
 
 def steady(x: Tensor | None) -> Any:
-    """x, or a copy of it, whose last axis lies in one piece."""
+    """Return x, or a copy of it, whose last axis lies in one piece."""
     return x if x is None or x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 

@@ -4,6 +4,8 @@
 
 A program walks through time for one row and one tile of channels, forwards or from the end. What it reads may be a part
 of something larger, or stand once for several rows: a position's channels alone must be side by side.
+
+The host code is by hand: a declaration (in_triton.py) wants heads, where any axes may stand in front here.
 """
 # pyright: reportIndexIssue=false, reportAssignmentType=false
 # (a kernel[grid] has no type where triton.jit has none, nor what a tuple holds that grows in a loop)

@@ -20,6 +20,9 @@ and takes the gradients off them, where G and h are those of the next M and m, a
 
 What rows share, g, b and r, has its gradient from each, and these are added outside, so the result does not depend on
 the order in which programs run. Products are in fp32, of all its bits.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where place rates and norms are one for
+all of them.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

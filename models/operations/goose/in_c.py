@@ -27,17 +27,17 @@ def native_goose(
     channels: Channels,
     state_BHKV: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `goose_loop`; it stacks under vmap."""
+    """C version of `goose_loop`. Supports vmap."""
     channels_31HK = torch.stack(channels)[:, None]
     return _Goose.apply(r_BHLK, rate_BHLK, k_BHLK, v_BHLV, decay_BHLK, channels_31HK, state_BHKV)[:3]
 
 
 class _Goose(Function):
-    """With an axis R of channels, of replicas that differ; of all else what vmap adds becomes more rows."""
+    """The loop with its gradient. Channels have an axis R of replicas that differ; of all else vmap adds rows."""
 
     @staticmethod
     def forward(*inputs: Tensor) -> tuple[Tensor, ...]:
-        """y, the weights of the present, the last state; what was taken out, and the state each chunk starts from."""
+        """Return y, the present's weights and the last state; what was taken out, and the state before each chunk."""
         given = [steady(x) for x in inputs[:5]]
         channels_3RHK, first_BHKV = (x.contiguous() for x in inputs[5:])
         v_BHLV = given[3]

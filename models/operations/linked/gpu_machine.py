@@ -6,6 +6,9 @@
 As that of a Turing machine (models/operations/turing): a program goes through all tokens of one row.
 Forward keeps of each token its gates, what was asked for, and what it found of c, memory, usage, the last write,
 precedence, links and weightings; on the way back the turn is taken again.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where weights are one for all of them,
+and their gradients are products of all tokens.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

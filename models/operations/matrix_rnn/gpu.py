@@ -3,6 +3,8 @@
 A program walks through a string's tokens for one head, with h [K, V] in registers and W on the chip, forwards or from
 the end. Kept for the way back are all h; z is made again of them, which is a product more and half the memory. What W's
 gradient has of a string is summed by its program, and over strings outside.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where W is one for all of them.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

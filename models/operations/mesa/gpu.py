@@ -14,6 +14,8 @@ solution again, of
 
 and what H and G at the chunk's end have of keys, values and shares is added by a kernel that goes through the chunks of
 a head from the last on. Kept for all that are x and the chunks' H and G.
+
+The host code is by hand: a declaration (in_triton.py) is one kernel each way, where these are two and three.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

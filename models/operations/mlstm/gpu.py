@@ -11,6 +11,9 @@ tokens, never leaves the chip, and only c, u and the gates are kept for the way 
 
 A forget gate at t is in all log D_rs with s < t <= r. Gradients of maps, a string's each, are summed outside. In bf16
 what is rounded is what autocast rounds, q, k, v and their gradients, and h: P is multiplied in two parts of 16 bits.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where maps are one for all of them, and
+outputs are in fp32.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

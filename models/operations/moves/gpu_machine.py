@@ -6,6 +6,9 @@ A program goes through all tokens of one row, as that of a Turing machine (turin
 comes of a network, whose first layer's rows lie behind those of the actions in A. Forward keeps of each token gates,
 what was asked for, what that network makes of it, and c and memory before it; on the way back shares are taken again.
 The gradients of weights are products over all tokens outside.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where weights are one for all of them,
+and their gradients are products of all tokens.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

@@ -4,6 +4,8 @@ A token's map, N x N numbers, is never written: a program has one row m of the K
 tokens, and makes of each that row alone, for its largest number there and for its softmax on the way back. What lies
 between the two, the states, are walked through in time, a program a string: what moves by a map is compared with it,
 place by place, so that the sums have an order of their own and two runs are equal.
+
+The host code is by hand: a declaration (in_triton.py) is one kernel each way and has no options like `form`.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

@@ -6,6 +6,8 @@ and h' = s(o) y'. W x of all steps is one product outside. A program takes 16 ro
 y and a in registers and the head's R on the chip where it fits (models/kernels/triton/recurrence.py); the next step's
 gates are on their way while a step computes. Forward keeps s(f), tanh(z), s(o), s(u) and y of each step in fp32 for the
 backward pass, which writes the gradient of the gates; those of W, R and b are sums over all steps outside.
+
+The host code is by hand: a backward pass of a declaration (in_triton.py) does not end in products.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

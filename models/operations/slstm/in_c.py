@@ -19,19 +19,19 @@ from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 
 
 def native_slstm_scan(read: Read, state: Carried, weights: Weights) -> tuple[Tensor, Carried]:
-    """All h [B, L, H, K], and the state after the last; it stacks under vmap."""
+    """C version of `slstm_scan`. Supports vmap."""
     h_BLHK, y_BHK, a_BHK, *_ = _Scan.apply(*state, *weights, *read)
     return h_BLHK, (h_BLHK[:, -1], y_BHK, a_BHK)
 
 
 class _Scan(Function):
-    """Inside, heads come first: X = L B tokens, of which the batch is the last, and h from before the first on."""
+    """The scan with its gradient. Heads come first: X = L B tokens, the batch last, and h from before the first on."""
 
     @staticmethod
     def forward(
         h_BHK: Tensor, y_BHK: Tensor, a_BHK: Tensor, W_HGJ: Tensor, R_HGK: Tensor, b_HG: Tensor, *read: Tensor
     ) -> tuple[Tensor, ...]:
-        """All h, the last y and a; and for the way back all h, s(-f), tanh(z), s(o), s(u) and y of each step, and x."""
+        """Return all h, the last y and a; for the backward pass all h, s(-f), tanh(z), s(o), s(u), y and x."""
         batch, length, heads, _ = read[0].shape
         inner = R_HGK.shape[-1]
         x_HXJ = [x_BLHJ.permute(2, 1, 0, 3).flatten(1, 2).contiguous() for x_BLHJ in read]

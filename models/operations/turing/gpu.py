@@ -12,6 +12,8 @@ from what came in and the weightings that came out. With d of w', M' and r, and 
 
 where K is what all heads leave, K_h what all but that one do. From dw' on it is sharpening, shifts, gate and content
 (models/kernels/triton/content.py) backwards, head by head.
+
+The host code is by hand: a declaration (in_triton.py) has no options like `shifts`, and wants heads and tokens.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

@@ -7,6 +7,9 @@ Every token waits for what the last one read, so a program goes through all toke
 (models/kernels/triton/controller.py) and the turn (turing_programs.py). Forward keeps of each token its gates, what was
 asked for, and c, memory and weightings before it; on the way back the turn is taken again. The gradients of weights are
 products over all tokens outside.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where weights are one for all of them,
+and their gradients are products of all tokens.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

@@ -11,6 +11,9 @@ tokens. Back, with N and D of y = N / D, and G, H the gradients of n_t and d_t:
     dv = b dN + e G        dr = -c dc        G <- c G + a dN, H <- c H + a dD
 
 The gradients of r and u, every string's, are summed outside. Inside all is fp32; y has the precision of k.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where rates and bonus are one for all of
+them, and outputs are in fp32.
 """
 # pyright: reportIndexIssue=false, reportAssignmentType=false, reportOptionalMemberAccess=false
 # (a kernel[grid] has no type where triton.jit has none, nor what a tuple holds that grows in a loop)
