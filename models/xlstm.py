@@ -31,9 +31,9 @@ from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.residual import Layer, Residual
-from chomsky_ladder.models.operations.mlstm import by_exponential_gates, mlstm_heads, mlstm_parallel, mlstm_rows
+from chomsky_ladder.models.operations.mlstm import by_exponential_gates, largest_part
 from chomsky_ladder.models.operations.mlstm.projections import RowWeights
-from chomsky_ladder.models.operations.mlstm.reference import SHORT, by_blocks, mlstm_start, mlstm_step
+from chomsky_ladder.models.operations.mlstm.reference import by_blocks, mlstm_start, mlstm_step
 from chomsky_ladder.models.operations.mlstm.rows import BLOCK
 from chomsky_ladder.models.operations.slstm import slstm_scan
 from chomsky_ladder.models.operations.slstm.reference import Carried, Read, Weights, slstm_start, slstm_step
@@ -80,35 +80,31 @@ class MLSTM(Layer):
         nn.init.normal_(self.down.weight, std=config.into_stream)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        kernel = mlstm_parallel.chosen(x_BLD, ctx)
-        heads = mlstm_heads.chosen(x_BLD, ctx) if kernel is None and self._has_whole_blocks() else None
-        rows = mlstm_rows.chosen(x_BLD, ctx) if not (kernel or heads) and self._has_rows(x_BLD) else None
-        if rows:
+        part = largest_part(
+            x_BLD,
+            ctx,
+            has_whole_blocks=self.skip.shape[0] // self.num_heads % BLOCK == 0,
+            in_one_precision=x_BLD.dtype == self.skip.dtype,
+        )
+        if part.rows:
             with torch.autocast(x_BLD.device.type, enabled=False):
                 weights = self._row_weights()
-            return rows(x_BLD, weights, heads=self.num_heads)
-        if kernel or heads or x_BLD.shape[1] <= SHORT:
+            return part.rows(x_BLD, weights, heads=self.num_heads)
+        if part.heads or part.memory:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
             c_BLE = self.conv(u_BLE, ctx)
-            if heads:
+            if part.heads:
                 c_BLE = c_BLE.to(u_BLE.dtype)
                 maps = self.query.weight, self.key.weight, self.value.weight
-                h_BLE = heads(c_BLE, u_BLE, *maps, *self._gates_of(u_BLE, c_BLE))
+                h_BLE = part.heads(c_BLE, u_BLE, *maps, *self._gates_of(u_BLE, c_BLE))
                 return self._out(h_BLE, c_BLE, z_BLE)
+            assert part.memory
             read = self._read(u_BLE, c_BLE)
-            scan = kernel or mlstm_parallel.reference
             with torch.autocast(x_BLD.device.type, enabled=False):
-                h_BHLV = scan(*read)
+                h_BHLV = part.memory(*read)
             return self._out(rearrange(h_BHLV, "b h l v -> b l (h v)"), c_BLE, z_BLE)
         state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
         return self.extend(x_BLD, state, ctx)[0]
-
-    def _has_rows(self, x_BLD: Tensor) -> bool:
-        """Whether the layer as a whole is one operation: in one precision, with heads of whole blocks of 4."""
-        return x_BLD.dtype == self.skip.dtype and self._has_whole_blocks()
-
-    def _has_whole_blocks(self) -> bool:
-        return self.skip.shape[0] // self.num_heads % BLOCK == 0
 
     def _row_weights(self) -> RowWeights:
         head_dim = self.skip.shape[0] // self.num_heads

@@ -29,8 +29,8 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.feed_forward import SwiGLU
 from chomsky_ladder.models.layers.linear import in_parts
 from chomsky_ladder.models.layers.residual import Layer, Residual
-from chomsky_ladder.models.operations.mlstm import by_exponential_gates, has_fast_tokens, mlstm_parallel
-from chomsky_ladder.models.operations.mlstm.reference import SHORT, mlstm_start, mlstm_step
+from chomsky_ladder.models.operations.mlstm import by_exponential_gates, memory_at_once
+from chomsky_ladder.models.operations.mlstm.reference import mlstm_start, mlstm_step
 from chomsky_ladder.models.xlstm import HeadNorm
 
 EPS = 1e-6
@@ -64,12 +64,11 @@ class LargeMLSTM(Layer):
         nn.init.normal_(self.out.weight, std=config.into_stream(width))
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        kernel = mlstm_parallel.chosen(x_BLD, ctx)
-        keys_B1LK = x_BLD[:, None, :, : self.sizes[1] // self.num_heads]
-        if kernel is None and (x_BLD.shape[1] > SHORT or has_fast_tokens(keys_B1LK, ctx)):
+        scan = memory_at_once(x_BLD, x_BLD[:, None, :, : self.sizes[1] // self.num_heads], ctx)
+        if scan is None:
             state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
             return self.extend(x_BLD, state, ctx)[0]
-        h_BHLV = self._run(kernel or mlstm_parallel.reference, x_BLD)
+        h_BHLV = self._run(scan, x_BLD)
         return self._out(ctx.wanted(x_BLD), ctx.wanted(h_BHLV, along=2))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:

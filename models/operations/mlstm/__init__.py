@@ -12,7 +12,9 @@ again in fp32, are more than half of what a step of xLSTM[1:0] moves. Longer str
 rule.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,6 +69,37 @@ mlstm_rows.register(
 mlstm_rows.in_c(partial(layer_by_rows, form=NATIVE), name="native_mlstm", rank=22, takes=_in_c_takes)
 
 
+class Largest(NamedTuple):
+    """The largest part of a layer that one function computes of a string from its start; at most one is there."""
+
+    rows: Callable[..., Tensor] | None = None
+    heads: Callable[..., Tensor] | None = None
+    memory: Callable[..., Tensor] | None = None
+
+
+def largest_part(x_BLD: Tensor, ctx: Context, *, has_whole_blocks: bool, in_one_precision: bool) -> Largest:
+    """Choose among kernels for a layer's input; none of the three: the string goes through chunks or tokens.
+
+    has_whole_blocks: heads of whole blocks of 4, without which a kernel computes the memory alone
+    in_one_precision: x in that of the weights, as rows want it
+    """
+    memory = mlstm_parallel.chosen(x_BLD, ctx)
+    if memory is None and has_whole_blocks:
+        if heads := mlstm_heads.chosen(x_BLD, ctx):
+            return Largest(heads=heads)
+        if in_one_precision and (rows := mlstm_rows.chosen(x_BLD, ctx)):
+            return Largest(rows=rows)
+    return Largest(memory=memory or (mlstm_parallel.reference if x_BLD.shape[1] <= SHORT else None))
+
+
+def memory_at_once(x_BLD: Tensor, keys_BHLK: Tensor, ctx: Context) -> Callable[..., Tensor] | None:
+    """Choose what computes the memory of a whole string; None: chunks or tokens are faster."""
+    kernel = mlstm_parallel.chosen(x_BLD, ctx)
+    if kernel is None and (x_BLD.shape[1] > SHORT or _has_fast_tokens(keys_BHLK, ctx)):
+        return None
+    return kernel or mlstm_parallel.reference
+
+
 def by_exponential_gates(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, i_BHL: Tensor, f_BHL: Tensor, state: Carried, ctx: Context
 ) -> tuple[Tensor, Carried]:
@@ -77,6 +110,6 @@ def by_exponential_gates(
     return mlstm_tokens(loop, q_BHLK, k_BHLK, v_BHLV, i_BHL, f_BHL, state)
 
 
-def has_fast_tokens(k_BHLK: Tensor, ctx: Context) -> bool:
+def _has_fast_tokens(k_BHLK: Tensor, ctx: Context) -> bool:
     """Say whether tokens one by one are faster than the squares of a short string: in C they are, even at eight."""
     return k_BHLK.device.type == "cpu" and fastest(delta_loop, k_BHLK, ctx) is not None
