@@ -80,7 +80,7 @@ class Kernel:
             object.__setattr__(self, "missing", functools.cache(self.missing))
 
     def serving(self, models: Iterable[str]) -> bool:
-        """Whether one of them may ask for it."""
+        """Return True if one of them may ask for it."""
         return not self.serves or not set(models).isdisjoint(self.serves)
 
 
@@ -98,7 +98,7 @@ _found: dict[tuple[str, str], Any] = {}  # no lru_cache: torch.compile looks thr
 
 
 def member(module: str, name: str) -> Any:
-    """What a module that is imported when first needed calls `name`."""
+    """Return what a module calls `name`; it is imported when first needed."""
     if (module, name) not in _found:
         _found[module, name] = getattr(_imported(module), name)
     return _found[module, name]

@@ -29,7 +29,7 @@ WARPS = 2
 
 
 def triton_block_steps(c_BLX: Tensor, b_BLX: Tensor, h_BHK: Tensor, *, steps: int) -> tuple[Tensor, Tensor]:
-    """As `block_steps`, in fp32 for inputs of fp32 or bf16; it stacks under vmap."""
+    """Compute `block_steps` in fp32 for inputs of fp32 or bf16; it stacks under vmap."""
     given = (c_BLX, b_BLX, h_BHK)
     assert all(x.dtype in (torch.float32, torch.bfloat16) for x in given), "the kernel takes fp32 and bf16 alone"
     h_BLX = _scan(*(x[None] for x in given), steps)[0]

@@ -31,7 +31,7 @@ TILE = 128
 
 
 def triton_silu_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None) -> Tensor:
-    """Of x in fp32 or bf16, with weights in fp32; it stacks under vmap."""
+    """Convolve x in fp32 or bf16, with weights in fp32; it stacks under vmap."""
     assert x_BLE.dtype in (torch.float32, torch.bfloat16), "the kernel takes fp32 and bf16 alone"
     assert all(x is None or x.dtype == torch.float32 for x in (weight_EW, bias_E)), "weights are in fp32"
     return _convolve(x_BLE[None], weight_EW[None], None if bias_E is None else bias_E[None])[0]

@@ -37,7 +37,7 @@ from chomsky_ladder.models.scans.replicas import fold_replicas
 
 
 def triton_decayed(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, log_decay_BHL: Tensor) -> Tensor:
-    """As `decayed_pairs`, of q, k and v in one of fp32 and bf16, with decays in fp32; it stacks under vmap."""
+    """Compute `decayed_pairs` with q, k and v in one of fp32 and bf16, and decays in fp32; it stacks under vmap."""
     assert q_BHLK.dtype == k_BHLK.dtype == v_BHLV.dtype in BLOCK, "the kernel takes fp32 and bf16 alone"
     assert log_decay_BHL.dtype == torch.float32, "decays are in fp32"
     assert q_BHLK.shape[2] <= MOST, f"the kernel takes no more than {MOST} tokens"

@@ -48,7 +48,7 @@ def triton_delta(
     *,
     reads_before: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """As `delta_loop`, in fp32, where r, f, g, k and v may be of 16 bits; it stacks under vmap."""
+    """Compute `delta_loop` in fp32, where r, f, g, k and v may be of 16 bits; it stacks under vmap."""
     g_BHMK = k_BHMK if g_BHMK is None and f_BHMK is not None else g_BHMK
     given = (r_BHLK, f_BHMK, g_BHMK, k_BHMK, v_BHMV, decay_BHLK, state_BHKV)
     assert all(x is None or x.dtype in DTYPES for x in given[:5]), "the kernel takes fp32 and bf16 alone"

@@ -1,4 +1,4 @@
-"""What a program of the delta rule does (models/operations/delta/gpu.py): its way there, and back.
+"""The two Triton kernels of the delta rule (gpu.py), forward and backward.
 
 A program has one head of one row and one tile of values. What is read comes with its strides over replicas, rows, heads
 and tokens; what is written lies token by token, every token's heads side by side, and what is of keys tile after tile.

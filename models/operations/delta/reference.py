@@ -65,8 +65,9 @@ def along_keys(
     scale: float = 1.0,
     less_BHL1: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, None, Tensor, Tensor, Tensor | None, Tensor]:
-    """What `delta_loop` takes, of queries and keys of any length: r = c (q - m k), f = w a k, g = k = b k with |q| = 1
-    and |k| = 1.
+    """Make the arguments of `delta_loop` from queries and keys of any length.
+
+    r = c (q - m k), f = w a k, g = k = b k with |q| = 1 and |k| = 1.
 
     a and b, where they are missing, are 1, and m is 0; of a token's steps the first alone decays, and m is the last's.
     """

@@ -25,7 +25,7 @@ TILE = 128
 
 
 def triton_diagonal(a: Tensor, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    """As `scan_loop`, in fp32 for inputs of fp32 or bf16, with any axes in front of [L, D]; it stacks under vmap."""
+    """Compute `scan_loop` in fp32 for fp32 or bf16, with any axes in front of [L, D]; it stacks under vmap."""
     assert all(x.dtype in (torch.float32, torch.bfloat16) for x in (a, u, h)), "the kernel takes fp32 and bf16 alone"
     a_RPLD, u_RPLD = (_two_in_front(together(x.expand_as(u))) for x in (a, u))
     h_RPLD = _scan(a_RPLD, u_RPLD, _two_in_front(h.expand(u.shape[:-2] + u.shape[-1:])[..., None, :])[..., 0, :])

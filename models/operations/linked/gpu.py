@@ -30,7 +30,7 @@ Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def triton_linked(asked_BX: Tensor, *state: Tensor) -> Seven:
-    """As `linked_turn`, in fp32; it stacks under vmap."""
+    """Compute `linked_turn` in fp32; it stacks under vmap."""
     assert all(x.dtype == torch.float32 for x in (asked_BX, *state)), "the kernel takes fp32 alone"
     return _turn(asked_BX, *state)
 

@@ -30,7 +30,7 @@ Some = Tensor | None
 def triton_linked_machine(
     gates_BLG: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], state: tuple[Tensor, ...]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As `linked_machine`, in fp32; it stacks under vmap."""
+    """Compute `linked_machine` in fp32; it stacks under vmap."""
     assert all(x.dtype == torch.float32 for x in (gates_BLG, *weights, *state)), "the kernel takes fp32 alone"
     (weight_hh, weight_rh, ask, bias), (h_BD, c_BD, memory_BWN, *rows, link_BNN, weight_BHN, read_BHW) = weights, state
     W_GK, y_BK = torch.cat([weight_hh, weight_rh], 1), torch.cat([h_BD, read_BHW.flatten(1)], 1)

@@ -29,7 +29,7 @@ PLACES = (1, 1, 1, 1, 0, 1)  # where replicas go: to heads, of which each has a 
 def triton_matrix_rnn(
     q_BLHK: Tensor, k_BLHK: Tensor, v_BLHV: Tensor, f_BLH: Tensor, W_HVV: Tensor, h_BHKV: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """As `matrix_rnn_loop`, in fp32; it stacks under vmap."""
+    """Compute `matrix_rnn_loop` in fp32; it stacks under vmap."""
     given = (*(x.transpose(1, 2) for x in (q_BLHK, k_BLHK, v_BLHV, f_BLH)), W_HVV, h_BHKV)
     assert all(x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
     y_BHLV, h_BHMKV = _scan(*given, torch.is_grad_enabled())

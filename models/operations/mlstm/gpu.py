@@ -35,7 +35,7 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 def triton_mlstm(
     c_BLE: Tensor, u_BLE: Tensor, query_NIJ: Tensor, key_NIJ: Tensor, value_NIJ: Tensor, i_BLH: Tensor, f_BLH: Tensor
 ) -> Tensor:
-    """As `mlstm_heads`, of fp32 or bf16, with maps and gates in fp32; it stacks under vmap."""
+    """Compute `mlstm_heads` of fp32 or bf16, with maps and gates in fp32; it stacks under vmap."""
     assert c_BLE.dtype == u_BLE.dtype and c_BLE.dtype in BLOCK, "the kernel takes fp32 and bf16 alone"
     of_gates = (query_NIJ, key_NIJ, value_NIJ, i_BLH, f_BLH)
     assert all(x.dtype == torch.float32 for x in of_gates), "maps and gates are in fp32"

@@ -1,4 +1,4 @@
-"""What a program of short mLSTM heads does (models/operations/mlstm/gpu.py): its way there, and back.
+"""The two Triton kernels of short mLSTM heads (gpu.py), forward and backward.
 
 A program has one head of one string, whose tokens [TOKENS] and their pairs [TOKENS, TOKENS] stay on the chip. Channels
 come a block at a time, with the maps among them, of 4 each, as one matrix that is 0 elsewhere. Loops over blocks are

@@ -36,7 +36,7 @@ LOG2_E = math.log2(math.e)
 
 
 class Kept(NamedTuple):
-    """Of some rows, what the way back reads."""
+    """Tensors of some rows that the backward pass reads."""
 
     wide_XBLE: Tensor
     square_XHBLL: Tensor
@@ -312,7 +312,7 @@ def together(weight_IE: Tensor) -> Tensor:
 
 
 def apart(wide_NJJ: Tensor) -> Tensor:
-    """What is in the blocks of 4 on the diagonal."""
+    """Return the blocks of 4 on the diagonal."""
     count = WIDE_BLOCK // BLOCK
     return wide_NJJ.view(-1, count, BLOCK, count, BLOCK).diagonal(dim1=1, dim2=3).permute(1, 0, 3, 2).reshape(BLOCK, -1)
 

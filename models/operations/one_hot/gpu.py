@@ -34,7 +34,7 @@ PAIRS = 1 << 13  # of places that a warp of the states' programs compares
 def triton_one_hot(
     share_BLK: Tensor, maps_KNN: Tensor, d_BLN2: Tensor, b_BLN2: Tensor, h_BN2: Tensor, form: Form
 ) -> Tensor:
-    """As `one_hot_loop`, in fp32; it stacks under vmap."""
+    """Compute `one_hot_loop` in fp32; it stacks under vmap."""
     given = [x[None] for x in (share_BLK, maps_KNN, d_BLN2, b_BLN2, h_BN2)]
     assert all(x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
     return _scan(*given, form == "gather")[0].squeeze(0)

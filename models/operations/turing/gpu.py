@@ -33,7 +33,7 @@ PER_WARP = 1024  # elements of a memory
 def triton_turing(
     asked_BX: Tensor, weight_BHN: Tensor, memory_BWN: Tensor, *, shifts: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `turing_turn`, in fp32; it stacks under vmap."""
+    """Compute `turing_turn` in fp32; it stacks under vmap."""
     assert all(x.dtype == torch.float32 for x in (asked_BX, weight_BHN, memory_BWN)), "the kernel takes fp32 alone"
     return _turn(asked_BX, weight_BHN, memory_BWN, shifts)
 

@@ -37,7 +37,7 @@ TILE = 128
 def triton_wkv(
     k_BLD: Tensor, v_BLD: Tensor, rate_D: Tensor, bonus_D: Tensor, state: State
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """As `wkv`, of k and v in fp32 or bf16; it stacks under vmap."""
+    """Compute `wkv` of k and v in fp32 or bf16; it stacks under vmap."""
     given = (k_BLD, v_BLD, rate_D, bonus_D, *state)
     assert all(x.dtype in (torch.float32, torch.bfloat16) for x in given[:2]), "the kernel takes fp32 and bf16 alone"
     assert all(x.dtype == torch.float32 for x in given[2:]), "rates, bonus and state are in fp32"
