@@ -38,7 +38,7 @@ def leaves(name: str, batch: int, length: int, width: int, dtype: torch.dtype = 
 
 
 def scored(outputs: tuple[Tensor, ...]) -> Tensor:
-    """Of all outputs, each of them otherwise."""
+    """Return a scalar in which no output can hide another's error."""
     return sum(((i + 1) * z * torch.linspace(-1, 1, z.numel()).to(z).view_as(z)).sum() for i, z in enumerate(outputs))  # pyright: ignore[reportReturnType]
 
 
@@ -71,7 +71,7 @@ def test_tanh_from_the_smallest_numbers_to_none(dtype: torch.dtype) -> None:
 
 
 def test_who_takes_them() -> None:
-    """Of LSTMs packs alone, and whoever asks by name; nothing under autocast or in another precision."""
+    """LSTMs take it in packs alone, or by name; nothing does under autocast or in another precision."""
     x_BLD = torch.randn(2, 3, 4)
     for operation, name, other in (("rnn_layer", "native_rnn", "torch.rnn"), ("gru_layer", "native_gru", "torch.gru")):
         assert chosen(operation, x_BLD, Context()).name == chosen(operation, x_BLD, Context(stacked=True)).name == name  # pyright: ignore[reportOptionalMemberAccess]
