@@ -4,7 +4,7 @@
     memory', w', r' = turn(A h' + d, w, memory)        y = [h', r']
 
 Every token waits for what the last one read, so a program goes through all tokens of one row: the controller's products
-(models/kernels/triton/controller.py) and the turn (turing_programs.py). Forward keeps of each token its gates, what was
+(models/kernels/triton/controller.py) and the turn (gpu_programs.py). Forward keeps of each token its gates, what was
 asked for, and c, memory and weightings before it; on the way back the turn is taken again. The gradients of weights are
 products over all tokens outside.
 
