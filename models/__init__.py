@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from chomsky_ladder.models.block import Block, Context, State
     from chomsky_ladder.models.layers.attention import Attention
     from chomsky_ladder.models.layers.convolution import ShortConvolution
-    from chomsky_ladder.models.layers.diagonal import diagonal_scan
     from chomsky_ladder.models.layers.feed_forward import MLP, SwiGLU, swiglu_width
     from chomsky_ladder.models.layers.residual import Layer, OneForm, Residual
+    from chomsky_ladder.models.operations.diagonal import diagonal_scan
     from chomsky_ladder.models.plain import plain_model, wrap
     from chomsky_ladder.models.scans.delta import delta_rule
     from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
@@ -49,9 +49,9 @@ _HOMES = {
     "models.block": ("Block", "Context", "State"),
     "models.layers.attention": ("Attention",),
     "models.layers.convolution": ("ShortConvolution",),
-    "models.layers.diagonal": ("diagonal_scan",),
     "models.layers.feed_forward": ("MLP", "SwiGLU", "swiglu_width"),
     "models.layers.residual": ("Layer", "OneForm", "Residual"),
+    "models.operations.diagonal": ("diagonal_scan",),
     "models.plain": ("plain_model", "wrap"),
     "models.scans.delta": ("delta_rule",),
     "models.scans.gated_delta": ("gated_delta_rule",),

@@ -18,7 +18,7 @@ from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.gated_delta_net import initial_decay
 from chomsky_ladder.models.kda import ConvolvedDelta, Given, KDAConfig
-from chomsky_ladder.models.layers.matrix_state import by_channel_delta_rule
+from chomsky_ladder.models.operations.delta.rules import by_channel_delta_rule
 
 
 class ClosedLoop(ConvolvedDelta):

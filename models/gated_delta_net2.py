@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kda import ChannelDelta, Given, KDAConfig
-from chomsky_ladder.models.layers.matrix_state import by_channel_delta_rule
+from chomsky_ladder.models.operations.delta.rules import by_channel_delta_rule
 
 
 class EraseAndWrite(ChannelDelta):

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.convolution import ShortConvolution
-from chomsky_ladder.models.layers.diagonal import diagonal_scan
 from chomsky_ladder.models.layers.feed_forward import MLP
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.operations.diagonal import diagonal_scan
 
 
 class MinimalRNN(Layer):

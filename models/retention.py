@@ -22,12 +22,11 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import MLP
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.positions import rotate
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
-from chomsky_ladder.models.scans.chunked import decayed_attention
+from chomsky_ladder.models.operations.decayed import decayed
 
 NORM_EPS = 1e-6  # as published; y starts so small that it matters
 
@@ -69,11 +68,7 @@ class Retention(Layer):
         position_L = start + torch.arange(length, device=x_BLD.device)
         q_BHLK, k_BHLK = rotate(q_BHLK, position_L), rotate(k_BHLK * k_BHLK.shape[-1] ** -0.5, position_L)
         log_decay_BHL = self._log_decay(q_BHLK)[None, :, None].expand(1, -1, length)
-        kernel = chosen("decayed_pairs", x_BLD, ctx) if state_BHKV is None else None
-        if kernel:  # in the precision of products, like v
-            y_BHLV = kernel.call(q_BHLK.to(v_BHLV.dtype), k_BHLK.to(v_BHLV.dtype), v_BHLV, log_decay_BHL)
-        else:
-            y_BHLV, state_BHKV = decayed_attention(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV)
+        y_BHLV, state_BHKV = decayed(q_BHLK, k_BHLK, v_BHLV, log_decay_BHL, state_BHKV, ctx)
         y_BHLV = nn.functional.layer_norm(ctx.wanted(y_BHLV, along=2), y_BHLV.shape[-1:], eps=NORM_EPS)
         y_BLE = gated(self.gate(ctx.wanted(x_BLD)), rearrange(y_BHLV, "b h l v -> b l (h v)"), ctx=ctx)
         return self.out(y_BLE), (state_BHKV, start + length)

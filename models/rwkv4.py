@@ -5,7 +5,7 @@
 
 Peng et al. 2023 (2305.13048): e^a is the rate of decay, u the bonus of the present token. Numerator and denominator are
 kept relative to the largest exponent so far, which cancels and therefore needs no gradient. It is computed separately,
-so that two plain channel recurrences remain (models/layers/diagonal.py).
+so that two plain channel recurrences remain (models/operations/diagonal).
 
 Initial values are those of the published code (RWKV-LM, RWKV-v4): shifts, a and u by channel and layer, value and
 channel-mix key orthogonal. The code starts key, receptance and the projections into the stream at zero, which would
@@ -23,8 +23,6 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.layers.diagonal import diagonal_scan
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
     ChannelMix,
@@ -34,43 +32,10 @@ from chomsky_ladder.models.layers.token_shift import (
     rwkv_block,
     shifted,
 )
+from chomsky_ladder.models.operations.wkv import wkv
+from chomsky_ladder.models.operations.wkv.reference import NOTHING_YET
 
-NOTHING_YET = -1e30  # the largest exponent before the first token
 LARGEST_LOG_RATE = 8.0
-
-
-def wkv(
-    k_BLD: Tensor, v_BLD: Tensor, rate_D: Tensor, bonus_D: Tensor, state: State, ctx: Context
-) -> tuple[Tensor, State]:
-    """Return the weighted averages from a state (numerator and denominator [B, 2, D], their common exponent [B, D]).
-
-    Single tokens use the plain form.
-    """
-    kernel = chosen("wkv", k_BLD, ctx, inside=("diagonal_loop",)) if k_BLD.shape[1] > 1 else None
-    if kernel:
-        return kernel.call(k_BLD, v_BLD, rate_D, bonus_D, state)
-    sums_B2D, top_BD = state
-    k_BLD, v_BLD = k_BLD.to(rate_D.dtype), v_BLD.to(rate_D.dtype)
-    with torch.no_grad():
-        top_BLD = _tops(k_BLD, rate_D, top_BD)
-        before_BLD, after_BLD = top_BLD[:, :-1], top_BLD[:, 1:]
-        peak_BLD = torch.maximum(before_BLD, k_BLD + bonus_D)
-
-    terms_B2LD = torch.stack([v_BLD, torch.ones_like(v_BLD)], 1)
-    kept_B1LD = torch.exp(before_BLD - rate_D - after_BLD)[:, None]
-    added_B2LD = torch.exp(k_BLD - after_BLD)[:, None] * terms_B2LD
-    sums_B2LD, last_B2D = diagonal_scan(kept_B1LD.expand_as(added_B2LD), added_B2LD, sums_B2D, ctx)
-    past_B2LD = torch.cat([sums_B2D[:, :, None], sums_B2LD[:, :, :-1]], 2)
-    of_past_B1LD = torch.exp(before_BLD - peak_BLD)[:, None]
-    of_present_B1LD = torch.exp(k_BLD + bonus_D - peak_BLD)[:, None]
-    numerator_BLD, denominator_BLD = (of_past_B1LD * past_B2LD + of_present_B1LD * terms_B2LD).unbind(1)
-    return numerator_BLD / denominator_BLD, (last_B2D, top_BLD[:, -1])
-
-
-def _tops(k_BLD: Tensor, rate_D: Tensor, top_BD: Tensor) -> Tensor:
-    """Return top_t = max(top_{t-1} - rate, k_t) from t = 0 on. Rounding does not matter: sums are relative to it."""
-    aged_LD = rate_D * torch.arange(k_BLD.shape[1] + 1, dtype=k_BLD.dtype, device=k_BLD.device)[:, None]
-    return (torch.cat([top_BD[:, None], k_BLD], 1) + aged_LD).cummax(1).values - aged_LD
 
 
 class TimeMix(OneForm):

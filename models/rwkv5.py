@@ -24,7 +24,6 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.linear import of_each
-from chomsky_ladder.models.layers.matrix_state import by_reading_the_past
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
     ChannelMix,
@@ -34,6 +33,7 @@ from chomsky_ladder.models.layers.token_shift import (
     rwkv_block,
     shifted,
 )
+from chomsky_ladder.models.operations.delta.rules import by_reading_the_past
 
 LARGEST_LOG_RATE = 8.0
 NORM_EPS = 64e-5

@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.linear import of_each
-from chomsky_ladder.models.layers.matrix_state import by_goose_rule
 from chomsky_ladder.models.layers.residual import OneForm, scale_down
 from chomsky_ladder.models.layers.token_shift import (
     depth,
@@ -40,7 +39,8 @@ from chomsky_ladder.models.layers.token_shift import (
     squared,
     wanted_and_before,
 )
-from chomsky_ladder.models.scans.goose import Channels
+from chomsky_ladder.models.operations.goose import by_goose_rule
+from chomsky_ladder.models.operations.goose.reference import Channels
 from chomsky_ladder.models.scans.products import product_of_each
 
 LARGEST_RATE = math.exp(-0.5)  # -log of the smallest w

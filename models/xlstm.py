@@ -4,7 +4,7 @@
             x = x + W_down ((norm(h) + skip * c) * silu(z))
     sLSTM:  x = x + norm(h)        x = x + W_3 (gelu(W_1 norm(x)) * W_2 norm(x))
 
-Beck et al. 2024 (2405.04517). models/scans/mlstm.py computes h from q, k, v, and models/scans/slstm.py from norm(x).
+Beck et al. 2024 (2405.04517). models/operations has h from q, k, v (mlstm) and from norm(x) (slstm).
 Layers, widths (inner ones are rounded up to a multiple of 64), eps and initial values are those of the authors'
 package, xlstm 2.0.6: W_q, W_k and W_v are block-diagonal in blocks of 4, the sLSTM's matrices in heads, and the norm of
 h is over each head's channels. The package's LayerNorms before the layers have no bias; torch's here have one, starting
@@ -29,15 +29,15 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.matrix_state import by_exponential_gates
 from chomsky_ladder.models.layers.residual import Layer, Residual
-from chomsky_ladder.models.scans.mlstm import SHORT, by_blocks, mlstm_parallel, mlstm_start, mlstm_step
-from chomsky_ladder.models.scans.mlstm_projections import RowWeights
-from chomsky_ladder.models.scans.mlstm_rows import BLOCK
-from chomsky_ladder.models.scans.slstm import Carried, Read, Weights, slstm_scan, slstm_start, slstm_step
+from chomsky_ladder.models.operations.mlstm import by_exponential_gates, largest_part
+from chomsky_ladder.models.operations.mlstm.projections import RowWeights
+from chomsky_ladder.models.operations.mlstm.reference import by_blocks, mlstm_start, mlstm_step
+from chomsky_ladder.models.operations.mlstm.rows import BLOCK
+from chomsky_ladder.models.operations.slstm import slstm_scan
+from chomsky_ladder.models.operations.slstm.reference import Carried, Read, Weights, slstm_start, slstm_step
 
 
 class HeadNorm(nn.Module):
@@ -81,35 +81,31 @@ class MLSTM(Layer):
         nn.init.normal_(self.down.weight, std=config.into_stream)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        kernel = chosen("mlstm_parallel", x_BLD, ctx)
-        heads = chosen("mlstm_heads", x_BLD, ctx) if kernel is None and self._has_whole_blocks() else None
-        rows = chosen("mlstm_rows", x_BLD, ctx) if not (kernel or heads) and self._has_rows(x_BLD) else None
-        if rows:
+        part = largest_part(
+            x_BLD,
+            ctx,
+            has_whole_blocks=self.skip.shape[0] // self.num_heads % BLOCK == 0,
+            in_one_precision=x_BLD.dtype == self.skip.dtype,
+        )
+        if part.rows:
             with torch.autocast(x_BLD.device.type, enabled=False):
                 weights = self._row_weights()
-            return rows.call(x_BLD, weights, heads=self.num_heads)
-        if kernel or heads or x_BLD.shape[1] <= SHORT:
+            return part.rows(x_BLD, weights, heads=self.num_heads)
+        if part.heads or part.memory:
             u_BLE, z_BLE = self.up(x_BLD).chunk(2, dim=-1)
             c_BLE = self.conv(u_BLE, ctx)
-            if heads:
+            if part.heads:
                 c_BLE = c_BLE.to(u_BLE.dtype)
                 maps = self.query.weight, self.key.weight, self.value.weight
-                h_BLE = heads.call(c_BLE, u_BLE, *maps, *self._gates_of(u_BLE, c_BLE))
+                h_BLE = part.heads(c_BLE, u_BLE, *maps, *self._gates_of(u_BLE, c_BLE))
                 return self._out(h_BLE, c_BLE, z_BLE)
+            assert part.memory
             read = self._read(u_BLE, c_BLE)
-            scan = kernel.call if kernel else mlstm_parallel
             with torch.autocast(x_BLD.device.type, enabled=False):
-                h_BHLV = scan(*read)
+                h_BHLV = part.memory(*read)
             return self._out(rearrange(h_BHLV, "b h l v -> b l (h v)"), c_BLE, z_BLE)
         state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
         return self.extend(x_BLD, state, ctx)[0]
-
-    def _has_rows(self, x_BLD: Tensor) -> bool:
-        """Return True if the layer as a whole is one operation: in one precision, with heads of whole blocks of 4."""
-        return x_BLD.dtype == self.skip.dtype and self._has_whole_blocks()
-
-    def _has_whole_blocks(self) -> bool:
-        return self.skip.shape[0] // self.num_heads % BLOCK == 0
 
     def _row_weights(self) -> RowWeights:
         head_dim = self.skip.shape[0] // self.num_heads
@@ -229,10 +225,8 @@ class SLSTM(Layer):
 
     def _scan(self, x_BLD: Tensor, c_BLD: Tensor | None, memory: Carried, ctx: Context) -> tuple[Tensor, Carried]:
         read = self._read(x_BLD, c_BLD)
-        kernel = chosen("slstm_scan", read[0], ctx)
-        scan = kernel.call if kernel else slstm_scan
         with torch.autocast(x_BLD.device.type, enabled=False):
-            h_BLHK, memory = scan(read, memory, self._weights(read[0].dtype))
+            h_BLHK, memory = slstm_scan(ctx, read, memory, self._weights(read[0].dtype))
         return self.norm(ctx.wanted(h_BLHK).flatten(2)), memory
 
     def _read(self, x: Tensor, c: Tensor | None) -> Read:

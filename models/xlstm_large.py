@@ -4,8 +4,8 @@
     x = x + W_o (sigmoid(W_g n) * norm(h))        x = x + SwiGLU(norm(x))        logits = 30 tanh(W x / 30)
 
 with cap(a) = 15 tanh(a / 15), queries and keys of half the model's width, and h of q, k, v, i and f as in
-models/scans/mlstm.py: Beck et al. 2025 (2503.13427). The norm of h is over each head's channels. The others are
-RMSNorms, all with eps 1e-6.
+models/operations/mlstm/reference.py: Beck et al. 2025 (2503.13427). The norm of h is over each head's channels. The
+others are RMSNorms, all with eps 1e-6.
 
 Weights start as in the release in transformers: those that read the stream from N(0, 2/(5 D)), those that write into it
 from N(0, (2 / blocks)^2 / inputs), those of i and f from 0 with biases of -10 and of 3 to 6. At -10 the norm's eps is
@@ -26,12 +26,11 @@ from torch import Tensor, nn
 from chomsky_ladder.models.backbone import Backbone, Model
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.kernels.choose import chosen
 from chomsky_ladder.models.layers.feed_forward import SwiGLU
 from chomsky_ladder.models.layers.linear import in_parts
-from chomsky_ladder.models.layers.matrix_state import by_exponential_gates, has_fast_tokens
 from chomsky_ladder.models.layers.residual import Layer, Residual
-from chomsky_ladder.models.scans.mlstm import SHORT, mlstm_parallel, mlstm_start, mlstm_step
+from chomsky_ladder.models.operations.mlstm import by_exponential_gates, memory_at_once
+from chomsky_ladder.models.operations.mlstm.reference import mlstm_start, mlstm_step
 from chomsky_ladder.models.xlstm import HeadNorm
 
 EPS = 1e-6
@@ -43,7 +42,7 @@ def capped(x: Tensor, cap: float) -> Tensor:
 
 
 class LargeMLSTM(Layer):
-    """The mLSTM. Its state is the matrix memory and its stabiliser, as in models/scans/mlstm.py."""
+    """The mLSTM. Its state is the matrix memory and its stabiliser, as in models/operations/mlstm/reference.py."""
 
     heeds_asked = True
 
@@ -65,12 +64,11 @@ class LargeMLSTM(Layer):
         nn.init.normal_(self.out.weight, std=config.into_stream(width))
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        kernel = chosen("mlstm_parallel", x_BLD, ctx)
-        keys_B1LK = x_BLD[:, None, :, : self.sizes[1] // self.num_heads]
-        if kernel is None and (x_BLD.shape[1] > SHORT or has_fast_tokens(keys_B1LK, ctx)):
+        scan = memory_at_once(x_BLD, x_BLD[:, None, :, : self.sizes[1] // self.num_heads], ctx)
+        if scan is None:
             state = self.init_state(x_BLD.shape[0], max_length=x_BLD.shape[1], device=x_BLD.device, dtype=x_BLD.dtype)
             return self.extend(x_BLD, state, ctx)[0]
-        h_BHLV = self._run(kernel.call if kernel else mlstm_parallel, x_BLD)
+        h_BHLV = self._run(scan, x_BLD)
         return self._out(ctx.wanted(x_BLD), ctx.wanted(h_BHLV, along=2))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:

@@ -147,7 +147,7 @@ OBJECTIONS: tuple[Objection, ...] = (
         "network in every head; a test follows A5 so in the heads of climb-v1, 21 numbers each",
         now="can",
         read="abstract and the introduction's beginning of 1906.01615; the equations of 2405.04517 in "
-        "models/scans/slstm.py",
+        "models/operations/slstm/reference.py",
     ),
     Objection(
         of="stack",

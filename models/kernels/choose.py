@@ -1,4 +1,4 @@
-"""Which kernel a block takes: `chosen("scan_loop", x, ctx)` is the best that can take `x` here, or None.
+"""The choice of kernels: `chosen("scan_loop", x, ctx)` is the best that can take `x` here, or None.
 
 Nothing is ever used silently: a kernel that is chosen stands in `ctx.backends`, which goes into the run's record.
 `available()` lists all of them; each says whether it can run here and, if not, why.
@@ -42,13 +42,13 @@ def chosen(operation: str, x: Tensor, ctx: Context, *, inside: Sequence[str] = (
 
 
 def usable(name: str, x: Tensor, ctx: Context) -> bool:
-    """Whether a kernel could be chosen for `x`: it can run here, on this device, and was not asked not to."""
+    """Return True if a kernel could be chosen for `x`: it can run here, on this device, and was not asked not to."""
     kernel = named(name)
     return _fits(kernel, (kernel.computes, ctx.backend, ctx.stacked, x.device.type, x.dtype)) and kernel.takes(x, ctx)
 
 
 def stacks(backend: Backend) -> bool:
-    """Whether runs that ask for it can train as one."""
+    """Return True if runs that ask for it can train as one."""
     return backend in RESERVED or named(backend).stacks
 
 
@@ -78,7 +78,7 @@ def named(name: str) -> Kernel:
 
 
 def _look_again() -> None:
-    """Of two kernels of one name the first stays, unless the other is its newer self."""
+    """Read the registry again. The first of two kernels of one name stays, unless the other is its newer self."""
     if _seen == KERNELS:
         return
     for kept in (_seen, _by_name, _candidates):

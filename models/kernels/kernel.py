@@ -1,4 +1,4 @@
-"""What a fast kernel declares of itself, and the registry of them: one file each, here or in a plugin.
+"""A fast kernel's declaration, and the registry of kernels: operations declare theirs, a plugin registers one.
 
     KERNEL = register(
         Kernel(
@@ -12,9 +12,9 @@
         )
     )
 
-A kernel stands for an operation that there is in plain torch: blocks call it with the operation's arguments, and it
-returns the same to rounding. Which one a block takes: models/kernels/choose.py. A file of this room must import
-everywhere: what needs an optional package imports it inside `missing` and `call`.
+A kernel computes an operation that has a plain form in torch: it takes the operation's arguments and returns the same
+to rounding. models/kernels/choose.py says which one a model gets. A file that registers one must import everywhere:
+import an optional package inside `missing` and `call`.
 """
 
 import functools
@@ -80,7 +80,7 @@ class Kernel:
             object.__setattr__(self, "missing", functools.cache(self.missing))
 
     def serving(self, models: Iterable[str]) -> bool:
-        """Whether one of them may ask for it."""
+        """Return True if one of them may ask for it."""
         return not self.serves or not set(models).isdisjoint(self.serves)
 
 
@@ -98,7 +98,7 @@ _found: dict[tuple[str, str], Any] = {}  # no lru_cache: torch.compile looks thr
 
 
 def member(module: str, name: str) -> Any:
-    """What a module that is imported when first needed calls `name`."""
+    """Return what a module calls `name`; it is imported when first needed."""
     if (module, name) not in _found:
         _found[module, name] = getattr(_imported(module), name)
     return _found[module, name]

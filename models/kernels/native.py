@@ -81,7 +81,7 @@ def in_rows(x: Tensor) -> tuple[Tensor, int]:
 
 
 def identity() -> str:
-    """What the kernels' last bits depend on besides their inputs; empty where there are none."""
+    """Return what the kernels' last bits depend on besides their inputs; empty where there are none."""
     return "" if missing() else Path(_library(torch.float32)._name).stem
 
 

@@ -22,8 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FILES = {path.name: path for path in HERE.glob("_native*.[ch]")}
-for _path in (HERE.parent / "operations").glob("*/*.c"):
+_OPERATIONS = HERE.parent / "operations"
+FILES = {path.name: path for room in (HERE, _OPERATIONS) for path in room.rglob("_native*.[ch]")}
+for _path in _OPERATIONS.glob("*/*.c"):
     FILES[f"_native_{_path.parent.name if _path.name == 'cpu.c' else _path.stem}.c"] = _path
 FILES = dict(sorted(FILES.items()))
 """Sources and headers in the order in which they are hashed: by the names they had when all lay in one folder."""

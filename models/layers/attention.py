@@ -9,7 +9,7 @@ With fewer heads of keys and values than of queries, neighbouring query heads sh
 
 Over the past and without a bias, everything between the projections may be one kernel, `causal_attention`. In the other
 cases the explicit form is the one that stacks under vmap, and the faster one for short inputs
-(models/kernels/torch_sdpa.py). On a CPU the banded form, of explicit blocks, is as fast as torch's fused path over
+(models/operations/attention). On a CPU the banded form, of explicit blocks, is as fast as torch's fused path over
 everything at two to four windows, and 5x as fast at 1024 positions and a window of 16. Blocks below 16 are no faster.
 """
 
@@ -19,13 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context, State
-from chomsky_ladder.models.kernels.choose import chosen
-from chomsky_ladder.models.kernels.kernel import Kernel
-from chomsky_ladder.models.kernels.torch_sdpa import FUSED_FROM
 from chomsky_ladder.models.layers.position_bias import Bias, make_bias
 from chomsky_ladder.models.layers.positions import Positions, positions_of, turns
 from chomsky_ladder.models.layers.residual import Layer
-from chomsky_ladder.models.operations.attention import causal_attention
+from chomsky_ladder.models.operations.attention import FUSED_FROM, causal_attention
+from chomsky_ladder.models.operations.attention import explicit_attention as explicit
 from chomsky_ladder.models.operations.attention.reference import explicit_attention, in_front, repeated
 
 Sees = Literal["past", "prompt", "all"]
@@ -149,9 +147,9 @@ def attend(
         k_BHSK, v_BHSK = nn.functional.pad(k_BHLK, before), nn.functional.pad(v_BHLK, before)
         return banded_attention(q_BHLK, k_BHSK, v_BHSK, window=window, bias=bias, first=-window)
     if sees == "past" and not window and bias is None:
-        kernel = chosen("explicit_attention", q_BHLK, ctx)
+        kernel = explicit.chosen(q_BHLK, ctx)
         if kernel:
-            return fused_attention(kernel, q_BHLK, k_BHLK, v_BHLK, None, is_causal=True)
+            return kernel(q_BHLK, repeated(k_BHLK, q_BHLK), repeated(v_BHLK, q_BHLK), None, is_causal=True)
     position_L = torch.arange(length, device=q_BHLK.device)
     may_see = visible(position_L, position_L, sees=sees, window=window, ctx=ctx)
     position_L = position_L if drawn_BL is None else drawn_BL
@@ -192,16 +190,7 @@ def biased(
 
 
 def masked_attention(q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None, *, ctx: Context) -> Tensor:
-    kernel = chosen("explicit_attention", q_BHMK, ctx)
-    if kernel:
-        return fused_attention(kernel, q_BHMK, k_BHLK, v_BHLK, mask)
-    return explicit_attention(q_BHMK, k_BHLK, v_BHLK, mask)
-
-
-def fused_attention(
-    kernel: Kernel, q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None, *, is_causal: bool = False
-) -> Tensor:
-    return kernel.call(q_BHMK, repeated(k_BHLK, q_BHMK), repeated(v_BHLK, q_BHMK), mask, is_causal=is_causal)
+    return explicit(ctx, q_BHMK, repeated(k_BHLK, q_BHMK), repeated(v_BHLK, q_BHMK), mask)
 
 
 def banded_attention(

@@ -20,8 +20,8 @@ from chomsky_ladder.harness.throughput.measure import Act, Meter
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Backend, Context, make_norm
 from chomsky_ladder.models.kernels.choose import available, named
-from chomsky_ladder.models.kernels.mamba_ssm import mamba_scan
 from chomsky_ladder.models.mamba import MambaConfig
+from chomsky_ladder.models.operations.scan.mamba_ssm_package import mamba_scan
 from chomsky_ladder.models.xlstm import XLSTMConfig
 
 WIDTH, NUM_BLOCKS, NUM_HEADS = 64, 2, 4

@@ -18,27 +18,31 @@ from support.triton_kernels import MISSING, interpreted, print_failures
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
+from support import triton_tables
+
 pytestmark = pytest.mark.full
 MODELS = Path(__file__).parents[1] / "models"
 
 OF_FILES = {
-    "block_steps": "2-5-4-2-fp32-(2,None,1)-alone-40",
-    "convolution": "2-6-4-2-(2,None,1)-fp32-alone",
-    "decayed": "2-17-2-16-20-()-1.0-False-True",
-    "delta": "length=1",
-    "diagonal": "(2,2)-9-5-mixed-(0,0,0)-alone",
-    "fast_weights": "length=7 axes=(3, 0, 1, None, 1, 2, None, 4)",
-    "linked": "1-7-5-()",
-    "machines": "turing-3-6-1-5-3-",
-    "mesa": "length=1",
-    "mlstm": "bf16",
-    "momentum": "length=5 keys=32 values=20 lies=in a product",
-    "moving_machines": "stack-relu-4-6-1-5-3-4-0-True-",
-    "one_hot": "scatter-2-5-3-2-(0,0,0,0,0)-1",
-    "path": "length=35 width=32 gated=True axes=(0, 0, 0, 0, 0, 0)",
-    "slots": "5-4-5-None-(2,0,1,4,None)-alone-()",
-    "turing": "1-7-5-3-()",
-    "wkv": "1-5-4-(None,3,None,1,2,None)-fp32-1.0-False",
+    "operations/test_special_in_triton": ["mlstm: bf16"],
+    "test_triton_machines": ["turing-3-6-1-5-3-"],
+    "test_triton_moving_machines": ["stack-relu-4-6-1-5-3-4-0-True-"],
+}
+OF_KERNELS = {  # of those in tests/support/triton_tables.py: which of its sizes, and what else
+    "triton_block_steps": (1, {"replicas": "anywhere"}),
+    "triton_silu_conv": (1, {"replicas": "anywhere"}),
+    "triton_decayed": (1, {"bf16": "q k v"}),
+    "triton_delta": (0, {}),
+    "triton_diagonal": (1, {"bf16": "u"}),
+    "triton_fast_weights": (1, {"replicas": "anywhere"}),
+    "triton_linked": (1, {}),
+    "triton_mesa": (0, {}),
+    "triton_momentum": (1, {"lies": "in a product"}),
+    "triton_one_hot": (1, {"call": 1, "replicas": "in front"}),
+    "triton_path": (1, {"replicas": "in front"}),
+    "triton_slots": (1, {"replicas": "anywhere"}),
+    "triton_turing": (1, {}),
+    "triton_wkv": (1, {"replicas": "anywhere"}),
 }
 
 
@@ -65,7 +69,14 @@ CHECKS = {name: (recurrence, name) for name in RECURRENCES} | {"banks of an sLST
 
 @pytest.mark.parametrize("file", OF_FILES)
 def test_kernels_of_a_file(file: str) -> None:
-    assert interpreted(str(MODELS / f"test_triton_{file}.py"), [OF_FILES[file]], compiled=True) == {}
+    assert interpreted(str(MODELS / f"{file}.py"), OF_FILES[file], compiled=True) == {}
+
+
+@pytest.mark.parametrize("kernel", OF_KERNELS)
+def test_kernels_of_a_table(kernel: str) -> None:
+    place, others = OF_KERNELS[kernel]
+    name = f"{kernel} {triton_tables.Case(triton_tables.IN_TRITON[kernel].sizes[place], **others)}"
+    assert interpreted(str(MODELS / "operations/test_in_triton.py"), [name], compiled=True) == {}
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.layers.diagonal import diagonal_scan
-from chomsky_ladder.models.scans import diagonal as _diagonal
-from chomsky_ladder.models.scans.diagonal import scan_loop
+from chomsky_ladder.models.operations.diagonal import diagonal_scan
+from chomsky_ladder.models.operations.diagonal import reference as _diagonal
+from chomsky_ladder.models.operations.diagonal.reference import scan_loop
 from support.layers import close, gradients
 
 torch.set_num_threads(1)

@@ -17,14 +17,14 @@ from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.train.compiled import unwarned
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels import choose as _choose
-from chomsky_ladder.models.kernels import xlstm_slstm as _xlstm_slstm
 from chomsky_ladder.models.kernels.kernel import KERNELS, Kernel, cuda_module, register
-from chomsky_ladder.models.kernels.mamba_ssm import mamba_scan
-from chomsky_ladder.models.kernels.mlstm_kernels import mlstm_scan
 from chomsky_ladder.models.layers.convolution import ShortConvolution
+from chomsky_ladder.models.operations.mlstm.mlstm_kernels_package import mlstm_scan
+from chomsky_ladder.models.operations.mlstm.reference import mlstm_chunks, mlstm_start
 from chomsky_ladder.models.operations.scan import selective_scan
-from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
-from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.operations.scan.mamba_ssm_package import mamba_scan
+from chomsky_ladder.models.operations.slstm import xlstm_package as _xlstm_slstm
+from chomsky_ladder.models.operations.slstm.reference import slstm_scan, slstm_start
 from chomsky_ladder.models.transformer import TransformerConfig
 
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.scans.generalised_delta import delta_loop
-from chomsky_ladder.models.scans.mlstm import (
+from chomsky_ladder.models.operations.delta.reference import delta_loop
+from chomsky_ladder.models.operations.mlstm.reference import (
     Carried,
     mlstm_chunks,
     mlstm_parallel,

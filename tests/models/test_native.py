@@ -25,7 +25,6 @@ from chomsky_ladder.models.kda import KDAConfig
 from chomsky_ladder.models.kernels import choose as _choose
 from chomsky_ladder.models.kernels import native as _native
 from chomsky_ladder.models.kernels import native_library as _library
-from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
 from chomsky_ladder.models.m2rnn import M2RNNConfig
 from chomsky_ladder.models.mamba import MambaConfig
 from chomsky_ladder.models.mamba2 import Mamba2Config
@@ -34,12 +33,13 @@ from chomsky_ladder.models.mesa_net import MesaNetConfig
 from chomsky_ladder.models.min_gru import MinGRUConfig
 from chomsky_ladder.models.ntm import NTMConfig
 from chomsky_ladder.models.operations.scan import CHUNK
+from chomsky_ladder.models.operations.slstm.in_c import native_slstm_scan
+from chomsky_ladder.models.operations.slstm.reference import slstm_scan, slstm_start
 from chomsky_ladder.models.path_attention import PaTHConfig
 from chomsky_ladder.models.pd_ssm import PDSSMConfig
 from chomsky_ladder.models.rwkv6 import RWKV6Config
 from chomsky_ladder.models.rwkv7 import RWKV7Config
 from chomsky_ladder.models.s4 import S4Config
-from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
 from chomsky_ladder.models.slice import SLiCEConfig
 from chomsky_ladder.models.stack_rnn import StackRNNConfig
 from chomsky_ladder.models.tape_rnn import TapeRNNConfig

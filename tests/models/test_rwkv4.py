@@ -10,7 +10,8 @@ from chomsky_ladder.harness.train.optim import declared
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.layers.token_shift import ChannelMix, NormedEntry
 from chomsky_ladder.models.operations.shift.reference import token_before
-from chomsky_ladder.models.rwkv4 import RWKV4Config, TimeMix, wkv
+from chomsky_ladder.models.operations.wkv import wkv
+from chomsky_ladder.models.rwkv4 import RWKV4Config, TimeMix
 from support.layers import close
 
 torch.set_num_threads(1)

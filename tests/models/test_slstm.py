@@ -1,4 +1,4 @@
-"""The sLSTM's recurrence: the published equations on plain floats, its forms against each other, extreme gates."""
+"""The sLSTM's recurrence: the published equations on plain floats, extreme gates. Tables compare its forms."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.kernels import native as _native
-from chomsky_ladder.models.kernels.native_slstm import native_slstm_scan
-from chomsky_ladder.models.scans.slstm import (
+from chomsky_ladder.models.operations.slstm.in_c import native_slstm_scan
+from chomsky_ladder.models.operations.slstm.reference import (
     Carried,
     Read,
     Weights,
@@ -25,11 +25,9 @@ torch.set_num_threads(1)
 SCANS = {"plain": slstm_scan, "fused": fused_slstm_scan}
 if not _native.missing():
     SCANS["native"] = native_slstm_scan
-LENGTHS = (1, 2, 17, 63, 64, 65, 130)
 DOUBLE = torch.float64
 
 Scan = Callable[[Read, Carried, Weights], tuple[Tensor, Carried]]
-Start = Callable[[Tensor, Weights], Carried]
 
 
 def weighted_sum(tensors: Sequence[Tensor]) -> Tensor:
@@ -92,133 +90,6 @@ def test_the_published_equations_on_plain_floats(form: str) -> None:
             of_head = (weight[head].tolist() for weight in weights)
             expected = published(x_BLHJ[row, :, head].tolist(), *of_head, inner=3)
             close(h_BLHK[row, :, head], torch.tensor(expected, dtype=DOUBLE), 1e-11)
-
-
-BY_HAND = {name: scan for name, scan in SCANS.items() if name != "plain"}
-by_hand = pytest.mark.parametrize("scan", BY_HAND.values(), ids=BY_HAND)
-
-
-def agree(scan: Scan, read: Read, state: Carried, weights: Weights, *, reached: Sequence[int] = (0, 1, 2, 3)) -> None:
-    """Outputs, and the gradients of everything from some of them: all h, and the last h, y and a."""
-    inputs = [tensor.requires_grad_() for tensor in (*read, *state, *weights)]
-    found = []
-    for form in (scan, slstm_scan):
-        h_BLHK, last = form(read, state, weights)
-        outputs = (h_BLHK, *last)
-        loss = weighted_sum([outputs[number] for number in reached])
-        grads = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
-        found.append((*outputs, *grads))
-    for one, other in zip(*found, strict=True):
-        assert one.shape == other.shape and one.dtype == DOUBLE
-        close(one, other, 1e-10)
-
-
-@by_hand
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("start", [first, anywhere])
-def test_a_scan_by_hand_equals_the_loop(scan: Scan, start: Start, length: int) -> None:
-    x_BLHJ, weights = drawn(length)
-    agree(scan, (x_BLHJ,), start(x_BLHJ, weights), weights)
-
-
-@by_hand
-@pytest.mark.parametrize(("batch", "heads", "inner"), [(150, 2, 7), (70, 1, 16), (3, 1, 1030)])
-def test_more_rows_than_stay_in_a_cache_together(scan: Scan, batch: int, heads: int, inner: int) -> None:
-    """The C code takes up to 1,024 channels at a time: groups of 146 and 4 rows, of 64 and 6, and of one."""
-    x_BLHJ, weights = drawn(3, batch=batch, heads=heads, inner=inner)
-    weights = weights[0], weights[1] / inner**0.5, weights[2]
-    agree(scan, (x_BLHJ,), anywhere(x_BLHJ, weights), weights)
-
-
-@by_hand
-@pytest.mark.parametrize(
-    ("batch", "heads", "inner", "width"), [(1, 1, 1, 1), (3, 2, 3, 4), (2, 3, 17, 5), (1, 2, 9, 9)]
-)
-def test_i_and_f_may_read_another_input_than_z_and_o(
-    scan: Scan, batch: int, heads: int, inner: int, width: int
-) -> None:
-    x_BLHJ, weights = drawn(7, batch=batch, heads=heads, inner=inner, width=width)
-    read = (torch.randn_like(x_BLHJ), x_BLHJ)
-    agree(scan, read, anywhere(x_BLHJ, weights), weights)
-    gates = [torch.einsum("blhj,hgj->blhg", x, weights[0]) for x in read]
-    mixed_BLHG = torch.cat([gates[0][..., : 2 * inner], gates[1][..., 2 * inner :]], -1)
-    ready = (torch.eye(4 * inner, dtype=DOUBLE).expand(heads, -1, -1), *weights[1:])
-    state = anywhere(x_BLHJ, weights)
-    close(scan(read, state, weights)[0], slstm_scan((mixed_BLHG,), state, ready)[0], 1e-10)
-
-
-@by_hand
-@pytest.mark.parametrize("reached", range(4))
-def test_a_gradient_that_comes_from_one_output_alone(scan: Scan, reached: int) -> None:
-    x_BLHJ, weights = drawn(5)
-    agree(scan, (x_BLHJ,), anywhere(x_BLHJ, weights), weights, reached=[reached])
-
-
-@by_hand
-def test_inputs_and_gradients_that_lie_in_memory_in_any_order(scan: Scan) -> None:
-    x_BLHJ, (W, R, b) = drawn(5)
-    turned = x_BLHJ.transpose(0, 1).contiguous().transpose(0, 1), W.mT.contiguous().mT, R.mT.contiguous().mT
-    agree(scan, turned[:1], anywhere(x_BLHJ, (W, R, b)), (*turned[1:], b.T.contiguous().T))
-    inputs = [x.requires_grad_() for x in (x_BLHJ, W, R, b)]
-    found = []
-    for form in (scan, slstm_scan):
-        h_BLHK, _ = form((x_BLHJ,), first(x_BLHJ, (W, R, b)), (W, R, b))
-        weight_HKBL = torch.linspace(-1, 1, h_BLHK.numel(), dtype=DOUBLE).view(h_BLHK.permute(2, 3, 0, 1).shape)
-        found.append(torch.autograd.grad(h_BLHK, inputs, weight_HKBL.permute(2, 3, 0, 1)))
-    for one, other in zip(*found, strict=True):
-        close(one, other, 1e-10)
-
-
-@by_hand
-def test_the_gradient_by_hand_is_the_slope(scan: Scan) -> None:
-    x_BLHJ, weights = drawn(4, batch=2)
-    state = anywhere(x_BLHJ, weights)
-    inputs = tuple(tensor.requires_grad_() for tensor in (x_BLHJ, *state, *weights))
-
-    def outputs(x: Tensor, h: Tensor, y: Tensor, a: Tensor, W: Tensor, R: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-        h_BLHK, (_, *last) = scan((x,), (h, y, a), (W, R, b))
-        return h_BLHK, *last
-
-    assert torch.autograd.gradcheck(outputs, inputs)
-
-
-@pytest.mark.parametrize("scan", SCANS.values(), ids=SCANS)
-@pytest.mark.parametrize("shared", [(), (0,), (0, 1, 2, 3)])
-def test_replicas_stack(scan: Scan, shared: tuple[int, ...]) -> None:
-    """Under vmap over weights and inputs, or with inputs all replicas share."""
-    cases = []
-    for _ in range(3):
-        x_BLHJ, weights = drawn(6)
-        cases.append((x_BLHJ, *anywhere(x_BLHJ, weights), *weights))
-    inputs = [
-        (parts[0] if number in shared else torch.stack(parts)).requires_grad_()
-        for number, parts in enumerate(zip(*cases, strict=True))
-    ]
-    in_dims = tuple(None if number in shared else 0 for number in range(len(inputs)))
-
-    def outputs(*inputs: Tensor) -> tuple[Tensor, ...]:
-        h_BLHK, last = scan(inputs[:1], inputs[1:4], inputs[4:])
-        return h_BLHK, *last
-
-    found = torch.vmap(outputs, in_dims=in_dims)(*inputs)
-    alone = [outputs(*(x if d is None else x[r] for x, d in zip(inputs, in_dims, strict=True))) for r in range(3)]
-    expected = [torch.stack(parts) for parts in zip(*alone, strict=True)]
-    gradients = (torch.autograd.grad(weighted_sum(each), inputs) for each in (found, expected))
-    for one, other in zip((*found, *next(gradients)), (*expected, *next(gradients)), strict=True):
-        close(one, other, 1e-10)
-
-
-@pytest.mark.parametrize("scan", SCANS.values(), ids=SCANS)
-@pytest.mark.parametrize("batch", [1, 3])
-def test_a_state_carries_over_a_split_and_is_left_as_it_was(scan: Scan, batch: int) -> None:
-    x_BLHJ, weights = drawn(33, batch=batch, heads=batch)
-    whole_BLHK, end = scan((x_BLHJ,), first(x_BLHJ, weights), weights)
-    head_BLHK, state = scan((x_BLHJ[:, :16],), first(x_BLHJ, weights), weights)
-    before = [part.clone() for part in state]
-    tail_BLHK, state_after = scan((x_BLHJ[:, 16:],), state, weights)
-    close(torch.cat([head_BLHK, tail_BLHK], 1), whole_BLHK)
-    for found, expected in zip((*state_after, *state), (*end, *before), strict=True):
-        close(found, expected)
 
 
 @pytest.mark.parametrize("scan", SCANS.values(), ids=SCANS)

@@ -14,7 +14,8 @@ if MISSING:
 
 import triton
 
-from chomsky_ladder.models.kernels.triton import assembler, decayed
+from chomsky_ladder.models.kernels.triton import assembler
+from chomsky_ladder.models.operations.decayed import gpu as decayed
 
 RIGHT = """
         /*2460*/              @P1  UIADD3 UR8, UP0, UR4, 0x40, URZ ;             /* 0x0000 */

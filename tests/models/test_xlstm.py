@@ -11,10 +11,10 @@ from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Backend, Context
 from chomsky_ladder.models.kernels import native as _native
 from chomsky_ladder.models.kernels.kernel import KERNELS
-from chomsky_ladder.models.kernels.native_mlstm import MIDDLING
-from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
-from chomsky_ladder.models.scans.mlstm_rows import mlstm_rows
-from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.operations.mlstm import MIDDLING
+from chomsky_ladder.models.operations.mlstm.reference import mlstm_chunks, mlstm_start
+from chomsky_ladder.models.operations.mlstm.rows import layer_by_rows
+from chomsky_ladder.models.operations.slstm.reference import slstm_scan, slstm_start
 from chomsky_ladder.models.xlstm import MLSTM, SLSTM, XLSTMConfig
 from support.layers import close
 
@@ -136,7 +136,7 @@ def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float
     for place, kernel in enumerate(KERNELS):
         if kernel.computes == "mlstm_rows":
             form = replace(kernel.call.keywords["form"], cached=2 * 64 * length)
-            KERNELS[place] = replace(kernel, call=partial(mlstm_rows, form=form))
+            KERNELS[place] = replace(kernel, call=partial(layer_by_rows, form=form))
     layer = shaken(MLSTM(XLSTMConfig(d_model=32, num_heads=heads, ratio="1:0")))
     with torch.no_grad():
         layer.gates.bias += shift
@@ -146,32 +146,6 @@ def test_rows_by_hand_equal_the_plain_form(heads: int, length: int, shift: float
     assert all(part.abs().max() > 0 for part in expected[:2]), "nothing to compare"
     for one, other in zip(gradients(layer, x_BLD, direction_BLD, backend), expected, strict=True):
         close(one, other, 1e-9)
-
-
-@pytest.mark.parametrize("backend", BY_HAND)
-@pytest.mark.parametrize("heads", [3, 6, 8, 12])
-def test_rows_by_hand_of_any_heads(heads: int, backend: Backend) -> None:
-    """Heads have 64, 32, 24 and 16 channels: whole vectors and not, one and several; 6 to 24 gates."""
-    layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=heads, ratio="1:0")))
-    x_BLD, direction_BLD = torch.randn(2, 2, 21, 96, dtype=torch.float64)
-    x_BLD.requires_grad_()
-    expected = gradients(layer, x_BLD, direction_BLD, "reference")
-    for one, other in zip(gradients(layer, x_BLD, direction_BLD, backend), expected, strict=True):
-        close(one, other, 1e-9)
-
-
-@pytest.mark.parametrize("backend", BY_HAND)
-@pytest.mark.parametrize("heads", [2, 8])
-def test_rows_by_hand_in_single_precision_are_as_good_as_the_plain_form(heads: int, backend: Backend) -> None:
-    """The C code turns rows into vectors in another way than in double precision."""
-    layer = shaken(MLSTM(XLSTMConfig(d_model=96, num_heads=heads, ratio="1:0")))
-    x_BLD, direction_BLD = torch.randn(2, 3, 45, 96, dtype=torch.float64)
-    expected = gradients(layer, x_BLD.clone().requires_grad_(), direction_BLD, "reference")
-    layer.float()
-    given = x_BLD.float().requires_grad_(), direction_BLD.float()
-    theirs, ours = (gradients(layer, *given, each) for each in ("reference", backend))
-    for exact, plain, found in zip(expected, theirs, ours, strict=True):
-        assert (found - exact).abs().mean() < 2 * (plain - exact).abs().mean() + 1e-7 * exact.abs().mean()
 
 
 @pytest.mark.parametrize("backend", BY_HAND)
@@ -188,39 +162,6 @@ def test_rows_by_hand_under_autocast_multiply_in_its_precision_alone(backend: Ba
     for exact, single, plain, found in zip(expected, whole, theirs, ours, strict=True):
         assert found.dtype == torch.float32, "sums over pieces, and the stream, are not rounded"
         assert 10 * (single - exact).abs().mean() < (found - exact).abs().mean() < (plain - exact).abs().mean()
-
-
-@pytest.mark.parametrize("backend", BY_HAND)
-def test_rows_by_hand_leave_the_past_alone(backend: Backend) -> None:
-    """A token is nowhere before itself, to the bit, however large; and what is no number is in no other row."""
-    layer = MLSTM(XLSTMConfig(d_model=32, num_heads=4, ratio="1:0"))
-    x_BLD = torch.randn(2, 39, 32)
-    expected = layer(x_BLD, Context(backend=backend))
-    for value in (1.0, 1e6, torch.nan):
-        x_BLD[1, 20] = value
-        found = layer(x_BLD, Context(backend=backend))
-        assert torch.equal(found[0], expected[0])
-        assert value != value or torch.equal(found[1, :20], expected[1, :20])
-        assert not bool((found[1, 20:] == expected[1, 20:]).any())
-
-
-@pytest.mark.parametrize("backend", BY_HAND)
-def test_rows_by_hand_stack_under_vmap(backend: Backend) -> None:
-    layers = [shaken(MLSTM(XLSTMConfig(d_model=32, num_heads=2, ratio="1:0"))) for _ in range(3)]
-    weights, _ = torch.func.stack_module_state(layers)
-    x_BLD, direction_BLD = torch.randn(2, 2, 7, 32, dtype=torch.float64)
-
-    def one(weight: dict[str, Tensor]) -> Tensor:
-        return torch.func.functional_call(layers[0], weight, (x_BLD, Context(stacked=True, backend=backend)))
-
-    y_RBLD = torch.vmap(one)(weights)
-    found = dict(zip(weights, torch.autograd.grad((y_RBLD * direction_BLD).sum(), list(weights.values())), strict=True))
-    for row, layer in enumerate(layers):
-        y_BLD = layer(x_BLD, Context(backend="reference"))
-        close(y_RBLD[row], y_BLD)
-        names, parameters = zip(*layer.named_parameters(), strict=True)
-        for name, expected in zip(names, torch.autograd.grad((y_BLD * direction_BLD).sum(), parameters), strict=True):
-            close(found[name][row], expected, 1e-9)
 
 
 @pytest.mark.parametrize(("width", "heads", "served"), [(32, 4, True), (96, 32, False)])

@@ -5,7 +5,7 @@ import torch
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.layers.feed_forward import SwiGLU
-from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
+from chomsky_ladder.models.operations.mlstm.reference import mlstm_chunks, mlstm_start
 from chomsky_ladder.models.xlstm_large import EPS, LOGIT_CAP, LargeMLSTM, XLSTMLargeConfig
 from support.cases import full
 from support.layers import close, gradients, lively

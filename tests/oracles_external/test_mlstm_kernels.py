@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chomsky_ladder.models.scans.mlstm import mlstm_chunks, mlstm_start
+from chomsky_ladder.models.operations.mlstm.reference import mlstm_chunks, mlstm_start
 
 fwbw = pytest.importorskip("mlstm_kernels.torch.chunkwise.native.fwbw")
 
@@ -40,6 +40,6 @@ def test_gradients_are_those_of_autograd(read: Read) -> None:
 
 
 def test_the_kernels_leave_out_what_a_norm_makes_nothing_of() -> None:
-    """The denominator's; where they have it one day, the docstring of models/kernels/mlstm_kernels.py is old."""
+    """The denominator's: once they have it, the docstring of operations/mlstm/mlstm_kernels_package.py is old."""
     assert off(fwbw.mlstm_chunkwise__native_custbw, normed) < 1e-4
     assert off(fwbw.mlstm_chunkwise__native_custbw, as_it_is) > 0.1

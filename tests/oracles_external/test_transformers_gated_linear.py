@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.layers.diagonal import diagonal_scan
+from chomsky_ladder.models.operations.diagonal import diagonal_scan
 from chomsky_ladder.models.scans.decayed import write_then_read
 
 kimi = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")

@@ -19,8 +19,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from chomsky_ladder.models.operations.slstm.reference import slstm_scan
 from chomsky_ladder.models.scans.recurrences import gru_scan, lstm_scan, rnn_scan
-from chomsky_ladder.models.scans.slstm import slstm_scan
 
 torch.set_num_threads(1)
 
@@ -97,8 +97,10 @@ def plain_products() -> AbstractContextManager[None]:
 
 
 def module(cell: Cell) -> ModuleType:
-    name = "rnn" if cell in ("tanh", "relu") else cell
-    return importlib.import_module(f"chomsky_ladder.models.kernels.triton.{name}")
+    name = {"slstm": "slstm.gpu", "lstm": "recurrent.gpu_lstm", "gru": "recurrent.gpu_gru"}.get(
+        cell, "recurrent.gpu_rnn"
+    )
+    return importlib.import_module(f"chomsky_ladder.models.operations.{name}")
 
 
 def drawn(case: Case, seed: int) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 It also runs what is compiled for a GPU on a CPU (tests/instruments/compiled_on_a_cpu.py).
 
-    ["tests/models/test_triton_wkv.py", "bf16"]      ->  [0, what the file printed, what it said of errors]
+    ["tests/models/test_triton_machines.py", "tape"]  ->  [0, what the file printed, what it said of errors]
 
 A line of standard input is a file and its arguments, a line of standard output its exit status and what it wrote.
 """

@@ -1,4 +1,4 @@
-"""What is found in a memory by what it holds, in a Triton program: models/scans/addressing.py, and the way back.
+"""Addressing by content in a Triton program: models/scans/addressing.py, forward and backward.
 
     c = softmax_n(s k . M[n] |k|^-1 |M[n]|^-1)
 

@@ -1,4 +1,4 @@
-"""What a Triton program does of a machine's controller, an LSTM: a row's products, the cell, and the way back.
+"""A machine's controller, an LSTM, in a Triton program: a row's products, the cell, and the backward pass.
 
     i, f, g, o = x W + b + W_y [h, r]        c' = s(f) c + s(i) tanh(g)        h' = s(o) tanh(c')
     asked = A h' + d
@@ -80,17 +80,17 @@ def cell_back(
 def gradients_of_weights(
     d_gates_RBLG: Tensor, d_asked_RBLX: Tensor, first_RBK: Tensor, y_RBLK: Tensor, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of W_y, A and d."""
+    """Return the gradients of W_y, A and d."""
     past_RBLK = torch.cat([first_RBK[:, :, None], y_RBLK[:, :, :-1]], 2)
     return gradient_of_weight(d_gates_RBLG, past_RBLK), *gradients_of_layer(d_asked_RBLX, y_RBLK[..., :width])
 
 
 def gradients_of_layer(d_RBLG: Tensor, x_RBLK: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the weight and the bias that make of x what has the gradient d."""
+    """Return the gradients of a layer's weight and bias, whose input is x and whose output has the gradient d."""
     return gradient_of_weight(d_RBLG, x_RBLK), d_RBLG.sum((1, 2))
 
 
 def gradient_of_weight(d_RBLG: Tensor, x_RBLK: Tensor) -> Tensor:
-    """Of all tokens in one product."""
+    """Return the gradient over all tokens, in one product."""
     with torch.autocast(x_RBLK.device.type, enabled=False):
         return d_RBLG.flatten(1, 2).mT @ x_RBLK.flatten(1, 2)

@@ -1,4 +1,4 @@
-"""What Triton kernels share that have all pairs of a string's tokens on the chip: products, channels, sums between.
+"""Products, channels and sums between tokens, for Triton kernels with all pairs of a string's tokens on the chip.
 
 Sums are products with zeros and ones: of Triton's own scans some have been wrong, the reversed ones among them.
 """

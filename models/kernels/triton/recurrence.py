@@ -1,4 +1,4 @@
-"""What the fused recurrences share: a step's product with the recurrent matrices, tile sizes, precision, replicas.
+"""Parts of the fused recurrences: a step's product with the recurrent matrices, tile sizes, precision, replicas.
 
 A program computes all steps of 16 rows for one matrix U [G, K] of a replica (and head), where G = 4 K holds an LSTM's
 four gates, 3 K a GRU's, K an RNN's: on the way there h [16, K] U_g^T for each gate g, on the way back the sum over g of
@@ -63,7 +63,7 @@ def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor
 
 
 def common_dtype(x: Tensor) -> torch.dtype:
-    """What autocast makes of a product's factors, by hand, and else what they are."""
+    """Return the type that autocast gives a product's factors, or else theirs."""
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     assert dtype in (torch.float32, torch.bfloat16), f"{dtype} is the reference's"
@@ -75,7 +75,7 @@ def rows_together(x: Tensor) -> Tensor:
 
 
 def recurrent_gradient(d_RBLG: Tensor, first_RBD: Tensor, h_RBLD: Tensor) -> Tensor:
-    """Of h U^T at every step, of all steps in one product: d^T times the h before."""
+    """Return the gradient of U, where a step reads h U^T: over all steps one product, d^T times the h before."""
     with torch.autocast(h_RBLD.device.type, enabled=False):
         past_RBLD = torch.cat([first_RBD[:, :, None], h_RBLD[:, :, :-1]], 2)
         return d_RBLG.flatten(1, 2).mT @ past_RBLD.flatten(1, 2)

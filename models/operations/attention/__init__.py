@@ -7,11 +7,16 @@ front, masks, scores that are written and read four times. In C a head's keys an
 ask for a kernel (`causal_attention.chosen`), since their own form is another without one.
 """
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.operations.attention.reference import causal_attention as plain
+from chomsky_ladder.models.operations.attention.reference import explicit_attention as plain_explicit
 from chomsky_ladder.models.operations.in_c import Loops
 from chomsky_ladder.models.operations.operation import Operation
+
+FUSED_FROM = 64  # positions; below, the explicit form beats torch's on a CPU (measured 5.8x in bf16 at 40)
 
 LOOPS = Loops(
     "attention",
@@ -39,3 +44,29 @@ causal_attention = Operation(
     shown=lambda heads, turns, level, *, num_heads, window: heads,
 )
 causal_attention.in_c(_in_c, name="native_attention", rank=28)
+
+
+def _by_torch(
+    q_BHMK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, mask: Tensor | None, *, is_causal: bool = False
+) -> Tensor:
+    """Call torch's attention with as many heads of keys as of queries; `is_causal` is a mask without one."""
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(q_BHMK.dtype)
+    return nn.functional.scaled_dot_product_attention(q_BHMK, k_BHLK, v_BHLK, attn_mask=mask, is_causal=is_causal)
+
+
+def _is_long(q_BHMK: Tensor, ctx: Context) -> bool:
+    return q_BHMK.shape[2] >= FUSED_FROM
+
+
+explicit_attention: Operation[..., Tensor] = Operation(
+    plain_explicit,
+    serves=(
+        *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
+        "looped_transformer",
+    ),
+    shown=lambda q, *others, **options: q,
+)
+explicit_attention.register(
+    _by_torch, name="torch.sdpa", rank=3, device="any", takes=_is_long, stacks=False, when="always"
+)

@@ -6,6 +6,9 @@
 A program walks through time for one row and some of its heads, forwards or from the end: of a token it reads their
 blocks, which lie side by side, and nothing else of their size is made on the way there. Blocks whose rows are no power
 of two are filled up with zeros.
+
+The host code is by hand: a declaration (in_triton.py) has no options like `steps`, and wants an axis of heads in all
+inputs.
 """
 # pyright: reportIndexIssue=false, reportAssignmentType=false, reportCallIssue=false, reportArgumentType=false
 # (a kernel[grid] has no type where triton.jit has none, nor what a tuple holds that grows in a loop)
@@ -26,7 +29,7 @@ WARPS = 2
 
 
 def triton_block_steps(c_BLX: Tensor, b_BLX: Tensor, h_BHK: Tensor, *, steps: int) -> tuple[Tensor, Tensor]:
-    """As `block_steps`, in fp32 for inputs of fp32 or bf16; it stacks under vmap."""
+    """Compute `block_steps` in fp32 for inputs of fp32 or bf16; it stacks under vmap."""
     given = (c_BLX, b_BLX, h_BHK)
     assert all(x.dtype in (torch.float32, torch.bfloat16) for x in given), "the kernel takes fp32 and bf16 alone"
     h_BLX = _scan(*(x[None] for x in given), steps)[0]

@@ -7,6 +7,9 @@
 A program walks through time for one string and one tile of channels, forwards or from the end, and reads and writes
 everything once: what is between taps and silu is made again from x on the way back. The gradients of taps and bias,
 every string's, are summed outside. Inside all is fp32; c and dx have the precision of x.
+
+The host code is by hand: in a declaration (in_triton.py) no input may be missing, as the bias may, and all have rows
+and heads.
 """
 # pyright: reportIndexIssue=false, reportAssignmentType=false, reportOperatorIssue=false
 # (a kernel[grid] has no type where triton.jit has none, nor what a tuple holds that grows in a loop)
@@ -28,7 +31,7 @@ TILE = 128
 
 
 def triton_silu_convolution(x_BLE: Tensor, weight_EW: Tensor, bias_E: Tensor | None) -> Tensor:
-    """Of x in fp32 or bf16, with weights in fp32; it stacks under vmap."""
+    """Convolve x in fp32 or bf16, with weights in fp32; it stacks under vmap."""
     assert x_BLE.dtype in (torch.float32, torch.bfloat16), "the kernel takes fp32 and bf16 alone"
     assert all(x is None or x.dtype == torch.float32 for x in (weight_EW, bias_E)), "weights are in fp32"
     return _convolve(x_BLE[None], weight_EW[None], None if bias_E is None else bias_E[None])[0]

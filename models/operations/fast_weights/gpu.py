@@ -20,6 +20,9 @@ and takes the gradients off them, where G and h are those of the next M and m, a
 
 What rows share, g, b and r, has its gradient from each, and these are added outside, so the result does not depend on
 the order in which programs run. Products are in fp32, of all its bits.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where place rates and norms are one for
+all of them.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)
@@ -46,7 +49,7 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
 def triton_fast_weights(
     q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, rate_BHL: Tensor, place_rate_C: Tensor, norm: Norm, M_BHXK: Tensor
 ) -> Tensor:
-    """As `fast_weights_from`, in fp32 for q, k and v of fp32 or bf16; it stacks under vmap."""
+    """Compute `fast_weights_from` in fp32 for q, k and v of fp32 or bf16; it stacks under vmap."""
     given = (q_BHLK, k_BHLK, v_BHLK)
     assert all(x.dtype in DTYPES for x in given), "the kernel takes fp32 and bf16 alone"
     assert M_BHXK.dtype == torch.float32, "weights are in fp32"
@@ -110,7 +113,7 @@ def _scan_back(
     starts_RBHNXK: Tensor,
     d_z_RBHLK: Tensor,
 ) -> Gradients:
-    """Those of place rates [R, B, H, C], scales and shifts [R, B, H, K] by rows and heads."""
+    """Return all gradients, those of place rates [R, B, H, C], scales and shifts [R, B, H, K] by rows and heads."""
     given = _given(q_RBHLK, k_RBHLK, v_RBHLK, rate_RBHL, place_rate_RC, scale_RHK, shift_RHK)
     d_z_RBHLK = together(d_z_RBHLK)
     written = _written_back(*given, starts_RBHNXK, d_z_RBHLK)
@@ -183,7 +186,7 @@ class _Plan(NamedTuple):
 
 
 def _given(*tensors: Tensor) -> list[Any]:
-    """Of tokens, with the channels of a head side by side; of replicas, with all of one."""
+    """Lay tensors as kernels read them: the channels of a head side by side, or all of one replica."""
     return [*map(together, tensors[:3]), tensors[3], *map(each_together, tensors[4:])]
 
 

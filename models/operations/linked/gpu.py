@@ -9,6 +9,8 @@ A program has one machine, whose memory and links are read once and written once
 from what came in and the weightings that came out. Nothing is sorted: which rows come before which is a comparison of
 all pairs, of equal usage the first, and a product over those. Its gradient is that product without a factor, which is
 divided by it, unless it is so near 0 that without it there is another product to take, of the others alone.
+
+The host code is by hand: a declaration (in_triton.py) wants heads and tokens, where a turn has rows alone.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)
@@ -28,7 +30,7 @@ Seven = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def triton_linked(asked_BX: Tensor, *state: Tensor) -> Seven:
-    """As `linked_turn`, in fp32; it stacks under vmap."""
+    """Compute `linked_turn` in fp32; it stacks under vmap."""
     assert all(x.dtype == torch.float32 for x in (asked_BX, *state)), "the kernel takes fp32 alone"
     return _turn(asked_BX, *state)
 

@@ -6,6 +6,9 @@
 As that of a Turing machine (models/operations/turing): a program goes through all tokens of one row.
 Forward keeps of each token its gates, what was asked for, and what it found of c, memory, usage, the last write,
 precedence, links and weightings; on the way back the turn is taken again.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where weights are one for all of them,
+and their gradients are products of all tokens.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)
@@ -27,7 +30,7 @@ Some = Tensor | None
 def triton_linked_machine(
     gates_BLG: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], state: tuple[Tensor, ...]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As `linked_machine`, in fp32; it stacks under vmap."""
+    """Compute `linked_machine` in fp32; it stacks under vmap."""
     assert all(x.dtype == torch.float32 for x in (gates_BLG, *weights, *state)), "the kernel takes fp32 alone"
     (weight_hh, weight_rh, ask, bias), (h_BD, c_BD, memory_BWN, *rows, link_BNN, weight_BHN, read_BHW) = weights, state
     W_GK, y_BK = torch.cat([weight_hh, weight_rh], 1), torch.cat([h_BD, read_BHW.flatten(1)], 1)

@@ -3,6 +3,8 @@
 A program walks through a string's tokens for one head, with h [K, V] in registers and W on the chip, forwards or from
 the end. Kept for the way back are all h; z is made again of them, which is a product more and half the memory. What W's
 gradient has of a string is summed by its program, and over strings outside.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where W is one for all of them.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)
@@ -27,7 +29,7 @@ PLACES = (1, 1, 1, 1, 0, 1)  # where replicas go: to heads, of which each has a 
 def triton_matrix_rnn(
     q_BLHK: Tensor, k_BLHK: Tensor, v_BLHV: Tensor, f_BLH: Tensor, W_HVV: Tensor, h_BHKV: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """As `matrix_rnn_loop`, in fp32; it stacks under vmap."""
+    """Compute `matrix_rnn_loop` in fp32; it stacks under vmap."""
     given = (*(x.transpose(1, 2) for x in (q_BLHK, k_BLHK, v_BLHV, f_BLH)), W_HVV, h_BHKV)
     assert all(x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
     y_BHLV, h_BHMKV = _scan(*given, torch.is_grad_enabled())

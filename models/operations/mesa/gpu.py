@@ -14,6 +14,8 @@ solution again, of
 
 and what H and G at the chunk's end have of keys, values and shares is added by a kernel that goes through the chunks of
 a head from the last on. Kept for all that are x and the chunks' H and G.
+
+The host code is by hand: a declaration (in_triton.py) is one kernel each way, where these are two and three.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)
@@ -48,7 +50,7 @@ def triton_mesa(
     *,
     steps: int = 0,
 ) -> tuple[Tensor, Held]:
-    """As `mesa` by steps, in fp32 inside for q, k and v of fp32 or bf16; it stacks under vmap."""
+    """Compute `mesa` by steps, in fp32 inside for q, k and v of fp32 or bf16; it stacks under vmap."""
     given = (q_BHLK, k_BHLK, v_BHLV)
     assert all(x.dtype in (torch.float32, torch.bfloat16) for x in given), "the kernel takes fp32 and bf16 alone"
     assert all(x.dtype == torch.float32 for x in state), "states are in fp32"
@@ -122,7 +124,7 @@ def _read_back(
     d_G_RBHKV: Tensor,
     steps: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Those of q, k, v, b, log, H and G, all of them in fp32: two kernels add to the same."""
+    """Return the gradients of q, k, v, b, log, H and G, all of them in fp32: two kernels add to the same."""
     k, v, x, d_y = map(together, (k_RBHLK, v_RBHLV, x_RBHLK, d_y_RBHLV))
     starts, d_last = (H_RBHNKK, G_RBHNKV), (d_H_RBHKK.contiguous(), d_G_RBHKV.contiguous())
     written = _written_back(k, v, b_RBHL, log_RBHL, x, *starts, d_y, *d_last, steps)

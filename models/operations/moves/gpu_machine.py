@@ -6,6 +6,9 @@ A program goes through all tokens of one row, as that of a Turing machine (turin
 comes of a network, whose first layer's rows lie behind those of the actions in A. Forward keeps of each token gates,
 what was asked for, what that network makes of it, and c and memory before it; on the way back shares are taken again.
 The gradients of weights are products over all tokens outside.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where weights are one for all of them,
+and their gradients are products of all tokens.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)
@@ -27,7 +30,7 @@ Some = Tensor | None
 
 
 class Kind(NamedTuple):
-    """What is no tensor: the controller, how far a far move goes at the first token, and whether by 1 more at each."""
+    """The settings: the controller, how far a far move goes at the first token, and whether by 1 more at each."""
 
     core: str
     jump: int = 0
@@ -37,7 +40,7 @@ class Kind(NamedTuple):
 def triton_stack_machine(
     gates_BLG: Tensor, weights: tuple[Tensor, ...], state: tuple[Tensor, ...], *, core: str
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As `stack_machine`, in fp32; it stacks under vmap."""
+    """Compute `stack_machine` in fp32; it stacks under vmap."""
     no_network = [gates_BLG.new_empty(shape) for shape in ((0, 0), (0,)) * 2]
     return _called(gates_BLG, (*weights, *no_network), state, None, Kind(core))
 
@@ -51,7 +54,7 @@ def triton_tape_machine(
     jump: int | Tensor,
     grows: bool,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As `tape_machine`, in fp32, with a network of three layers; it stacks under vmap."""
+    """Compute `tape_machine` in fp32, with a network of three layers; it stacks under vmap."""
     weight_hh, weight_rh, ask, bias, first, first_bias, *others = weights
     asks = torch.cat([ask, first]), torch.cat([bias, first_bias])
     far, jumps_B = (jump, None) if isinstance(jump, int) else (0, jump)

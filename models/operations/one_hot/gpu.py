@@ -4,6 +4,8 @@ A token's map, N x N numbers, is never written: a program has one row m of the K
 tokens, and makes of each that row alone, for its largest number there and for its softmax on the way back. What lies
 between the two, the states, are walked through in time, a program a string: what moves by a map is compared with it,
 place by place, so that the sums have an order of their own and two runs are equal.
+
+The host code is by hand: a declaration (in_triton.py) is one kernel each way and has no options like `form`.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)
@@ -32,7 +34,7 @@ PAIRS = 1 << 13  # of places that a warp of the states' programs compares
 def triton_one_hot(
     share_BLK: Tensor, maps_KNN: Tensor, d_BLN2: Tensor, b_BLN2: Tensor, h_BN2: Tensor, form: Form
 ) -> Tensor:
-    """As `one_hot_loop`, in fp32; it stacks under vmap."""
+    """Compute `one_hot_loop` in fp32; it stacks under vmap."""
     given = [x[None] for x in (share_BLK, maps_KNN, d_BLN2, b_BLN2, h_BN2)]
     assert all(x.dtype == torch.float32 for x in given), "the kernel takes fp32 alone"
     return _scan(*given, form == "gather")[0].squeeze(0)

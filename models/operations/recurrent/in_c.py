@@ -1,8 +1,8 @@
-"""The layers of models/scans/recurrences.py on a CPU in C, and in packs: torch's RNN and GRU are a loop of products and
-passes, its LSTM is oneDNN's, which is nearly as fast but does not stack.
+"""Layers of RNN, GRU and LSTM on a CPU: torch multiplies inputs and weights, and cpu.c takes all steps in one pass.
 
-Of the products only those with h wait for the step before: W x of all steps is one, and so are the gradients of x, W
-and U. models/kernels/_native_recurrent.c has the steps.
+Torch's own RNN and GRU are a loop of products and passes. Its LSTM is oneDNN's, which is nearly as fast but does not
+stack. Only products with h wait for the step before, so W x of all steps is one product, and so are the gradients of x,
+W and U. The autograd functions are by hand because of these products in their backward passes.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from chomsky_ladder.models.scans.replicas import fold_replicas, unfold_replicas
 def native_rnn(
     x_BLD: Tensor, h_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, *, activation: Activation
 ) -> tuple[Tensor, Tensor]:
-    """As `rnn_layer`; it stacks under vmap."""
+    """C version of `rnn_layer`. Supports vmap."""
     gates_BLD = product(x_BLD, weight_ih, bias)
     h_RBLD, *_ = _RNN.apply(gates_BLD[None], h_BD[None], weight_hh[None], activation == "relu")
     h_BLD = h_RBLD.squeeze(0)
@@ -32,7 +32,7 @@ def native_rnn(
 def native_gru(
     x_BLD: Tensor, h_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, bias_n: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """As `gru_layer`; it stacks under vmap."""
+    """C version of `gru_layer`. Supports vmap."""
     gates_BLG = product(x_BLD, weight_ih, bias)
     h_RBLD, *_ = _GRU.apply(gates_BLG[None], h_BD[None], weight_hh[None], bias_n[None])
     h_BLD = h_RBLD.squeeze(0)
@@ -42,7 +42,7 @@ def native_gru(
 def native_lstm(
     x_BLD: Tensor, h_BD: Tensor, c_BD: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `lstm_layer`; it stacks under vmap."""
+    """C version of `lstm_layer`. Supports vmap."""
     gates_BLG = product(x_BLD, weight_ih, bias)
     h_RBLD, c_RBD, _ = _LSTM.apply(gates_BLG[None], h_BD[None], c_BD[None], weight_hh[None])
     h_BLD = h_RBLD.squeeze(0)
@@ -50,7 +50,7 @@ def native_lstm(
 
 
 class _RNN(Function):
-    """With an axis R in front, of replicas whose weights differ: what vmap adds folds into it."""
+    """A function whose tensors have an axis R in front, of replicas whose weights differ. vmap folds into it."""
 
     @staticmethod
     def forward(gates_RBLD: Tensor, h_RBD: Tensor, U_RDD: Tensor, relu: bool) -> tuple[Tensor]:
@@ -84,7 +84,7 @@ class _RNN(Function):
 class _GRU(Function):
     @staticmethod
     def forward(gates_RBLG: Tensor, h_RBD: Tensor, U_RGD: Tensor, bias_RD: Tensor) -> tuple[Tensor, Tensor]:
-        """All h, and of each step r, z, n and m, [.., 4, D]."""
+        """Return all h, and of each step r, z, n and m, [.., 4, D]."""
         given = [z.contiguous() for z in (gates_RBLG, h_RBD, U_RGD, bias_RD)]
         shape = (*gates_RBLG.shape[:3], h_RBD.shape[-1])
         h_RBLD, kept_RBL4D = gates_RBLG.new_empty(shape), gates_RBLG.new_empty(*shape[:3], 4, shape[3])
@@ -122,7 +122,7 @@ class _GRU(Function):
 class _LSTM(Function):
     @staticmethod
     def forward(gates_RBLG: Tensor, h_RBD: Tensor, c_RBD: Tensor, U_RGD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """All h and the last c; and of each step i, f, g, o and c, [.., 5, D]."""
+        """Return all h and the last c; and of each step i, f, g, o and c, [.., 5, D]."""
         given = [z.contiguous() for z in (gates_RBLG, h_RBD, c_RBD, U_RGD)]
         shape = (*gates_RBLG.shape[:3], h_RBD.shape[-1])
         h_RBLD, kept_RBL5D = gates_RBLG.new_empty(shape), gates_RBLG.new_empty(*shape[:3], 5, shape[3])
@@ -153,15 +153,15 @@ class _LSTM(Function):
 
 
 def takes(x_BLD: Tensor, ctx: Context) -> bool:
-    """In its own precision: autocast's products would be of another."""
+    """Take x in its own precision: autocast's products would be of another."""
     return untraced(x_BLD, ctx) and not torch.is_autocast_enabled("cpu")
 
 
 def takes_lstm(x_BLD: Tensor, ctx: Context) -> bool:
-    """Where oneDNN's cannot, or by its name."""
+    """Take what oneDNN's cannot, or be named."""
     return takes(x_BLD, ctx) and (ctx.stacked or ctx.backend == "native_lstm")
 
 
 def _before(first_RBD: Tensor, h_RBLD: Tensor) -> Tensor:
-    """The h that each step read, [R, X, D]."""
+    """Return the h that each step read, [R, X, D]."""
     return torch.cat([first_RBD[:, :, None], h_RBLD[:, :, :-1]], 2).flatten(1, 2)

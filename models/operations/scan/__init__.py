@@ -9,14 +9,16 @@ since memory is what binds: each on its own would read and write arrays as large
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.kernels.choose import chosen
+from chomsky_ladder.models.kernels.kernel import cuda_module
 from chomsky_ladder.models.operations.in_c import Loops
 from chomsky_ladder.models.operations.operation import Operation
+from chomsky_ladder.models.operations.scan import mamba_ssm_package
 from chomsky_ladder.models.operations.scan.reference import at_least_fp32, gated_scan, scan_chunks
 from chomsky_ladder.models.operations.scan.reference import scan_loop as plain_loop
 
@@ -88,9 +90,9 @@ def mamba_scan(
     # The bias in full: in bf16 softplus would turn the smallest steps into a handful of values.
     dt_BLE = nn.functional.softplus(dt_BLE.to(at_least_fp32(dt_BLE.dtype)) + bias_E)
     A_EN = -A_log_EN.to(dt_BLE.dtype).exp()
-    from_zeros = chosen("selective_scan", v_BLE, ctx) if h_BNE is None and not signed else None
-    if from_zeros:
-        y_BLE = from_zeros.call(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, D_E)
+    scan = from_zeros.chosen(v_BLE, ctx) if h_BNE is None and not signed else None
+    if scan:
+        y_BLE = scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, D_E)
     else:
         y_BLE, h_BNE = selective_scan(v_BLE, dt_BLE, A_EN, B_BLN, C_BLN, D_E, h_BNE, signed=signed, ctx=ctx)
     return ctx.wanted(y_BLE) * nn.functional.silu(ctx.wanted(z_BLE)), h_BNE
@@ -119,3 +121,16 @@ def selective_scan(
         x_BLE, A_EN, B_BLN, C_BLN, h_BNE = (z.to(dt_BLE.dtype) for z in (x_BLE, A_EN, B_BLN, C_BLN, h_BNE))
         y_BLE, h_BNE = scan_loop(ctx, dt_BLE * x_BLE, dt_BLE, A_EN.mT, B_BLN, C_BLN, h_BNE, signed)
         return y_BLE + D_E * x_BLE, h_BNE
+
+
+from_zeros: Operation[..., Any] = Operation(selective_scan, serves=("mamba",), shown=lambda x, *others: x)
+from_zeros.register(
+    mamba_ssm_package.mamba_scan,
+    name="mamba_ssm",
+    rank=30,
+    device="cuda",
+    dtypes=(torch.float32, torch.bfloat16),
+    missing=cuda_module(mamba_ssm_package.MODULE, needs="selective_scan_cuda"),
+    stacks=False,
+    when="named",
+)

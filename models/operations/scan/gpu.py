@@ -14,6 +14,9 @@ gp_t = gy_t silu(z_t) and u_t = dt_t v_t:
 
 Sums over tiles (of gB and gC) and over rows (of gA, gD and gb) are added outside, so the result does not depend on the
 order in which programs run. Positions behind the end count as dt = v = C = gy = 0, which leave h and g as they are.
+
+The host code is by hand: a declaration (in_triton.py) has no options like `signed`, no outputs in an input's precision
+and no sums over rows.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)

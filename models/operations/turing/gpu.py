@@ -12,6 +12,8 @@ from what came in and the weightings that came out. With d of w', M' and r, and 
 
 where K is what all heads leave, K_h what all but that one do. From dw' on it is sharpening, shifts, gate and content
 (models/kernels/triton/content.py) backwards, head by head.
+
+The host code is by hand: a declaration (in_triton.py) has no options like `shifts`, and wants heads and tokens.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)
@@ -31,7 +33,7 @@ PER_WARP = 1024  # elements of a memory
 def triton_turing(
     asked_BX: Tensor, weight_BHN: Tensor, memory_BWN: Tensor, *, shifts: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `turing_turn`, in fp32; it stacks under vmap."""
+    """Compute `turing_turn` in fp32; it stacks under vmap."""
     assert all(x.dtype == torch.float32 for x in (asked_BX, weight_BHN, memory_BWN)), "the kernel takes fp32 alone"
     return _turn(asked_BX, weight_BHN, memory_BWN, shifts)
 

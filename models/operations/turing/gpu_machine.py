@@ -4,9 +4,12 @@
     memory', w', r' = turn(A h' + d, w, memory)        y = [h', r']
 
 Every token waits for what the last one read, so a program goes through all tokens of one row: the controller's products
-(models/kernels/triton/controller.py) and the turn (turing_programs.py). Forward keeps of each token its gates, what was
+(models/kernels/triton/controller.py) and the turn (gpu_programs.py). Forward keeps of each token its gates, what was
 asked for, and c, memory and weightings before it; on the way back the turn is taken again. The gradients of weights are
 products over all tokens outside.
+
+The host code is by hand: in a declaration (in_triton.py) all inputs have rows, where weights are one for all of them,
+and their gradients are products of all tokens.
 """
 # pyright: reportIndexIssue=false
 # (a kernel[grid] has no type where triton.jit has none)
@@ -30,7 +33,7 @@ Six = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 def triton_turing_machine(
     gates_BLG: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], state: tuple[Tensor, ...], *, shifts: int
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As `turing_machine`, in fp32; it stacks under vmap."""
+    """Compute `turing_machine` in fp32; it stacks under vmap."""
     assert all(x.dtype == torch.float32 for x in (gates_BLG, *weights, *state)), "the kernel takes fp32 alone"
     (weight_hh, weight_rh, ask, bias), (h_BD, c_BD, memory_BWN, weight_BHN, read_BHW) = weights, state
     W_GK, y_BK = torch.cat([weight_hh, weight_rh], 1), torch.cat([h_BD, read_BHW.flatten(1)], 1)

@@ -8,7 +8,7 @@ import torch
 from chomsky_ladder.harness.config.objections import OBJECTIONS
 from chomsky_ladder.harness.config.theory import verdict
 from chomsky_ladder.harness.stats.climb import CONDITIONAL, sign_of
-from chomsky_ladder.models.scans.slstm import slstm_scan, slstm_start
+from chomsky_ladder.models.operations.slstm.reference import slstm_scan, slstm_start
 from chomsky_ladder.tasks._groups import Permutation, group
 
 REGULAR = ("star-free", "parity", "cyclic", "solvable", "non-solvable")
