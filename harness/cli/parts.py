@@ -132,6 +132,9 @@ class CheckOptions:
     After the NAME, --help also lists its own settings, --task.* or --model.*.
     """
 
+    parameters: bool = False
+    """Also print how each parameter of a model starts, how its class starts it, and where it gets no gradient."""
+
 
 def check(words: list[str]) -> int:
     name = name_first(
@@ -141,10 +144,14 @@ def check(words: list[str]) -> int:
     )
     kind, cls = find_part(name)
     options = parse(with_part(CheckOptions, kind, conformance.specimen(cls)), words, prog=f"ladder check {name}")
+    if options.parameters and kind != "model":
+        raise ValueError(f"--parameters is for models, and {name} is a {kind}")
     outcomes = conformance.check(getattr(options, kind))
     failed = sum(outcome.verdict == "FAIL" for outcome in outcomes)
     rows = [(outcome.verdict, outcome.check, outcome.reason) for outcome in _without_what_follows(outcomes)]
     columns(rows, looks={"FAIL": "bad", "skip": "faint"})
+    if options.parameters:
+        _say_parameters(options.model)
     if all(outcome.verdict == "skip" for outcome in outcomes):
         said(f"{name}: nothing of it could be checked here", "weak")
         return 1
@@ -153,6 +160,20 @@ def check(words: list[str]) -> int:
         return 1
     said(f"{name}: conforms", "good")
     return 0
+
+
+def _say_parameters(model: ModelConfig) -> None:
+    """Print how the parameters of a model start."""
+    from chomsky_ladder.harness.conform.parameters import audit
+
+    starts = audit(model)
+    rows = [
+        (each.name, str(list(each.shape)), f"{each.mean:.3g} +- {each.std:.3g}", each.usual, each.remark)
+        for each in starts
+    ]
+    remarked = sum(bool(each.remark) for each in starts)
+    columns([("parameter", "shape", "mean +- std", "its class", ""), *rows])
+    print(f"{remarked} of {len(starts)} parameters have a remark; none is a fault by itself")
 
 
 ROOTS = (
