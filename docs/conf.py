@@ -57,7 +57,7 @@ PAGES = (
     ("Begin", ("start", "concepts", "findings", "results")),
     ("Use", ("climb", "sweeps", "python", *generate.NOTEBOOKS, "publishing", "submitting", "probing", "cost")),
     ("What there is", ("tasks", "models", "protocols", "extend", "kernels")),
-    ("Look up", ("reproducibility", "records", "log", "_generated/cli", "_generated/api")),
+    ("Look up", ("reproducibility", "records", "changelog", "log", "_generated/cli", "_generated/api")),
 )
 OUTSIDE = re.compile(r"(?<!!)\[(?P<text>(?:\\.|[^]\\])*)\]\((?P<path>(?:\.\./)+[^)\s]*)\)")
 appended: dict[str, str] = {}
