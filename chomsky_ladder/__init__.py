@@ -21,6 +21,7 @@ if not __debug__:
 if TYPE_CHECKING:
     from chomsky_ladder.harness.config.exec import Exec
     from chomsky_ladder.harness.config.protocols import grid, preset_run
+    from chomsky_ladder.harness.config.random_search import log_uniform, random_search, uniform
     from chomsky_ladder.harness.config.run import Eval, Run, Train
     from chomsky_ladder.harness.config.sizing import sized
     from chomsky_ladder.harness.inside.written import generate
@@ -41,18 +42,22 @@ __all__ = [
     "generate",
     "grid",
     "load",
+    "log_uniform",
     "preset_run",
+    "random_search",
     "records",
     "sample",
     "sized",
     "study_runs",
     "sweep",
     "table",
+    "uniform",
 ]
 
 _HOMES = {
     "harness.config.exec": ("Exec",),
     "harness.config.protocols": ("grid", "preset_run"),
+    "harness.config.random_search": ("log_uniform", "random_search", "uniform"),
     "harness.config.run": ("Eval", "Run", "Train"),
     "harness.config.sizing": ("sized",),
     "harness.inside.written": ("generate",),
