@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from chomsky_ladder.harness.config.run import Eval, Run, Train
     from chomsky_ladder.harness.config.sizing import sized
     from chomsky_ladder.harness.inside.written import generate
+    from chomsky_ladder.harness.sweep.halving import halving
     from chomsky_ladder.harness.sweep.study import study_runs
     from chomsky_ladder.harness.sweep.sweep import sweep
     from chomsky_ladder.harness.tables.frames import records, table
@@ -41,6 +42,7 @@ __all__ = [
     "execute",
     "generate",
     "grid",
+    "halving",
     "load",
     "log_uniform",
     "preset_run",
@@ -61,6 +63,7 @@ _HOMES = {
     "harness.config.run": ("Eval", "Run", "Train"),
     "harness.config.sizing": ("sized",),
     "harness.inside.written": ("generate",),
+    "harness.sweep.halving": ("halving",),
     "harness.sweep.study": ("study_runs",),
     "harness.sweep.sweep": ("sweep",),
     "harness.tables.frames": ("records", "table"),
