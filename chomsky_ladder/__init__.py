@@ -21,9 +21,11 @@ if not __debug__:
 if TYPE_CHECKING:
     from chomsky_ladder.harness.config.exec import Exec
     from chomsky_ladder.harness.config.protocols import grid, preset_run
+    from chomsky_ladder.harness.config.random_search import log_uniform, random_search, uniform
     from chomsky_ladder.harness.config.run import Eval, Run, Train
     from chomsky_ladder.harness.config.sizing import sized
     from chomsky_ladder.harness.inside.written import generate
+    from chomsky_ladder.harness.sweep.halving import halving
     from chomsky_ladder.harness.sweep.study import study_runs
     from chomsky_ladder.harness.sweep.sweep import sweep
     from chomsky_ladder.harness.tables.frames import records, table
@@ -40,22 +42,28 @@ __all__ = [
     "execute",
     "generate",
     "grid",
+    "halving",
     "load",
+    "log_uniform",
     "preset_run",
+    "random_search",
     "records",
     "sample",
     "sized",
     "study_runs",
     "sweep",
     "table",
+    "uniform",
 ]
 
 _HOMES = {
     "harness.config.exec": ("Exec",),
     "harness.config.protocols": ("grid", "preset_run"),
+    "harness.config.random_search": ("log_uniform", "random_search", "uniform"),
     "harness.config.run": ("Eval", "Run", "Train"),
     "harness.config.sizing": ("sized",),
     "harness.inside.written": ("generate",),
+    "harness.sweep.halving": ("halving",),
     "harness.sweep.study": ("study_runs",),
     "harness.sweep.sweep": ("sweep",),
     "harness.tables.frames": ("records", "table"),

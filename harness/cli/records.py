@@ -38,7 +38,7 @@ class StatusOptions:
 
 def status(words: list[str]) -> int:
     options = parse(StatusOptions, words, prog="ladder status")
-    runs, listed, elsewhere = statuses.survey(options.results), _listed(options.script), 0
+    runs, listed, elsewhere = statuses.survey(options.results), _listed(options.script, options.results), 0
     try:
         elsewhere = 0 if listed else statuses.only_recorded(options.results, runs)
     except ValueError as damage:
@@ -82,13 +82,16 @@ def status(words: list[str]) -> int:
     return 0
 
 
-def _listed(script: str) -> set[str]:
-    """Return the ids of the runs that a sweep's script lists; none without a script."""
+def _listed(script: str, results: Path) -> set[str]:
+    """Return the ids of the runs that a sweep's script lists; none without a script.
+
+    A search lists the rounds known so far.
+    """
     if not script:
         return set()
     from chomsky_ladder.harness.sweep.scripts import runs_of  # with torch
 
-    return {run.run_id for run in runs_of(script)}
+    return {run.run_id for run in runs_of(script, results)}
 
 
 def _list_state(state: str, runs: Sequence[RunStatus], *, most: int) -> None:

@@ -14,15 +14,17 @@ import torch
 from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import name_first
 from chomsky_ladder.harness.cli.say import count_of
+from chomsky_ladder.harness.cli.search import refuse_for_search, sweep_search
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.colours import in_colour
 from chomsky_ladder.harness.store.places import default_results, refuse_published
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.sweep.engines.base import Engine, engine_of
+from chomsky_ladder.harness.sweep.halving import Halving
 from chomsky_ladder.harness.sweep.plan import Packing, Part, pack_size, packing, plan, save
 from chomsky_ladder.harness.sweep.report_seeds import carry_out_and_report
-from chomsky_ladder.harness.sweep.scripts import runs_of
+from chomsky_ladder.harness.sweep.scripts import work_of
 from chomsky_ladder.harness.sweep.sources import sources
 from chomsky_ladder.harness.sweep.sweep import diverged, shard, up_to
 from chomsky_ladder.harness.tables import write as tables
@@ -48,12 +50,17 @@ class PlanOptions:
 def plan_sweep(words: list[str]) -> int:
     script = name_first(
         words,
-        "ladder plan needs a SCRIPT: a Python file with a function runs()",
+        "ladder plan needs a SCRIPT: a Python file with a function runs() or search()",
         helped=lambda: parse_with_engine(PlanOptions, words, prog="ladder plan SCRIPT"),
     )
     options, engine = parse_with_engine(PlanOptions, words, prog=f"ladder plan {script}")
     refuse_published(options.exec.results)  # before anything is measured
-    runs = shard(runs_of(script), options.shard, options.exec)
+    work = work_of(script)
+    if isinstance(work, Halving):
+        refuse_for_search(shard=options.shard)
+        runs = work.foreseen(options.exec.results)
+    else:
+        runs = shard(work, options.shard, options.exec)
     chosen, own = engine_of(engine)
     parts = plan(runs, options.exec, size=chosen.pack_size(options.exec, own, pack_size(options.exec)))
     save(parts, options.exec.results)
@@ -63,9 +70,12 @@ def plan_sweep(words: list[str]) -> int:
     workers, where = _workers(options, chosen, own, len(parts))
     if options.json:
         tree = {"runs": len(runs), "done": len(runs) - left, "hours": hours, "workers": workers}
+        tree |= {"search": work.plan} if isinstance(work, Halving) else {}
         tree |= {"parts": [_plain(part) for part in parts], "packing": [asdict(one) for one in tried]}
         print(json.dumps(tree, indent=1))
         return 0
+    if isinstance(work, Halving):
+        print(work.budget)
     of = f"{count_of(len(runs), 'run')} of {', '.join(dict.fromkeys(run.protocol for run in runs))}"
     print(f"{of}: {len(runs) - left} finished, {left} to do in {count_of(len(parts), 'pack')}")
     for line in _lines(parts):
@@ -103,6 +113,8 @@ def _at_once(settings: Exec, packs: int) -> tuple[int, str]:
 class SweepOptions:
     """Train the runs that a script's runs() lists and that are not done yet. Half-done runs go on.
 
+    A script with search() in place of runs() trains round by round, and ends with a winner.
+
     Exit code 0: every run has a result (a diverged run counts). 1: some have none.
     """
 
@@ -125,15 +137,19 @@ def sweep_script(words: list[str]) -> int:
     given = list(words)
     script = name_first(
         words,
-        "ladder sweep needs a SCRIPT: a Python file with a function runs()",
+        "ladder sweep needs a SCRIPT: a Python file with a function runs() or search()",
         helped=lambda: parse_with_engine(SweepOptions, words, prog="ladder sweep SCRIPT"),
     )
     options, engine = parse_with_engine(SweepOptions, words, prog=f"ladder sweep {script}")
     if options.report_seeds and options.shard:
         raise ValueError("--report-seeds needs the whole sweep's validation: give it once every shard is done")
-    runs = runs_of(script)
+    work = work_of(script)
+    runs = list(work.candidates) if isinstance(work, Halving) else work
     settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
     again = shlex.join(["ladder", "sweep", *given, *_plugins(runs, script)])
+    if isinstance(work, Halving):
+        refuse_for_search(shard=options.shard, report_seeds=options.report_seeds)
+        return sweep_search(work, settings, engine=engine, quiet=options.quiet, again=again, as_json=options.json)
     runs = shard(runs, options.shard, settings)
     report = carry_out_and_report(
         runs, settings, report_seeds=options.report_seeds, engine=engine, quiet=options.quiet, again=again
