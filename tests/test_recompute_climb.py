@@ -67,3 +67,11 @@ def test_a_changed_record_shows(column: str) -> None:
     rows = [row | {column: row[column].replace("1.0", "0.5")} if row["lr"] == "0.003" else row for row in rows]
     found = differences(recomputed(rows, "climb-v1"), [row for row in table if row["rung"] == "count mod 2"])
     assert found and found[0].startswith("lstm on count mod 2: ")
+
+
+def test_the_second_climb_says_what_the_readme_says_of_it() -> None:
+    records = rows_of(ROOT / "results/underway/records.csv")
+    cells = recomputed(records, "climb-v2")
+    assert all(cells["xlstm", task]["outcome"] == "held" for task in ("word_problem", "mqar"))
+    assert {model for model, _ in cells} == {"xlstm"}  # or the docs no longer say that no other model has been run
+    assert "[xLSTM[1:1] does](docs/climb.md)" in (ROOT / "README.md").read_text()
