@@ -200,7 +200,7 @@ def test_version(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_help(capsys: Capture) -> None:
     shown = ladder(capsys, "--help")
-    listed = re.findall(r"^  (\w+) {2,}\S", shown, flags=re.MULTILINE)
+    listed = re.findall(r"^  ([\w-]+) {2,}\S", shown, flags=re.MULTILINE)
     assert listed == list(cli.COMMANDS), "each command once, by groups"
     assert {command.group for command in cli.COMMANDS.values()} == set(GROUPS)
     assert all(f"\n{group}: " in shown for group in GROUPS)
