@@ -15,8 +15,8 @@ from chomsky_ladder.harness.store.places import default_results, published_resul
 class ExportResultsOptions:
     """Write results as a data set that can be uploaded as it is: Parquet, a data card, a Croissant file, the page.
 
-    The folder has the layout of the Hugging Face hub, as a data set or a static Space. A zip of it is ready for an
-    archive. It is a results folder, too: ladder table --results FOLDER works with it.
+    The folder has the layout of the Hugging Face hub: it can be a data set or a static Space. A zip of it can go into
+    an archive. It is also a results folder: ladder table --results FOLDER works with it.
 
     ladder export-results data --results published
     """
@@ -35,14 +35,15 @@ def export_results(words: list[str]) -> int:
     if not words:
         raise ValueError("ladder export-results needs the FOLDER to write")
     options = parse(ExportResultsOptions, words, prog="ladder export-results")
+    from chomsky_ladder.harness.config.presets import frozen_suites
     from chomsky_ladder.harness.config.rooms import did_you_mean
     from chomsky_ladder.harness.hub import export as exporting
-    from chomsky_ladder.harness.hub.strings import suites
 
-    named = {"all": suites(), "none": []}.get(options.suites[0] if len(options.suites) == 1 else "", options.suites)
+    known = list(frozen_suites())
+    named = known if options.suites == ("all",) else [] if options.suites == ("none",) else list(options.suites)
     for name in named:
-        if name not in suites():
-            hint = did_you_mean(name, suites()) or f"; there are {', '.join(suites())}"
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise ValueError(f"--suites: no frozen suite is called {name!r}{hint}")
     results = published_results() if options.results == "published" else Path(options.results or default_results())
     if results is None:

@@ -284,8 +284,8 @@ PROTOCOLS: dict[str, Protocol] = {
 }
 
 
-def _suites() -> dict[str, Protocol]:
-    """Return the frozen suites, by their files' names."""
+def frozen_suites() -> dict[str, Protocol]:
+    """Return the frozen suites as their files have them, by name."""
     found = sorted((files("chomsky_ladder.harness.config") / "suites").iterdir(), key=lambda file: file.name)
     contents = {file.name: file.read_bytes() for file in found}
     for line in contents.pop("frozen.sha256").decode().splitlines():
@@ -302,7 +302,7 @@ def _suites() -> dict[str, Protocol]:
     return {name: Protocol(**tree) for name, tree in trees.items()}
 
 
-PROTOCOLS |= _suites()
+PROTOCOLS |= frozen_suites()
 
 
 def remark_of(name: str) -> str:

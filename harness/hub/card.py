@@ -1,21 +1,12 @@
 """The data card of an exported data set: what the hub reads in its first lines, and what people read below."""
 
 from collections.abc import Sequence
-from typing import Protocol
+
+from chomsky_ladder.harness.hub.part import Part
 
 
-class Table(Protocol):
-    """What the card says of a table of the data set."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def about(self) -> str: ...
-    @property
-    def rows(self) -> int: ...
-
-
-def card(parts: Sequence[Table]) -> str:
+def card(parts: Sequence[Part]) -> str:
+    """Return README.md: the settings that the hub reads, what the data set is, and its tables."""
     lines = [
         "---",
         "license: apache-2.0",
@@ -30,7 +21,7 @@ def card(parts: Sequence[Table]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _name(part: Table) -> str:
+def _name(part: Part) -> str:
     return part.path.removesuffix(".parquet").removeprefix("data/").replace("/", "-")
 
 
@@ -38,7 +29,7 @@ _TEXT = """
 # Chomsky Ladder
 
 Sequence architectures on the languages of the Chomsky hierarchy: every run of the benchmark, and the test strings of
-its frozen suites. Strings are made by a program from a seed, so no person wrote or appears in them.
+its frozen suites. A program makes the strings from a seed. Nobody wrote them, and they are about nobody.
 
 ```python
 import pandas as pd
@@ -51,5 +42,5 @@ With the package installed, `ladder table --results FOLDER` makes every table fr
 - **Use**: compare architectures, or score your own model on the same strings. `read_at` lists the positions at which an
   answer is asked, `answer` the right ones, in words of the task.
 - **Limits**: models have about 100,000 parameters, so nothing here ranks language models. Do not train on test strings.
-- **Columns** of the records: the results page of the documentation explains each.
+- **Columns**: `results/README.md` in the repository explains each column of the records.
 """

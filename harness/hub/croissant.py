@@ -1,7 +1,9 @@
 """The description of a data set for programs: MLCommons Croissant 1.0, which loaders and search engines read."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
+
+from chomsky_ladder.harness.hub.part import Part
 
 _NAMES = (
     *("citeAs", "column", "extract", "field", "fileProperty", "fileObject", "fileSet", "format", "includes"),
@@ -22,20 +24,8 @@ _CONTEXT: dict[str, Any] = {
 }
 
 
-class Table(Protocol):
-    """What Croissant says of a table of the data set."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def about(self) -> str: ...
-    @property
-    def columns(self) -> dict[str, str]: ...
-    @property
-    def sha256(self) -> str: ...
-
-
-def croissant(parts: Sequence[Table]) -> dict[str, Any]:
+def croissant(parts: Sequence[Part]) -> dict[str, Any]:
+    """Return the description: each file with its hash, and each column with its type."""
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -48,7 +38,7 @@ def croissant(parts: Sequence[Table]) -> dict[str, Any]:
     }
 
 
-def _file(part: Table) -> dict[str, str]:
+def _file(part: Part) -> dict[str, str]:
     return {
         "@type": "cr:FileObject",
         "@id": part.path,
@@ -60,7 +50,7 @@ def _file(part: Table) -> dict[str, str]:
     }
 
 
-def _records(part: Table) -> dict[str, Any]:
+def _records(part: Part) -> dict[str, Any]:
     name = part.path.removesuffix(".parquet").replace("/", "-")
     fields = [
         {

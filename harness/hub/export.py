@@ -12,13 +12,13 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from chomsky_ladder.harness.hub.card import card
 from chomsky_ladder.harness.hub.croissant import croissant
+from chomsky_ladder.harness.hub.part import Part
 from chomsky_ladder.harness.hub.strings import strings, tasks_of
 from chomsky_ladder.harness.page.site import write_site
 from chomsky_ladder.harness.store.files import write_atomically
@@ -26,18 +26,6 @@ from chomsky_ladder.harness.store.record import stored
 
 RECORDS, CURVES = "data/records.parquet", "data/curves.parquet"
 KEPT = ("records.csv", "records.csv.sha256", "curves.csv", "curves.csv.sha256")
-
-
-@dataclass(frozen=True)
-class Part:
-    """One table of the data set."""
-
-    path: str
-    about: str
-    rows: int
-    columns: dict[str, str]
-    """The type of each column, as Croissant names it; with a * for a list of such."""
-    sha256: str
 
 
 def export_results(
@@ -51,7 +39,7 @@ def export_results(
     """Write the data set to a new folder. `count` limits the strings of a task; 0: as many as a test has."""
     refuse_without_parquet()
     if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"--to: {folder} is there already and not empty")
+        raise ValueError(f"{folder} is there already and not empty")
     if not (results / "records.csv").is_file():
         raise ValueError(f"{results} has no records.csv")
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +59,7 @@ def export_results(
 
 
 def loaded(folder: Path) -> pd.DataFrame:
-    """Return the records of a data set, from its Parquet alone, as `stored` returns those of a records.csv."""
+    """Return the records of a data set from its Parquet: the frame that `stored` makes of its records.csv."""
     refuse_without_parquet()
     return pd.read_parquet(folder / RECORDS)
 

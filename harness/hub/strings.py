@@ -13,14 +13,8 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.run import Run, without_training_targets
 from chomsky_ladder.harness.train.export import blank_answers, rows
-from chomsky_ladder.harness.train.suite import FOLDER
 
 MODEL = "lstm"  # strings are the same for every model
-
-
-def suites() -> list[str]:
-    """Return the names of the frozen suites."""
-    return sorted(path.name.removesuffix(".json") for path in FOLDER.iterdir() if path.name.endswith(".json"))
 
 
 def tasks_of(suite: str) -> dict[str, Run]:

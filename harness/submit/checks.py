@@ -1,10 +1,11 @@
-"""The checks of a submission that train nothing: files, runs, counts, records, products, code."""
+"""The checks of a submission that train nothing: files, protocol, runs, counts, records, products, code."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from chomsky_ladder.harness.config.presets import PROTOCOLS, frozen_suites
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.folder import RunFolder
@@ -29,6 +30,7 @@ def checks(folder: Path, manifest: Manifest) -> Iterator[Check]:
     """Yield each check in turn; the first that fails ends them, for the later ones build on it."""
     steps: tuple[tuple[str, Callable[[Path, Manifest], str]], ...] = (
         ("files", _files),
+        ("protocol", _protocol),
         ("runs", _runs),
         ("numbers", _numbers),
         ("records", _records),
@@ -52,6 +54,16 @@ def _files(folder: Path, manifest: Manifest) -> str:
     changed = [name for name, digest in sorted(found.items()) if manifest.files[name] != digest]
     _refuse(changed, "has another hash than the manifest says", "have other hashes than the manifest says")
     return f"{len(found)} files have the hashes of the manifest"
+
+
+def _protocol(folder: Path, manifest: Manifest) -> str:
+    """A frozen protocol is as it was frozen: the code of a submission could have changed it."""
+    frozen = frozen_suites().get(manifest.protocol)
+    if frozen is None:
+        return f"{manifest.protocol} is no frozen suite: read what it asks (`ladder describe --protocol`)"
+    if PROTOCOLS.get(manifest.protocol) != frozen:
+        raise ValueError(f"{manifest.protocol} is not as it was frozen: the code that was loaded has changed it")
+    return f"{manifest.protocol} is as it was frozen"
 
 
 def _runs(folder: Path, manifest: Manifest) -> str:

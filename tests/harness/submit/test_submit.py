@@ -21,6 +21,7 @@ from chomsky_ladder.harness.store.finished import sealed
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.record import Record, keep
 from chomsky_ladder.harness.submit.bundle import write_products
+from chomsky_ladder.harness.submit.checks import checks
 from chomsky_ladder.harness.submit.manifest import Manifest, hashes
 from chomsky_ladder.harness.submit.retrain import bound, drawn
 from chomsky_ladder.harness.sweep.sweep import carry_out
@@ -108,10 +109,21 @@ def test_it_is_verified_and_a_cell_is_trained_again(theirs: Path, capsys: pytest
     code, tree = verified(theirs, capsys, "--retrain", "1", "--draw", "7", "--out", str(theirs.parent / "found.json"))
     assert code == 0 and tree["passed"] and tree["draw"] == 7
     names = [check["name"].partition(":")[0] for check in tree["checks"]]
-    expected = ["files", "runs", "numbers", "records", "table and card", "code", "retrained", "hidden strings"]
-    assert names == expected
+    assert names == [
+        *("files", "protocol", "runs", "numbers", "records", "table and card", "code"),
+        *("retrained", "hidden strings"),
+    ]
     assert "same bits" in tree["checks"][-2]["said"]
     assert json.loads((theirs.parent / "found.json").read_text()) == tree
+
+
+def test_a_frozen_protocol_that_its_code_changed_is_refused(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = replace(Manifest.read(theirs), protocol="climb-v1")
+    found = {check.name: check for check in checks(theirs, manifest)}
+    assert found["protocol"].said == "climb-v1 is as it was frozen"
+    monkeypatch.setitem(PROTOCOLS, "climb-v1", replace(PROTOCOLS["climb-v1"], seeds=1))
+    *_, last = checks(theirs, manifest)
+    assert (last.name, last.passed) == ("protocol", False) and "the code that was loaded has changed it" in last.said
 
 
 def test_its_records_are_a_results_folder(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,10 +41,10 @@ def test_an_edited_suite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(presets, "files", lambda package: tmp_path)
     edited = tmp_path / "suites" / "climb-v1.json"
     shutil.copy(edited, edited.with_name("mine-v1.json"))
-    assert set(presets._suites()) == {*SUITES, "mine-v1"}
+    assert set(presets.frozen_suites()) == {*SUITES, "mine-v1"}
     edited.write_text(edited.read_text().replace('"steps": 2000', '"steps": 200'))
     with pytest.raises(ValueError, match=r"^climb-v1\.json is not as it was frozen.*: put it back, or rename it$"):
-        presets._suites()
+        presets.frozen_suites()
 
 
 @pytest.mark.parametrize("name", SUITES)
