@@ -9,10 +9,11 @@ import torch
 from tyro.conf import arg
 
 from chomsky_ladder.harness.cli.options import asks_for_help, parse, take
+from chomsky_ladder.harness.climb.runs import climber
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.protocols import WIDTHS, case_of, find_protocol, matched, preset_run
-from chomsky_ladder.harness.config.registry import all_models, all_tasks, is_task
+from chomsky_ladder.harness.config.registry import all_models, all_tasks, find_model, is_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.config.sizing import active_parameters, parse_count, report, sized
 from chomsky_ladder.harness.train.machine import emulates, find_device
@@ -139,6 +140,16 @@ def chosen_width(words: Sequence[str]) -> str:
     """Return the option that chooses a width, if a line has one."""
     options = {f"--model.{name}" for width in WIDTHS for name in (width, width.replace("_", "-"))}
     return next((word.split("=")[0] for word in words if word.split("=")[0] in options), "")
+
+
+def with_climber(options: type[Any], name: str, words: Sequence[str]) -> type[Any]:
+    """Return the options of a climb with the settings of a model, at the size of the protocol that the line names."""
+    protocol = (take(list(words), "--protocol") or [options.protocol])[-1]
+    model = climber(find_model(name), protocol=protocol)
+    fields = [("model", type(model), dataclasses.field(default_factory=lambda: model))]
+    both = dataclasses.make_dataclass(options.__name__, fields, bases=(options,), kw_only=True)
+    both.__doc__ = options.__doc__
+    return both
 
 
 def at_size_of(protocol: str, model: ModelConfig, words: Sequence[str]) -> ModelConfig:

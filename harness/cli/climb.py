@@ -1,6 +1,5 @@
 """`ladder climb`: how far up does a model get? All rungs trained and scored, and a report card."""
 
-import dataclasses
 import json
 import os
 import shlex
@@ -105,20 +104,10 @@ def _all(words: list[str]) -> int:
 
 def _parsed(name: str, words: list[str]) -> tuple[Any, Any, Any]:
     """Return the options, the engine's options, and the model at the protocol's size."""
-    from chomsky_ladder.harness.cli.arguments import at_size_of
-    from chomsky_ladder.harness.cli.options import take
-    from chomsky_ladder.harness.climb.runs import climber
-    from chomsky_ladder.harness.config.registry import find_model
+    from chomsky_ladder.harness.cli.arguments import at_size_of, with_climber
 
-    cls = find_model(name)
-    protocol = (take(list(words), "--protocol") or [CLIMB])[-1]
-    usual = climber(cls, protocol=protocol)
-    both = dataclasses.make_dataclass(
-        "ClimbOptions", [("model", type(usual), field(default_factory=lambda: usual))], bases=(ClimbOptions,)
-    )
-    both.__doc__ = ClimbOptions.__doc__
-    options, engine = parse_with_engine(both, words, prog=f"ladder climb {name}")
-    return options, engine, at_size_of(protocol, options.model, words)
+    options, engine = parse_with_engine(with_climber(ClimbOptions, name, words), words, prog=f"ladder climb {name}")
+    return options, engine, at_size_of(options.protocol, options.model, words)
 
 
 def _part(options: Any) -> Any:

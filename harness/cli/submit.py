@@ -1,6 +1,6 @@
 """`ladder submit` puts a climb into a folder for others; `ladder verify` checks one and trains some of it again."""
 
-import dataclasses
+import json
 import secrets
 import shlex
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from chomsky_ladder.harness.cli.options import asks_for_help, parse, take
+from chomsky_ladder.harness.cli.options import asks_for_help, parse
 from chomsky_ladder.harness.cli.say import columns, duration, print_json
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results
@@ -31,7 +31,7 @@ class SubmitOptions:
     name: str
     """The name that the table shows."""
     cite: str
-    """What to cite: a paper, a repository."""
+    """The paper or repository to cite."""
     protocol: str = CLIMB
     """The climb's protocol."""
     results: Path = field(default_factory=default_results)
@@ -62,22 +62,10 @@ def submit(words: list[str]) -> int:
 
 
 def _parsed(name: str, words: list[str]) -> tuple[Any, Any]:
-    from chomsky_ladder.harness.cli.arguments import at_size_of
-    from chomsky_ladder.harness.climb.runs import climber
-    from chomsky_ladder.harness.config.registry import find_model
+    from chomsky_ladder.harness.cli.arguments import at_size_of, with_climber
 
-    cls = find_model(name)
-    protocol = (take(list(words), "--protocol") or [CLIMB])[-1]
-    usual = climber(cls, protocol=protocol)
-    both = dataclasses.make_dataclass(
-        "SubmitOptions",
-        [("model", type(usual), field(default_factory=lambda: usual))],
-        bases=(SubmitOptions,),
-        kw_only=True,
-    )
-    both.__doc__ = SubmitOptions.__doc__
-    options: Any = parse(both, words, prog=f"ladder submit {name}")
-    return options, at_size_of(protocol, options.model, words)
+    options = parse(with_climber(SubmitOptions, name, words), words, prog=f"ladder submit {name}")
+    return options, at_size_of(options.protocol, options.model, words)
 
 
 def _verify_command(folder: Path, plugins: list[str]) -> str:
@@ -143,8 +131,6 @@ def verify(words: list[str]) -> int:
         "checks": [vars(check) for check in found],
     }
     if options.out:
-        import json
-
         write_atomically(options.out, (json.dumps(tree, indent=1) + "\n").encode())
     if options.json:
         print_json(tree)
