@@ -18,7 +18,7 @@ from support.triton_kernels import MISSING, interpreted, print_failures
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from support import triton_tables
+from support import triton_checks, triton_tables
 
 pytestmark = pytest.mark.full
 MODELS = Path(__file__).parents[1] / "models"
@@ -75,7 +75,7 @@ def test_kernels_of_a_file(file: str) -> None:
 @pytest.mark.parametrize("kernel", OF_KERNELS)
 def test_kernels_of_a_table(kernel: str) -> None:
     place, others = OF_KERNELS[kernel]
-    name = f"{kernel} {triton_tables.Case(triton_tables.IN_TRITON[kernel].sizes[place], **others)}"
+    name = f"{kernel} {triton_checks.Case(triton_tables.IN_TRITON[kernel].sizes[place], **others)}"
     assert interpreted(str(MODELS / "operations/test_in_triton.py"), [name], compiled=True) == {}
 
 

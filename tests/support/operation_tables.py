@@ -81,7 +81,7 @@ class Table:
     backend: str = "auto"
     """The backend under which the model takes it: its own name, if something else comes first."""
     squares: bool = False
-    """Whether it keeps something of all pairs of tokens."""
+    """True if it keeps something for all pairs of tokens."""
     spreads: str = ""
     """Inputs of which NaN and infinity reach the very numbers that they reach in the plain form."""
     rounds: float = 2.0

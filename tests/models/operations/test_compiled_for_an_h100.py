@@ -42,7 +42,7 @@ WAYS = ("forward", "backward")
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How a kernel is compiled, and the most that a thread may take."""
+    """The settings a kernel is compiled with, and the most registers that a thread may take."""
 
     constants: Mapping[str, Any]
     warps: int

@@ -14,7 +14,8 @@ from support.triton_kernels import MISSING, print_failures
 if MISSING:
     pytest.skip("triton cannot be imported", allow_module_level=True)
 
-from support.triton_tables import KERNELS_IN_TRITON, Case, InTriton, checks_of, inputs_of, large_of
+from support.triton_checks import Case, InTriton, checks_of, inputs_of, large_of
+from support.triton_tables import KERNELS_IN_TRITON
 
 torch.set_num_threads(1)
 
