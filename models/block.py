@@ -100,7 +100,7 @@ class Block(nn.Module):
     rate_multipliers: Mapping[str, float] = {}
     """Maps the name of an own parameter to a factor on its learning rate (S4's A, B, dt)."""
     passes: int = 1
-    """How many times a token passes through its weights."""
+    """The number of times a token passes through its weights."""
 
     @abstractmethod
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:

@@ -148,7 +148,7 @@ class S4Config(ModelConfig):
     form: Form = "dplr"
     """The matrix of each system: diagonal plus rank one (S4), or diagonal (S4D)."""
     init: Init = "legs"
-    """Its initial value: HiPPO-LegS (its diagonal part with `form=diagonal`), or even frequencies (S4D-Lin)."""
+    """The initial value of A: HiPPO-LegS (its diagonal part with `form=diagonal`), or even frequencies (S4D-Lin)."""
     dt_min: float = 0.001
     """The smallest initial time step. A system remembers about 1 / dt tokens."""
     dt_max: float = 0.1

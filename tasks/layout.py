@@ -28,7 +28,7 @@ Size = Any  # an int, or an int64 tensor with one for each row: the result has t
 @dataclass(frozen=True, kw_only=True)
 class _Layout(Task):
     count: Literal["total", "input"] = "total"
-    """What a length counts: every token with all answers, or the symbols of the string alone."""
+    """The unit of a length: every token with all answers, or the symbols of the string alone."""
     query: Literal["none", "token"] = "none"
     """The input between the string and the first answer: nothing, or one blank token."""
 

@@ -45,7 +45,7 @@ class Case:
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
     source: str
-    """Its paper and code, the choices that are ours, and every known deviation."""
+    """The paper and code it comes from, the choices that are ours, and every known deviation."""
     version: int = 1
     """Raised whenever its runs change. Results of two versions never share a table."""
     reports: Reports = "mean"

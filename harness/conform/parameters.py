@@ -1,4 +1,4 @@
-"""An audit of a model's parameters: how they start, beside how their class starts them, and which get no gradient.
+"""Audit a model's parameters: how they start, how their class would start them, and which get no gradient.
 
     blocks.0.out.weight   [64, 64]   std .002   nn.Linear gives .072   overwritten by an initialisation further out
     blocks.0.bias         [64]       0          -                      no gradient at length 1
@@ -25,7 +25,7 @@ FACTOR = 1.5  # between two deviations that are told apart
 
 @dataclass(frozen=True)
 class Start:
-    """How one parameter starts."""
+    """The start of one parameter, beside the usual one."""
 
     name: str
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What came of a run: it holds its task, it learnt the task and lost it at longer strings, or it did not learn it.
+"""The outcome of a run: it holds its task, it learnt the task and lost it at longer strings, or it did not learn it.
 
     ●  held          solved at the lengths of the test
     ◐  lost          0.99 at the lengths of training, and not held

@@ -130,7 +130,7 @@ def carry_out(
 
 @contextmanager
 def _telling(todo: Sequence[Run], results: Path, again: str, *, quiet: bool) -> Iterator[None]:
-    """When a sweep is stopped, print how much of it is done and how to resume it."""
+    """Print, if a sweep is stopped, how much of it is done and how to resume it."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):

@@ -116,7 +116,7 @@ class Engine:
     pack_size: Callable[[Exec, Any, PackSize], PackSize] = as_planned
     """How many runs of a shape train as one, from what the planner says of a whole device here."""
     stopping: str = "stops it behind its checkpoints"
-    """What Ctrl-C does, in words that go on from it."""
+    """The words that follow "Ctrl-C" in a sentence: what it does."""
     module: str = ""
     """Where it is registered; filled in by `register`."""
 

@@ -31,7 +31,7 @@ COLUMNS = ("model", "task", "source", "value", "spread", "reports", "outcome", "
 
 @dataclass(frozen=True)
 class Value:
-    """What one source has in a cell."""
+    """The value of one source in a cell."""
 
     model: str
     task: str
