@@ -50,12 +50,9 @@ def export_results(words: list[str]) -> int:
         raise ValueError("--results published: this installation has no published results")
 
     def tell(said: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\033[Kstrings of {said}", end="", file=sys.stderr, flush=True)
+        print(said, file=sys.stderr)
 
     parts = exporting.export_results(results, options.to, suites=named, tell=tell)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
     size = sum(path.stat().st_size for path in options.to.rglob("*") if path.is_file())
     if options.json:
         return print_json({"folder": str(options.to), "bytes": size, "tables": [vars(part) for part in parts]})

@@ -11,11 +11,12 @@ from typing import Any
 from tyro.conf import Positional
 
 from chomsky_ladder.harness.cli.options import asks_for_help, parse
-from chomsky_ladder.harness.cli.say import columns, duration, print_json
+from chomsky_ladder.harness.cli.say import duration, print_json
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.places import default_results
 
 CLIMB = "climb-v1"
+WIDTH = len("table and card")  # of the longest name of a check
 
 
 @dataclass(kw_only=True)
@@ -160,7 +161,7 @@ def _checked(options: VerifyOptions, manifest: Any, draw: int) -> Any:
 
 def _said(check: Any, options: VerifyOptions) -> Any:
     if not options.json:
-        columns([("ok" if check.passed else "FAIL", check.name, check.said)])
+        print(f"  {'ok' if check.passed else 'FAIL':4}  {check.name:{WIDTH}}  {check.said}")
     return check
 
 

@@ -11,7 +11,7 @@ records.csv, curves.csv the files of a results folder: `ladder table --results F
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -49,9 +49,12 @@ def export_results(
     parts = [_written(folder, RECORDS, "a row a run", stored(folder / "records.csv"))]
     if (folder / "curves.csv").is_file():
         parts.append(_written(folder, CURVES, "a row a validation of a run", pd.read_csv(folder / "curves.csv")))
-    for suite, name, rows in _sets(suites, count):
-        tell(f"{suite}, {name}")
-        parts.append(_written(folder, f"strings/{suite}/{name}.parquet", f"test strings of {suite}: {name}", rows))
+    for suite in suites:
+        tasks = tasks_of(suite)
+        tell(f"making the test strings of {suite}: {len(tasks)} tasks")
+        for name, run in tasks.items():
+            rows = pd.DataFrame(list(strings(run, count=count)))
+            parts.append(_written(folder, f"strings/{suite}/{name}.parquet", f"test strings of {suite}: {name}", rows))
     write_site(folder, folder)
     write_atomically(folder / "README.md", card(parts).encode())
     write_atomically(folder / "croissant.json", (json.dumps(croissant(parts), indent=1) + "\n").encode())
@@ -69,12 +72,6 @@ def refuse_without_parquet() -> None:
         import pyarrow  # noqa: F401  # what pandas writes Parquet with
     except ImportError:
         raise ValueError("Parquet needs pyarrow: pip install 'chomsky-ladder[hub]'") from None
-
-
-def _sets(suites: Sequence[str], count: int) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    for suite in suites:
-        for name, run in tasks_of(suite).items():
-            yield suite, name, pd.DataFrame(list(strings(run, count=count)))
 
 
 def _written(folder: Path, path: str, about: str, frame: pd.DataFrame) -> Part:

@@ -58,16 +58,17 @@ def retrained(folder: Path, one: Drawn, *, hidden: int, device: str) -> list[Che
         others = replace(run, eval=replace(run.eval, seed=hidden))
         score = Evaluator(others, model.to(where), device=where, backend="auto").test()
     equal = found.numbers - len(found.unequal)
-    said = f"{found.verdict}, {equal} of {found.numbers} numbers to the last bit"
+    cell = f"{one.rung}, seed {record.seed}"
+    said = f"{cell}: {found.verdict}, {equal} of {found.numbers} numbers to the last bit"
     accuracy = score.accuracy(score=run.eval.score)
     assert accuracy is not None and record.test is not None
     most = bound(record.test, run.eval.test)
     return [
-        Check(f"retrained: {one.rung}, seed {record.seed}", found.verdict != "differs", said),
+        Check("retrained", found.verdict != "differs", said),
         Check(
-            f"hidden strings: {one.rung}, seed {record.seed}",
+            "hidden strings",
             abs(accuracy - record.test) <= most,
-            f"accuracy {accuracy:.3f}, recorded {record.test:.3f}, may differ by {most:.3f}",
+            f"{cell}: accuracy {accuracy:.3f}, recorded {record.test:.3f}, may differ by {most:.3f}",
         ),
     ]
 
