@@ -26,7 +26,7 @@ class SubmitOptions:
     The folder has a card, the table, the records, the config and counts of every run, the packages that were
     installed, and the code of the model if it is yours. It holds no weights.
 
-    ladder climb mine.py:Mine && ladder submit mine.py:Mine --name Mine --cite "Lovelace 2026, arXiv:2601.00001"
+    ladder climb mine.py:Mine && ladder submit mine.py:Mine --name Mine --cite "our paper"
     """
 
     name: str

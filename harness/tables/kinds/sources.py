@@ -123,8 +123,7 @@ def _notes(cells: dict[tuple[str, str], tuple[Value, ...]]) -> tuple[str, ...]:
     ]
     for name in names:
         both = [own for own in by_source.values() if {name, "ours"} <= set(own)]
-        near = sum(_near(own[name], own["ours"]) for own in both)
-        notes += [f"Ours lies within {NEAR:g} of {name} in {near} of {_cells(len(both))}."] if both else []
+        notes += [f"Ours lies within {NEAR:g} of {name} in {_near_of(both, name)}{_above(both, name)}."] if both else []
     contested = [own for own in by_source.values() if {"xLSTM", "PD-SSM", "ours"} <= set(own)]
     apart = [own for own in contested if not _near(own["xLSTM"], own["PD-SSM"])]
     if apart:
@@ -139,6 +138,16 @@ def _notes(cells: dict[tuple[str, str], tuple[Value, ...]]) -> tuple[str, ...]:
     ours = Counter(value.protocol for own in cells.values() for value in own if value.protocol)
     counted = ", ".join(f"{label} ({_cells(count)})" for label, count in sorted(ours.items()))
     return (*notes, f"Ours are of {counted}.")
+
+
+def _near_of(cells: Sequence[dict[str, Value]], name: str) -> str:
+    return f"{sum(_near(own[name], own['ours']) for own in cells)} of {_cells(len(cells))}"
+
+
+def _above(cells: Sequence[dict[str, Value]], name: str) -> str:
+    """Count again without the cells in which both are near chance: two failures agree easily."""
+    above = [own for own in cells if max(own[name].value, own["ours"].value) > NEAR]
+    return f", and where one of the two is above {NEAR:g} in {_near_of(above, name)}" if above else ""
 
 
 def _cells(count: int) -> str:
