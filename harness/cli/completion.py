@@ -20,6 +20,7 @@ from tyro.conf import Positional
 from chomsky_ladder.harness.cli.commands import COMMANDS
 from chomsky_ladder.harness.cli.options import parse
 from chomsky_ladder.harness.config.registry import all_models, all_tasks
+from chomsky_ladder.harness.tracking.tracker import ROOM as TRACKERS
 
 Shell = Literal["bash", "zsh", "fish"]
 _ANY = 0  # the words of every place
@@ -75,6 +76,7 @@ def names_by_command() -> dict[str, dict[int, list[str]]]:
         "climb": {1: models},
         "adapt": {2: tasks},
         "study": {1: sorted(studies())},
+        "track": {1: TRACKERS.names()},
         "wandb": {1: ["sync", "report"]},
         "completion": {1: list(get_args(Shell))},
     }

@@ -6,10 +6,10 @@ from chomsky_ladder.harness.cli import describe
 from chomsky_ladder.harness.cli.arguments import advice, parse_run
 from chomsky_ladder.harness.cli.options import take_flag
 from chomsky_ladder.harness.cli.say import print_json
+from chomsky_ladder.harness.cli.track import say_where
 from chomsky_ladder.harness.conform.before import refuse_leaks
 from chomsky_ladder.harness.store.folder import Busy
 from chomsky_ladder.harness.store.places import refuse_unwritable
-from chomsky_ladder.harness.tracking.mirror import how_to_send
 from chomsky_ladder.harness.train.distributed import PeerLost, launched_rank
 from chomsky_ladder.harness.train.loop import RunFailed, execute
 from chomsky_ladder.harness.train.workable import preflight
@@ -37,6 +37,6 @@ def run(words: list[str]) -> int:
             print_json(result)
         else:
             print(describe.outcome(result, settings.results))
-        if settings.wandb == "offline" and not quiet:
-            print(how_to_send(settings.results), file=sys.stderr)
+        if not quiet:
+            say_where(settings)
     return 0 if result["status"] == "done" else 1

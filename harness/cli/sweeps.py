@@ -15,6 +15,7 @@ from chomsky_ladder.harness.cli.engines import parse_with_engine
 from chomsky_ladder.harness.cli.options import name_first
 from chomsky_ladder.harness.cli.say import count_of
 from chomsky_ladder.harness.cli.search import refuse_for_search, sweep_search
+from chomsky_ladder.harness.cli.track import say_where
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.colours import in_colour
@@ -28,7 +29,6 @@ from chomsky_ladder.harness.sweep.scripts import work_of
 from chomsky_ladder.harness.sweep.sources import sources
 from chomsky_ladder.harness.sweep.sweep import diverged, shard, up_to
 from chomsky_ladder.harness.tables import write as tables
-from chomsky_ladder.harness.tracking.mirror import how_to_send
 from chomsky_ladder.harness.train.machine import find_device
 
 _WORTH_IT = 1.15  # times as fast, for a plan to speak of packs
@@ -167,8 +167,8 @@ def sweep_script(words: list[str]) -> int:
         print(json.dumps(tree, indent=1))
     elif not options.quiet and not options.shard:
         _shown(runs, settings.results)
-    if settings.wandb == "offline" and not options.quiet:
-        print(how_to_send(settings.results), file=sys.stderr)
+    if not options.quiet:
+        say_where(settings)
     return 0 if report.complete else 1
 
 

@@ -7,32 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tyro.conf import Positional
-
 from chomsky_ladder.harness.cli.help import print_help
 from chomsky_ladder.harness.cli.options import name_first, parse
-from chomsky_ladder.harness.store import status
-from chomsky_ladder.harness.store.folder import RunFolder, find_run
+from chomsky_ladder.harness.cli.track import TrackOptions, copy_runs
 from chomsky_ladder.harness.store.places import default_results, refuse_published
-from chomsky_ladder.harness.tracking import wandb as tracking
-from chomsky_ladder.harness.tracking.mirror import how_to_send, line
+from chomsky_ladder.harness.tracking.card import line
+from chomsky_ladder.harness.tracking.tracker import find_tracker
+from chomsky_ladder.harness.tracking.trackers import wandb as tracking
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass
-class SyncOptions:
+class SyncOptions(TrackOptions):
     """Copy runs to W&B. For a run that is there already, only what is new is sent."""
 
-    run_ids: Positional[tuple[str, ...]] = ()
-    """Runs, by their ids or unique parts of them. Without any: all that are not being trained."""
-    results: Path = field(default_factory=default_results)
-    """The folder of runs/."""
-    mode: tracking.Mode = "online"
-    """offline writes files that `wandb sync` sends later."""
-    group: str = ""
-    """Group of the runs at W&B: the name of the sweep."""
     tables: bool = False
     """Also copy records.csv and tables/*.csv, as tables and as an artifact."""
 
@@ -74,27 +64,11 @@ def _sync(words: list[str]) -> int:
     options = parse(SyncOptions, words, prog="ladder wandb sync")
     if not os.environ.get("WANDB_DIR"):
         refuse_published(options.results, otherwise="$WANDB_DIR says where W&B may keep its files")
-    if options.run_ids:
-        folders = [find_run(options.results, run_id) for run_id in options.run_ids]
-    else:
-        states = {run.run_id: run.state for run in status.survey(options.results)}
-        folders = [RunFolder(options.results, run_id) for run_id, state in states.items() if state != "running"]
-    if not folders and not options.tables:
-        raise ValueError(f"no finished or stopped runs under {options.results}")
-    done = 0
-    try:
-        for done, run_id in enumerate(tracking.sync(folders, mode=options.mode, group=options.group), 1):
-            print(f"[{done}/{len(folders)}] {run_id}")
-        if options.tables:
-            print(f"tables: {', '.join(tracking.sync_tables(options.results, mode=options.mode))}")
-    except Exception as error:  # wandb's, of any class
-        if isinstance(error, ValueError):
-            raise
-        print(f"ladder: {done} of {len(folders)} runs copied, then {line(error)}", file=sys.stderr)
-        return 1
-    if options.mode == "offline":
-        print(how_to_send(options.results), file=sys.stderr)
-    return 0
+
+    def tables() -> str:
+        return f"tables: {', '.join(tracking.sync_tables(options.results, mode=options.mode))}"
+
+    return copy_runs(find_tracker("wandb"), options, more=tables if options.tables else None)
 
 
 def _report(words: list[str]) -> int:

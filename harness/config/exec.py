@@ -32,7 +32,9 @@ class Exec:
     wandb: Literal["off", "online", "offline"] = "off"
     """Copy runs to Weights & Biases while they train."""
     wandb_group: str = ""
-    """Group of the runs there; `ladder sweep` uses the name of its script."""
+    """Group of the runs there, and at another tracker; `ladder sweep` uses the name of its script."""
+    tracker: str = ""
+    """Copy runs to this tracker too: trackio, or one of a plugin."""
     checkpoint_every: int = 1000
     """Steps between checkpoints."""
     log_every: int = 100
@@ -41,6 +43,12 @@ class Exec:
     """Do not check first whether your own model sees the future, padding or other rows."""
     results: Path = field(default_factory=default_results)
     """The folder of runs/, tables/ and records.csv: results/mine in a clone, results elsewhere."""
+
+    @property
+    def mirrors(self) -> dict[str, Literal["online", "offline"]]:
+        """Return the trackers to which runs are copied while they train, each with its mode."""
+        found: dict[str, Literal["online", "offline"]] = {self.tracker: "online"} if self.tracker else {}
+        return found if self.wandb == "off" else {**found, "wandb": self.wandb}
 
     def __post_init__(self) -> None:
         if isinstance(self.results, str):  # in a script

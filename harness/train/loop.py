@@ -97,8 +97,10 @@ def execute_together(
         outcomes = from_first(outcomes)
         members = [member for member in members if member.run.run_id not in outcomes]
         copied = [(member.run, member.provenance) for member in members if is_first()]
-        tracked = mirrored(copied, settings.results, mode=settings.wandb, group=settings.wandb_group)
-        with pinned(settings.threads), listening() as asked, tracked:
+        for tracker, mode in settings.mirrors.items():
+            copies = mirrored(copied, settings.results, tracker=tracker, mode=mode, group=settings.wandb_group)
+            locks.enter_context(copies)
+        with pinned(settings.threads), listening() as asked:
             asked = agreed(asked)
             shown = partial(Progress, label, quiet=quiet, stopping=stopping)
             outcomes |= _trained(members, settings, device, asked, shown=shown, label=label)

@@ -19,6 +19,7 @@ from chomsky_ladder.harness.config.origin import is_ours
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.ranges import LONGEST
+from chomsky_ladder.harness.tracking.tracker import find_tracker
 from chomsky_ladder.harness.train.adapt import base_folder
 from chomsky_ladder.harness.train.machine import find_device
 from chomsky_ladder.harness.train.mistakes import own_dropout, unregistered
@@ -45,6 +46,8 @@ def preflight(runs: Sequence[Run], settings: Exec, *, stacked: bool = False) -> 
     """
     device = find_device(settings.device)
     capturable(settings, device)
+    for tracker in settings.mirrors:
+        find_tracker(tracker)
     for model in dict.fromkeys(run.model for run in runs):
         refuse_unworkable(model, backend=settings.backend, device=device, stacked=stacked)
     for task in dict.fromkeys(run.task for run in runs):

@@ -35,7 +35,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETRC", str(home / "netrc"))
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setattr(mirror, "_trouble", [])
+    monkeypatch.setattr(mirror, "_trouble", {})
 
 
 def read_back(results: Path, *which: str) -> dict[str, list[dict[str, Any]]]:

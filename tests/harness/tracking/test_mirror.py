@@ -27,6 +27,7 @@ from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.tracking import mirror
 from chomsky_ladder.harness.tracking.mirror import mirrored
+from chomsky_ladder.harness.tracking.tracker import Tracker
 from chomsky_ladder.harness.train.loop import execute
 from support.offline_copies import MADE, ROOT, history, merged, read_back
 from support.offline_copies import isolated as isolated
@@ -39,8 +40,8 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     started: list[int] = []
     begin = mirror._Mirror.__init__
 
-    def noted(self: mirror._Mirror, order: dict[str, Any]) -> None:
-        begin(self, order)
+    def noted(self: mirror._Mirror, tracker: Tracker, order: dict[str, Any]) -> None:
+        begin(self, tracker, order)
         started.append(self._process.pid)
 
     monkeypatch.setattr(mirror._Mirror, "__init__", noted)
@@ -80,8 +81,7 @@ def tiny() -> Run:
 def test_a_copy_is_the_record_and_training_is_the_same_with_it(tmp_path: Path, processes: list[int]) -> None:
     run = tiny()
     settings = {name: Exec(device="cpu", log_every=2, results=tmp_path / name) for name in ("with", "without")}
-    with mirrored([(run, MADE)], settings["with"].results, mode="off"):
-        execute(run, settings["without"], quiet=True)
+    execute(run, settings["without"], quiet=True)
     assert not processes
     before = random_states()
     with mirrored([(run, MADE)], settings["with"].results, mode="offline", group="a sweep"):
@@ -145,7 +145,7 @@ with mirror:
 def test_a_stuck_copy_ends_by_itself_after_its_run_was_killed() -> None:
     code = """
 import os, threading
-from chomsky_ladder.harness.tracking.wandb import _end_with
+from chomsky_ladder.harness.tracking.follow import _end_with
 lifeline, theirs = os.pipe()
 os.close(theirs)
 _end_with(lifeline, threading.Event(), 0.0)
@@ -179,7 +179,7 @@ def test_a_server_that_never_answers_costs_the_patience_once(
         assert time.monotonic() - start < 0.5
     said = capfd.readouterr().err.splitlines()
     assert said == [
-        "W&B is left alone from here on: it was not done 2 s after the runs (`ladder wandb sync` catches up)"
+        "W&B is left alone from here on: it was not done 2 s after the runs (`ladder track wandb` catches up)"
     ]
     assert len(processes) == 1
     assert within(5, lambda: gone(processes[0]))
@@ -229,5 +229,5 @@ def test_a_process_that_cannot_start_is_one_line(
     with mirrored([(runs()[0], MADE)], tmp_path, mode="offline"):
         trained = True
     assert trained
-    assert capsys.readouterr().err.count("\n") == 1 and "no more processes" in mirror._trouble[0]
+    assert capsys.readouterr().err.count("\n") == 1 and "no more processes" in mirror._trouble["wandb"]
     assert len(list(Path("/proc/self/fd").iterdir())) == open_files

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from chomsky_ladder.harness.cli import track
 from chomsky_ladder.harness.cli.wandb import wandb as wandb_command
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.tracking import mirror
-from chomsky_ladder.harness.tracking import wandb as tracking
+from chomsky_ladder.harness.tracking.trackers import wandb as tracking
 from support.records_by_hand import filled, folder_of, result_of, runs
 
 try:
@@ -207,7 +208,7 @@ def test_a_server_that_answers_nonsense_is_one_line(
     folder = folder_of(tmp_path, run)
     for name, value in surroundings(server, tmp_path).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(mirror, "_trouble", [])
+    monkeypatch.setattr(mirror, "_trouble", {})
     with mirror.mirrored([(run, {})], tmp_path, mode="online"):
         folder.log(step=1, loss=0.5)
         start = time.monotonic()
@@ -219,11 +220,11 @@ def test_a_server_that_answers_nonsense_is_one_line(
 def test_a_sync_that_breaks_off_says_how_far_it_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def breaks(folders: list[RunFolder], *, mode: str, group: str) -> Iterator[str]:
+    def breaks(tracker: object, folders: list[RunFolder], *, mode: str, group: str) -> Iterator[str]:
         yield folders[0].path.name
         raise TimeoutError("the upload\ntook too long")
 
-    monkeypatch.setattr(tracking, "sync", breaks)
+    monkeypatch.setattr(track, "sync", breaks)
     monkeypatch.setattr(tracking, "finished", lambda: None)
     monkeypatch.setenv("WANDB_SILENT", "true")
     assert wandb_command(["sync", "--results", str(filled(tmp_path))]) == 1

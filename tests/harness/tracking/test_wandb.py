@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from chomsky_ladder.harness.cli.wandb import wandb as wandb_command
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.tracking import wandb as tracking
-from chomsky_ladder.harness.tracking.mirror import Card, how_to_send
-from chomsky_ladder.harness.tracking.wandb import Copy
+from chomsky_ladder.harness.tracking.card import Card
+from chomsky_ladder.harness.tracking.tracker import Copy, find_tracker, sync
+from chomsky_ladder.harness.tracking.trackers import wandb as tracking
 from support.offline_copies import MADE, ROOT, history, read_back
 from support.offline_copies import isolated as isolated
 from support.records_by_hand import failure_of, filled, folder_of, result_of, runs
@@ -57,7 +57,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorder]:
 def test_no_line_is_sent_twice(tmp_path: Path, recorded: Callable[..., Recorder]) -> None:
     run, there = runs()[0], recorded(step=2)
     folder = folder_of(tmp_path, run)
-    copy = Copy(Card.of(run, MADE), folder, mode="online", finish_within=1)
+    copy = Copy(find_tracker("wandb"), Card.of(run, MADE), folder, mode="online", finish_within=1)
     for step in range(4):
         folder.log(step=step)
     assert not copy.look(last=False)
@@ -84,7 +84,7 @@ def test_every_end_of_a_run_is_told(tmp_path: Path, recorded: Callable[..., Reco
     for status, write in ends.items():
         there, folder = recorded(), folder_of(tmp_path / status, run)
         write(folder)
-        assert Copy(Card.of(run, MADE), folder, mode="online", finish_within=1).look(last=False)
+        assert Copy(find_tracker("wandb"), Card.of(run, MADE), folder, mode="online", finish_within=1).look(last=False)
         assert there.summary["final"]["status"] == status
         assert there.exit_code == (0 if status in ("done", "diverged") else 1)
         assert there.preempting == (status == "preempted")
@@ -107,13 +107,13 @@ def test_a_run_is_copied_offline_once_as_it_is(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(tracking, "begun", begun)
     for _ in range(2):
-        assert list(tracking.sync([folder], mode="offline")) == [run.run_id]
+        assert list(sync(find_tracker("wandb"), [folder], mode="offline")) == [run.run_id]
     assert len(made) == 1
     folder.finish(result_of(run))
     for _ in range(2):
-        assert list(tracking.sync([folder], mode="offline")) == [run.run_id]
+        assert list(sync(find_tracker("wandb"), [folder], mode="offline")) == [run.run_id]
     assert len(made) == 2 and not made[0].exists() and made[1].exists()  # the earlier one was not of the whole run
-    assert how_to_send(tmp_path).endswith(f"wandb sync {tmp_path}/wandb/offline-run-*")
+    assert tracking.how_to_look(tmp_path, "offline").endswith(f"wandb sync {tmp_path}/wandb/offline-run-*")
 
 
 def test_a_card_from_the_folder_is_the_one_from_the_run(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_sync_copies_every_run_and_the_tables(tmp_path: Path) -> None:
         (["sink"], "no such command: wandb sink; there are sync, report"),
         (["sync", "--mode", "on"], "invalid choice"),
         (["sync", "nothing"], "no run 'nothing'"),
-        (["sync"], "no runs under"),
+        (["sync"], "no finished or stopped runs under"),
         (["sync", "--tables"], "no tables under"),
     ],
 )

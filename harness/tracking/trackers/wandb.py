@@ -1,12 +1,10 @@
-"""Copy runs and tables to Weights & Biases from their folders. Only this file imports wandb.
+"""Weights & Biases: runs as they train or later, and tables. Only this file imports wandb.
 
-    ladder wandb sync
+    ladder run parity lstm --exec.wandb online
+    ladder wandb sync --tables
 
-A copy is made from config.json, metrics.jsonl and result.json. So a later copy equals the one made during training, in
-the process that harness/tracking/mirror.py starts (it runs this file). A run has the same id there as here. Only the
-lines of its history that are not there yet are sent.
-
-The project is $WANDB_PROJECT, else "chomsky-ladder". wandb finds key, server and entity by itself.
+A run has the same id there as here. The project is $WANDB_PROJECT, else "chomsky-ladder". wandb finds key, server and
+entity by itself.
 """
 
 import csv
@@ -14,58 +12,44 @@ import glob
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import sys
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.tracking.mirror import Card, end_of, line, place_of
-
-Mode = Literal["online", "offline"]
+from chomsky_ladder.harness.tracking.card import Card, end_of, plain
+from chomsky_ladder.harness.tracking.tracker import SYNCS_WITHIN, Mode, Tracker, register
 
 PROJECT = "chomsky-ladder"  # without $WANDB_PROJECT
-_LOOKS_EVERY = 1.0  # seconds between two looks at the folders
 _STARTS_WITHIN = 60.0  # seconds that wandb may take to begin a run; nobody waits for them
-_SYNCS_WITHIN = 120.0  # seconds that `sync` waits for the end of a run's upload
 _MARK = "ladder.json"  # names the run in an offline copy
 _LABELS = ("run_id", "protocol", "task", "level", "model", "lr", "seed")
 
 
-class Copy:
+class _Target:
     """One run at W&B."""
 
-    def __init__(self, card: Card, folder: RunFolder, *, mode: Mode, finish_within: float) -> None:
+    def __init__(self, card: Card, folder: RunFolder, mode: Mode, finish_within: float) -> None:
         self._folder, self._mode = folder, mode
         head = {"name": card.name, "group": card.group or None, "tags": list(card.tags), "config": card.config}
         self._run = begun(card.run_id, folder.path.parents[1], mode=mode, finish_within=finish_within, **head)
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
-        self._sent = self._run.starting_step  # lines already there: each is one row
+        self.there: int = self._run.starting_step  # each line is one row
 
-    def look(self, *, last: bool) -> bool:
-        """Send what is new. Return True if the run has ended, or this was the last look."""
-        end = end_of(self._folder)  # written after the last line
-        lines = self._folder.history()
-        for row in lines[self._sent :]:
-            self._run.log(_plain(row))
-        self._sent = max(self._sent, len(lines))
-        if end is None and not last:
-            return False
-        self._finish(end)
-        return True
+    def log(self, row: dict[str, Any]) -> None:
+        self._run.log(plain(row))
 
-    def _finish(self, end: dict[str, Any] | None) -> None:
-        end = end or {"status": "unfinished"}
+    def finish(self, end: dict[str, Any]) -> None:
         about = {key: end[key] for key in ("provenance", "numerics", "fingerprint", "backends") if key in end}
         self._run.config.update(about, allow_val_change=True)
         left_out = {*about, *_LABELS, "traceback"}
-        self._run.summary.update({"final": _plain({k: v for k, v in end.items() if k not in left_out})})
+        self._run.summary.update({"final": plain({k: v for k, v in end.items() if k not in left_out})})
         if end["status"] == "done" and end.get("tokens_per_step"):
             read = end["tokens_per_step"] * end["steps"]
             self._run.summary.update({"tokens_per_s": read / max(end["seconds"]["train"], 1e-9)})
@@ -74,6 +58,20 @@ class Copy:
         self._run.finish(exit_code=0 if end["status"] in ("done", "diverged") else 1)
         if self._mode == "offline":
             _mark(self._folder)
+
+
+def place_of(results: Path) -> Path:
+    """Return the folder for wandb's own files."""
+    return Path(os.environ.get("WANDB_DIR") or results)
+
+
+def how_to_look(results: Path, mode: Mode) -> str:
+    """Return the command that sends the copies written offline."""
+    return (
+        ""
+        if mode == "online"
+        else f"to send the copies to W&B: wandb sync {shlex.quote(str(place_of(results)))}/wandb/offline-run-*"
+    )
 
 
 def copies(results: Path, run_id: str) -> list[Path]:
@@ -95,17 +93,12 @@ def _mark(folder: RunFolder) -> None:
             shutil.rmtree(each)
 
 
-def _is_copied(folder: RunFolder) -> bool:
+def _is_copied(folder: RunFolder, mode: Mode) -> bool:
     """Return True if an offline copy of the run is up to date."""
+    if mode == "online":
+        return False  # wandb says when the run begins
     found = copies(folder.path.parents[1], folder.path.name)
     return any(read_json(each / _MARK) == _state(folder) for each in found)
-
-
-def _plain(value: Any) -> Any:
-    """Return a tree without the counts behind a score, and with keys that W&B reads as one: it splits them at dots."""
-    if not isinstance(value, dict):
-        return value
-    return {key.replace("..", "-").replace(".", "_"): _plain(v) for key, v in value.items() if key != "counts"}
 
 
 def begun(
@@ -152,17 +145,6 @@ def begun(
     )
 
 
-def sync(folders: Sequence[RunFolder], *, mode: Mode, group: str = "") -> Iterator[str]:
-    """Copy runs as their folders stand, one after the other, except those already copied. Yield their ids."""
-    for folder in folders:
-        if mode == "offline" and _is_copied(folder):
-            yield folder.path.name
-            continue
-        copy = Copy(Card.read(folder, group=group), folder, mode=mode, finish_within=_SYNCS_WITHIN)
-        copy.look(last=True)
-        yield folder.path.name
-
-
 def sync_tables(results: Path, *, mode: Mode) -> list[str]:
     """Copy records.csv and tables/*.csv as tables of one run and as an artifact, and figures/ as pictures.
 
@@ -179,7 +161,7 @@ def sync_tables(results: Path, *, mode: Mode) -> list[str]:
     names = [*(file.name for file in files), *(f"{file.parent.name}/{file.name}" for file in pictures)]
     if mode == "offline" and copies(results, f"tables-{digest}"):
         return names
-    run = begun(f"tables-{digest}", results, mode=mode, finish_within=_SYNCS_WITHIN, name="tables", job_type="tables")
+    run = begun(f"tables-{digest}", results, mode=mode, finish_within=SYNCS_WITHIN, name="tables", job_type="tables")
     if run.starting_step == 0:  # else these very tables are there
         shown = {f"figures/{file.parent.name}/{file.stem}": wandb.Image(str(file)) for file in pictures}
         run.log({file.stem: _table(file) for file in files} | shown)
@@ -221,39 +203,14 @@ def finished() -> None:
             sys.modules["wandb"].teardown()
 
 
-def _follow(order: dict[str, Any], over: threading.Event) -> None:
-    """Copy runs until each has ended or the training process has."""
-    copies = []
-    for card in order["cards"]:
-        folder = RunFolder(Path(order["results"]), card["run_id"])
-        copies.append(Copy(Card(**card), folder, mode=order["mode"], finish_within=order["patience"]))
-    while copies:
-        last = over.wait(_LOOKS_EVERY)
-        copies = [copy for copy in copies if not copy.look(last=last)]
-    finished()
-
-
-def _end_with(lifeline: int, over: threading.Event, patience: float) -> None:
-    """Wait until the training process closes its end of the pipe or dies, then for what is left to be sent."""
-    os.read(lifeline, 1)
-    over.set()
-    time.sleep(patience + 1)  # the training process waits a second less, if it lives
-    os._exit(1)
-
-
-def main() -> None:
-    """Run the copying process beside a training process."""
-    order, over = json.load(sys.stdin), threading.Event()
-    said = os.dup(1)
-    os.dup2(2, 1)  # wandb's own output is discarded
-    watch = threading.Thread(target=_end_with, args=(int(sys.argv[1]), over, order["patience"]), daemon=True)
-    watch.start()
-    try:
-        _follow(order, over)
-    except Exception as error:
-        os.write(said, f"{line(error)}\n".encode())
-        os._exit(1)  # wandb's exit handlers would wait for the server
-
-
-if __name__ == "__main__":
-    main()
+register(
+    Tracker(
+        name="wandb",
+        title="W&B",
+        package="wandb",
+        begin=_Target,
+        how_to_look=how_to_look,
+        is_copied=_is_copied,
+        close=finished,
+    )
+)
