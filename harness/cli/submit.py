@@ -115,6 +115,7 @@ def verify(words: list[str]) -> int:
     if options.draw is not None and options.draw < 1:
         raise ValueError(f"--draw is a number from 1 on, not {options.draw}")
     from chomsky_ladder.harness.submit.manifest import Manifest
+    from chomsky_ladder.harness.submit.received import digest_of
 
     if not options.folder.is_dir():
         raise ValueError(f"there is no folder {options.folder}")
@@ -127,6 +128,7 @@ def verify(words: list[str]) -> int:
         "submission": manifest.name,
         "model": manifest.model,
         "protocol": manifest.protocol,
+        "manifest": digest_of(options.folder),
         "draw": draw,
         "passed": not failed,
         "checks": [vars(check) for check in found],

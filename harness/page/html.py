@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from chomsky_ladder.harness.page.stories import stories
 from chomsky_ladder.harness.stats.view import CLASSES, cells_of
 from chomsky_ladder.harness.store import curves as learning_curves
 from chomsky_ladder.harness.store.record import collect
+from chomsky_ladder.harness.submit.received import Received, received
 
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (
@@ -35,10 +36,12 @@ SCRIPTS = (
 
 def of_results(results: Path, *, listing: Mapping[str, Any] | None = None, url: str = "", picture: str = "") -> str:
     """Bring records.csv and curves.csv up to date and make the page of all there is under a results folder."""
-    records = collect(results)
+    records, points = collect(results), learning_curves.collect(results)
+    submitted = list(received(results, records))
     return page(
-        records,
-        curves=learning_curves.collect(results),
+        pd.concat([records, *(one.records for one in submitted)]),
+        curves=pd.concat([points, *(one.curves for one in submitted)]),
+        submitted=submitted,
         listing=listing,
         throughput=results / "throughput",
         othello=results / "othello",
@@ -52,6 +55,7 @@ def page(
     records: pd.DataFrame,
     *,
     curves: pd.DataFrame | None = None,
+    submitted: Sequence[Received] = (),
     listing: Mapping[str, Any] | None = None,
     throughput: Path | None = None,
     othello: Path | None = None,
@@ -61,7 +65,8 @@ def page(
 ) -> str:
     """The page; `listing` is that of `ladder list`, the folders hold what was measured beside the records.
 
-    `url` is where it will lie and `picture` the name of one beside it, which are shown where somebody links to it.
+    The records may hold those of `submitted`, which no finding counts. `url` is where it will lie and `picture` the
+    name of one beside it, which are shown where somebody links to it.
     """
     records = records.sort_values("run_id", ignore_index=True)
     labels = sorted(records["protocol"].unique())
@@ -71,7 +76,8 @@ def page(
     data = {
         **_of_records(records, sheets, curves),
         "ladders": climbs,
-        "stories": stories(sheets, climbs),
+        "submitted": {one.label: {"word": one.word, "cite": one.cite} for one in submitted},
+        "stories": stories(sheets, climbs, without={one.label for one in submitted}),
         **_beside(sheets, climbs, listing or {}, throughput),
         "othello": boards.studies(othello) if othello else [],
         "figures": _of_plugins(labels, figures) if figures else [],

@@ -1,6 +1,6 @@
 """The findings as stories: a sentence of each with its numbers, and the view of the page that shows it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from chomsky_ladder.harness.page.cells import Sheet
@@ -17,11 +17,14 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {
 """The view of each finding and what is chosen in it."""
 
 
-def stories(sheets: Sequence[Sheet], ladders: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the findings of the page's first climb, the headline first."""
-    found = findings(climbs(sheets[ladders[0]["protocol"]].cells)) if ladders else []
+def stories(
+    sheets: Sequence[Sheet], ladders: Sequence[dict[str, Any]], *, without: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the findings of the page's first climb, the headline first. No model in `without` counts."""
+    cells = sheets[ladders[0]["protocol"]].cells if ladders else []
+    found = findings(climbs([cell for cell in cells if cell.stats.model not in without]))
     if found:
-        found += _papers(ladders[0])
+        found += _papers([row for row in ladders[0]["rows"] if row["model"] not in without])
     return [
         {"name": one.name, "headline": one.headline, "more": one.more, "view": view, "params": params}
         for one in found
@@ -29,9 +32,9 @@ def stories(sheets: Sequence[Sheet], ladders: Sequence[dict[str, Any]]) -> list[
     ]
 
 
-def _papers(ladder: dict[str, Any]) -> list[Finding]:
+def _papers(rows: Sequence[dict[str, Any]]) -> list[Finding]:
     """Count the cells in which a paper solves a task that ours do not hold; no finding where no paper reports one."""
-    reported = [step["papers"] for row in ladder["rows"] for step in row["steps"] if "papers" in step]
+    reported = [step["papers"] for row in rows for step in row["steps"] if "papers" in step]
     missed = sum(any(word == "differs" and solved for word, solved, _ in reports) for reports in reported)
     headline = f"In {missed} of {len(reported)} cells a paper reports a solved task that our models do not hold."
     more = "Each has its paper, its value and what differs between the protocols."

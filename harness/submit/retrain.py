@@ -17,6 +17,7 @@ from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.record import Record, recorded, stored
 from chomsky_ladder.harness.submit.checks import Check
 from chomsky_ladder.harness.submit.manifest import Manifest
+from chomsky_ladder.harness.submit.received import RETRAINED
 from chomsky_ladder.harness.train.build import restored
 from chomsky_ladder.harness.train.evaluate import Evaluator
 from chomsky_ladder.harness.train.machine import find_device
@@ -64,7 +65,7 @@ def retrained(folder: Path, one: Drawn, *, hidden: int, device: str) -> list[Che
     assert accuracy is not None and record.test is not None
     most = bound(record.test, run.eval.test)
     return [
-        Check("retrained", found.verdict != "differs", said),
+        Check(RETRAINED, found.verdict != "differs", said),
         Check(
             "hidden strings",
             abs(accuracy - record.test) <= most,

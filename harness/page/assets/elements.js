@@ -19,7 +19,8 @@ const note = (...children) => make("p", { class: "note" }, ...children);
 const button = (text, onclick, attributes = {}) => make("button", { type: "button", onclick, ...attributes }, text);
 const link = (view, params, text, attributes = {}) => make("a", { href: address(view, params), ...attributes }, text);
 const taskLink = (label, text = label) => link("task", { name: taskName(label) }, breakable(text));
-const modelLink = (label) => link("model", { name: label }, isolated(titleOf(label)), { title: label });
+const submittedMark = (label) => (data.submitted[label] ? make("span", { class: "submitted", "data-word": data.submitted[label].word, title: `Submitted: ${data.submitted[label].cite}` }, data.submitted[label].word) : null);
+const modelLink = (label) => link("model", { name: label }, [isolated(titleOf(label)), submittedMark(label)], { title: label });
 const badge = (level) => make("span", { class: `badge ${classOf(level)}` }, className(level));
 
 // A name may break after an underscore.

@@ -47,7 +47,7 @@ views.model = {
     const label = modelNow();
     const model = listedOf(label);
     const where = model ? [`${named(label).family}, ${model.year}, `, paperLink(model.paper)] : [named(label).family];
-    return [make("p", { class: "note who" }, swatch(label), make("span", {}, where), label !== titleOf(label) ? make("code", {}, isolated(label)) : null), make("p", { class: "lead" }, model?.about ?? "A model of these records that the listing does not know.")];
+    return [make("p", { class: "note who" }, swatch(label), make("span", {}, where), label !== titleOf(label) ? make("code", {}, isolated(label)) : null, submittedMark(label)), data.submitted[label] ? note("Submitted by others. To cite: ", isolated(data.submitted[label].cite)) : null, make("p", { class: "lead" }, model?.about ?? "A model of these records that the listing does not know.")];
   },
   controls: () => [selectBox("name", "Model", allModels.map((label) => [label, titleOf(label)]), allModels[0])],
   body() {

@@ -318,7 +318,7 @@ def test_stories_are_findings_with_a_view_each(browser: Browser, many: Path) -> 
     browser.sized(1440)
     browser.go(many)
     title = "return document.getElementById('title').textContent"
-    assert browser.js(title) == "One of 8 models composes A5, one recalls, one does both."
+    assert browser.js(title) == "One of 8 models composes A5 on most seeds, one recalls, one does both."
     names = said(browser, ".stories b")
     assert names[:4] == ["State or recall", "Learnt and lost", "Theory says can", "Negative eigenvalues"]
     browser.click(".stories a", 2)
