@@ -3,6 +3,10 @@
 The sources of all operations are compiled once for float and once for double, for this very processor. A library is
 kept under the hash of the sources, the flags and what the compiler says of itself and of the processor. This file needs
 nothing but Python, so that it can run while packages are installed: as a script it compiles both.
+
+A wheel for a platform brings libraries for any processor of a kind, which serve where no compiler is. This makes them:
+
+    python models/kernels/native_library.py models/kernels/prebuilt
 """
 
 import contextlib
@@ -38,6 +42,12 @@ FLAGS = (
     *(["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []),
 )
 REALS = ("float", "double")
+PREBUILT = HERE / "prebuilt"
+KINDS: dict[str, tuple[str, set[str]]] = {
+    "x86_64": ("x86-64-v3", {"avx2", "bmi2", "f16c", "fma", "movbe"}),
+    "aarch64": ("armv8-a", set()),
+}
+"""The processors that libraries in a wheel are for: the kind to compile for, and what its processors must have."""
 PATIENCE_S = 120
 SAYS = "compiling the kernels in C for this processor, once"
 _shown = threading.Lock()
@@ -45,17 +55,58 @@ _shown = threading.Lock()
 
 @contextlib.contextmanager
 def library(real: str) -> Iterator[Path]:
-    """The file for numbers of that type in C; where no folder keeps it, there while this lasts."""
+    """Yield the file for numbers of that type in C. Where no folder keeps it, it is there while this lasts."""
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(_of_this_processor(real))
+        except (OSError, subprocess.SubprocessError, RuntimeError):
+            found = prebuilt(real)
+            if found is None:
+                raise
+            file = found
+        yield file
+
+
+@contextlib.contextmanager
+def _of_this_processor(real: str) -> Iterator[Path]:
     command = [*_compiler(), *FLAGS, f"-DREAL={real}"]
-    parts = [*(path.read_text("utf-8") for path in FILES.values()), *command]
-    parts.append(_run([*command, "-dM", "-E", "-x", "c", os.devnull]))  # every macro: its version and its target
-    name = f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
+    name = f"{_key(command)}.so"
     with _folder() as folder:
         if not (folder / name).exists():
             with _alone(folder):
                 if not (folder / name).exists():
                     _compile(command, folder / name)
         yield folder / name
+
+
+def _key(command: list[str]) -> str:
+    """Return a hash of all that a library is made of."""
+    parts = [*(path.read_text("utf-8") for path in FILES.values()), *command]
+    parts.append(_run([*command, "-dM", "-E", "-x", "c", os.devnull]))  # every macro: its version and its target
+    return hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]
+
+
+def prebuilt(real: str) -> Path | None:
+    """Return the library that the wheel brought for this kind of processor, if there is one."""
+    _, needed = KINDS.get(platform.machine(), ("", set()))
+    with contextlib.suppress(OSError):
+        has = set(Path("/proc/cpuinfo").read_text("utf-8").split())
+        return next(iter(PREBUILT.glob(f"{platform.machine()}-{real}-*.so")), None) if needed <= has else None
+    return None
+
+
+def prebuild(folder: Path) -> None:
+    """Compile both libraries for any processor of this machine's kind."""
+    kind, _ = KINDS[platform.machine()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for real in REALS:
+        command = [*_compiler(), *(f"-march={kind}" if flag == "-march=native" else flag for flag in FLAGS)]
+        command.append(f"-DREAL={real}")
+        _compile(
+            command,
+            folder / f"{platform.machine()}-{real}-{_key(command)}.so",
+            f"compiling the kernels in C for {kind}",
+        )
 
 
 @contextlib.contextmanager
@@ -77,8 +128,8 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(held)
 
 
-def _compile(command: list[str], library: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=library.parent) as room, _progress() as done_one:
+def _compile(command: list[str], library: Path, says: str = SAYS) -> None:
+    with tempfile.TemporaryDirectory(dir=library.parent) as room, _progress(says) as done_one:
         made = Path(room) / library.name
 
         def compiled(name: str) -> str:
@@ -93,7 +144,7 @@ def _compile(command: list[str], library: Path) -> None:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[], None]]:
+def _progress(says: str) -> Iterator[Callable[[], None]]:
     """Say on stderr that kernels are compiled, with a bar on a terminal. Yield what to call after each source."""
     stream = getattr(sys.stderr, "behind", sys.stderr)  # the terminal itself, where a command escapes what it prints
     count, width = len(SOURCES), 20
@@ -102,7 +153,7 @@ def _progress() -> Iterator[Callable[[], None]]:
 
     def show() -> None:
         full = width * done // count
-        stream.write(f"\r{SAYS}: [{'#' * full}{'-' * (width - full)}] {done}/{count}" if is_terminal else f"{SAYS}\n")
+        stream.write(f"\r{says}: [{'#' * full}{'-' * (width - full)}] {done}/{count}" if is_terminal else f"{says}\n")
         stream.flush()
 
     def done_one() -> None:
@@ -166,6 +217,9 @@ def _folder() -> Iterator[Path]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        prebuild(Path(sys.argv[1]))
+        sys.exit()
     for each in REALS:
         with library(each):
             pass

@@ -1,6 +1,7 @@
 """Kernels in C: compiled once, in any home, by whoever comes first; without a compiler the models do without."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,47 @@ def test_a_compiler_that_fails_is_quoted(afresh: None, monkeypatch: pytest.Monke
     script.chmod(0o755)
     monkeypatch.setenv("CC", str(script))
     assert _native.missing() == f"RuntimeError: {script} failed: cc: error: unrecognised option"
+
+
+@pytest.mark.parametrize(("needs", "serves"), [(set[str](), True), ({"what no processor has"}, False)])
+def test_a_wheels_library_serves_where_no_compiler_is(
+    needs: set[str], serves: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CC", "/bin/false")
+    monkeypatch.setattr(_library, "PREBUILT", tmp_path)
+    monkeypatch.setattr(_library, "KINDS", {platform.machine(): ("any", needs)})
+    brought = tmp_path / f"{platform.machine()}-float-0123.so"
+    brought.touch()
+    (tmp_path / "vax-float-0123.so").touch()
+    if serves:
+        with _library.library("float") as file:
+            assert file == brought
+    else:
+        with pytest.raises(RuntimeError, match="/bin/false failed"), _library.library("float"):
+            pass
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler on the PATH")
+def test_libraries_for_a_wheel_give_what_those_of_this_processor_give(tmp_path: Path) -> None:
+    """The cases of all operations pass with them, where the compiler fails."""
+    room = tmp_path / "prebuilt"
+    root = Path(_native.__file__).parents[3]
+    subprocess.run([sys.executable, _library.__file__, str(room)], check=True, timeout=580)
+    assert sorted(file.name.rpartition("-")[0] for file in room.iterdir()) == [
+        f"{platform.machine()}-{real}" for real in sorted(_library.REALS)
+    ]
+    code = f"""
+import sys, pytest
+from pathlib import Path
+from chomsky_ladder.models.kernels import native, native_library
+native_library.PREBUILT = Path({str(room)!r})
+assert native.missing() == "" and native.identity().startswith("{platform.machine()}-float-")
+sys.exit(pytest.main(["-q", "-n0", "-p", "no:cacheprovider", "tests/models/operations/test_in_c.py"]))
+"""
+    environment = os.environ | {"CC": "/bin/false", "PYTHONPATH": str(root)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler on the PATH")
