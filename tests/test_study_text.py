@@ -18,36 +18,33 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     corpora = []
     for corpus in text.CORPORA:
-        (tmp_path / corpus.file).write_text(f"{corpus.file} begins here. " * 200)
+        (tmp_path / corpus.file).write_text(f"{corpus.title}: in the beginning was the word. " * 100)
         corpora.append(corpus._replace(sha256=digest(corpus.file)))
     monkeypatch.setattr(text, "CORPORA", tuple(corpora))
     return tmp_path
 
 
-def test_every_model_of_the_climb_reads_the_bible_at_three_rates(here: Path) -> None:
+def test_every_model_of_the_climb_but_two_reads_and_the_slowest_comes_last() -> None:
+    assert sorted(map(str, text.MODELS)) == sorted(str(row) for row in ROWS if row[0] not in ("ntm", "dnc"))
+    names = [name for name, _ in text.MODELS]
+    assert names[:4] == ["lstm", "transformer", "mamba", "xlstm"] and set(names[-2:]) == {"looped_transformer", "tape_rnn"}
+
+
+def test_a_cell_is_a_seed_at_three_rates_and_larger_budgets_add_the_dictionary(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "MODELS", (("lstm", {}), ("xlstm", {"ratio": "1:0"})))
     runs = text.runs("cpu")
     cells = Counter((columns_of(run)["task"], columns_of(run)["model"]) for run in runs)
-    assert len(cells) == len(ROWS) - 2 and set(cells.values()) == {3}
-    assert {task for task, _ in cells} == {f"text (file_sha256={text.CORPORA[0].sha256})"}
-    assert {(run.protocol, run.seed, run.train.steps, run.eval.lengths) for run in runs} == {
-        ("text-v1", 0, 1000, (128, 128))
-    }
-    first = list(dict.fromkeys(run.model.name for run in runs))
-    assert first[:4] == ["lstm", "transformer", "mamba", "xlstm"] and not {"ntm", "dnc"} & set(first)
-
-
-def test_the_models_have_the_widths_of_the_climb(here: Path) -> None:
-    of_climb = {preset_run("mqar", name, protocol="climb-v1").model for name, changes in ROWS if not changes}
-    assert {model.name for model in of_climb - {run.model for run in text.runs("cpu")}} == {"ntm", "dnc"}
-
-
-def test_larger_budgets_add_the_dictionary_and_smoke_needs_no_text(here: Path) -> None:
-    assert len(text.runs("gpu")) == 2 * len(text.runs("cpu"))
-    assert {run.train.steps for run in text.runs("full")} == {10_000}
+    task = f"text (file_sha256={text.CORPORA[0].sha256})"
+    assert cells == {(task, "lstm"): 3, (task, "xlstm (ratio=1:0)"): 3}
+    shared = {(run.protocol, run.seed, run.train.steps, run.train.lengths, run.eval.lengths) for run in runs}
+    assert shared == {("text-v1", 0, 1000, (128, 128), (128, 128))}
+    assert runs[0].model == preset_run("mqar", "lstm", protocol="climb-v1").model  # of the same widths
+    assert len(text.runs("gpu")) == 2 * len(runs) and {run.train.steps for run in text.runs("full")} == {10_000}
     for corpus in text.CORPORA:
         (here / corpus.file).unlink()
-    smoke = text.runs("smoke")
-    assert {(columns_of(run)["task"], run.train.steps) for run in smoke} == {("text", 20)}
+    assert {(columns_of(run)["task"], run.train.steps) for run in text.runs("smoke")} == {("text", 20)}
 
 
 def test_a_missing_text_is_one_line_that_says_how_to_make_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,35 +10,13 @@ train ten times as long, and on the dictionary GCIDE, too. smoke reads a Markov 
 step are left out: NTM and DNC.
 """
 
-from pathlib import Path
-from typing import NamedTuple
-
+from chomsky_ladder.harness.config.corpora import CORPORA
 from chomsky_ladder.harness.config.rows import ROWS, Row
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.sweep.study import Budget, study_runs
 from chomsky_ladder.harness.sweep.study_tables import published_tables
 
 SUITE = "text-v1"
-
-
-class Corpus(NamedTuple):
-    file: str
-    sha256: str
-    """The first 16 digits."""
-    recipe: str
-    packages: str
-
-    def settings(self) -> dict[str, str]:
-        """Return the task's settings. Refuse, in one line, a folder without the file."""
-        if not Path(self.file).is_file():
-            raise ValueError(f"no {self.file} here. With Debian's {self.packages}: {self.recipe} > {self.file}")
-        return {"file": self.file, "file_sha256": self.sha256}
-
-
-CORPORA = (
-    Corpus("kjv.txt", "b5c4940bcfeee072", "bible -f gen1:1-rev22:21 | cut -d' ' -f2-", "bible-kjv and bible-kjv-text"),
-    Corpus("gcide.txt", "802beb667e1fb666", "zcat < /usr/share/dictd/gcide.dict.dz", "dict-gcide"),
-)
 _FIRST: tuple[Row, ...] = (
     *(("lstm", {}), ("transformer", {}), ("mamba", {})),
     *(("xlstm", {}), ("xlstm", {"ratio": "1:0"}), ("xlstm", {"ratio": "0:1"})),
@@ -47,17 +25,17 @@ _FIRST: tuple[Row, ...] = (
 )
 _LEFT_OUT = ("ntm", "dnc")
 _LAST = ("looped_transformer", "tape_rnn")  # the slowest
-MODELS = (*_FIRST, *sorted((row for row in ROWS if row not in _FIRST), key=lambda row: row[0] in _LAST))
+_OTHERS = (row for row in ROWS if row not in _FIRST and row[0] not in _LEFT_OUT)
+MODELS = (*_FIRST, *sorted(_OTHERS, key=lambda row: row[0] in _LAST))
 
 
 def runs(budget: Budget = "cpu") -> list[Run]:
-    models = [row for row in MODELS if row[0] not in _LEFT_OUT]
     if budget == "smoke":
-        return study_runs(budget, tasks=["text"], models=models)
+        return study_runs(budget, tasks=["text"], models=MODELS)
     corpora = CORPORA[:1] if budget == "cpu" else CORPORA
     train = {} if budget == "cpu" else {"steps": 10_000, "batch": 64}
     tasks = [("text", corpus.settings()) for corpus in corpora]
-    return study_runs(budget, tasks=tasks, models=models, cpu=SUITE, full=SUITE, train=train)
+    return study_runs(budget, tasks=tasks, models=MODELS, cpu=SUITE, full=SUITE, train=train)
 
 
 table = published_tables("text")
