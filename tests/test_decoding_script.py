@@ -3,22 +3,36 @@
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 import chomsky_ladder
+from chomsky_ladder.harness.tables.formats import markdown
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_each_way_of_each_model_stands_in_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def decoding() -> Any:
     spec = importlib.util.spec_from_file_location("decoding", ROOT / "scripts" / "decoding.py")
     assert spec and spec.loader
-    decoding = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(decoding)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_published_table_is_that_of_its_numbers(decoding: Any) -> None:
+    published = ROOT / "results" / "decoding"
+    sheet = decoding.sheet_of(pd.read_csv(published / "cpu.csv"))
+    assert markdown([sheet]) == (published / "cpu.md").read_text()
+    assert len(sheet.lines) == len(decoding.TASKS) * len(decoding.MODELS) * len(decoding.LENGTHS)
+
+
+def test_each_way_of_each_model_stands_in_the_table(
+    decoding: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(decoding, "MODELS", ("lstm",))
     monkeypatch.setattr(decoding, "TASKS", {name: decoding.TASKS[name] for name in ("reverse_string", "text")})
     monkeypatch.setattr(sys, "argv", ["decoding.py", "--budget", "smoke", "--results", str(tmp_path)])
