@@ -55,7 +55,7 @@ pygments_style = "friendly"
 SOURCE = os.environ.get("LADDER_SOURCE_URL") or DOCS.parent.as_uri()
 PAGES = (
     ("Begin", ("start", "concepts", "findings", "results")),
-    ("Use", ("climb", "sweeps", "python", *generate.NOTEBOOKS, "publishing", "submitting", "probing", "cost")),
+    ("Use", ("climb", "sweeps", "python", *generate.NOTEBOOKS, "publishing", "submitting", "probing", "text", "cost")),
     ("What there is", ("tasks", "models", "protocols", "extend", "kernels")),
     ("Look up", ("reproducibility", "records", "changelog", "log", "_generated/cli", "_generated/api")),
 )

@@ -174,6 +174,24 @@ def second_climb() -> dict[str, Any]:
     }
 
 
+def text() -> dict[str, Any]:
+    """Return next bytes of a text, at the size of climb-v1 and a budget for two CPU cores. The study names the text."""
+    first, task = climb(), find_task("text")()
+    train = {**first["train"], "steps": 1000, "batch": 16, "curriculum": [], "lr": 3e-2, "stop_after": 0}
+    score = {**first["eval"], "test": 2048, "validation": 512, "every": 1000}
+    return {
+        "source": "the next byte of a text, 1,000 steps of 16 windows of 128 bytes, at the size and in the forms of "
+        "climb-v1, whose widths are counted with 16 symbols: with 256 bytes a wider model has a larger embedding. One "
+        "seed chooses among three rates on validation, and one fresh seed is reported",
+        "rates": (3e-2, *first["rates"]),
+        "seeds": 1,
+        **_frozen({task.name: task}, train, score),
+        **{name: first[name] for name in ("params", "model", "models")},
+        "tasks": {task.name: plain(task)},
+        "strings": {task.name: _hash(task, {**score, "lengths": task.own_lengths})},
+    }
+
+
 RATES = (1e-2, 3e-3)
 SECOND_TASKS: dict[str, dict[str, Any]] = {
     "flip_flop": {"silence": True},
@@ -187,7 +205,7 @@ SECOND_FORMS: dict[str, dict[str, Any]] = {
     "slice": {"saturates_at": 1e11},  # structured-linear-cdes, models/slcde.py
     "gated_delta_product": {"num_householders": 4},  # as many reflections as S5 needs (2502.10297)
 }
-SUITES = {"ladder-v1": languages, "climb-v1": climb, "climb-v2": second_climb, "fifteen-v1": fifteen}
+SUITES = {"ladder-v1": languages, "climb-v1": climb, "climb-v2": second_climb, "fifteen-v1": fifteen, "text-v1": text}
 FIFTEEN = (
     *("mod_arithmetic", "stack_manipulation", "solve_equation", "bucket_sort", "cycle_nav", "mod_arithmetic_brackets"),
     *("reverse_string", "missing_duplicate", "odds_first", "set", "repetition", "majority_count", "majority"),

@@ -54,5 +54,6 @@ def generated_text(found: dict[str, Any]) -> str:
             lines.append(f"    said    {one['said']}  (log p {one['log_p']:.2f}){verdict}")
     if "strings" in found:
         beam = f", and {found['right_in_beam']} are among those of the beam" if "beam" in found["way"] else ""
-        lines += ["", f"{found['right']} of {found['strings']} whole strings are right{beam}"]
+        symbols = f"{found['right_symbols']} of {found['symbols']} symbols"
+        lines += ["", f"{found['right']} of {found['strings']} whole strings are right{beam}; {symbols}"]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ input. So the task's answers must be the next inputs, as in text, a game, or wit
 
 import math
 from collections.abc import Sequence
+from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ def written(run: Run, model: Model, how: WrittenSettings) -> dict[str, Any]:
         "strings": len(told),
         "right": sum(said[0]["right"] for said in told),
         "right_in_beam": sum(any(one["right"] for one in said) for said in told),
+        "symbols": sum(len(one.answer) for one in asked),
+        "right_symbols": sum(said[0]["right_symbols"] for said in told),
     }
     return {"run_id": run.run_id, "way": how.way, **(right if told else {}), "written": strings}
 
@@ -55,7 +58,7 @@ def _string(task: Task, asked: Asked, made: Sequence[tuple[list[int], float]]) -
     answer = list(asked.answer)
     said = [
         {"said": task.spelled(tokens), "log_p": round(log_p, 4)}
-        | ({"right": tokens[: len(answer)] == answer} if answer else {})
+        | ({"right": tokens[: len(answer)] == answer, "right_symbols": sum(map(eq, tokens, answer))} if answer else {})
         for tokens, log_p in made
     ]
     return {"prompt": task.spelled(asked.prompt), **({"answer": task.spelled(answer)} if answer else {}), "said": said}

@@ -219,11 +219,11 @@ def _once(tasks: Arrays) -> Arrays:
 def _drawn(tasks: Arrays, bootstrap: Bootstrap) -> Arrays:
     """Return how often each run was drawn in each resample; [] if a task has only one run."""
     sizes = tuple(map(len, tasks))
-    return list(_counts(sizes, bootstrap.resamples, bootstrap.key)) if min(sizes) > 1 else []
+    return list(draw_counts(sizes, bootstrap.resamples, bootstrap.key)) if min(sizes) > 1 else []
 
 
 @lru_cache(maxsize=1)
-def _counts(sizes: tuple[int, ...], rows: int, key: int) -> tuple[np.ndarray, ...]:
+def draw_counts(sizes: tuple[int, ...], rows: int, key: int) -> tuple[np.ndarray, ...]:
     """Return the draws for tasks with these numbers of runs. Models with equal numbers share them."""
     stream, counts = np.random.Philox(key=key), []
     for n in sizes:

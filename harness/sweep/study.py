@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.presets import PROTOCOLS
-from chomsky_ladder.harness.config.protocols import grid, with_model
+from chomsky_ladder.harness.config.protocols import grid, matched, with_model
 from chomsky_ladder.harness.config.run import Run
 
 Budget = Literal["smoke", "cpu", "gpu", "full"]
@@ -68,6 +68,7 @@ def _changed(
     run = with_model(run, model)
     return replace(
         run,
+        model=matched(run.model, PROTOCOLS[run.protocol]),
         task=replaced(run.task, dict(task), where="task"),
         train=replaced(run.train, dict(train), where="train"),
         eval=replaced(run.eval, dict(score), where="eval"),

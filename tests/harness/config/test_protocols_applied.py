@@ -169,7 +169,8 @@ def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^unknown protocol 'xlstm_20'; did you mean xlstm_20k"):
         find_protocol("xlstm_20")
     with pytest.raises(
-        ValueError, match=r"^unknown protocol 'zzz'; there are xlstm, .*, climb-v1, climb-v2, fifteen-v1, ladder-v1$"
+        ValueError,
+        match=r"^unknown protocol 'zzz'; there are xlstm, .*, climb-v1, climb-v2, fifteen-v1, ladder-v1, text-v1$",
     ):
         preset_run("parity", "lstm", protocol="zzz")
 

@@ -81,6 +81,7 @@ def test_a_beam_finds_what_greedy_choice_loses() -> None:
     greedy = written(run, shy, WrittenSettings(count=5, length=11))
     found = written(run, shy, WrittenSettings(count=5, length=11, beam=2))
     assert greedy["right"] == 0 and (found["right"], found["right_in_beam"]) == (0, 5)
+    assert (greedy["symbols"], greedy["right_symbols"]) == (25, 20)
     assert all(len(string["said"]) == 2 for string in found["written"])
 
 

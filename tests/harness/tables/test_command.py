@@ -15,7 +15,18 @@ from chomsky_ladder.harness.tables.write import ENDINGS, Format, write
 from support.records_by_hand import filled, frame, record
 
 ROOT = Path(__file__).parents[3]
-OF_SOME = ("bits", "examples", "text", "metrics", "climb", "hypotheses", "literature", "scratchpad", "sources")
+OF_SOME = (
+    "bits",
+    "examples",
+    "text",
+    "language",
+    "metrics",
+    "climb",
+    "hypotheses",
+    "literature",
+    "scratchpad",
+    "sources",
+)
 KINDS = [kind.name for kind in all_kinds() if kind.name not in OF_SOME]  # the others are of any suite
 COMPARED = [kind.name for kind in all_kinds() if kind.against]
 CURVE = {"test_bins": '{"40..64":0.9}', "content_free_bins": '{"40..64":0.5}'}

@@ -15,7 +15,18 @@ from chomsky_ladder.harness.tables.write import csv, table, text
 from chomsky_ladder.tasks.base import TASKS
 from support.records_by_hand import frame, record
 
-OF_SOME = ("bits", "examples", "text", "metrics", "climb", "hypotheses", "literature", "scratchpad", "sources")
+OF_SOME = (
+    "bits",
+    "examples",
+    "text",
+    "language",
+    "metrics",
+    "climb",
+    "hypotheses",
+    "literature",
+    "scratchpad",
+    "sources",
+)
 KINDS = [kind.name for kind in all_kinds() if kind.name not in OF_SOME]  # the others are of any suite
 HIGH, LOW = (0.9, 0.91, 0.92, 0.93, 0.94), (0.1, 0.2, 0.3, 0.4, 0.5)
 CURVE = {
