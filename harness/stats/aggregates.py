@@ -194,11 +194,13 @@ def improvement(scores: Scores, over: Scores, *, bootstrap: Bootstrap = BOOTSTRA
     wins = [2.0 * (x_n[:, None] > y_m) + (x_n[:, None] == y_m) for x_n, y_m in zip(mine, theirs, strict=True)]
 
     def chance(x_counts: Arrays, y_counts: Arrays) -> np.ndarray:
-        rows = [  # whole numbers as floats: exact in any order, and faster to multiply than integers in numpy
-            ((x_Rn.astype(float) @ wins_nm) * y_Rm).sum(axis=1) / (2 * wins_nm.size)
-            for x_Rn, wins_nm, y_Rm in zip(x_counts, wins, y_counts, strict=True)
-        ]
-        return np.stack(rows).mean(axis=0)
+        # Tasks with equal numbers of runs at once. Whole numbers as floats are exact in any order.
+        share_TR = np.empty((len(wins), len(x_counts[0])))
+        for shape in {wins_nm.shape for wins_nm in wins}:
+            tasks = [task for task, wins_nm in enumerate(wins) if wins_nm.shape == shape]
+            x_TRn, wins_Tnm, y_TRm = (np.stack([each[task] for task in tasks]) for each in (x_counts, wins, y_counts))
+            share_TR[tasks] = ((x_TRn.astype(float) @ wins_Tnm) * y_TRm).sum(axis=2) / (2 * math.prod(shape))
+        return share_TR.mean(axis=0)
 
     drawn = _drawn(mine + theirs, bootstrap)
     value = float(chance(_once(mine), _once(theirs))[0])

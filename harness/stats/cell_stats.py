@@ -18,9 +18,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from chomsky_ladder.harness.stats.cells import Place, Row, median_of, placed, solved_among, tabled
+from chomsky_ladder.harness.stats.cells import Place, Row, cell_rows, median_of, placed, solved_among
 from chomsky_ladder.harness.stats.outcomes import Outcome, of_most, outcome_of
-from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 
@@ -128,7 +127,7 @@ def stats_of(
 ) -> list[CellStats]:
     """Return the same statistics, given records by place. Much faster than making a frame for each cell."""
     found = []
-    for row in as_rows(tabled(places)):
+    for row in cell_rows(places):
         cell = places[row["protocol"], row["task"], row["model"]]
         rate = row["lr"] if row["n"] else min(run["lr"] for run in cell)  # all tie at 0, and the lowest wins a tie
         chosen = sorted((run for run in cell if run["lr"] == rate), key=lambda run: run["seed"])

@@ -13,6 +13,8 @@ Names and settings (harness/store/labels.py) come last.
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import add
 from statistics import median
 from typing import Any
 
@@ -26,6 +28,7 @@ from chomsky_ladder.harness.store.labels import Identity
 
 SOLVED = 0.9  # a run with this score has solved the task, unless its protocol says otherwise
 FRESH = 1000  # the first of the seeds that choose nothing (harness/sweep/report_seeds.py)
+_FEW = 8  # values that numpy, too, adds one after the other
 
 Row = dict[str, Any]  # of a record in a frame
 Place = tuple[str, str, str]  # protocol, task and model
@@ -106,8 +109,9 @@ def cells(records: pd.DataFrame) -> pd.DataFrame:
     return tabled(placed(records))
 
 
-def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
-    rows = []
+def cell_rows(places: dict[Place, list[Row]]) -> list[Row]:
+    """Return a row for each cell. One without a finished run has few entries."""
+    rows: list[Row] = []
     for (protocol, task, model), cell in sorted(places.items()):
         by_rate_and_seed = Counter((row["lr"], row["seed"]) for row in cell)
         twice = [row["run_id"] for row in cell if by_rate_and_seed[row["lr"], row["seed"]] > 1]
@@ -154,6 +158,12 @@ def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
                 **identity,
             }
         )
+    return rows
+
+
+def tabled(places: dict[Place, list[Row]]) -> pd.DataFrame:
+    """Return the rows of cells as a frame."""
+    rows = cell_rows(places)
     certain = ("fresh", "scaled", "seconds", "parameters")  # known even if nothing finished
     if not rows:
         return pd.DataFrame(columns=["protocol", "level", "task", "model", "n", *IDENTITY])
@@ -223,11 +233,14 @@ def _steps_to_learn(cell: Iterable[Row]) -> dict[float, float]:
     return steps
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float | None]) -> float:
     """Return the mean of the values that are there, as pandas takes it."""
+    if len(values) < _FEW:
+        there = [float(value) for value in values if value is not None and not math.isnan(value)]
+        return reduce(add, there) / len(there) if there else math.nan
     array = np.array(values, dtype=float)  # None becomes nan
-    there = ~np.isnan(array)
-    return float(np.where(there, array, 0).sum() / there.sum()) if there.any() else math.nan
+    found = ~np.isnan(array)
+    return float(np.where(found, array, 0).sum() / found.sum()) if found.any() else math.nan
 
 
 def _spread(values: Sequence[float]) -> float:

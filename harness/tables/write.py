@@ -19,7 +19,7 @@ from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.labels import COLUMNS, Identity
 from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.tables import formats
-from chomsky_ladder.harness.tables.kind import ROOM, Made, all_kinds
+from chomsky_ladder.harness.tables.kind import ROOM, Made, Row, all_kinds
 from chomsky_ladder.harness.tables.latex import latex
 from chomsky_ladder.harness.tables.plain_text import plain
 from chomsky_ladder.harness.tables.published import Published, published
@@ -30,13 +30,18 @@ Format = Literal["text", "markdown", "csv", "latex", "html"]
 ENDINGS: dict[Format, str] = {"markdown": "md", "csv": "csv", "latex": "tex", "html": "html"}
 
 
-def table(records: pd.DataFrame, kind: str, *, against: Published | str | None = None) -> Made:
-    """One kind of table, a sheet or more for every protocol that has something to show in it."""
+def table(
+    records: pd.DataFrame, kind: str, *, against: Published | str | None = None, rows: Sequence[Row] | None = None
+) -> Made:
+    """Make one kind of table, a sheet or more for every protocol that has something to show in it.
+
+    `rows` are those of the records, if they are known already.
+    """
     wanted = ROOM.find(kind)
     if against is not None and wanted.against is None:
         compared = ", ".join(each.name for each in all_kinds() if each.against)
         raise ValueError(f"no published values for a table of {kind}; there are some for {compared}")
-    rows = as_rows(records)
+    rows = as_rows(records) if rows is None else rows
     is_wanted = [bool(wanted.wants(row)) for row in rows]
     kept = records[is_wanted]
     if kept.empty:
@@ -114,12 +119,13 @@ def write_all(
     records = collect(results) if records is None else records
     _written(results, records)
     paths, why_not = [folder / "accuracy.csv", folder / "accuracy.md"], []
+    rows = as_rows(records)
     for paper in (None, *against):
         for kind in all_kinds():
             if not kind.when(records) if paper is None else kind.against is None:
                 continue
             try:
-                made = table(records, kind.name, against=paper)
+                made = table(records, kind.name, against=paper, rows=rows)
             except ValueError as nothing:
                 why_not.append(str(nothing))
                 continue

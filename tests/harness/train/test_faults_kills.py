@@ -47,6 +47,7 @@ def killed_as_never_killed(model: str, folder: Path, *, kills: int, seed: int) -
     assert steps_logged(RunFolder(folder / "killed", run.run_id)) == list(range(5, STEPS + 1, 5))
 
 
+@pytest.mark.each_time(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_killed_three_times_is_never_killed(family: str, tmp_path: Path) -> None:
     killed_as_never_killed(FAMILIES[family], tmp_path, kills=3, seed=sorted(FAMILIES).index(family))
