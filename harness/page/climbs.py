@@ -29,6 +29,7 @@ def ladders(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
             rungs = [{"name": rung.name, "asks": rung.asks, "task": rung.task} for rung in protocol.rungs]
             about = {"protocol": number, "where": longest(protocol), "strings": strings_there(protocol)}
             about |= {"holds": SOLVED, "seeds": protocol.report or protocol.seeds}
+            about |= {name: protocol.train[name] for name in ("steps", "batch")}
             whys: dict[str, int] = {}
             lines = [_row(row, sheet, start, whys) for row in rows]
             found.append(

@@ -108,7 +108,7 @@ views.ladder = {
     if (!ladder) return [make("p", { class: "lead" }, "No climb is among these records; ", link("matrix", {}, "the matrix"), " has all that is.")];
     return [
       storyNow() ? make("p", { class: "lead" }, storyNow().more) : null,
-      make("p", { class: "lead" }, `${ladder.rungs.length} rungs, from one bit of memory to a dictionary, with one size for every model. Each box counts the seeds that hold a scaled accuracy of ${ladder.holds} at lengths ${ladder.where}. Training stops at length ${ladderStops(climbNow()).trained}. The corner shows what theory says of the model.`),
+      make("p", { class: "lead" }, `${ladder.rungs.length} rungs, from one bit of memory to a dictionary, with one size for every model and ${spaced(ladder.steps)} training steps of ${ladder.batch} strings. Each box counts the seeds that hold a scaled accuracy of ${ladder.holds} at lengths ${ladder.where}. Training stops at length ${ladderStops(climbNow()).trained}. The corner shows what theory says of the model.`),
       storyLinks(),
     ];
   },
