@@ -138,7 +138,7 @@ def compiled(device: torch.device, models: Sequence[str]) -> Facts:
         pack = Pack([replace(run, seed=seed) for seed in range(3)], device=device, backend="auto")
         steps = stepper(pack, Exec(compile="on"))
         batch = pack.draw(pack.step_number, run.train.longest(0))
-        plain, found = (pack.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is taken plainly
+        plain, found = (pack.parts.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is plain
         apart = pack.apart(found, plain)
         taken[model] = [float(f"{apart:.1e}"), *sorted(steps.refused)]
         wrong += [f"{model}: {name} {why}" for name, why in steps.refused.items()]

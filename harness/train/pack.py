@@ -49,6 +49,19 @@ class Seen(NamedTuple):
     metrics: dict[str, float]
 
 
+Metrics = dict[str, Tensor]
+
+
+class Parts(NamedTuple):
+    """The functions that a step calls: a pack's methods, or compiled ones (harness/train/compiled.py)."""
+
+    draw: Callable[[Tensor, int], Batch]
+    gradients: Callable[[Tensor, Batch], tuple[Tensor, Tensor, Metrics]]
+    losses: Callable[[Sequence[Tensor], Tensor, Batch], tuple[Tensor, Metrics]]
+    in_rows: Callable[[Sequence[Tensor | None]], Tensor]
+    update: Callable[[Tensor, Tensor, Metrics], None]
+
+
 class Pack:
     """Replicas in training. The parameters of `models[r]` are row r of the weights, always up to date.
 
@@ -86,7 +99,13 @@ class Pack:
         self.live_R = torch.ones(self.count, dtype=torch.bool, device=device)
         self.done_R = torch.zeros(self.count, dtype=torch.int64, device=device)
         self.loss_R, self.norm_R, self.loss_sum_R = torch.zeros(3, self.count, dtype=torch.float64, device=device)
-        self.metrics: dict[str, Tensor] = {}
+        self.metrics: Metrics = {}
+        self.instead: Parts | None = None
+        """Parts of a step in place of its own methods."""
+
+    @property
+    def parts(self) -> Parts:
+        return self.instead or Parts(self.draw, self.gradients, self.losses, self.in_rows, self.update)
 
     @property
     def backends(self) -> set[str]:
@@ -126,26 +145,25 @@ class Pack:
 
     def advance(self, longest: int) -> None:
         """Take one optimiser step of every live replica, on strings up to length `longest`."""
-        batch = self.draw(self.step_number, longest)
-        gradient_RP, loss_R, metrics = self.gradients(self.step_number, batch)
-        self.update(gradient_RP, loss_R, metrics)
+        batch = self.parts.draw(self.step_number, longest)
+        self.parts.update(*self.parts.gradients(self.step_number, batch))
 
     def draw(self, step: Tensor, longest: int) -> Batch:
         return self.stream.batch(step, longest=longest)
 
-    def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Metrics]:
         """Return the gradient [R, P], the losses and the blocks' metrics of a batch.
 
         Rounding passes the gradient through.
         """
         with autocast(self.run, self.device):
-            loss_R, metrics = self.losses(self._leaves, step, batch)
+            loss_R, metrics = self.parts.losses(self._leaves, step, batch)
         return self.gradient_of(loss_R), loss_R.detach(), metrics
 
     def gradient_of(self, loss_R: Tensor) -> Tensor:
         """Return the gradient [R, P], computed by one backward pass."""
         learnt = [leaf for leaf in self._leaves if leaf.requires_grad]
-        return self.in_rows(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
+        return self.parts.in_rows(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
 
     def in_rows(self, gradients: Sequence[Tensor | None]) -> Tensor:
         """Lay out the parameters' gradients as rows [R, P]."""
@@ -172,7 +190,7 @@ class Pack:
         """Return a batch's context. With several processes each makes its own (harness/train/distributed.py)."""
         return context(batch, backend=self.backend, once=self.asks_once)
 
-    def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
         """Return the loss of every replica on its own strings, and the blocks' metrics."""
         following = self.following.targets(batch)
         if self.count == 1:
@@ -187,7 +205,7 @@ class Pack:
 
         def one(
             weights: list[Tensor], seed: Tensor, following: tuple[Tensor, ...], *fields: Tensor
-        ) -> tuple[Tensor, dict[str, Tensor]]:
+        ) -> tuple[Tensor, dict[str, Tensor]]:  # torch.compile cannot trace `Metrics`
             batch = Batch(*fields)
             ctx = context(batch, backend=self.backend, once=self.asks_once)
             ctx.stacked, ctx.masks = True, self.stream.masks(step, seed=seed)
@@ -209,7 +227,7 @@ class Pack:
         return lambda tokens_BL, ctx: functional_call(self.models[0], named, (tokens_BL, ctx))
 
     @torch.no_grad()
-    def update(self, gradient_RP: Tensor, loss_R: Tensor, metrics: dict[str, Tensor]) -> None:
+    def update(self, gradient_RP: Tensor, loss_R: Tensor, metrics: Metrics) -> None:
         """Take the step where loss and gradient are finite. Hold a replica for good where they are not."""
         norm_R = torch.linalg.vector_norm(gradient_RP, dim=1).double()
         loss_R = loss_R.double()
@@ -280,7 +298,7 @@ def _other_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 yield f"{place}.{name}".removeprefix("."), value
 
 
-def means(ctx: Context) -> dict[str, Tensor]:
+def means(ctx: Context) -> Metrics:
     """Return the losses and metrics that blocks reported, averaged over layers."""
     named = {**ctx.losses, **ctx.metrics}
     return {name: torch.stack(values).detach().mean() for name, values in named.items()}

@@ -114,7 +114,7 @@ def exact_gradient(run: Run, device: torch.device) -> torch.Tensor:
 
 def gradient(pack: Pack) -> torch.Tensor:
     """[R, P], of the first strings."""
-    return pack.gradients(pack.step_number, pack.draw(pack.step_number, pack.run.train.longest(0)))[0]
+    return pack.parts.gradients(pack.step_number, pack.draw(pack.step_number, pack.run.train.longest(0)))[0]
 
 
 def rows_of(
