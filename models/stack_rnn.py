@@ -39,8 +39,8 @@ class StackMachine(Machine):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         (core, stack_BHNW), length, outputs = self.start(x_BLD, ctx), x_BLD.shape[1], []
         whole_BHNW = stack_BHNW[:, :, : length // 2 + 1]  # half of the tokens fill them, half read them
-        # A kernel takes all tokens at once. Spans stay with the plain form: each has a product with x of its own, so
-        # one product would sum the weights' gradients in another order.
+        # A kernel takes all tokens at once. Spans stay with the plain form, which multiplies each by the weights alone:
+        # one product of all would sum gradients in another order.
         if stack_machine.chosen(whole_BHNW, ctx):
             return ctx.dropout(self.extend(x_BLD, (core, whole_BHNW), ctx)[0], self.dropout)
         for first, part_BLD in zip(range(0, length, SPAN), x_BLD.split(SPAN, 1), strict=True):
