@@ -73,8 +73,8 @@ class Pack:
         self.run, self.count, self.device, self.backend = runs[0], len(runs), device, backend
         self.models = [build_model(run, device) for run in runs]
         self.stream = TrainingStream(runs, device)
-        self.following = Following(self.run, device)
-        self.asks_once = runs[0].task.asks_once and not runs[0].train.asks_what_follows
+        self.following = Following(self.run, device) if self.run.train.asks_what_follows else None
+        self.asks_once = self.run.task.asks_once and self.following is None
         self.kernels: set[str] = set()
         """The kernels that the losses used. Compiled losses depend on this set, so nothing else may add to it."""
         self.compiled: set[str] = set()
@@ -192,16 +192,12 @@ class Pack:
 
     def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
         """Return the loss of every replica on its own strings, and the blocks' metrics."""
-        following = self.following.targets(batch)
+        following = self.following.targets(batch) if self.following else ()
         if self.count == 1:
             ctx = self.context(batch)
             ctx.masks = self.stream.masks(step)
-            loss_R = loss_of(
-                self.models[0], batch, ctx, lambda logits: self.following.add(logits, batch, following, ctx)
-            )[None]
-            metrics = {name: value[None] for name, value in means(ctx).items()}
-            self.kernels |= ctx.backends
-            return loss_R, metrics
+            loss, metrics = self._loss(self.models[0], batch, ctx, following)
+            return loss[None], {name: value[None] for name, value in metrics.items()}
 
         def one(
             weights: list[Tensor], seed: Tensor, following: tuple[Tensor, ...], *fields: Tensor
@@ -209,13 +205,19 @@ class Pack:
             batch = Batch(*fields)
             ctx = context(batch, backend=self.backend, once=self.asks_once)
             ctx.stacked, ctx.masks = True, self.stream.masks(step, seed=seed)
-            loss = loss_of(
-                self._reading(weights), batch, ctx, lambda logits: self.following.add(logits, batch, following, ctx)
-            )
-            self.kernels |= ctx.backends
-            return loss, means(ctx)
+            return self._loss(self._reading(weights), batch, ctx, following)
 
         return torch.vmap(one)(list(leaves), self.stream.seed_R, following, *batch)
+
+    def _loss(
+        self, model: Callable[[Tensor, Context], Tensor], batch: Batch, ctx: Context, following: Sequence[Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        logits_BLV = model(batch.tokens_BL, ctx)
+        if self.following:
+            self.following.add(logits_BLV, batch, following, ctx)
+        loss = loss_of(logits_BLV, batch, ctx)
+        self.kernels |= ctx.backends
+        return loss, means(ctx)
 
     def logits(self, batch: Batch, ctx: Context) -> Tensor:
         """Return the logits of several models on the same strings: [R, B, L, V]."""
