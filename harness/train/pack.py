@@ -128,10 +128,10 @@ class Pack:
     def settle(self) -> None:
         """Update the weights that the models read."""
         if self.run.train.qat:
-            learnt, read = self._stacks(self.weight_RP), self._stacks(self.read_RP)
+            learnt, read = self.stacks(self.weight_RP), self.stacks(self.read_RP)
             write_rounded(learnt, read, self._is_matrix, self.run.train.qat)
 
-    def _stacks(self, weight_RP: Tensor) -> list[Tensor]:
+    def stacks(self, weight_RP: Tensor) -> list[Tensor]:
         """Return views of the rows as the models' tensors, [R, ...] each."""
         spans = zip(self._spans, self._shapes, strict=True)
         return [weight_RP[:, span].view(self.count, *shape) for span, shape in spans]
@@ -140,7 +140,7 @@ class Pack:
         """Return the tensors that a step differentiates by: a single model's parameters, or their stacks [R, ...]."""
         if self.count == 1:
             return list(self.models[0].parameters())
-        stacks = zip(self._stacks(self.read_RP), self.models[0].parameters(), strict=True)
+        stacks = zip(self.stacks(self.read_RP), self.models[0].parameters(), strict=True)
         return [stack.detach().requires_grad_(parameter.requires_grad) for stack, parameter in stacks]
 
     def advance(self, longest: int) -> None:
@@ -175,16 +175,6 @@ class Pack:
             if padding:
                 pieces.append(gradient.new_zeros(self.count, padding))
         return torch.cat(pieces, 1)
-
-    def apart(self, found_RP: Tensor, expected_RP: Tensor) -> float:
-        """Return the largest relative difference between two gradients, over tensors.
-
-        Tensors with less than a thousandth of the gradient's norm are left out.
-        """
-        least = 1e-3 * expected_RP.norm()
-        pairs = zip(self._stacks(found_RP), self._stacks(expected_RP), strict=True)
-        shares = [torch.where(other.norm() > least, (one - other).norm() / other.norm(), 0.0) for one, other in pairs]
-        return float(torch.stack(shares).max())
 
     def context(self, batch: Batch) -> Context:
         """Return a batch's context. With several processes each makes its own (harness/train/distributed.py)."""

@@ -246,4 +246,4 @@ def test_compiled_gradients_of_a_published_size_are_plain_ones(model: str) -> No
     batch = pack.draw(pack.step_number, run.train.longest(0))
     plain_RP, found_RP = (pack.parts.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is plain
     assert pack.compiled >= {"compiled.losses"} and not steps.refused
-    assert pack.apart(found_RP, plain_RP) < 0.05
+    assert compiled.apart(pack, found_RP, plain_RP) < 0.05
