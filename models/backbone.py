@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, Norm, State, make_norm
 from chomsky_ladder.models.layers.linear import take_over
-from chomsky_ladder.models.layers.norm import normed
+from chomsky_ladder.models.operations.norm import normed
 
 
 class Stack(Protocol):

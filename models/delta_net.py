@@ -23,9 +23,9 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.operations.delta.rules import by_delta_rule
+from chomsky_ladder.models.operations.norm import normed
 
 NORM_EPS = 1e-5
 

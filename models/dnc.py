@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.machine import Machine
-from chomsky_ladder.models.operations.linked import linked_machine, linked_turn
+from chomsky_ladder.models.operations.linked import linked_machine
 from chomsky_ladder.models.operations.linked.reference import asked_of
 
 
@@ -46,18 +46,9 @@ class DNCMachine(Machine):
 
     def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, *memory = state
-        machine = linked_machine.chosen(memory[0], ctx)
-        if machine is None:
-            return super().turns(gates_BLG, state, ctx)
-        weights = (self.controller.weight_hh, self.controller.weight_rh, self.ask.weight, self.ask.bias)
-        y_BLX, (h_BD, c_BD, *memory) = machine(gates_BLG, weights, (*core, *memory))
+        weights = (*self.controller.weights, self.ask.weight, self.ask.bias)
+        y_BLX, (h_BD, c_BD, *memory) = linked_machine(ctx, gates_BLG, weights, (*core, *memory))
         return y_BLX, ((h_BD, c_BD), *memory)
-
-    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        core, *memory, read_BHW = state
-        h_BD, core = self.controller.turn(gates_BG, read_BHW.flatten(1), core)
-        *memory, read_BHW = linked_turn(ctx, self.ask(h_BD), *memory)
-        return torch.cat([h_BD, read_BHW.flatten(1)], -1), (core, *memory, read_BHW)
 
     def out(self, y_BLX: Tensor) -> Tensor:
         return self.project(y_BLX)

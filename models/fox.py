@@ -57,6 +57,7 @@ class ForgettingAttention(CachedAttention):
 
     def whole(self, x_BLD: Tensor, heads_BLXK: Tensor, ctx: Context) -> Tensor:
         total_BHL, position_L = log_forget(self.forget, x_BLD).cumsum(-1), positions(x_BLD)
+        # The plain form reads in blocks of queries, as the operation's does not, so the choice is made here.
         kernel = causal_attention.chosen(heads_BLXK, ctx) if total_BHL.dtype == heads_BLXK.dtype else None
         if kernel:
             y_BLHK = kernel(heads_BLXK, None, total_BHL.mT, num_heads=self.num_heads, window=0)

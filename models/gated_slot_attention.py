@@ -23,9 +23,9 @@ from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import by_heads, in_heads
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.operations.delta.rules import by_writing_then_reading
+from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.operations.slots import slots
 
 

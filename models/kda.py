@@ -26,9 +26,9 @@ from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.linear import of_one
-from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.operations.delta.rules import by_channel_delta_rule
+from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.operations.scan.reference import initial_dt_bias
 
 Given = Sequence[Tensor]

@@ -22,9 +22,9 @@ from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.linear import in_parts
-from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.mamba2 import SSD, Mamba2Config
+from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.operations.scan.reference import at_least_fp32
 from chomsky_ladder.models.scans.fenwick import Held, fenwick_attention, fenwick_extend
 

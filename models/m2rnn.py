@@ -26,9 +26,9 @@ from chomsky_ladder.models.gated_delta_net import initial_decay
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
 from chomsky_ladder.models.operations.matrix_rnn import matrix_rnn
+from chomsky_ladder.models.operations.norm import normed
 
 
 class MatrixRNN(Layer):

@@ -20,8 +20,8 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.linear import in_parts
-from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.operations.scan.reference import at_least_fp32, initial_dt_bias
 from chomsky_ladder.models.operations.ssd import ssd_chunks
 from chomsky_ladder.models.operations.ssd.reference import ssd_step

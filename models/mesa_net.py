@@ -25,9 +25,9 @@ from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
 from chomsky_ladder.models.operations.mesa import Held, mesa
+from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.scans.delta import of_length_1
 
 SMALLEST = 0.25  # of L

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.machine import Machine
-from chomsky_ladder.models.operations.turing import turing_machine, turing_turn
+from chomsky_ladder.models.operations.turing import turing_machine
 from chomsky_ladder.models.operations.turing.reference import asked_of
 
 START = 1e-6
@@ -49,21 +49,12 @@ class NTMMachine(Machine):
         return core, memory_BWN, at_row_0_N.expand(batch, 2 * self.heads, -1).clone(), read_BHW
 
     def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        core, memory_BWN, *others = state
-        machine = turing_machine.chosen(memory_BWN, ctx) if self.controller.core == "lstm" else None
-        if machine is None:
-            return super().turns(gates_BLG, state, ctx)
-        weights = (self.controller.weight_hh, self.controller.weight_rh, self.ask.weight, self.ask.bias)
-        y_BLX, (*core, memory_BWN, weight_BHN, read_BHW) = machine(
-            gates_BLG, weights, (*core, memory_BWN, *others), shifts=self.shifts
+        core, *memory = state
+        weights = (*self.controller.weights, self.ask.weight, self.ask.bias)
+        y_BLX, (*core, memory_BWN, weight_BHN, read_BHW) = turing_machine(
+            ctx, gates_BLG, weights, (*core, *memory), core=self.controller.core, shifts=self.shifts
         )
         return y_BLX, (tuple(core), memory_BWN, weight_BHN, read_BHW)
-
-    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        core, memory_BWN, weight_BHN, read_BHW = state
-        h_BD, core = self.controller.turn(gates_BG, read_BHW.flatten(1), core)
-        weight_BHN, memory_BWN, read_BHW = turing_turn(ctx, self.ask(h_BD), weight_BHN, memory_BWN, shifts=self.shifts)
-        return torch.cat([h_BD, read_BHW.flatten(1)], -1), (core, memory_BWN, weight_BHN, read_BHW)
 
     def out(self, y_BLX: Tensor) -> Tensor:
         return self.project(y_BLX)

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.machine import Machine
-from chomsky_ladder.models.operations.moves import after_moves, stack_machine
-from chomsky_ladder.models.operations.moves.reference import of_stack
+from chomsky_ladder.models.operations.moves import stack_machine
 
 SPAN = 64  # tokens for which a stack has one size
 
@@ -40,7 +39,9 @@ class StackMachine(Machine):
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
         (core, stack_BHNW), length, outputs = self.start(x_BLD, ctx), x_BLD.shape[1], []
         whole_BHNW = stack_BHNW[:, :, : length // 2 + 1]  # half of the tokens fill them, half read them
-        if stack_machine.chosen(whole_BHNW, ctx):  # for all tokens at once, without spans
+        # A kernel takes all tokens at once. Spans stay with the plain form, which multiplies each by the weights alone:
+        # one product of all would sum gradients in another order.
+        if stack_machine.chosen(whole_BHNW, ctx):
             return ctx.dropout(self.extend(x_BLD, (core, whole_BHNW), ctx)[0], self.dropout)
         for first, part_BLD in zip(range(0, length, SPAN), x_BLD.split(SPAN, 1), strict=True):
             # A token fills one more and reads one: cells deeper than the number of tokens left are never read.
@@ -57,21 +58,11 @@ class StackMachine(Machine):
 
     def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, stack_BHNW = state
-        machine = stack_machine.chosen(stack_BHNW, ctx)
-        if machine is None:
-            return super().turns(gates_BLG, state, ctx)
-        asks = self.action_value.weight, self.action_value.bias
-        weights = (self.controller.weight_hh, self.controller.weight_rh, *asks)
-        y_BLD, (*core, stack_BHNW) = machine(gates_BLG, weights, (*core, stack_BHNW), core=self.controller.core)
+        weights = (*self.controller.weights, self.action_value.weight, self.action_value.bias)
+        y_BLD, (*core, stack_BHNW) = stack_machine(
+            ctx, gates_BLG, weights, (*core, stack_BHNW), core=self.controller.core
+        )
         return y_BLD, (tuple(core), stack_BHNW)
-
-    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        core, stack_BHNW = state
-        h_BD, core = self.controller.turn(gates_BG, stack_BHNW[:, :, 0].flatten(1), core)
-        asked_BHX = self.action_value(h_BD).unflatten(-1, (self.num_stacks, -1))
-        action_BH3, value_BHW = asked_BHX.split([3, self.cell], -1)
-        share_BH3, moves = torch.softmax(action_BH3, -1), of_stack(stack_BHNW.shape[2])
-        return h_BD, (core, after_moves(ctx, value_BHW, stack_BHNW, share_BH3, moves, replaces=False))
 
 
 @register

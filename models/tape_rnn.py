@@ -18,7 +18,7 @@ grows.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from chomsky_ladder.models.base import ModelConfig, register
 from chomsky_ladder.models.block import Block, Context, Norm, State, require
 from chomsky_ladder.models.layers.machine import Machine
-from chomsky_ladder.models.operations.moves import after_moves, tape_machine
-from chomsky_ladder.models.operations.moves.reference import mixed, of_ring, rolled
+from chomsky_ladder.models.operations.moves import tape_machine
 
 
 class TapeMachine(Machine):
@@ -57,31 +56,12 @@ class TapeMachine(Machine):
 
     def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         core, tape_BHNW, jump = state
-        machine = tape_machine.chosen(tape_BHNW, ctx)
-        if machine is None:
-            return super().turns(gates_BLG, state, ctx)
-        asks = (part for layer in (self.action, *self.write) for part in layer.parameters())
-        weights, grows = (self.controller.weight_hh, self.controller.weight_rh, *asks), not self.knows_input
-        y_BLD, (*core, tape_BHNW) = machine(
-            gates_BLG, weights, (*core, tape_BHNW), core=self.controller.core, jump=jump, grows=grows
+        asks: Any = (part for layer in (self.action, *self.write) for part in (layer.weight, layer.bias))
+        weights, grows = (*self.controller.weights, *asks), not self.knows_input
+        y_BLD, (*core, tape_BHNW) = tape_machine(
+            ctx, gates_BLG, weights, (*core, tape_BHNW), core=self.controller.core, jump=jump, grows=grows
         )
         return y_BLD, (tuple(core), tape_BHNW, jump + gates_BLG.shape[1] if grows else jump)
-
-    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        core, tape_BHNW, jump = state
-        h_BD, core = self.controller.turn(gates_BG, tape_BHNW[:, :, 0].flatten(1), core)
-        written_BX = h_BD
-        for layer in self.write[:-1]:
-            written_BX = torch.relu(layer(written_BX))
-        written_BHW = self.write[-1](written_BX).unflatten(-1, (self.num_tapes, self.cell))
-        share_BH5 = torch.softmax(self.action(h_BD).unflatten(-1, (self.num_tapes, 5)), -1)
-        if isinstance(jump, int):
-            moves = of_ring(self.cells, (0, -1, 1, -jump, jump))
-            tape_BHNW = after_moves(ctx, written_BHW, tape_BHNW, share_BH5, moves, replaces=True)
-        else:
-            tape_BHNW = torch.cat([written_BHW[:, :, None], tape_BHNW[:, :, 1:]], 2)
-            tape_BHNW = mixed(share_BH5, [rolled(tape_BHNW, shift) for shift in (0, -1, 1, -jump, jump)])
-        return h_BD, (core, tape_BHNW, jump if self.knows_input else jump + 1)
 
 
 @register

@@ -31,9 +31,9 @@ from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.operations.momentum import Held, momentum
+from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.scans.delta import of_length_1
 
 FORGETS = -4.0  # initial argument of a's sigmoid

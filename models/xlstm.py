@@ -81,6 +81,7 @@ class MLSTM(Layer):
         nn.init.normal_(self.down.weight, std=config.into_stream)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        # The parts differ in what is left to the layer: its projections, maps, gates and norm, or the memory's chunks.
         part = largest_part(
             x_BLD,
             ctx,

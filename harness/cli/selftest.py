@@ -22,6 +22,7 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import preset_run
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
+from chomsky_ladder.harness.train.compiled import apart
 from chomsky_ladder.harness.train.loop import execute
 from chomsky_ladder.harness.train.machine import driver, find_device, let_go, pinned
 from chomsky_ladder.harness.train.pack import Pack
@@ -138,9 +139,8 @@ def compiled(device: torch.device, models: Sequence[str]) -> Facts:
         pack = Pack([replace(run, seed=seed) for seed in range(3)], device=device, backend="auto")
         steps = stepper(pack, Exec(compile="on"))
         batch = pack.draw(pack.step_number, run.train.longest(0))
-        plain, found = (pack.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is taken plainly
-        apart = pack.apart(found, plain)
-        taken[model] = [float(f"{apart:.1e}"), *sorted(steps.refused)]
+        plain, found = (pack.parts.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is plain
+        taken[model] = [float(f"{apart(pack, found, plain):.1e}"), *sorted(steps.refused)]
         wrong += [f"{model}: {name} {why}" for name, why in steps.refused.items()]
         del pack, steps, plain, found
         let_go(device)

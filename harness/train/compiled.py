@@ -1,4 +1,4 @@
-"""Compile a part of the training step with torch.compile, or fall back to plain calls for good, and say why.
+"""Compile the parts of a training step with torch.compile, or fall back to plain calls for good, and say why.
 
 The first call is plain. It fills the caches in which a traced step finds its constants, and counts the operations. A
 loop over time has thousands of operations. A compiler needs tens of minutes for these (measured on one core: 590 s for
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._functorch import config as functorch_config
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from chomsky_ladder.harness.train.pack import Pack
+from chomsky_ladder.harness.train.pack import Metrics, Pack, Parts
 from chomsky_ladder.tasks.base import Batch
 
 MOST_OPERATIONS = 2000  # in a forward pass; a model with more is not compiled
@@ -58,11 +58,22 @@ def called_plainly(act: Callable[[], Any]) -> tuple[Any, str]:
     return result, said if seen.count > MOST_OPERATIONS else ""
 
 
+def compiled_parts(pack: Pack, refused: dict[str, str]) -> Parts:
+    """Return a pack's parts, compiled. `refused` receives those that could not be, and why."""
+    # The random stream's products overflow on purpose. A draw compiled for a CPU is C++ code. The C++ compiler assumes
+    # that nothing overflows, and the code writes past the end of the strings (torch 2.13, gcc 12).
+    names = ("losses", "in_rows", "update") if pack.device.type == "cpu" else ("draw", "losses", "in_rows", "update")
+    with unwarned():
+        torch.compiler.reset()  # code made for earlier packs counts against a limit of variants
+        compiled = {name: Compiled(pack, name, refused) for name in names}
+    return pack.parts._replace(gradients=CheckedGradients(pack, compiled["losses"]), **compiled)
+
+
 class Compiled:
-    """A compiled method of a pack. If compilation fails, no state has changed, and the plain method runs instead."""
+    """A compiled part of a pack. If compilation fails, no state has changed, and the plain part runs instead."""
 
     def __init__(self, pack: Pack, part: str, refused: dict[str, str]) -> None:
-        self._name, self.plain = f"compiled.{part}", getattr(pack, part)
+        self._name, self.plain = f"compiled.{part}", getattr(pack.parts, part)
         self._noted, self._refused, self._met = pack.compiled, refused, False
         options = TOGETHER | AS_LONG_AS_THEY_ARE if pack.device.type == "cuda" else None
         self._compiled: Callable[..., Any] | None = torch.compile(
@@ -116,47 +127,48 @@ def unwarned() -> Iterator[None]:
         yield
 
 
-def there_and_back(pack: Pack) -> None:
-    """Check the backward pass of compiled losses. Go back to plain losses if it fails or if its gradients differ."""
-    gradients, losses = pack.gradients, pack.losses
-    assert isinstance(losses, Compiled)
-    held: set[torch.Size] = set()
+class CheckedGradients:
+    """A pack's gradients by compiled losses: by plain ones from the call on whose backward pass fails or differs."""
 
-    def tried(step: Tensor, batch: Batch) -> Any:
+    def __init__(self, pack: Pack, losses: Compiled) -> None:
+        self._pack, self._plain, self._losses = pack, pack.gradients, losses
+        self._met: set[torch.Size] = set()
+
+    def __call__(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Metrics]:
+        pack, losses, shape = self._pack, self._losses, batch.tokens_BL.shape
         compiled = losses.compiles
         try:
             with unwarned():
-                found = gradients(step, batch)
+                found = self._plain(step, batch)
         except Exception as error:
             if losses.refuses or out_of_memory(error):
                 raise
             losses.refuse(f"{type(error).__name__}: {error}")
-            return gradients(step, batch)
-        if not compiled or losses.refuses or batch.tokens_BL.shape in held:
+            return self._plain(step, batch)
+        if not compiled or losses.refuses or shape in self._met:
             return found
-        held.add(batch.tokens_BL.shape)
-        with plainly(pack):
-            expected = gradients(step, batch)
-        apart = pack.apart(found[0], expected[0])
-        if apart <= MOST_APART[pack.run.train.precision] or not bool(expected[0].isfinite().all()):
+        self._met.add(shape)
+        compiled_parts, pack.instead = pack.instead, None
+        try:
+            expected = self._plain(step, batch)
+        finally:
+            pack.instead = compiled_parts
+        share = apart(pack, found[0], expected[0])
+        if share <= MOST_APART[pack.run.train.precision] or not bool(expected[0].isfinite().all()):
             return found
-        losses.refuse(f"{100 * apart:.2g} % off the plain gradient")
+        losses.refuse(f"{100 * share:.2g} % off the plain gradient")
         return expected
 
-    pack.gradients = tried
 
+def apart(pack: Pack, found_RP: Tensor, expected_RP: Tensor) -> float:
+    """Return the largest relative difference between two gradients of a pack, over tensors.
 
-@contextmanager
-def plainly(pack: Pack) -> Iterator[None]:
-    """Use the plain methods inside this context."""
-    parts = {name: getattr(pack, name) for name in ("losses", "in_rows")}
-    for name, part in parts.items():
-        setattr(pack, name, part.plain)
-    try:
-        yield
-    finally:
-        for name, part in parts.items():
-            setattr(pack, name, part)
+    Tensors with less than a thousandth of the gradient's norm are left out.
+    """
+    least = 1e-3 * expected_RP.norm()
+    pairs = zip(pack.stacks(found_RP), pack.stacks(expected_RP), strict=True)
+    shares = [torch.where(other.norm() > least, (one - other).norm() / other.norm(), 0.0) for one, other in pairs]
+    return float(torch.stack(shares).max())
 
 
 def out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:

@@ -21,7 +21,7 @@ from chomsky_ladder.tasks.base import PAD, Batch
 
 
 class Following:
-    """The next-symbol and next-set losses of a run. They do nothing if both weights are 0."""
+    """The next-symbol and next-set losses of a run."""
 
     def __init__(self, run: Run, device: torch.device) -> None:
         self.task, self.train = run.task, run.train
@@ -31,8 +31,6 @@ class Following:
 
     def targets(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the targets that `add` needs besides a batch. The batch may hold several runs, [R, B, ..]."""
-        if not self.train.asks_what_follows:
-            return ()
         if batch.tokens_BL.dim() == 2:
             return (self.task.may_follow(batch),)
         flat = Batch(*(field.flatten(0, 1) for field in batch))
@@ -40,8 +38,6 @@ class Following:
 
     def add(self, logits_BLV: Tensor, batch: Batch, targets: Sequence[Tensor], ctx: Context) -> None:
         """Add the weighted losses to the context."""
-        if not targets:
-            return
         (may_follow_BLV,) = targets
         asked_BL = may_follow_BLV.any(2)
         asked_B = asked_BL.sum(1)

@@ -1,6 +1,5 @@
 """One pass of a model over a batch: its context, its precision, its loss."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -43,17 +42,8 @@ def autocast(run: Run, device: torch.device, *, cached: bool = True) -> torch.au
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=cached)
 
 
-def loss_of(
-    model: Callable[[Tensor, Context], Tensor],
-    batch: Batch,
-    ctx: Context,
-    add: Callable[[Tensor], None] = lambda _: None,
-) -> Tensor:
-    """Return cross entropy averaged over scored tokens, plus the blocks' extra losses and those that `add` makes of
-    logits.
-    """
-    logits_BLV = model(batch.tokens_BL, ctx)
-    add(logits_BLV)
+def loss_of(logits_BLV: Tensor, batch: Batch, ctx: Context) -> Tensor:
+    """Return cross entropy averaged over scored tokens, plus the extra losses in the context."""
     targets_BL = torch.where(batch.scored_BL, batch.targets_BL, -100)
     if logits_BLV.shape[1] < targets_BL.shape[1]:
         targets_BL = ctx.asked(targets_BL)

@@ -49,6 +49,19 @@ class Seen(NamedTuple):
     metrics: dict[str, float]
 
 
+Metrics = dict[str, Tensor]
+
+
+class Parts(NamedTuple):
+    """The functions that a step calls: a pack's methods, or compiled ones (harness/train/compiled.py)."""
+
+    draw: Callable[[Tensor, int], Batch]
+    gradients: Callable[[Tensor, Batch], tuple[Tensor, Tensor, Metrics]]
+    losses: Callable[[Sequence[Tensor], Tensor, Batch], tuple[Tensor, Metrics]]
+    in_rows: Callable[[Sequence[Tensor | None]], Tensor]
+    update: Callable[[Tensor, Tensor, Metrics], None]
+
+
 class Pack:
     """Replicas in training. The parameters of `models[r]` are row r of the weights, always up to date.
 
@@ -60,8 +73,8 @@ class Pack:
         self.run, self.count, self.device, self.backend = runs[0], len(runs), device, backend
         self.models = [build_model(run, device) for run in runs]
         self.stream = TrainingStream(runs, device)
-        self.following = Following(self.run, device)
-        self.asks_once = runs[0].task.asks_once and not runs[0].train.asks_what_follows
+        self.following = Following(self.run, device) if self.run.train.asks_what_follows else None
+        self.asks_once = self.run.task.asks_once and self.following is None
         self.kernels: set[str] = set()
         """The kernels that the losses used. Compiled losses depend on this set, so nothing else may add to it."""
         self.compiled: set[str] = set()
@@ -86,7 +99,13 @@ class Pack:
         self.live_R = torch.ones(self.count, dtype=torch.bool, device=device)
         self.done_R = torch.zeros(self.count, dtype=torch.int64, device=device)
         self.loss_R, self.norm_R, self.loss_sum_R = torch.zeros(3, self.count, dtype=torch.float64, device=device)
-        self.metrics: dict[str, Tensor] = {}
+        self.metrics: Metrics = {}
+        self.instead: Parts | None = None
+        """Parts of a step in place of its own methods."""
+
+    @property
+    def parts(self) -> Parts:
+        return self.instead or Parts(self.draw, self.gradients, self.losses, self.in_rows, self.update)
 
     @property
     def backends(self) -> set[str]:
@@ -109,10 +128,10 @@ class Pack:
     def settle(self) -> None:
         """Update the weights that the models read."""
         if self.run.train.qat:
-            learnt, read = self._stacks(self.weight_RP), self._stacks(self.read_RP)
+            learnt, read = self.stacks(self.weight_RP), self.stacks(self.read_RP)
             write_rounded(learnt, read, self._is_matrix, self.run.train.qat)
 
-    def _stacks(self, weight_RP: Tensor) -> list[Tensor]:
+    def stacks(self, weight_RP: Tensor) -> list[Tensor]:
         """Return views of the rows as the models' tensors, [R, ...] each."""
         spans = zip(self._spans, self._shapes, strict=True)
         return [weight_RP[:, span].view(self.count, *shape) for span, shape in spans]
@@ -121,31 +140,30 @@ class Pack:
         """Return the tensors that a step differentiates by: a single model's parameters, or their stacks [R, ...]."""
         if self.count == 1:
             return list(self.models[0].parameters())
-        stacks = zip(self._stacks(self.read_RP), self.models[0].parameters(), strict=True)
+        stacks = zip(self.stacks(self.read_RP), self.models[0].parameters(), strict=True)
         return [stack.detach().requires_grad_(parameter.requires_grad) for stack, parameter in stacks]
 
     def advance(self, longest: int) -> None:
         """Take one optimiser step of every live replica, on strings up to length `longest`."""
-        batch = self.draw(self.step_number, longest)
-        gradient_RP, loss_R, metrics = self.gradients(self.step_number, batch)
-        self.update(gradient_RP, loss_R, metrics)
+        batch = self.parts.draw(self.step_number, longest)
+        self.parts.update(*self.parts.gradients(self.step_number, batch))
 
     def draw(self, step: Tensor, longest: int) -> Batch:
         return self.stream.batch(step, longest=longest)
 
-    def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def gradients(self, step: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Metrics]:
         """Return the gradient [R, P], the losses and the blocks' metrics of a batch.
 
         Rounding passes the gradient through.
         """
         with autocast(self.run, self.device):
-            loss_R, metrics = self.losses(self._leaves, step, batch)
+            loss_R, metrics = self.parts.losses(self._leaves, step, batch)
         return self.gradient_of(loss_R), loss_R.detach(), metrics
 
     def gradient_of(self, loss_R: Tensor) -> Tensor:
         """Return the gradient [R, P], computed by one backward pass."""
         learnt = [leaf for leaf in self._leaves if leaf.requires_grad]
-        return self.in_rows(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
+        return self.parts.in_rows(torch.autograd.grad(loss_R.sum(), learnt, allow_unused=True))
 
     def in_rows(self, gradients: Sequence[Tensor | None]) -> Tensor:
         """Lay out the parameters' gradients as rows [R, P]."""
@@ -158,46 +176,38 @@ class Pack:
                 pieces.append(gradient.new_zeros(self.count, padding))
         return torch.cat(pieces, 1)
 
-    def apart(self, found_RP: Tensor, expected_RP: Tensor) -> float:
-        """Return the largest relative difference between two gradients, over tensors.
-
-        Tensors with less than a thousandth of the gradient's norm are left out.
-        """
-        least = 1e-3 * expected_RP.norm()
-        pairs = zip(self._stacks(found_RP), self._stacks(expected_RP), strict=True)
-        shares = [torch.where(other.norm() > least, (one - other).norm() / other.norm(), 0.0) for one, other in pairs]
-        return float(torch.stack(shares).max())
-
     def context(self, batch: Batch) -> Context:
         """Return a batch's context. With several processes each makes its own (harness/train/distributed.py)."""
         return context(batch, backend=self.backend, once=self.asks_once)
 
-    def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(self, leaves: Sequence[Tensor], step: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
         """Return the loss of every replica on its own strings, and the blocks' metrics."""
-        following = self.following.targets(batch)
+        following = self.following.targets(batch) if self.following else ()
         if self.count == 1:
             ctx = self.context(batch)
             ctx.masks = self.stream.masks(step)
-            loss_R = loss_of(
-                self.models[0], batch, ctx, lambda logits: self.following.add(logits, batch, following, ctx)
-            )[None]
-            metrics = {name: value[None] for name, value in means(ctx).items()}
-            self.kernels |= ctx.backends
-            return loss_R, metrics
+            loss, metrics = self._loss(self.models[0], batch, ctx, following)
+            return loss[None], {name: value[None] for name, value in metrics.items()}
 
         def one(
             weights: list[Tensor], seed: Tensor, following: tuple[Tensor, ...], *fields: Tensor
-        ) -> tuple[Tensor, dict[str, Tensor]]:
+        ) -> tuple[Tensor, dict[str, Tensor]]:  # torch.compile cannot trace `Metrics`
             batch = Batch(*fields)
             ctx = context(batch, backend=self.backend, once=self.asks_once)
             ctx.stacked, ctx.masks = True, self.stream.masks(step, seed=seed)
-            loss = loss_of(
-                self._reading(weights), batch, ctx, lambda logits: self.following.add(logits, batch, following, ctx)
-            )
-            self.kernels |= ctx.backends
-            return loss, means(ctx)
+            return self._loss(self._reading(weights), batch, ctx, following)
 
         return torch.vmap(one)(list(leaves), self.stream.seed_R, following, *batch)
+
+    def _loss(
+        self, model: Callable[[Tensor, Context], Tensor], batch: Batch, ctx: Context, following: Sequence[Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        logits_BLV = model(batch.tokens_BL, ctx)
+        if self.following:
+            self.following.add(logits_BLV, batch, following, ctx)
+        loss = loss_of(logits_BLV, batch, ctx)
+        self.kernels |= ctx.backends
+        return loss, means(ctx)
 
     def logits(self, batch: Batch, ctx: Context) -> Tensor:
         """Return the logits of several models on the same strings: [R, B, L, V]."""
@@ -209,7 +219,7 @@ class Pack:
         return lambda tokens_BL, ctx: functional_call(self.models[0], named, (tokens_BL, ctx))
 
     @torch.no_grad()
-    def update(self, gradient_RP: Tensor, loss_R: Tensor, metrics: dict[str, Tensor]) -> None:
+    def update(self, gradient_RP: Tensor, loss_R: Tensor, metrics: Metrics) -> None:
         """Take the step where loss and gradient are finite. Hold a replica for good where they are not."""
         norm_R = torch.linalg.vector_norm(gradient_RP, dim=1).double()
         loss_R = loss_R.double()
@@ -280,7 +290,7 @@ def _other_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 yield f"{place}.{name}".removeprefix("."), value
 
 
-def means(ctx: Context) -> dict[str, Tensor]:
+def means(ctx: Context) -> Metrics:
     """Return the losses and metrics that blocks reported, averaged over layers."""
     named = {**ctx.losses, **ctx.metrics}
     return {name: torch.stack(values).detach().mean() for name, values in named.items()}

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 
 from chomsky_ladder.harness.config.exec import Exec
-from chomsky_ladder.harness.train.compiled import Compiled, out_of_memory, there_and_back, unwarned
+from chomsky_ladder.harness.train.compiled import compiled_parts, out_of_memory
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.replays import WARM_UP, Room
 from chomsky_ladder.harness.train.signals import Asked
@@ -22,7 +22,6 @@ from chomsky_ladder.harness.train.signals import Asked
 Tick = Callable[[int], None]  # receives the number of steps done
 UNROLLED = 10  # steps in a graph; one if the host looks more often
 WORTH_COMPILING = 2000  # steps; compiling takes half a minute
-PARTS = ("draw", "losses", "in_rows", "update")  # methods of a pack that make a step, in order
 
 
 class Stepper(ABC):
@@ -36,14 +35,7 @@ class Stepper(ABC):
         """Parts that could not be compiled, and why."""
         if compiling:
             self.name += ", compiled"
-            # The random stream's products overflow on purpose. A draw compiled for a CPU is C++ code. The C++ compiler
-            # assumes that nothing overflows, and the code writes past the end of the strings (torch 2.13, gcc 12).
-            parts = PARTS[1:] if pack.device.type == "cpu" else PARTS
-            with unwarned():
-                torch.compiler.reset()  # code made for earlier packs counts against a limit of variants
-                for part in parts:
-                    setattr(pack, part, Compiled(pack, part, self.refused))
-            there_and_back(pack)
+            pack.instead = compiled_parts(pack, self.refused)
 
     @abstractmethod
     def advance(self, first: int, last: int, tick: Tick, asked: Asked = lambda: None) -> int:

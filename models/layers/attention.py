@@ -63,6 +63,7 @@ class Attention(Layer):
         heads_BLXK = self._heads(x_BLD)
         turns_2LK = self._turns(position_L[:, None] if self.among else position_L, heads_BLXK)
         is_plain = self.sees == "past" and self.bias is None and not self.among
+        # Without a kernel it takes bands of a window or torch's fused form, other sums than the operation's plain form.
         kernel = causal_attention.chosen(heads_BLXK, ctx) if is_plain else None
         if kernel:
             y_BLHK = kernel(heads_BLXK, turns_2LK, None, num_heads=self.num_heads, window=self.window)
@@ -147,7 +148,7 @@ def attend(
         k_BHSK, v_BHSK = nn.functional.pad(k_BHLK, before), nn.functional.pad(v_BHLK, before)
         return banded_attention(q_BHLK, k_BHSK, v_BHSK, window=window, bias=bias, first=-window)
     if sees == "past" and not window and bias is None:
-        kernel = explicit.chosen(q_BHLK, ctx)
+        kernel = explicit.chosen(q_BHLK, ctx)  # it takes no mask for the past, which the plain form is given
         if kernel:
             return kernel(q_BHLK, repeated(k_BHLK, q_BHLK), repeated(v_BHLK, q_BHLK), None, is_causal=True)
     position_L = torch.arange(length, device=q_BHLK.device)

@@ -12,15 +12,13 @@ is changed hundreds of times keeps its digits.
 """
 
 from abc import abstractmethod
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, State
-from chomsky_ladder.models.scans.recurrences import lstm_step, rnn_step
-
-Core = Literal["relu", "tanh", "lstm", "feed_forward"]
+from chomsky_ladder.models.scans.recurrences import Core
 
 
 class Controller(nn.Module):
@@ -32,10 +30,16 @@ class Controller(nn.Module):
         self.width = width
         bound, gates = width**-0.5, 4 * width if core == "lstm" else width
         self.weight_ih = nn.Parameter(torch.empty(gates, width).uniform_(-bound, bound))
+        self.weight_hh: nn.Parameter | None = None
         if core != "feed_forward":
             self.weight_hh = nn.Parameter(torch.empty(gates, width).uniform_(-bound, bound))
         self.weight_rh = nn.Parameter(torch.empty(gates, reads).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(gates).uniform_(-bound, bound))
+
+    @property
+    def weights(self) -> tuple[Any, Tensor]:
+        """Return the weights of h, None without it, and of what was read."""
+        return self.weight_hh, self.weight_rh
 
     def gates(self, x_BLD: Tensor) -> Tensor:
         """Return the part of the gates that only depends on x, for all tokens at once."""
@@ -44,17 +48,6 @@ class Controller(nn.Module):
     def init_state(self, batch: int, *, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, ...]:
         count = {"feed_forward": 0, "lstm": 2}.get(self.core, 1)
         return tuple(torch.zeros(batch, self.width, device=device, dtype=dtype) for _ in range(count))
-
-    def turn(self, gates_BG: Tensor, read_BR: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Process one token: return h, and the state after it."""
-        gates_BG = torch.addmm(gates_BG, read_BR, self.weight_rh.T)
-        if self.core == "lstm":
-            state = lstm_step(gates_BG, state[0], state[1], self.weight_hh)
-            return state[0], state
-        if self.core == "feed_forward":
-            return torch.tanh(gates_BG), ()
-        h_BD = rnn_step(gates_BG, state[0], self.weight_hh, activation=self.core)
-        return h_BD, (h_BD,)
 
 
 class Machine(Block):
@@ -83,17 +76,9 @@ class Machine(Block):
             y_BLX, state = self.turns(gates_BLG, state, ctx)
         return self.out(y_BLX), state
 
-    def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """Process all tokens, if no kernel takes them at once."""
-        outputs = []
-        for gates_BG in gates_BLG.unbind(1):
-            y_BX, state = self.turn(gates_BG, state, ctx)
-            outputs.append(y_BX)
-        return torch.stack(outputs, 1), state
-
     @abstractmethod
-    def turn(self, gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        """Process one token: return the input of `out`, and the state after it."""
+    def turns(self, gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        """Process all tokens by the machine's operation: return the input of `out`, and the state after them."""
 
     def out(self, y_BLX: Tensor) -> Tensor:
         return y_BLX

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, Norm, State, make_norm
-from chomsky_ladder.models.layers.norm import normed
+from chomsky_ladder.models.operations.norm import normed
 
 
 class Layer(nn.Module):

@@ -12,8 +12,9 @@ The best kernel that takes the tensor `shown` computes it, and stands in `ctx.ba
 """
 
 import sys
-from collections.abc import Callable
-from typing import Generic, Literal, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,6 +39,7 @@ class Operation(Generic[P, T]):
         name: str = "",
         fused: Callable[P, T] | None = None,
         inside: tuple[str, ...] = (),
+        calls: Mapping[str, "Operation[..., Any]"] | None = None,
     ) -> None:
         """Declare an operation by its plain form, to which every kernel is held.
 
@@ -46,17 +48,22 @@ class Operation(Generic[P, T]):
         name:   what a kernel `computes`, unless it is the plain form's name
         fused:  a faster plain form, which runs in its place unless the backend is the reference
         inside: operations that the plain form calls; it runs if one of them has a kernel of a higher rank
+        calls:  those of them that it takes as arguments, which are their plain forms unless given
         """
         self.reference, self.fused, self.serves = reference, fused or reference, serves
-        self.shown, self.inside = shown, inside
+        self.shown, self.calls = shown, calls or {}
+        self.inside = (*inside, *(operation.name for operation in self.calls.values()))
         self.name = name or reference.__name__
         self.module = sys._getframe(1).f_globals["__name__"]
 
     def __call__(self, ctx: Context, *args: P.args, **kwargs: P.kwargs) -> T:
         x = self.shown(*args, **kwargs)
         kernel = None if x is None else self.chosen(x, ctx)
+        if kernel:
+            return kernel(*args, **kwargs)
         plain = self.reference if ctx.backend == "reference" else self.fused
-        return (kernel or plain)(*args, **kwargs)
+        called: Any = {name: partial(operation, ctx) for name, operation in self.calls.items()}
+        return plain(*args, **kwargs, **called)
 
     def chosen(self, x: Tensor, ctx: Context) -> Callable[P, T] | None:
         """Return the best kernel that takes `x`, and record it; None if the plain form is left."""

@@ -83,12 +83,11 @@ class Runner:
         if not isinstance(self.steps, PlainSteps) or "compiled" in self.steps.name:
             return {}
         spent: dict[str, list[float]] = {"draw": [], "losses": [], "gradients": [], "update": []}
-        for name in spent:
-            setattr(self.pack, name, self._timed(getattr(self.pack, name), spent[name]))
+        parts = self.pack.parts
+        self.pack.instead = parts._replace(**{name: self._timed(getattr(parts, name), spent[name]) for name in spent})
         for _ in range(repeats):
             self._advance(1)
-        for name in spent:
-            delattr(self.pack, name)
+        self.pack.instead = None
         draw, forward, both, update = (float(np.median(times)) for times in spent.values())
         shares = {"draw_%": draw, "forward_%": forward, "backward_%": both - forward, "update_%": update}
         whole = draw + both + update

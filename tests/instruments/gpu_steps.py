@@ -46,6 +46,7 @@ from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing, refuse_unwritable_file
 from chomsky_ladder.harness.throughput.measure import Meter, ceilings
+from chomsky_ladder.harness.train.compiled import apart
 from chomsky_ladder.harness.train.machine import driver, let_go, pinned, provenance
 from chomsky_ladder.harness.train.pack import Pack
 from chomsky_ladder.harness.train.replays import WARM_UP
@@ -71,7 +72,7 @@ def measured(model: str, replicas: int, protocol: str) -> Row:
     steps = stepper(pack, Exec(compile="on", capture="on"))
     plain, found = gradient(pack), gradient(pack)  # the first is taken plainly
     off = [float((one[rows] - exact).norm() / exact.norm()) for one in (found, plain)]
-    worst = pack.apart(found, plain)
+    worst = apart(pack, found, plain)
     del exact, plain, found
     let_go(device)
     done = steps.advance(0, WARM_UP + 2 * UNROLLED, lambda _: None)
@@ -114,7 +115,7 @@ def exact_gradient(run: Run, device: torch.device) -> torch.Tensor:
 
 def gradient(pack: Pack) -> torch.Tensor:
     """[R, P], of the first strings."""
-    return pack.gradients(pack.step_number, pack.draw(pack.step_number, pack.run.train.longest(0)))[0]
+    return pack.parts.gradients(pack.step_number, pack.draw(pack.step_number, pack.run.train.longest(0)))[0]
 
 
 def rows_of(

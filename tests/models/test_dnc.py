@@ -141,12 +141,12 @@ NO_WRITE = [0.0, 0.0, 9.0, 0.0, NEVER, ALWAYS]
 def run(told: list[list[float]], *, rows: int) -> list[tuple[Tensor, ...]]:
     """Memory, usage, ..., what was read: the state of one row after each token."""
     machine = DNCMachine(DNCConfig(d_model=2, memory_rows=rows, memory_width=1)).double()
-    machine.ask = Told(told)
+    machine.ask = Told(told).double()
     state = machine.init_state(1, max_length=0, device=torch.device("cpu"), dtype=torch.float64)
     found = []
     for _ in told:
         _, state = machine.step(torch.randn(1, 2, dtype=torch.float64), state, Context())
-        found.append(tuple(x[0] for x in state[1:]))
+        found.append(tuple(x[0].detach() for x in state[1:]))
     return found
 
 

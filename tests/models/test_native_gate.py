@@ -11,10 +11,9 @@ from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.choose import named
 from chomsky_ladder.models.kernels.native import FEW, missing
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.norm import normed
 from chomsky_ladder.models.operations.gate.in_c import native_gated
 from chomsky_ladder.models.operations.gate.reference import plain_gated
-from chomsky_ladder.models.operations.norm import rms_norm
+from chomsky_ladder.models.operations.norm import normed, rms_norm
 from support.layers import close, gradients
 
 torch.set_num_threads(1)

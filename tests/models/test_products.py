@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.native import missing
 from chomsky_ladder.models.layers.linear import in_parts, take_over
-from chomsky_ladder.models.operations.product.in_c import native_product
+from chomsky_ladder.models.operations.product import native_product
 from chomsky_ladder.models.scans import products
 from chomsky_ladder.models.scans.products import (
     LIBRARIES,

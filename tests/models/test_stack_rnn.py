@@ -87,14 +87,14 @@ def test_forward_keeps_no_more_cells_than_are_filled_and_asked_for(
     """Outputs and gradients equal those with all cells of the stack."""
     monkeypatch.setattr(stack_rnn, "SPAN", span)
     machine = lively(StackMachine(StackRNNConfig(d_model=4, core="tanh", num_stacks=2, stack_depth=depth)))
-    x_BLD, cells, turn = torch.randn(2, 11, 4, dtype=torch.float64, requires_grad=True), [], machine.turn
+    x_BLD, cells, turns = torch.randn(2, 11, 4, dtype=torch.float64, requires_grad=True), [], machine.turns
     whole_BLD, _ = machine.extend(x_BLD, Machine.start(machine, x_BLD, Context()), Context())
 
-    def counted(gates_BG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        cells.append(state[1].shape[2])
-        return turn(gates_BG, state, ctx)
+    def counted(gates_BLG: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
+        cells.extend([state[1].shape[2]] * gates_BLG.shape[1])
+        return turns(gates_BLG, state, ctx)
 
-    monkeypatch.setattr(machine, "turn", counted)
+    monkeypatch.setattr(machine, "turns", counted)
     found_BLD = machine(x_BLD, Context())
     close(found_BLD, whole_BLD, 1e-12)
     close(*(gradients(y_BLD, [x_BLD])[0] for y_BLD in (found_BLD, whole_BLD)), 1e-12)

@@ -1,6 +1,6 @@
 """Shared code for tests of memory machines: their controllers in numpy, and a block compared with a naive loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -75,11 +75,13 @@ def assert_equal_to(naive: Naive, block: Block, *, length: int, tolerance: float
 
 
 class Told(nn.Module):
-    """Replaces a layer that asks something of a memory: each token gets its questions from a list, whatever h is."""
+    """Replaces a layer that asks something of a memory: each step gets its questions from a list, whatever h is."""
 
-    def __init__(self, asked_TX: list[list[float]]) -> None:
+    def __init__(self, asked_TX: Sequence[Sequence[float] | torch.Tensor], *, width: int = 2) -> None:
         super().__init__()
         self.asked = iter(asked_TX)
+        self.register_buffer("weight", torch.zeros(len(asked_TX[0]), width))
 
-    def forward(self, h_BD: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([next(self.asked)], dtype=h_BD.dtype)
+    @property
+    def bias(self) -> torch.Tensor:
+        return torch.as_tensor(next(self.asked)).to(self.weight)

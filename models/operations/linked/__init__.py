@@ -38,6 +38,6 @@ linked_turn.in_c(_TURN, name="native_linked", rank=8)
 linked_turn.in_triton(f"{__name__}.gpu", name="triton_linked", rank=51, takes=_takes)
 
 linked_machine = Operation(
-    machine, serves=("dnc",), shown=lambda gates, weights, state: state[2], inside=("linked_turn",)
+    machine, serves=("dnc",), shown=lambda gates, weights, state: state[2], calls={"turn": linked_turn}
 )
 linked_machine.in_triton(f"{__name__}.gpu_machine", name="triton_linked_machine", rank=53, takes=_takes)

@@ -11,12 +11,14 @@ and the three shares before their softmax; then of the write a key, e before its
 softplus, g and g_a before their sigmoids. Of H heads that read, N rows of W numbers.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from chomsky_ladder.models.scans.addressing import by_content
-from chomsky_ladder.models.scans.recurrences import lstm_step
+from chomsky_ladder.models.scans.products import product
+from chomsky_ladder.models.scans.recurrences import controller_step
 
 OF_READ, OF_WRITE = 5, 3  # what is asked for beside vectors
 
@@ -86,17 +88,21 @@ def linked(link_BNN: Tensor, write_BN: Tensor, precedence_BN: Tensor) -> Tensor:
 
 
 def linked_machine(
-    gates_BLG: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], state: tuple[Tensor, ...]
+    gates_BLG: Tensor,
+    weights: tuple[Tensor | None, Tensor, Tensor, Tensor],
+    state: tuple[Tensor, ...],
+    *,
+    turn: Callable[..., tuple[Tensor, ...]] = linked_turn,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """All tokens of a machine whose controller is an LSTM: its h and what is read [B, L, D + H W], and the last state.
+    """Return all tokens' h and what is read [B, L, D + H W] by an LSTM as the controller, and the last state.
 
-    The weights are those of h and of what was read in the gates, and that and the bias of what is asked for; the state
+    The weights are those of h and of what was read in the gates, and that and the bias of what is asked for. The state
     is h, c, what a turn is given and what was read.
     """
     (weight_hh, weight_rh, ask, bias), (h_BD, c_BD, *memory, read_BHW) = weights, state
-    outputs = []
+    controller, outputs = (h_BD, c_BD), []
     for gates_BG in gates_BLG.unbind(1):
-        h_BD, c_BD = lstm_step(torch.addmm(gates_BG, read_BHW.flatten(1), weight_rh.T), h_BD, c_BD, weight_hh)
-        *memory, read_BHW = linked_turn(linear(h_BD, ask, bias), *memory)
+        h_BD, controller = controller_step(gates_BG, read_BHW.flatten(1), controller, weight_hh, weight_rh, core="lstm")
+        *memory, read_BHW = turn(product(h_BD, ask, bias), *memory)
         outputs.append(torch.cat([h_BD, read_BHW.flatten(1)], -1))
-    return torch.stack(outputs, 1), (h_BD, c_BD, *memory, read_BHW)
+    return torch.stack(outputs, 1), (*controller, *memory, read_BHW)

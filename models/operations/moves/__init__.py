@@ -59,7 +59,7 @@ stack_machine = Operation(
     machines.stack_machine,
     serves=("stack_rnn",),
     shown=lambda gates, weights, state, *, core: state[-1],
-    inside=("moves",),
+    calls={"moves": after_moves},
 )
 stack_machine.in_triton(f"{__name__}.gpu_machine", name="triton_stack_machine", rank=55, takes=_takes)
 
@@ -67,6 +67,6 @@ tape_machine = Operation(
     machines.tape_machine,
     serves=("tape_rnn",),
     shown=lambda gates, weights, state, *, core, jump, grows: state[-1],
-    inside=("moves",),
+    calls={"moves": after_moves},
 )
 tape_machine.in_triton(f"{__name__}.gpu_machine", name="triton_tape_machine", rank=56, takes=_takes)

@@ -1,6 +1,6 @@
 """RMSNorm: y = w x / sqrt(mean(x^2) + eps), Zhang and Sennrich 2019 (1910.07467).
 
-    y = rms_norm(ctx, x, weight_D, eps)
+    y = rms_norm(ctx, x, weight_D, eps)        y = normed(x, norm, ctx) for a module of torch's
 
 In C a row stays in the cache from its squares to its values.
 """
@@ -8,6 +8,7 @@ In C a row stays in the cache from its squares to its values.
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.kernels.native import worth_a_call
 from chomsky_ladder.models.operations.in_c import Loops
 from chomsky_ladder.models.operations.operation import Operation
@@ -33,3 +34,10 @@ def _in_c(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
 
 rms_norm = Operation(plain, name="rms_norm", serves=(), shown=lambda x, weight, eps: x)
 rms_norm.in_c(_in_c, name="native_norm", rank=19, takes=worth_a_call)
+
+
+def normed(x: Tensor, norm: nn.Module, ctx: Context) -> Tensor:
+    """Return norm(x): of an RMSNorm by `rms_norm`, unless it mixes precisions or is stacked by hand."""
+    if type(norm) is not nn.RMSNorm or norm.weight.dtype != x.dtype or norm.weight.ndim > 1:
+        return norm(x)
+    return rms_norm(ctx, x, norm.weight, torch.finfo(x.dtype).eps if norm.eps is None else norm.eps)

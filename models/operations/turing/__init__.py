@@ -44,6 +44,9 @@ turing_turn.in_c(_in_c, name="native_turing", rank=8)
 turing_turn.in_triton(f"{__name__}.gpu", name="triton_turing", rank=50, takes=_takes)
 
 turing_machine = Operation(
-    machine, serves=("ntm",), shown=lambda gates, weights, state, *, shifts: state[2], inside=("turing_turn",)
+    machine,
+    serves=("ntm",),
+    shown=lambda gates, weights, state, *, shifts, core="lstm": state[-3] if core == "lstm" else None,
+    calls={"turn": turing_turn},
 )
 turing_machine.in_triton(f"{__name__}.gpu_machine", name="triton_turing_machine", rank=52, takes=_takes)

@@ -31,9 +31,15 @@ Six = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def triton_turing_machine(
-    gates_BLG: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], state: tuple[Tensor, ...], *, shifts: int
+    gates_BLG: Tensor,
+    weights: tuple[Tensor, Tensor, Tensor, Tensor],
+    state: tuple[Tensor, ...],
+    *,
+    shifts: int,
+    core: str = "lstm",
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Compute `turing_machine` in fp32; it stacks under vmap."""
+    assert core == "lstm"
     assert all(x.dtype == torch.float32 for x in (gates_BLG, *weights, *state)), "the kernel takes fp32 alone"
     (weight_hh, weight_rh, ask, bias), (h_BD, c_BD, memory_BWN, weight_BHN, read_BHW) = weights, state
     W_GK, y_BK = torch.cat([weight_hh, weight_rh], 1), torch.cat([h_BD, read_BHW.flatten(1)], 1)

@@ -9,12 +9,14 @@ before its softplus, the gate before its sigmoid, and 2 S + 1 shifts before thei
 before its sigmoid; then for each a. Of H heads that read and H that write, N rows of W numbers.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from chomsky_ladder.models.scans.addressing import by_content
-from chomsky_ladder.models.scans.recurrences import lstm_step
+from chomsky_ladder.models.scans.products import product
+from chomsky_ladder.models.scans.recurrences import Core, controller_step
 
 SCALARS = 3  # of a head: strength, sharpness, gate
 
@@ -64,18 +66,23 @@ def _shifted(weight_BHN: Tensor, shift_BHS: Tensor) -> Tensor:
 
 
 def turing_machine(
-    gates_BLG: Tensor, weights: tuple[Tensor, Tensor, Tensor, Tensor], state: tuple[Tensor, ...], *, shifts: int
+    gates_BLG: Tensor,
+    weights: tuple[Tensor | None, Tensor, Tensor, Tensor],
+    state: tuple[Tensor, ...],
+    *,
+    shifts: int,
+    core: Core = "lstm",
+    turn: Callable[..., tuple[Tensor, Tensor, Tensor]] = turing_turn,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """All tokens of a machine whose controller is an LSTM: its h and what is read [B, L, D + H W], and the last state.
+    """Return all tokens' h and what is read [B, L, D + H W], and the last state.
 
-    The weights are those of h and of what was read in the gates, and that and the bias of what is asked for; the state
-    is h, c, memory, weightings and what was read.
+    The weights are those of h and of what was read in the controller's gates, and that and the bias of what is asked
+    for. The state is the controller's, memory, weightings and what was read.
     """
-    (weight_hh, weight_rh, ask, bias), (h_BD, c_BD, memory_BWN, weight_BHN, read_BHW) = weights, state
+    (weight_hh, weight_rh, ask, bias), (*controller, memory_BWN, weight_BHN, read_BHW) = weights, state
     outputs = []
     for gates_BG in gates_BLG.unbind(1):
-        h_BD, c_BD = lstm_step(torch.addmm(gates_BG, read_BHW.flatten(1), weight_rh.T), h_BD, c_BD, weight_hh)
-        asked_BX = linear(h_BD, ask, bias)
-        weight_BHN, memory_BWN, read_BHW = turing_turn(asked_BX, weight_BHN, memory_BWN, shifts=shifts)
+        h_BD, controller = controller_step(gates_BG, read_BHW.flatten(1), controller, weight_hh, weight_rh, core=core)
+        weight_BHN, memory_BWN, read_BHW = turn(product(h_BD, ask, bias), weight_BHN, memory_BWN, shifts=shifts)
         outputs.append(torch.cat([h_BD, read_BHW.flatten(1)], -1))
-    return torch.stack(outputs, 1), (h_BD, c_BD, memory_BWN, weight_BHN, read_BHW)
+    return torch.stack(outputs, 1), (*controller, memory_BWN, weight_BHN, read_BHW)

@@ -127,7 +127,8 @@ def test_a_model_may_say_all_positions_all_the_same() -> None:
     def whole(tokens_BL: torch.Tensor, ctx: Context) -> torch.Tensor:
         return model(tokens_BL, replace(ctx, asked_B=None))
 
-    losses = [loss_of(each, batch, pack.context(batch)) for each in (model, whole)]
+    ctx = pack.context(batch)
+    losses = [loss_of(each(batch.tokens_BL, ctx), batch, ctx) for each in (model, whole)]
     torch.testing.assert_close(*losses, rtol=1e-12, atol=0)
 
 

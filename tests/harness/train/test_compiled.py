@@ -109,7 +109,7 @@ def test_a_gpu_launches_together_what_it_can_and_lengthens_no_strides(
 ) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(torch, "compile", lambda function, **options: asked.append(options["options"]))
-    pack: Any = SimpleNamespace(device=torch.device(device), compiled=set(), update=lambda: None)
+    pack: Any = SimpleNamespace(device=torch.device(device), compiled=set(), parts=SimpleNamespace(update=None))
     compiled.Compiled(pack, "update", {})
     assert asked == [expected]
     assert all(hasattr(torch._inductor.config, name) for name in expected or {})  # one it has not would refuse all
@@ -130,7 +130,7 @@ def test_what_is_thousands_of_operations_is_not_compiled(monkeypatch: pytest.Mon
 def test_losses_whose_way_back_does_not_compile_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fake_compiler(monkeypatch)
     pack, expected = (Pack(small(seeds=2), device=CPU, backend="auto") for _ in range(2))
-    losses, broke = pack.losses, []
+    losses, broke = pack.parts.losses, []
 
     def broken(*arguments: Any) -> Any:
         loss_R, metrics = losses(*arguments)
@@ -139,7 +139,7 @@ def test_losses_whose_way_back_does_not_compile_stay_plain(monkeypatch: pytest.M
             loss_R.register_hook(cannot_be_captured)
         return loss_R, metrics
 
-    pack.losses = broken
+    pack.instead = pack.parts._replace(losses=broken)
     steps = stepper(pack, Exec(device="cpu", compile="on"))
     steps.advance(0, 6, lambda done: None)
     PlainSteps(expected, compiling=False).advance(0, 6, lambda done: None)
@@ -156,7 +156,7 @@ def test_losses_that_a_compiler_makes_others_stay_plain(
     """One weight's gradient of all is another; no loss shows it."""
     real = fake_compiler(monkeypatch)
     pack, expected = (Pack(small(seeds=2, precision=precision), device=CPU, backend="auto") for _ in range(2))
-    losses = pack.losses
+    losses = pack.parts.losses
 
     def others(leaves: Sequence[Tensor], *given: Any) -> Any:
         if real[-1:] == ["others"]:
@@ -164,7 +164,7 @@ def test_losses_that_a_compiler_makes_others_stay_plain(
             leaves = [leaves[0], first * by + (first - first * by).detach(), *leaves[2:]]
         return losses(leaves, *given)
 
-    pack.losses = others
+    pack.instead = pack.parts._replace(losses=others)
     steps = stepper(pack, Exec(device="cpu", compile="on"))
     steps.advance(0, 6, lambda done: None)
     PlainSteps(expected, compiling=False).advance(0, 6, lambda done: None)
@@ -199,7 +199,8 @@ def test_losses_are_traced_whole(model: str, seeds: int) -> None:
     pack = Pack(small(model, seeds=seeds), device=CPU, backend="auto")
     batch = pack.draw(pack.step_number, 8)
     expected_RP, expected_R, _ = pack.gradients(pack.step_number, batch)  # the first is plain
-    pack.losses = torch.compile(pack.losses, fullgraph=True, dynamic=False, backend="aot_eager")
+    traced = torch.compile(pack.losses, fullgraph=True, dynamic=False, backend="aot_eager")
+    pack.instead = pack.parts._replace(losses=traced)
     gradient_RP, loss_R, _ = pack.gradients(pack.step_number, batch)
     torch.testing.assert_close(loss_R, expected_R, rtol=1e-12, atol=0)
     torch.testing.assert_close(gradient_RP, expected_RP, rtol=1e-9, atol=1e-12)
@@ -213,7 +214,7 @@ def test_compiled_gradients_are_in_the_precision_of_plain_ones(model: str, monke
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda act, **asked: real(act, **asked | {"backend": "aot_eager"}))
     pack = Pack(small(model, precision="bf16"), device=CPU, backend="reference")
-    pack.losses = compiled.Compiled(pack, "losses", {})
+    pack.instead = pack.parts._replace(losses=compiled.Compiled(pack, "losses", {}))
     batch = pack.draw(pack.step_number, 8)
     plain_RP, again_RP = (pack.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is plain
     assert pack.compiled == {"compiled.losses"}
@@ -243,6 +244,6 @@ def test_compiled_gradients_of_a_published_size_are_plain_ones(model: str) -> No
     pack = Pack([replace(run, seed=seed) for seed in range(3)], device=torch.device("cuda"), backend="auto")
     steps = stepper(pack, Exec(compile="on"))
     batch = pack.draw(pack.step_number, run.train.longest(0))
-    plain_RP, found_RP = (pack.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is plain
+    plain_RP, found_RP = (pack.parts.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is plain
     assert pack.compiled >= {"compiled.losses"} and not steps.refused
-    assert pack.apart(found_RP, plain_RP) < 0.05
+    assert compiled.apart(pack, found_RP, plain_RP) < 0.05

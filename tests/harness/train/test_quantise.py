@@ -151,7 +151,8 @@ def test_the_gradient_is_that_of_the_rounded_weights(count: int) -> None:
         other.load_state_dict(pack.saved(row)["model"])
         read_rounded(other, 4)
         own = Batch(*(field if count == 1 else field[row] for field in batch))
-        loss = loss_of(other, own, pack.context(own))
+        ctx = pack.context(own)
+        loss = loss_of(other(own.tokens_BL, ctx), own, ctx)
         assert float(loss_R[row]) == pytest.approx(loss.item(), rel=1e-12)
         named = zip(pack._names, pack._spans, torch.autograd.grad(loss, list(other.parameters())), strict=True)
         for name, span, wanted in named:
