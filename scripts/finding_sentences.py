@@ -36,9 +36,9 @@ def published_cell(records: pd.DataFrame) -> str:
     paper, others = (published(name).of("cycle_nav", SLSTM) for name in ("xlstm", "pdssm"))
     assert paper is not None and others is not None
     return (
-        f"As configured in its authors' code, our sLSTM scores {ours:.2f} on cycle navigation, where chance is "
-        f"{chance:.2f}. An independent replication reports {others.value:.2f}, the paper {paper.value:.2f}. "
-        "Ours is one seed, which settles nothing."
+        f"As configured in its authors' code, our sLSTM scores {ours:.2f} on cycle navigation (five places), where "
+        f"chance is {chance:.2f}. An independent replication reports {others.value:.2f}, the paper {paper.value:.2f}. "
+        "Ours is one seed at one learning rate."
     )
 
 

@@ -51,7 +51,7 @@ def counts(records: pd.DataFrame) -> str:
     runs = int((records["protocol"] == CLIMB).sum())
     return (
         f"{len(all_models())} architectures and {len(all_tasks())} tasks, one file each. {len(climbs)} architectures "
-        f"have climbed twelve tasks in {runs:,} runs.\n"
+        f"have climbed twelve rungs in {runs:,} runs.\n"
     )
 
 

@@ -84,12 +84,11 @@ def test_the_example_of_a_wrapped_module_conforms(tmp_path: Path, capsys: pytest
 
 def test_the_example_of_a_plain_module_conforms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = next(
-        block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "plain_model(" in block
+        block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "nn.Module" in block
     )
-    plugin = tmp_path / "mine.py"
-    plugin.write_text(source)
-    assert cli.main(["check", "my_mean", "--plugin", str(plugin)]) == 0
-    assert "my_mean: conforms" in capsys.readouterr().out
+    (tmp_path / "mine.py").write_text(source)
+    assert cli.main(["check", f"{tmp_path}/mine.py:Mean"]) == 0
+    assert "conforms" in capsys.readouterr().out
 
 
 def test_every_command_of_the_readme_exists() -> None:

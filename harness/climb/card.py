@@ -242,7 +242,7 @@ def _next(climb: Climb, rows: Sequence[Row], missing: int, protocol: str, need: 
                 f"ladder errors {row.run_ids[0]}"
             )
     more = f"--train.steps {MORE * PROTOCOLS[protocol].train['steps']}"
-    gaps = [row for row in rows if row.meeting == "can, not learnt" and row.command]
+    gaps = [row for row in rows if row.meeting == "can, not held" and row.command]
     for row in gaps[:AT_ONCE]:
         said.append(
             f"{row.rung}: weights that do it exist, and {row.held} of {row.n} seeds found them. {MORE} times the "

@@ -19,7 +19,7 @@ td:last-child { white-space: normal; color: #5c5c5c } td:nth-child(2) { color: #
 tr.gap td:nth-child(3) { background: #fbeed2 } tr.odd td:nth-child(3) { background: #f5e1ec }
 tr.held td:nth-child(3) { background: #dcebf5; font-weight: 600 } code { font-size: .85em; white-space: pre-wrap }
 """
-CLASSES = {"can, not learnt": "gap", "cannot, yet held": "odd", "can, learnt": "held", "open": ""}
+CLASSES = {"can, not held": "gap", "cannot, yet held": "odd", "can, held": "held", "open": ""}
 
 
 def html(card: Card, picture: bytes | None) -> str:

@@ -13,9 +13,9 @@ from chomsky_ladder.harness.tables.formats import one_line
 from chomsky_ladder.harness.tables.formats import plain_markdown as md
 
 LOOKS: dict[str, Look] = {
-    "can, learnt": "good",
-    "cannot, not learnt": "faint",
-    "can, not learnt": "weak",
+    "can, held": "good",
+    "cannot, not held": "faint",
+    "can, not held": "weak",
     "cannot, yet held": "odd",
 }
 HEADS = ("rung", "asks", "holds", "to 40", "longest", FURTHER, "learnt", "theory")

@@ -6,8 +6,8 @@ that of most seeds. A test has a limited number of strings. A cell is close if o
 seeds hold it. Beside it stands the verdict of theory on the model's transition (harness/config/theory.py), and how the
 two agree:
 
-    can, and learnt        can, and not learnt (training did not find it)
-    cannot, and not learnt        cannot, and yet held (look: a shortcut, or a solution for these lengths)
+    can, and held        can, and not held (training did not find it)
+    cannot, and not held        cannot, and yet held (look: a shortcut, or a solution for these lengths)
 """
 
 import json
@@ -26,8 +26,8 @@ from chomsky_ladder.harness.stats.sampling import wilson
 from chomsky_ladder.harness.stats.view import Cell, cells_of, ends
 from chomsky_ladder.harness.store.labels import Identity
 
-Meeting = Literal["can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open"]
-MEETINGS: tuple[Meeting, ...] = ("can, learnt", "can, not learnt", "cannot, not learnt", "cannot, yet held", "open")
+Meeting = Literal["can, held", "can, not held", "cannot, not held", "cannot, yet held", "open"]
+MEETINGS: tuple[Meeting, ...] = ("can, held", "can, not held", "cannot, not held", "cannot, yet held", "open")
 
 CLIMB = "climb-v1"  # by default
 DRAWN = {"climb-v1": 142, "climb-v2": 1078}  # counted test strings of the longest lengths, on the rung with fewest
@@ -132,9 +132,9 @@ class Step:
     def meeting(self) -> Meeting:
         """Return how theory and practice agree."""
         found: dict[tuple[str, bool], Meeting] = {
-            ("can", True): "can, learnt",
-            ("can", False): "can, not learnt",
-            ("cannot", False): "cannot, not learnt",
+            ("can", True): "can, held",
+            ("can", False): "can, not held",
+            ("cannot", False): "cannot, not held",
             ("cannot", True): "cannot, yet held",
         }
         return found.get((self.theory.word, self.holds), "open")

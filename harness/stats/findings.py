@@ -60,16 +60,18 @@ def _holding(climbs: Sequence[Climb]) -> Finding:
     headline = (
         f"Models hold {held} cells at lengths {_tested(climbs)}, and learn {lost} more at training lengths alone."
     )
-    more = f"In the other {outcomes['not learnt']} most seeds stay below {LEARNT} at training lengths, too."
+    more = f"In the other {outcomes['not learnt']} most seeds stay below {LEARNT} even at training lengths."
     return Finding("holding", "Learnt and lost", headline, more)
 
 
 def _theory(climbs: Sequence[Climb]) -> Finding:
     met = Counter(step.meeting for one in climbs for step in one.steps)
-    kept, broken = met["cannot, not learnt"], met["cannot, yet held"]
-    learnt, missed = met["can, learnt"], met["can, not learnt"]
-    headline = f"Models hold {learnt} of the {learnt + missed} cells that theory allows."
-    more = f"They miss {kept} of the {kept + broken} that it excludes. Theory speaks of every length, the test of some."
+    held, excluded = met["can, held"], met["cannot, yet held"]
+    allowed, forbidden = held + met["can, not held"], excluded + met["cannot, not held"]
+    silent = [step for one in climbs for step in one.steps if step.meeting == "open"]
+    headline = f"Models hold {held} of the {allowed} cells that theory allows."
+    open_held = sum(step.outcome == "held" for step in silent)
+    more = f"Of the {forbidden} that it excludes they hold {excluded}, of {len(silent)} without a proof {open_held}."
     return Finding("theory", "Theory says can", headline, more)
 
 

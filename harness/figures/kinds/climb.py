@@ -106,7 +106,7 @@ def _cell(ax: Axes, row: pd.Series | None, *, x: float, y: float, has_room: bool
         ax.add_patch(Rectangle((left, top), wide, high, fill=False, edgecolor=FAINT, lw=0.6, linestyle=":"))
         return
     share = row["held"] / row["n"]
-    frame = {"can, not learnt": GAP, "cannot, yet held": ODD}.get(row["meeting"], FAINT)
+    frame = {"can, not held": GAP, "cannot, yet held": ODD}.get(row["meeting"], FAINT)
     ax.add_patch(Rectangle((left, top), wide, high, facecolor="white", lw=0))
     ax.add_patch(Rectangle((left, top), wide * share, high, facecolor=HELD, lw=0, alpha=0.35 + 0.65 * share))
     lost = Rectangle((left + wide * share, top), wide * row["lost"] / row["n"], high, facecolor=HELD, lw=0, alpha=_LOST)

@@ -37,7 +37,7 @@ function stepAt(ladder, step, stop, trained) {
   const lost = found.filter(([score, first]) => score < ladder.holds && first >= learntFrom).length;
   const holds = 2 * held > n;
   const outcome = holds ? "held" : 2 * (n - held - lost) < n ? "lost" : "not learnt";
-  const meeting = step.theory === "can" ? `can, ${holds ? "learnt" : "not learnt"}` : step.theory === "cannot" ? `cannot, ${holds ? "yet held" : "not learnt"}` : "open";
+  const meeting = step.theory === "can" ? `can, ${holds ? "held" : "not held"}` : step.theory === "cannot" ? `cannot, ${holds ? "yet held" : "not held"}` : "open";
   return { ...step, n, held, lost, outcome: n ? outcome : "", close: false, between: [held, held], scores: found.map(([score]) => score), meeting: n ? meeting : "open" };
 }
 
@@ -57,7 +57,7 @@ function ladderNow() {
 // Cells that are shown alone; the others fade, and models without one are left out.
 const lenses = {
   lost: ["learnt and lost", (step) => step.outcome === "lost"],
-  gap: ["theory says can, not held", (step) => step.meeting === "can, not learnt"],
+  gap: ["theory says can, not held", (step) => step.meeting === "can, not held"],
   odd: ["theory says cannot, held", (step) => step.meeting === "cannot, yet held"],
   papers: ["a paper solves it, not held here", (step) => (step.papers ?? []).some(([word, solved]) => word === "differs" && solved)],
 };
@@ -218,7 +218,7 @@ function ladderKey(ladder) {
     sample({ theory: "can" }, "theory: can"),
     sample({ theory: "cannot" }, "cannot"),
     sample({ theory: "open" }, "open"),
-    sample({ theory: "can", meeting: "can, not learnt" }, "theory says can, most seeds do not"),
+    sample({ theory: "can", meeting: "can, not held" }, "theory says can, most seeds do not"),
     sample({ held: 3, theory: "cannot", meeting: "cannot, yet held" }, "theory says cannot, most seeds do"),
   ], make("li", { class: "words" }, `Theory says whether weights exist for every length. It does not say that training finds them. Rungs are tested at ${ladder.where}.`));
 }
@@ -227,7 +227,7 @@ function ladderKey(ladder) {
 function surprises(ladder, rows) {
   const found = rows.flatMap((row) => row.steps.map((step, i) => ({ row, step, rung: ladder.rungs[i] }))).filter(({ step }) => step.meeting in disagreements);
   const published = rows.flatMap((row) => row.steps.flatMap((step, i) => (step.papers ?? []).filter(([word, solved]) => word === "differs" && solved).map(([, , text]) => ({ row, step, rung: ladder.rungs[i], text }))));
-  const lists = [["Excluded, and yet held at these lengths", found.filter(({ step }) => step.meeting === "cannot, yet held")], ["Possible, and not learnt", found.filter(({ step }) => step.meeting === "can, not learnt")], ["Solved in a paper, and not held here", published]];
+  const lists = [["Excluded, and yet held at these lengths", found.filter(({ step }) => step.meeting === "cannot, yet held")], ["Possible, and not learnt", found.filter(({ step }) => step.meeting === "can, not held")], ["Solved in a paper, and not held here", published]];
   return lists.map(([title, own]) => {
     if (!own.length) return null;
     const say = ({ row, step, rung, text }) => make("li", {}, button("", () => openCell(step.cell), { class: "text" }).appendChild(make("span", {}, titleOf(row.model), " on ", rung.name)).parentNode, ` ${step.held}/${step.n}. `, make("span", { class: "muted" }, `${text ?? step.why}.`));

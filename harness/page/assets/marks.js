@@ -46,7 +46,7 @@ function swatch(label) {
   return made;
 }
 
-const disagreements = { "can, not learnt": "gap", "cannot, yet held": "odd" };
+const disagreements = { "can, not held": "gap", "cannot, yet held": "odd" };
 
 // A box of the ladder: filled as far as seeds hold the rung, pale as far as they learn it and lose it; theory in the
 // corner; framed where the two disagree.

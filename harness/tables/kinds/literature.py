@@ -111,7 +111,7 @@ def _contradictions(records: pd.DataFrame) -> Iterator[Sheet]:
             "not.",
         )
         columns = (Column("ours"), *(Column(name, about=entries()[name]["where"]) for name in names))
-        yield Sheet("Papers that contradict each other", lead, "model, task", columns, tuple(lines))
+        yield Sheet("Published values that contradict each other", lead, "model, task", columns, tuple(lines))
 
 
 def _values() -> dict[tuple[str, str], dict[str, tuple[float, float | None]]]:

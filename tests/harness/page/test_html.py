@@ -104,7 +104,7 @@ def test_the_ladder_has_every_rung_with_what_theory_says() -> None:
     assert (first["model"], first["held"], first["run"]) == ("lstm", 11, 11) and len(ladder["rungs"]) == 12
     steps = {rung["name"]: step for rung, step in zip(ladder["rungs"], second["steps"], strict=True)}
     parity = steps["count mod 2"]
-    assert (parity["held"], parity["n"], parity["meeting"]) == (1, 2, "cannot, not learnt")
+    assert (parity["held"], parity["n"], parity["meeting"]) == (1, 2, "cannot, not held")
     assert (parity["between"], parity["close"], ladder["strings"]) == ([1, 1], False, 142)
     assert (parity["theory"], ladder["whys"][parity["why"]]) == verdict("diagonal", "parity")
     assert cells(data)[parity["cell"]]["command"].startswith("ladder run parity mamba --protocol climb-v1")

@@ -59,9 +59,9 @@ def test_seeds_that_hold_and_what_theory_says() -> None:
     assert (parity.held, parity.n, parity.holds, parity.learnt_at) == (2, 3, True, 400)
     assert parity.at("225..256") == 0.92 and parity.further == 0.5 and parity.scores == (1.0, 0.92, 0.0)
     assert [step[name]["count mod 2"].meeting for name in "abcd"] == [
-        *("can, learnt", "cannot, not learnt", "cannot, yet held", "open")
+        *("can, held", "cannot, not held", "cannot, yet held", "open")
     ]
-    assert step["a"]["compose A5"].meeting == "can, not learnt" and step["a"]["compose S3"].meeting == "can, learnt"
+    assert step["a"]["compose A5"].meeting == "can, not held" and step["a"]["compose S3"].meeting == "can, held"
     assert (found["a"].held, found["a"].run, found["a"].is_whole) == (2, 3, False)
     assert step["d"]["count mod 2"].scores == (0.0,) and found["d"].held == 0
     assert step["b"]["nest"].n == 0 and step["b"]["nest"].learnt_at is None
