@@ -15,6 +15,7 @@ from chomsky_ladder.models.block import Block, Context
 from chomsky_ladder.models.layers.canon import Convolved
 from chomsky_ladder.models.layers.feed_forward import SwiGLU
 from chomsky_ladder.models.layers.residual import Layer, Residual
+from chomsky_ladder.models.xlstm import XLSTMConfig
 from support.cases import full
 
 VOCAB, WIDTH = 7, 8
@@ -126,3 +127,10 @@ def test_what_cannot_be_is_refused(name: str, settings: dict[str, Any], why: str
 def test_a_climber_is_as_wide_with_it_as_without() -> None:
     protocol, usual = find_protocol("climb-v1"), preset_run("mqar", "gla", protocol="climb-v1").model
     assert matched(replace(usual, short_conv=4), protocol) == replace(usual, short_conv=4)
+
+
+def test_an_mlstm_without_its_convolution_has_a_factor_on_each_channel() -> None:
+    weights = dict(XLSTMConfig(d_model=WIDTH, num_blocks=1, ratio="1:0", conv_width=1).block(0).named_parameters())
+    assert weights["parts.1.conv.weight"].shape == (64, 1)
+    with pytest.raises(ValueError, match="conv_width is the mLSTM's, of which ratio=0:1 has none"):
+        XLSTMConfig(ratio="0:1", conv_width=1)
