@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.protocols import find_protocol, matched, preset_run
 from chomsky_ladder.harness.config.registry import all_models, find_model
 from chomsky_ladder.harness.conform import model as conform
@@ -122,6 +123,12 @@ def test_every_model_conforms_with_one(name: str) -> None:
 def test_what_cannot_be_is_refused(name: str, settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         replace(find_model(name).tiny(), **settings).build(VOCAB)
+
+
+def test_a_place_that_no_block_has_is_refused_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "mqar", "mamba", "--model.short-conv", "4", "--model.conv-places", "C"]
+    assert main(words) == 2
+    assert "ladder: conv_places=C: no block has a feed-forward" in capsys.readouterr().err
 
 
 def test_a_climber_is_as_wide_with_it_as_without() -> None:

@@ -1,8 +1,8 @@
 """Where recall comes from: models of climb-v1 with a short convolution added, and others with theirs taken away.
 
     ladder study short_conv --budget smoke|cpu|gpu|full
-    ladder merge PUBLISHED --results FOLDER        the other half: the published rows of the same models as they are
-    ladder table --kind short_conv --protocol climb-v1 --results FOLDER
+    ladder merge results MINE --results BOTH       beside the other half, the published rows of the models as they are
+    ladder table --kind short_conv --protocol climb-v1 --results BOTH
 
 In climb-v1 most models that hold recall have a short convolution or a token shift, and GLA, RetNet, GSA, TTT-Linear and
 xLSTM (large) have neither and miss it. Eight models get a convolution of width 4 at the places A and C
