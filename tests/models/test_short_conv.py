@@ -126,7 +126,7 @@ def test_what_cannot_be_is_refused(name: str, settings: dict[str, Any], why: str
 
 
 def test_a_place_that_no_block_has_is_refused_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run", "mqar", "mamba", "--model.short-conv", "4", "--model.conv-places", "C"]
+    words = ["run", "mqar", "mamba", "--model.short-conv", "4", "--model.conv-places", "C", "--train.steps", "1"]
     assert main(words) == 2
     assert "ladder: conv_places=C: no block has a feed-forward" in capsys.readouterr().err
 
