@@ -6,8 +6,9 @@
 
 In climb-v1 most models that hold recall have a short convolution or a token shift, and GLA, RetNet, GSA, TTT-Linear and
 xLSTM (large) have neither and miss it. Eight models get a convolution of width 4 at the places A and C
-(models/layers/canon.py), and five lose their own, at climb-v1's settings. Widths are those of climb-v1: a convolution
-adds about 1 % of parameters that are not counted. Without their own, models are sized again by their feed-forward.
+(models/layers/canon.py), and five lose their own, at climb-v1's settings. DeltaNet also has one in place of the other.
+Widths are those of climb-v1: a convolution adds about 1 % of parameters, which are not counted. Without their own,
+models are sized again by their feed-forward.
 
 cpu is three rungs, recall first. gpu and full are all twelve.
 """
@@ -28,6 +29,7 @@ ADDED, TAKEN = {"short_conv": 4}, {"conv_width": 1}
 MODELS = (
     ("gla", ADDED),
     ("delta_net", TAKEN),
+    ("delta_net", TAKEN | ADDED),
     ("retention", ADDED),
     ("gated_delta_net", TAKEN),
     ("gated_slot_attention", ADDED),

@@ -18,59 +18,45 @@ from chomsky_ladder.harness.store.titles import title_of
 from chomsky_ladder.harness.tables.kind import Kind, Made, Row, register
 from chomsky_ladder.harness.tables.sheets import DASH, Column, Entry, Line, Sheet, cell_text
 
-_ADDED, _OWN = "model.short_conv", "model.conv_width"
-_PLACES = "model.conv_places"
-_NAMED = (
-    "protocol",
-    "task",
-    "model",
-    "change",
-    "conv",
-    "mean",
-    "std",
-    "median",
-    "low",
-    "high",
-    "solved",
-    "runs",
-    "n",
-    "lr",
-)
+ADDED, TAKEN = ("model.short_conv", "model.conv_places"), ("model.conv_width",)
+COLUMNS = ("mean", "std", "median", "low", "high", "solved", "runs", "n", "lr")
 
 
-def change_of(row: Row) -> str:
-    """Return the change to the model's convolution, as its label says it; "" for a model as it is."""
+def changed(row: Row) -> tuple[str, ...]:
+    """Return the settings of the convolution that was added or taken away; none for a model as it is."""
     own = Identity.of(row).settings
-    said = [f"{name.removeprefix('model.')}={own[name]}" for name in (_ADDED, _PLACES, _OWN) if name in own]
-    return ", ".join(said) if own.get(_ADDED) or own.get(_OWN) == 1 else ""
+    if own.get(ADDED[0]):
+        return tuple(name for name in ADDED if name in own)
+    return TAKEN if own.get(TAKEN[0]) == 1 else ()
 
 
-def as_it_is(row: Row) -> Identity:
+def as_before(row: Row) -> Identity:
     """Return the identity of the same model without the change."""
-    identity = Identity.of(row)
-    kept = {name: value for name, value in identity.settings.items() if name not in (_ADDED, _PLACES, _OWN)}
-    return replace(identity, settings=kept) if change_of(row) else identity
+    identity, change = Identity.of(row), changed(row)
+    return replace(identity, settings={name: own for name, own in identity.settings.items() if name not in change})
 
 
 def short_conv(records: pd.DataFrame) -> Made:
     """Make a sheet of models and tasks with both halves of each cell, and a row for every half."""
-    rows = [row | {"change": change_of(row), "of": as_it_is(row)} for row in as_rows(cells(records))]
-    halves = {(row["task"], row["of"].model, row["change"]): row for row in rows}
+    rows = as_rows(cells(records))
+    halves = {(row["task"], row["model"]): row for row in rows}
+    found = {row["model"]: row for row in rows if changed(row)}
+    tasks = list(dict.fromkeys(row["task"] for row in rows if changed(row)))
     lines, data = [], []
-    tasks = list(dict.fromkeys(row["task"] for row in rows if row["change"]))
-    for model, change, of in sorted(
-        {(row["of"].model, row["change"], title_of(row["of"])) for row in rows if row["change"]}
-    ):
+    for model, row in sorted(found.items()):
+        before, own = as_before(row), Identity.of(row).settings
+        labels = [before.model, model] if changed(row) != TAKEN else [model, before.model]
+        said = ", ".join(f"{name.removeprefix('model.')}={own[name]}" for name in changed(row))
         entries = []
         for task in tasks:
-            pair = [halves.get((task, model, key)) for key in ("", change)]  # as it is first: without one of its own
-            pair = pair[::-1] if _OWN.removeprefix("model.") in change else pair
-            entries += [DASH if half is None else Entry((cell_text(pd.Series(half)),)) for half in pair]
-            for half, conv in zip(pair, ("without", "with"), strict=True):
-                data += [] if half is None else [half | {"model": model, "change": change, "conv": conv}]
-        lines.append(Line(f"{of}: {change}", tuple(entries)))
+            for conv, label in zip(("without", "with"), labels, strict=True):
+                half = halves.get((task, label))
+                entries.append(DASH if half is None else Entry((cell_text(pd.Series(half)),)))
+                place = {"protocol": row["protocol"], "task": task, "model": before.model, "change": said, "conv": conv}
+                data += [] if half is None else [place | {name: half.get(name) for name in COLUMNS}]
+        lines.append(Line(f"{title_of(before)}: {said}", tuple(entries)))
     if not lines:
-        return Made((), pd.DataFrame(columns=list(_NAMED)))
+        return Made((), pd.DataFrame())
     name = rows[0]["protocol_name"]
     lead = (
         "Scaled test accuracy without a short convolution and with one: median over seeds, [lowest, highest] where "
@@ -81,7 +67,7 @@ def short_conv(records: pd.DataFrame) -> Made:
     sheet = Sheet(
         f"{rows[0]['protocol']}: short convolutions", (lead,), "model", columns, tuple(lines), warning=warning_of(name)
     )
-    return Made((sheet,), pd.DataFrame(data).reindex(columns=list(_NAMED)))
+    return Made((sheet,), pd.DataFrame(data))
 
 
 register(
@@ -89,7 +75,7 @@ register(
         name="short_conv",
         about="accuracy with a short convolution and without",
         make=short_conv,
-        when=lambda records: any(map(change_of, distinct(records))),
+        when=lambda records: any(map(changed, distinct(records))),
         why_not="no run has another short convolution than its model (--model.short-conv, --model.conv-width 1)",
         rank=6,
     )

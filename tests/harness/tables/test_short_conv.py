@@ -15,6 +15,7 @@ ROWS = [
     record(model="delta_net (eigenvalues=signed)", test_scaled=0.95),
     record(model="delta_net (conv_width=1, eigenvalues=signed)", test_scaled=0.3),
     record(model="delta_net (conv_width=1, eigenvalues=signed)", test_scaled=0.4, task="even_pairs"),
+    record(model="delta_net (short_conv=4, conv_width=1, eigenvalues=signed)", test_scaled=0.6),
     record(model="delta_net (conv_width=2)", test_scaled=0.5),  # neither added nor taken away
     record(model="lstm", test_scaled=1.0),  # never changed
 ]
@@ -28,6 +29,7 @@ def test_a_line_is_a_model_without_a_convolution_and_with_one() -> None:
     ]
     assert {line.name: [entry.lines[0] for entry in line.entries] for line in sheet.lines} == {
         "DeltaNet [-1,1]: conv_width=1": ["0.40 0/1", "-", "0.30 0/1", "0.95 1/1"],
+        "DeltaNet [-1,1] (conv_width=1): short_conv=4": ["0.40 0/1", "-", "0.30 0/1", "0.60 0/1"],
         "GLA: short_conv=4": ["-", "-", "0.15 [0.10, 0.20] 0/2", "0.90 1/1"],
         "GLA: short_conv=4, conv_places=A": ["-", "-", "0.15 [0.10, 0.20] 0/2", "0.80 0/1"],
     }
