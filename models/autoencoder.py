@@ -84,6 +84,7 @@ class AutoencoderConfig(ModelConfig):
     title = "Autoencoder[{member}]"
     transition = "one vector"
     sees, stepwise = "prompt_alone", False
+    convolves = False
 
     num_blocks: int = 2
     """Blocks of the member."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, Norm, State, make_norm
+from chomsky_ladder.models.layers.canon import Places, convolved
 from chomsky_ladder.models.layers.linear import take_over
 from chomsky_ladder.models.operations.norm import normed
 
@@ -30,6 +31,10 @@ class Stack(Protocol):
     def before_head(self) -> Literal["none", "relu"]: ...
     @property
     def ends_init(self) -> Literal["unit", "small"]: ...
+    @property
+    def short_conv(self) -> int: ...
+    @property
+    def conv_places(self) -> Places: ...
     def blocks(self) -> Sequence[Block]: ...
     def common_module(self) -> nn.Module | None: ...
 
@@ -64,6 +69,9 @@ class Backbone(Model):
         if config.ends_init == "small":
             for module in (self.embedding, self.head):
                 nn.init.normal_(module.weight, std=(2 / (5 * config.d_model)) ** 0.5)
+        if config.short_conv:  # drawn last, so that all else starts as without
+            places = {"width": config.short_conv, "places": config.conv_places}
+            self.blocks = nn.ModuleList(convolved(self.blocks, config.d_model, **places))
         take_over(self)
 
     @property

@@ -29,6 +29,7 @@ from torch import nn
 
 from chomsky_ladder.models.backbone import Backbone, Model
 from chomsky_ladder.models.block import Block, Norm, require
+from chomsky_ladder.models.layers.canon import Places
 
 Device = Literal["any", "cuda"]
 
@@ -64,6 +65,8 @@ class ModelConfig(ABC):
     """Installed packages whose code it runs. A record names their versions."""
     names_others: ClassVar[bool] = False
     """True if a setting names other models, so that these must be known first."""
+    convolves: ClassVar[bool] = True
+    """True if `short_conv` may stand in front of its layers: its blocks are mixers, with or without a feed-forward."""
     transition: ClassVar[str] = ""
     """The transition of its state, a name of harness/config/theory.py, which has the proven results. A stack of several
     kinds joins them by " + ". "" if none fits.
@@ -81,11 +84,21 @@ class ModelConfig(ABC):
     """The function between the final norm and the head."""
     ends_init: Literal["unit", "small"] = "unit"
     """Initial deviations of embedding and head. unit: 1 and 1/sqrt(d_model). small: sqrt(2/(5 d_model)) for both."""
+    short_conv: int = 0
+    """Width of a causal convolution, one filter a channel, added to what layers read; 0 for none. The author's is 4."""
+    conv_places: Places = "AC"
+    """Layers that read it. A: the mixer of each block. C: the feed-forward. AC: both."""
 
     def __post_init__(self) -> None:
         require(self.d_model >= 1, f"{self.name}: d_model must be at least 1, not {self.d_model}")
         require(self.num_blocks >= 1, f"{self.name}: num_blocks must be at least 1, not {self.num_blocks}")
         require(0 <= self.dropout < 1, f"{self.name}: dropout must lie in [0, 1), not {self.dropout}")
+        require(
+            self.short_conv in (0, *range(2, 65)), f"{self.name}: short_conv is 0, or 2 to 64, not {self.short_conv}"
+        )
+        require(self.convolves or not self.short_conv, f"{self.name}: short_conv stands in front of no block of it")
+        placed = self.short_conv or self.conv_places == "AC"
+        require(bool(placed), f"{self.name}: conv_places={self.conv_places} needs a short_conv")
 
     @abstractmethod
     def block(self, layer: int) -> Block:

@@ -102,6 +102,7 @@ class EncoderDecoderConfig(ModelConfig):
     title = "Transformer (encoder-decoder)"
     transition = "attention"
     sees, stepwise = "prompt", False
+    convolves = False
     cost = "quadratic"
 
     num_blocks: int = 2

@@ -137,6 +137,8 @@ class PlainLayerConfig(PlainConfig):
 class PlainStackConfig(PlainConfig):
     """A wrapped module that is all blocks. Its author makes as many as `config.num_blocks` says."""
 
+    convolves = False
+
     def blocks(self) -> list[Block]:
         return [self.block(0)]
 

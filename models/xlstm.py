@@ -67,7 +67,7 @@ class MLSTM(Layer):
         super().__init__()
         width, inner, self.num_heads = config.d_model, config.mlstm_width, config.num_heads
         self.up = nn.Linear(width, 2 * inner, bias=False)
-        self.conv = ShortConvolution(inner, silu=True)
+        self.conv = ShortConvolution(inner, width=config.conv_width, silu=True)
         self.query, self.key, self.value = (BlockDiagonal(inner, std=config.small) for _ in "qkv")
         self.gates = nn.Linear(3 * inner, 2 * self.num_heads)
         self.norm = HeadNorm(inner, self.num_heads)
@@ -275,6 +275,8 @@ class XLSTMConfig(ModelConfig):
     """
     conv: Literal["none", "causal4"] = "none"
     """The input of the sLSTM's input and forget gates: the block's input, or a causal convolution of 4 over it."""
+    conv_width: int = 4
+    """Width of the mLSTM's convolution, in tokens; 1 for only a factor on each channel."""
     recurrent_init: Literal["standard", "zeros"] = "standard"
     """The sLSTM's recurrent matrices at the start: uniform in +-1/sqrt(d_model), or 0."""
 
@@ -290,6 +292,9 @@ class XLSTMConfig(ModelConfig):
             self.num_blocks in (1, *range(needed, self.num_blocks + 1)),
             f"{self.name}: with ratio {self.ratio} the first sLSTM is block {needed}; num_blocks={self.num_blocks}",
         )
+        require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
+        idle = self.conv_width != 4 and not self.counts[0]
+        require(not idle, f"{self.name}: conv_width is the mLSTM's, of which ratio={self.ratio} has none")
         heads = self.num_heads
         require(
             heads >= 1 and self.d_model % heads == 0 and self.d_model > heads,

@@ -33,9 +33,10 @@ STUDIES = (
     "authors",
     "climb_pilot",
     "last_answer",
+    "short_conv",
     "text",
 )
-BY_TASK = ("depth", "fifteen")  # in whose lists a cell is whole before the next task begins
+BY_TASK = ("depth", "fifteen", "short_conv")  # in whose lists a cell is whole before the next task begins
 
 
 @cache

@@ -29,7 +29,14 @@ def parse_count(text: str) -> int:
 
 
 def sized(config: ModelConfig, *, vocab: int, target: int) -> ModelConfig:
-    """Return the config with the widths that bring it nearest to `target` active parameters."""
+    """Return the config with the widths that bring it nearest to `target` active parameters.
+
+    A short convolution in front of the layers is not counted, so that a model is as wide with it as without.
+    """
+    if config.short_conv:
+        placed = {name: getattr(config, name) for name in ("short_conv", "conv_places")}
+        bare = replace(config, short_conv=0, conv_places="AC")
+        return replace(sized(bare, vocab=vocab, target=target), **placed)
     below, above = _widths(config, vocab, target)
     wide = [replace(config, d_model=width) for width in (below, above) if width]
     if not wide:

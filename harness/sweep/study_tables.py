@@ -24,3 +24,22 @@ def published_tables(kind: str, *, against: str | None = None) -> Callable[[Sequ
         return tables.text(tables.table(records[own], kind, against=against), "markdown")
 
     return write
+
+
+def beside_published(kind: str, *, protocol: str) -> Callable[[Sequence[Run], Path], str]:
+    """Return a function that returns a kind of table of a folder's records of a protocol and the published ones."""
+
+    def write(runs: Sequence[Run], results: Path) -> str:
+        import pandas as pd
+
+        from chomsky_ladder.harness.store.places import published_results
+        from chomsky_ladder.harness.store.record import collect, stored
+        from chomsky_ladder.harness.tables import write as tables
+
+        records, published = collect(results), published_results()
+        if published is not None:
+            others = stored(published / "records.csv")
+            records = pd.concat([records, others[others["protocol"] == protocol]]).drop_duplicates("run_id")
+        return tables.text(tables.table(records, kind), "markdown")
+
+    return write

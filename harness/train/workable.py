@@ -84,6 +84,8 @@ def refuse_unworkable(model: ModelConfig, *, backend: Backend, device: torch.dev
     require(fits, f"{model.name} runs on a CUDA device alone, not on {device}")
     why = model.unworkable()
     require(not why, why)
+    if model.short_conv:
+        _built(model)  # its blocks may have none of the places
     if not is_ours(type(model).__module__):  # tests check ours
         built = _built(model)
         for said in (*unregistered(built), *own_dropout(built)):

@@ -25,6 +25,7 @@ OF_SOME = (
     "hypotheses",
     "literature",
     "scratchpad",
+    "short_conv",
     "sources",
 )
 KINDS = [kind.name for kind in all_kinds() if kind.name not in OF_SOME]  # the others are of any suite
