@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chomsky_ladder.harness.config import rooms
+from chomsky_ladder.harness.config.origin import is_ours
 from chomsky_ladder.harness.tracking.card import Card, line
 from chomsky_ladder.harness.tracking.tracker import Mode, Tracker, find_tracker
 
@@ -47,7 +48,8 @@ def mirrored(
     if runs and tracker not in _trouble:
         found = find_tracker(tracker)
         try:
-            order = {"tracker": tracker, "plugins": rooms.NAMED, "results": str(results), "mode": mode}
+            plugins = [] if is_ours(found.module) else rooms.NAMED
+            order = {"tracker": tracker, "plugins": plugins, "results": str(results), "mode": mode}
             cards = [asdict(Card.of(run, provenance, group=group)) for run, provenance in runs]
             mirror = _Mirror(found, {**order, "cards": cards, "patience": patience})
         except Exception as error:  # in any case, the runs go on
