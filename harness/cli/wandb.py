@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from chomsky_ladder.harness.cli.help import print_help
 from chomsky_ladder.harness.cli.options import name_first, parse
 from chomsky_ladder.harness.cli.track import TrackOptions, copy_runs
-from chomsky_ladder.harness.store.places import default_results, refuse_published
+from chomsky_ladder.harness.store.places import default_results
 from chomsky_ladder.harness.tracking.card import line
 from chomsky_ladder.harness.tracking.tracker import find_tracker
 from chomsky_ladder.harness.tracking.trackers import wandb as tracking
@@ -62,8 +62,6 @@ def _help() -> None:
 
 def _sync(words: list[str]) -> int:
     options = parse(SyncOptions, words, prog="ladder wandb sync")
-    if not os.environ.get("WANDB_DIR"):
-        refuse_published(options.results, otherwise="$WANDB_DIR says where W&B may keep its files")
 
     def tables() -> str:
         return f"tables: {', '.join(tracking.sync_tables(options.results, mode=options.mode))}"

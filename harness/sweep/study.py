@@ -10,7 +10,7 @@
 Finished runs are not run again. So a stopped study can be resumed, and studies share the runs they have in common.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -56,6 +56,17 @@ def study_runs(
                 _changed(run, of_task, of_model, train, score) for run in (cell[:1] if budget == "smoke" else cell)
             ]
     return sorted(runs, key=lambda run: run.seed)
+
+
+def in_smoke(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs of a suite's cells at one learning rate and seed, a few steps of short strings each."""
+    train = {"steps": 8, "batch": 8, "curriculum": [40]}
+    score = {"every": 8, "test": 32, "validation": 16, "extrapolate": []}
+    return [
+        replace(run, train=replaced(run.train, train, where="train"), eval=replaced(run.eval, score, where="eval"))
+        for run in runs
+        if (run.train.lr, run.seed) == (runs[0].train.lr, runs[0].seed)
+    ]
 
 
 def _named(part: Model | str) -> Model:

@@ -66,7 +66,7 @@ def _say(tracker: Tracker, what: str) -> None:
     if tracker.name not in _trouble:
         _trouble[tracker.name] = what
         with suppress(OSError, ValueError):  # stderr may be closed
-            said = f"{tracker.title} is left alone from here on: {what} (`{tracker.catch_up}` catches up)"
+            said = f"{tracker.title} is left alone from here on: {what} (`ladder track {tracker.name}` catches up)"
             print(said, file=sys.stderr)
 
 

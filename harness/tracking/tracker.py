@@ -55,7 +55,7 @@ def never(folder: RunFolder, mode: Mode) -> bool:
 class Tracker:
     name: str
     title: str
-    """Its name in a sentence."""
+    """The name that sentences use."""
     begin: Callable[[Card, RunFolder, Mode, float], Target]
     """Open a run there. The number is the seconds that its end may take. `offline` means without a network."""
     how_to_look: Callable[[Path, Mode], str] = nothing_to_say
@@ -68,11 +68,6 @@ class Tracker:
     """End what the tracker runs in the background."""
     module: str = ""
     """The module that registers it; filled in by `register`."""
-
-    @property
-    def catch_up(self) -> str:
-        """Return the command that copies what is missing."""
-        return f"ladder track {self.name}"
 
 
 TRACKERS: list[Tracker] = []

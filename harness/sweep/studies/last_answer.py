@@ -16,29 +16,17 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocols import find_protocol, grid, matched
 from chomsky_ladder.harness.config.rows import DECISIVE
 from chomsky_ladder.harness.config.run import Run
-from chomsky_ladder.harness.sweep.study import Budget
+from chomsky_ladder.harness.sweep.study import Budget, in_smoke
 from chomsky_ladder.harness.sweep.study_tables import published_tables
 
 SUITE = "climb-v2"
 RUNGS = ("count mod 3", "compose A5", "count mod 2", "compose S3")
-SMOKE_TRAIN = {"steps": 8, "batch": 8, "curriculum": [40]}
-SMOKE_SCORE = {"every": 8, "test": 32, "validation": 16, "extrapolate": []}
 
 
 def runs(budget: Budget = "cpu") -> list[Run]:
     rungs = RUNGS if budget in ("gpu", "full") else RUNGS[:1]
     found = [run for rung in rungs for name, changes in DECISIVE for run in _cell(rung, name, changes)]
-    if budget != "smoke":
-        return found
-    return [
-        replace(
-            run,
-            train=replaced(run.train, SMOKE_TRAIN, where="train"),
-            eval=replaced(run.eval, SMOKE_SCORE, where="eval"),
-        )
-        for run in found
-        if run.train.lr == found[0].train.lr
-    ]
+    return in_smoke(found) if budget == "smoke" else found
 
 
 def _cell(name: str, model: str, changes: dict[str, Any]) -> list[Run]:

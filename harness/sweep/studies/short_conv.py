@@ -1,4 +1,4 @@
-"""Where recall comes from: models of climb-v1 with a short convolution added, and others with theirs taken away.
+"""The source of recall: models of climb-v1 with a short convolution added, and others with theirs taken away.
 
     ladder study short_conv --budget smoke|cpu|gpu|full
     ladder merge results MINE --results BOTH       beside the other half, the published rows of the models as they are
@@ -20,7 +20,7 @@ from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocol import Rung
 from chomsky_ladder.harness.config.protocols import find_protocol, grid, matched
 from chomsky_ladder.harness.config.run import Run
-from chomsky_ladder.harness.sweep.study import Budget
+from chomsky_ladder.harness.sweep.study import Budget, in_smoke
 from chomsky_ladder.harness.sweep.study_tables import beside_published
 
 SUITE = "climb-v1"
@@ -42,25 +42,13 @@ MODELS = (
     ("hgrn2", ADDED),
     ("mamba", TAKEN),
 )
-SMOKE_TRAIN = {"steps": 8, "batch": 8, "curriculum": [40]}
-SMOKE_SCORE = {"every": 8, "test": 32, "validation": 16, "extrapolate": []}
 
 
 def runs(budget: Budget = "cpu") -> list[Run]:
     by_name = {rung.name: rung for rung in PROTOCOLS[SUITE].rungs}
     names = RUNGS if budget in ("smoke", "cpu") else dict.fromkeys([*RUNGS, *by_name])
     found = [run for name in names for run in _rung(by_name[name])]
-    if budget != "smoke":
-        return found
-    return [
-        replace(
-            run,
-            train=replaced(run.train, SMOKE_TRAIN, where="train"),
-            eval=replaced(run.eval, SMOKE_SCORE, where="eval"),
-        )
-        for run in found
-        if run.train.lr == found[0].train.lr and run.seed == 0
-    ]
+    return in_smoke(found) if budget == "smoke" else found
 
 
 def _rung(rung: Rung) -> list[Run]:

@@ -5,7 +5,8 @@
     trackio show --project chomsky-ladder
 
 Its own variables decide where copies go: $TRACKIO_DIR, $TRACKIO_SPACE_ID, $TRACKIO_SERVER_URL. The project is
-$TRACKIO_PROJECT, else "chomsky-ladder". A run has the name that it has here. Its last row says how it ended.
+$TRACKIO_PROJECT, else "chomsky-ladder". A run has the name that it has here. Its last row says how it ended. What a
+Space or a server holds is not read back, so a second copy of a run sends its lines there again.
 """
 
 import contextlib

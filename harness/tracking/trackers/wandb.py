@@ -22,6 +22,7 @@ from typing import Any
 
 from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.harness.store.places import refuse_published
 from chomsky_ladder.harness.tracking.card import Card, end_of, plain
 from chomsky_ladder.harness.tracking.tracker import SYNCS_WITHIN, Mode, Tracker, register
 
@@ -67,11 +68,9 @@ def place_of(results: Path) -> Path:
 
 def how_to_look(results: Path, mode: Mode) -> str:
     """Return the command that sends the copies written offline."""
-    return (
-        ""
-        if mode == "online"
-        else f"to send the copies to W&B: wandb sync {shlex.quote(str(place_of(results)))}/wandb/offline-run-*"
-    )
+    if mode == "online":
+        return ""
+    return f"to send the copies to W&B: wandb sync {shlex.quote(str(place_of(results)))}/wandb/offline-run-*"
 
 
 def copies(results: Path, run_id: str) -> list[Path]:
@@ -114,6 +113,8 @@ def begun(
     job_type: str | None = None,
 ) -> Any:
     """Begin a W&B run that only sends what it is given: no code, console, git state or host statistics."""
+    if not os.environ.get("WANDB_DIR"):
+        refuse_published(results, otherwise="$WANDB_DIR says where W&B may keep its files")
     import wandb
 
     settings = wandb.Settings(

@@ -12,23 +12,10 @@ from chomsky_ladder.harness.cli.tables import _FORMATS, TableOptions
 from chomsky_ladder.harness.tables.kind import all_kinds
 from chomsky_ladder.harness.tables.published import sources
 from chomsky_ladder.harness.tables.write import ENDINGS, Format, write
-from support.records_by_hand import filled, frame, record
+from support.records_by_hand import OF_SOME_SUITES, filled, frame, record
 
 ROOT = Path(__file__).parents[3]
-OF_SOME = (
-    "bits",
-    "examples",
-    "text",
-    "language",
-    "metrics",
-    "climb",
-    "hypotheses",
-    "literature",
-    "scratchpad",
-    "short_conv",
-    "sources",
-)
-KINDS = [kind.name for kind in all_kinds() if kind.name not in OF_SOME]  # the others are of any suite
+KINDS = [kind.name for kind in all_kinds() if kind.name not in OF_SOME_SUITES]
 COMPARED = [kind.name for kind in all_kinds() if kind.against]
 CURVE = {"test_bins": '{"40..64":0.9}', "content_free_bins": '{"40..64":0.5}'}
 

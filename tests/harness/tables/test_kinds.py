@@ -13,22 +13,9 @@ from chomsky_ladder.harness.tables.kind import all_kinds
 from chomsky_ladder.harness.tables.sheets import OVERFLOWED, Sheet
 from chomsky_ladder.harness.tables.write import csv, table, text
 from chomsky_ladder.tasks.base import TASKS
-from support.records_by_hand import frame, record
+from support.records_by_hand import OF_SOME_SUITES, frame, record
 
-OF_SOME = (
-    "bits",
-    "examples",
-    "text",
-    "language",
-    "metrics",
-    "climb",
-    "hypotheses",
-    "literature",
-    "scratchpad",
-    "short_conv",
-    "sources",
-)
-KINDS = [kind.name for kind in all_kinds() if kind.name not in OF_SOME]  # the others are of any suite
+KINDS = [kind.name for kind in all_kinds() if kind.name not in OF_SOME_SUITES]
 HIGH, LOW = (0.9, 0.91, 0.92, 0.93, 0.94), (0.1, 0.2, 0.3, 0.4, 0.5)
 CURVE = {
     "test_bins": '{"40..64":0.9,"65..96":0.7}',

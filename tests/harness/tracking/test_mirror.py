@@ -185,6 +185,18 @@ def test_a_server_that_never_answers_costs_the_patience_once(
     assert within(5, lambda: gone(processes[0]))
 
 
+def test_a_plugin_that_broke_keeps_no_run_from_being_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mirror.rooms, "NAMED", [str(tmp_path / "broken.py")])
+    run = runs()[0]
+    folder_of(tmp_path, run)
+    with mirrored([(run, MADE)], tmp_path, mode="offline"):
+        pass
+    assert capfd.readouterr().err == ""
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
 def test_the_patience_that_is_not_asked_for() -> None:
     assert mirror.PATIENCE == 15
 

@@ -74,7 +74,7 @@ def exact_decays(device: str) -> None:
 
 
 def parts_of_bf16(strided: bool, device: str) -> None:
-    """Where q, k and v need no rounding the gates' gradients are fp32's, and all else is off by its own rounding alone.
+    """The gates' gradients are fp32's if q, k and v need no rounding, and all else is off by its own rounding alone.
 
     Maps turn channels about, so that what they make has 8 bits where c and u do.
     """
