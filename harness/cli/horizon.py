@@ -82,11 +82,9 @@ def horizon_text(result: dict[str, Any]) -> Iterator[str]:
     strings = result["settings"]["strings"]
     yield f"{result['run_id']} at step {result['step']:,}: {strings} strings of {result['length']:,}"
     yield f"trained to {result['trained_to']}, {result['state_bytes']:,} bytes of state at the end of a string"
-    rows = [
-        [f"{each['from']:,}..{each['to']:,}", *(number(each[name]) for name in ("accuracy", "scaled", "commonest"))]
-        for each in result["bins"]
-    ]
-    yield from aligned(["positions", "accuracy", "scaled", "commonest"], rows)
+    names = [name for name in ("accuracy", "scaled", "commonest", "drift") if name in result["bins"][0]]
+    rows = [[f"{each['from']:,}..{each['to']:,}", *(number(each[name]) for name in names)] for each in result["bins"]]
+    yield from aligned(["positions", *names], rows)
     held = f"{result['holds_to']:,}" if result["holds_to"] else "no position"
     mistakes = result["first_mistakes"]
     first = f"; first mistakes at {statistics.median(mistakes):,.0f} in the median" if mistakes else ""

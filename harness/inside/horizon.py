@@ -10,6 +10,7 @@ model's floor is the most common answer.
 
 On this scale mistakes distinguish drift from chance. If an answer depends on a state (parity), accuracy stays at chance
 once the state is lost. If the task forgets (last write), accuracy recovers. Answers that are not finite count as wrong.
+Beside it stands the drift of what the head reads, for tasks with a state (harness/inside/drift.py).
 """
 
 import json
@@ -23,6 +24,7 @@ from torch import Tensor
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import plain, require
 from chomsky_ladder.harness.config.run import Run
+from chomsky_ladder.harness.inside.drift import Drift
 from chomsky_ladder.harness.inside.settings import HorizonSettings
 from chomsky_ladder.harness.inside.streams import Trained, load_trained
 from chomsky_ladder.harness.store.files import write_atomically
@@ -37,7 +39,7 @@ from chomsky_ladder.harness.train.machine import (
     provenance,
 )
 from chomsky_ladder.harness.train.score import scaled
-from chomsky_ladder.models.backbone import state_bytes
+from chomsky_ladder.models.backbone import Backbone, state_bytes
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.tasks.base import Batch
 from chomsky_ladder.tasks.draw import Draw
@@ -69,16 +71,24 @@ def horizon(trained: Trained, settings: HorizonSettings | None = None) -> dict[s
     rows, length = batch.tokens_BL.shape
     _refuse(run, length)
     state = start(model, rows, max_length=length)
+    watched = model if run.task.state_sizes and isinstance(model, Backbone) else None
+    trained_to = run.train.longest(run.train.steps - 1)
+    drift = Drift(run.task.state(batch.tokens_BL), first=min(trained_to, length)) if watched else None
     right: list[Tensor] = []
     finite: list[Tensor] = []
     for tokens_BC, targets_BC in _pieces(batch, settings.piece):
+        ctx = Context(taps=frozenset({model.num_layers} if watched else ()))
         with autocast(run, device):
-            logits_BCV, state = model.extend(tokens_BC, state, Context())
+            logits_BCV, state = model.extend(tokens_BC, state, ctx)
+        if watched and drift:
+            drift.read(watched.norm(ctx.tapped[model.num_layers].to(watched.head.weight.dtype)))
         finite.append(logits_BCV.isfinite().all(-1))
         right.append((logits_BCV.argmax(-1) == targets_BC) & finite[-1])
     right_BL = torch.cat(right, 1)
     asked_BL = batch.targets_BL > 0
     bins = list(_binned(run, right_BL, asked_BL, batch.targets_BL))
+    if drift:
+        bins = [each | {"drift": drift.between(each["from"], each["to"])} for each in bins]
     first_B = _first_mistakes(right_BL, asked_BL)
     return {
         "schema": SCHEMA,
@@ -89,7 +99,7 @@ def horizon(trained: Trained, settings: HorizonSettings | None = None) -> dict[s
         "model": run.model.name,
         "settings": plain(settings),
         "length": length,
-        "trained_to": run.train.longest(run.train.steps - 1),
+        "trained_to": trained_to,
         "state_bytes": state_bytes(state) // rows,
         "bins": bins,
         "holds_to": _holds_to(bins),

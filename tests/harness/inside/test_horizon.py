@@ -52,6 +52,17 @@ def test_pieces_read_like_the_whole_string(model: str, piece: int) -> None:
     assert found["first_mistakes"] == sorted(firsts) and found["without_mistake"] == 5 - len(firsts)
 
 
+def test_drift_is_of_tasks_with_a_state_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = HorizonSettings(length=30, strings=5, piece=7)
+    found = horizon(untrained(cell("cycle_nav")), settings)
+    assert found["bins"][0]["drift"] > 0
+    assert horizon(untrained(cell("cycle_nav")), replace(settings, piece=256))["bins"] == [
+        each | {"drift": pytest.approx(each["drift"], rel=1e-9)} for each in found["bins"]
+    ]
+    monkeypatch.setattr(find_task("parity"), "state_sizes", ())
+    assert "drift" not in horizon(untrained(cell()), settings)["bins"][0]
+
+
 def test_every_prefix_is_asked_what_a_string_of_it_is() -> None:
     run, settings = cell(), HorizonSettings(length=20, strings=3)
     batch = strings(run, settings, device=CPU)
@@ -133,6 +144,9 @@ def test_a_table_keeps_the_runs_that_are_not_read_again(tmp_path: Path, capsys: 
     assert list(of_first["to"]) == [8, 16, 29] and list(of_second["to"]) == [8, 16, 32, 49]
     stored = json.loads((tmp_path / "runs" / runs[0].run_id / "horizon.json").read_text())
     assert list(of_first["accuracy"]) == pytest.approx([each["accuracy"] for each in stored["bins"]], abs=1e-6)
+    again.drop(columns="drift").to_csv(tmp_path / "far.csv", index=False)  # as before drift was measured
+    assert horizon_command([runs[0].run_id, *usual, "30"]) == 0
+    assert pd.read_csv(tmp_path / "far.csv")["drift"].isna().sum() == 4
     (tmp_path / "far.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="is no table of horizons: its columns are a, b"):
         horizon_command([runs[0].run_id, *usual, "30"])
