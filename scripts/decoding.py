@@ -24,6 +24,7 @@ from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import find_run
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing
+from chomsky_ladder.harness.store.record import collect
 from chomsky_ladder.harness.store.titles import title_of
 from chomsky_ladder.harness.sweep.sweep import sweep
 from chomsky_ladder.harness.tables.formats import markdown
@@ -35,6 +36,7 @@ TASKS: dict[str, dict[str, Any]] = {"repetition": FED, "reverse_string": FED, "s
 MODELS = ("lstm", "transformer", "mamba")
 LENGTHS = (40, 64)  # the longest of training, and a longer one
 WAYS: tuple[dict[str, Any], ...] = ({}, {"beam": 4}, {"temperature": 0.5}, {"temperature": 1.0})
+BATCH = 32
 NAMES = [WrittenSettings(**way).way for way in WAYS]
 
 
@@ -54,7 +56,13 @@ LEAD = (
 
 
 def runs_of(budget: Budget) -> list[Run]:
-    train = {"steps": budget.steps, "lr": 3e-3, "lengths": [3, LENGTHS[0]], "curriculum": [10, 20, 40, 40]}
+    train = {
+        "steps": budget.steps,
+        "batch": BATCH,
+        "lr": 3e-3,
+        "lengths": [3, LENGTHS[0]],
+        "curriculum": [10, 20, 40, 40],
+    }
     score = {"lengths": list(LENGTHS), "bins": list(LENGTHS), "every": 0, "test": budget.strings, "extrapolate": []}
     changes = {f"train.{name}": value for name, value in (train | {"stop_after": 0}).items()}
     changes |= {f"eval.{name}": value for name, value in score.items()}
@@ -77,12 +85,23 @@ def rows_of(run: Run, results: Path, strings: int) -> list[dict[str, Any]]:
     return rows
 
 
-def sheet_of(data: pd.DataFrame) -> Sheet:
+def sheet_of(data: pd.DataFrame, records: pd.DataFrame) -> Sheet:
+    """Return the table, with the scope that the records of its runs have."""
     lines = []
     for (task, model, length), own in data.groupby(["task", "model", "length"], sort=False):
         by_way = {row.way: f"{row.exact:.2f}, {row.symbols:.2f}, {row.log_p:.2f}" for row in own.itertuples()}
         lines.append(Line(f"{task} {length}, {model}", tuple(Entry((by_way[name],)) for name in NAMES)))
-    return Sheet("What decoding changes", LEAD, "task and length, model", tuple(map(Column, NAMES)), tuple(lines))
+    columns = tuple(map(Column, NAMES))
+    return Sheet("What decoding changes", (*LEAD, _scope(records)), "task and length, model", columns, tuple(lines))
+
+
+def _scope(records: pd.DataFrame) -> str:
+    low, high = (f"{size:,}" for size in (records["parameters"].min(), records["parameters"].max()))
+    steps, rates, seeds = (", ".join(map(str, sorted(set(records[name])))) for name in ("steps", "lr", "seed"))
+    trained = f"{steps} steps of {BATCH} strings of length 3 to {LENGTHS[0]}"
+    return (
+        f"Scope: {low} to {high} parameters; {trained}; learning rate {rates}; seed {seeds}. records.csv has the runs."
+    )
 
 
 def main() -> int:
@@ -94,7 +113,7 @@ def main() -> int:
     runs = runs_of(budget)
     sweep(runs, Exec(results=options.results, device="cpu"))
     data = pd.DataFrame([row for run in runs for row in rows_of(run, options.results, budget.strings)])
-    table = markdown([sheet_of(data)])
+    table = markdown([sheet_of(data, collect(options.results))])
     write_atomically(options.results / f"{options.budget}.csv", csv_of(data, float_format="%.6g").encode())
     write_atomically(options.results / f"{options.budget}.md", table.encode())
     print(table, end="")

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import chomsky_ladder
+from chomsky_ladder.harness.store.record import stored
 from chomsky_ladder.harness.tables.formats import markdown
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +26,9 @@ def decoding() -> Any:
 
 def test_the_published_table_is_that_of_its_numbers(decoding: Any) -> None:
     published = ROOT / "results" / "decoding"
-    sheet = decoding.sheet_of(pd.read_csv(published / "cpu.csv"))
+    data, records = pd.read_csv(published / "cpu.csv"), stored(published / "records.csv")
+    assert set(data["run_id"]) == set(records["run_id"])
+    sheet = decoding.sheet_of(data, records)
     assert markdown([sheet]) == (published / "cpu.md").read_text()
     assert len(sheet.lines) == len(decoding.TASKS) * len(decoding.MODELS) * len(decoding.LENGTHS)
 
