@@ -3,6 +3,7 @@
     <!-- cells models="lstm; xlstm*; holds:recall" on="compose A5; recall" at="225..256" -->
     <!-- rows file="results/tables/scratchpad.md" of="scratchpad" run="scratchpad-transformer-s0-0123456789" -->
     <!-- horizon of="even_pairs-*" -->
+    <!-- drift of="cycle_nav-*; word_problem-*" protocol="climb-v2" at="40; 80; 9999" -->
     <!-- finding of="corner" -->
 
 Each ends with `<!-- /cells -->`, or the like. `scripts/shown_numbers.py` fills them, so a page has the numbers of the
@@ -29,12 +30,14 @@ from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.climb import Climb, Step, climbs_of, longest
 from chomsky_ladder.harness.stats.outcomes import LEARNT, MARKS
 from chomsky_ladder.harness.stats.view import Cell, cells_of, training_lengths
+from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.record import stored
+from chomsky_ladder.harness.store.titles import title_of
 
 ROOT = Path(__file__).parents[1]
 CLIMB = "climb-v1"
 MARKED = re.compile(
-    r"<!-- (?P<kind>cells|rows|horizon|finding) (?P<words>[^\n]*) -->\n.*?<!-- /(?P=kind) -->", re.DOTALL
+    r"<!-- (?P<kind>cells|rows|horizon|drift|finding) (?P<words>[^\n]*) -->\n.*?<!-- /(?P=kind) -->", re.DOTALL
 )
 _WHOLE = {"training": "in_distribution", "all": "test"}  # columns of a record
 
@@ -63,7 +66,7 @@ def filled(text: str) -> str:
 
 
 def _filled(match: re.Match[str]) -> str:
-    make = {"cells": _cells, "rows": _rows, "horizon": _horizon, "finding": _sentence}[match["kind"]]
+    make = {"cells": _cells, "rows": _rows, "horizon": _horizon, "drift": _drift, "finding": _sentence}[match["kind"]]
     opening = f"<!-- {match['kind']} {match['words']} -->"
     return f"{opening}\n\n{make(Shown.of(match['words']))}\n\n<!-- /{match['kind']} -->"
 
@@ -266,6 +269,29 @@ def _horizon(shown: Shown) -> str:
     scope += f"It holds where scaled accuracy is {SOLVED} or more."
     commands = [f"ladder reproduce {kept[0]['run_id']}", "ladder horizon RUN_ID    # a run of your own results folder"]
     return "\n\n".join([_table(head, rows), scope, _commands(commands), _address(labels[kept[0]["run_id"]])])
+
+
+def _drift(shown: Shown) -> str:
+    """List how far the states of runs drift, by `ladder horizon`; `at` names ranges of positions by their ends."""
+    read = pd.read_csv(ROOT / "results" / "horizon" / f"{shown.protocol}.csv")
+    records = stored(ROOT / "results" / "underway" / "records.csv").set_index("run_id")
+    ends = [int(end) for end in shown.listed("at")]
+    rows = []
+    for run_id, own in read.groupby("run_id"):
+        if not any(fnmatchcase(str(run_id), one) for one in shown.listed("of")):
+            continue
+        run, by_end = records.loc[run_id], own.set_index("to")
+        title = title_of(Identity.of(run.to_dict() | {"run_id": run_id}))
+        drifts = [f"{by_end.loc[end, 'drift']:.2f}" for end in ends]
+        rows.append(
+            [_escaped(title), run["task"], f"{run['lr']:g}", str(run["seed"]), *drifts, f"{own['holds_to'].iloc[0]:,}"]
+        )
+    first = {end: int(read.loc[read["to"] == end, "from"].iloc[0]) for end in ends}
+    head = ["model", "task", "learning rate", "seed", *(f"{first[end]:,} to {end:,}" for end in ends), "holds to"]
+    scope = f"Scope: protocol `{shown.protocol}`, whose table is under way; 16 strings, no more training."
+    return "\n\n".join(
+        [_table(head, sorted(rows)), scope, _commands(["ladder horizon RUN_ID    # drift is its last column"])]
+    )
 
 
 def _sentence(shown: Shown) -> str:

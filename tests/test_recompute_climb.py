@@ -72,6 +72,7 @@ def test_a_changed_record_shows(column: str) -> None:
 def test_the_second_climb_says_what_the_readme_says_of_it() -> None:
     records = rows_of(ROOT / "results/underway/records.csv")
     cells = recomputed(records, "climb-v2")
-    assert all(cells["xlstm", task]["outcome"] == "held" for task in ("word_problem", "mqar"))
+    outcomes = {task: cells["xlstm", task]["outcome"] for task in ("word_problem", "mqar", "cycle_nav")}
+    assert outcomes == {"word_problem": "held", "mqar": "held", "cycle_nav": "lost"}
     assert {model for model, _ in cells} == {"xlstm"}  # or the docs no longer say that no other model has been run
     assert "[xLSTM[1:1] does](docs/climb.md)" in (ROOT / "README.md").read_text()

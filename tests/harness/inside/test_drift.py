@@ -30,6 +30,18 @@ def test_it_is_zero_at_home_and_one_at_anothers() -> None:
     assert drift(*walk(turned=True)) == pytest.approx([0, 1], abs=1e-6)
 
 
+@pytest.mark.parametrize("states", [2, 3, 60])
+def test_the_centre_of_homes_is_where_it_is_said_to_be(states: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    homes_CD = torch.randn(states, 8, generator=draw)
+    state_BL = torch.arange(states).repeat(2)[None]
+    stream_BLD = homes_CD[state_BL].clone()
+    stream_BLD = torch.cat([stream_BLD, homes_CD.mean(0).expand(1, states, 8)], 1)
+    found = Drift(torch.cat([state_BL, torch.arange(states)[None]], 1)[..., None], first=2 * states)
+    found.read(stream_BLD)
+    assert found.between(2 * states + 1, 3 * states) == pytest.approx(((states - 1) / (2 * states)) ** 0.5, abs=1e-6)
+
+
 @pytest.mark.parametrize("noise", [0.1, 0.5])
 def test_it_measures_noise_where_homes_differ_and_no_other(noise: float) -> None:
     at_home, away = drift(*walk(noise=noise))
