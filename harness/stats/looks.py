@@ -29,7 +29,7 @@ MEMBERS = {
     "recurrent": ("lstm", "gru", "xlstm", "lstm_block", "rnn", "xlstm_large", "m2rnn"),
     "attention": (
         *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
-        *("fox", "stick_breaking", "path_attention", "deltaformer", "looped_transformer"),
+        *("fox", "stick_breaking", "path_attention", "deltaformer", "looped_transformer", "stack_attention"),
     ),
     "state space": ("mamba", "mamba2", "mamba3", "s4", "h3", "log_linear_attention"),
     "linear attention": ("gla", "retention", "hgrn2", "gated_slot_attention", "mesa_net"),
