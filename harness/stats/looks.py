@@ -30,6 +30,7 @@ MEMBERS = {
     "attention": (
         *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
         *("fox", "stick_breaking", "path_attention", "deltaformer", "looped_transformer", "stack_attention"),
+        "diff_transformer",
     ),
     "state space": ("mamba", "mamba2", "mamba3", "s4", "h3", "log_linear_attention"),
     "linear attention": ("gla", "retention", "hgrn2", "gated_slot_attention", "mesa_net", "linear_attention", "based"),
