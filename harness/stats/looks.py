@@ -35,16 +35,8 @@ MEMBERS = {
     "state space": ("mamba", "mamba2", "mamba3", "s4", "h3", "log_linear_attention"),
     "linear attention": ("gla", "retention", "hgrn2", "gated_slot_attention", "mesa_net", "linear_attention", "based"),
     "linear recurrence": (
-        "slice",
-        "min_gru",
-        "min_lstm",
-        "hgrn",
-        "rwkv4",
-        "rwkv5",
-        "rwkv6",
-        "pd_ssm",
-        "rg_lru",
-        "bd_lru",
+        *("slice", "min_gru", "min_lstm", "hgrn", "rwkv4", "rwkv5", "rwkv6", "pd_ssm", "rg_lru", "bd_lru"),
+        "bilinear_rnn",
     ),
     "delta rule": (
         *("delta_net", "gated_delta_net", "gated_delta_product", "rwkv7", "kda", "gated_delta_net2", "comba"),
