@@ -119,6 +119,14 @@ class TransformerConfig(ModelConfig):
 
     def block(self, layer: int) -> Block:
         behind = self.make_feed_forward()
+        mixer = self.make_mixer(layer)
+        block = Residual(self.d_model, [mixer, behind], norm=self.norm, place=self.norm_place, dropout=self.dropout)
+        if layer == 0 and self.positions in ADDED:
+            return Positioned(block, self.d_model, max_length=self.max_length, among=self.position_range)
+        return block
+
+    def make_mixer(self, layer: int) -> Layer:
+        """Return the layer that mixes positions. Its projection into the stream is scaled down."""
         attention = Attention(
             self.d_model,
             self.num_heads,
@@ -130,10 +138,7 @@ class TransformerConfig(ModelConfig):
             among=self.position_range,
         )
         scale_down(attention.out, self.num_writers)
-        block = Residual(self.d_model, [attention, behind], norm=self.norm, place=self.norm_place, dropout=self.dropout)
-        if layer == 0 and self.positions in ADDED:
-            return Positioned(block, self.d_model, max_length=self.max_length, among=self.position_range)
-        return block
+        return attention
 
     def make_feed_forward(self) -> Layer:
         """Return the layer after the attention. Its projection into the stream is scaled down like the attention's."""

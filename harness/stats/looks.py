@@ -26,14 +26,18 @@ COLOURS = {
     "hybrid": "#6B6B6B",
 }
 MEMBERS = {
-    "recurrent": ("lstm", "gru", "xlstm", "lstm_block", "rnn", "xlstm_large", "m2rnn"),
+    "recurrent": ("lstm", "gru", "xlstm", "lstm_block", "rnn", "xlstm_large", "m2rnn", "para_rnn"),
     "attention": (
         *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
-        *("fox", "stick_breaking", "path_attention", "deltaformer", "looped_transformer"),
+        *("fox", "stick_breaking", "path_attention", "deltaformer", "looped_transformer", "stack_attention"),
+        "diff_transformer",
     ),
     "state space": ("mamba", "mamba2", "mamba3", "s4", "h3", "log_linear_attention"),
-    "linear attention": ("gla", "retention", "hgrn2", "gated_slot_attention", "mesa_net"),
-    "linear recurrence": ("slice", "min_gru", "min_lstm", "hgrn", "rwkv4", "rwkv5", "rwkv6", "pd_ssm"),
+    "linear attention": ("gla", "retention", "hgrn2", "gated_slot_attention", "mesa_net", "linear_attention", "based"),
+    "linear recurrence": (
+        *("slice", "min_gru", "min_lstm", "hgrn", "rwkv4", "rwkv5", "rwkv6", "pd_ssm", "rg_lru", "bd_lru"),
+        "bilinear_rnn",
+    ),
     "delta rule": (
         *("delta_net", "gated_delta_net", "gated_delta_product", "rwkv7", "kda", "gated_delta_net2", "comba"),
         *("ttt_linear", "titans"),

@@ -20,6 +20,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("deltaformer", {"asks": "query"}),
     ("path_attention", {}),
     ("path_attention", {"gate": "forget"}),
+    ("diff_transformer", {}),
 ]
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from chomsky_ladder.models import linear_attention
 from chomsky_ladder.models.fox import forgetting
 from chomsky_ladder.models.operations.deltaformer.reference import delta_attention
 from chomsky_ladder.models.operations.sticks.reference import stick_breaking
@@ -106,3 +107,24 @@ def test_deltaformer(asks: str, length: int) -> None:
 
     theirs = naive_alone("deltaformer", "naive_deltaformer_attn")
     hold(ours, expected, [*(drawn(length, DIM) for _ in range(3)), drawn(length)])
+
+
+@LENGTHS
+@pytest.mark.parametrize("feature_map", ["elu", "taylor"])
+def test_linear_attention(feature_map: Any, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Theirs adds 1e-10 to sums of features it is given, and 1e-6 to those of a softmax's first terms."""
+    monkeypatch.setattr(linear_attention, "CHUNK", 16)
+
+    def ours(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor) -> Tensor:
+        return linear_attention.linear_attention(q_BHLK, k_BHLK, v_BHLV, None, feature_map=feature_map)[0]
+
+    def by_features(q_BLHK: Tensor, k_BLHK: Tensor, v_BLHV: Tensor) -> Tensor:
+        elu, theirs = torch.nn.functional.elu, naive("linear_attn", "naive_recurrent_linear_attn")
+        return theirs(elu(q_BLHK) + 1, elu(k_BLHK) + 1, v_BLHV, normalize=True)[0]
+
+    def by_terms(*given_BLHX: Tensor) -> Tensor:
+        return naive("based", "naive_parallel_based")(*(x.transpose(1, 2) for x in given_BLHX)).transpose(1, 2)
+
+    if feature_map == "elu":
+        monkeypatch.setattr(linear_attention, "EPS", 1e-10 * DIM**0.5)
+    hold(ours, by_features if feature_map == "elu" else by_terms, [drawn(length, DIM) for _ in range(3)])

@@ -1,8 +1,9 @@
 """The Transformers against those of the package `transformers`, weights copied over: outputs and all gradients.
 
 Llama (RoPE, RMSNorm, SwiGLU, shared keys and values), Mistral (a window), Mixtral (experts and balance loss), GPT-2
-(learnt positions, LayerNorm, GELU), BERT's encoder (post-norm, both directions) and BLOOM's slopes of ALiBi. Llama and
-its kin take norms, angles and router in fp32 even where the weights are float64, hence the tolerance of 5e-6.
+(learnt positions, LayerNorm, GELU), BERT's encoder (post-norm, both directions), BLOOM's slopes of ALiBi and DiffLlama
+(the difference of two softmaxes). Llama and its kin take norms, angles and router in fp32 even where the weights are
+float64, hence the tolerance of 5e-6.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.backbone import Backbone
 from chomsky_ladder.models.block import Backend, Context
+from chomsky_ladder.models.diff_transformer import NORM_EPS, DiffTransformerConfig
 from chomsky_ladder.models.encoder import EncoderConfig
 from chomsky_ladder.models.layers.attention import Attention
 from chomsky_ladder.models.layers.position_bias import buckets
@@ -32,7 +34,7 @@ BACKENDS: tuple[Backend, ...] = ("auto", "reference")
 Parts = dict[str, Tensor]  # a parameter of theirs -> one of ours, or a view of part of it
 
 
-def build(config: TransformerConfig) -> Backbone:
+def build(config: TransformerConfig | DiffTransformerConfig) -> Backbone:
     """A model whose norms and biases are not the trivial ones."""
     model = config.build(VOCAB).double()
     for norm in (module for module in model.modules() if isinstance(module, nn.RMSNorm | nn.LayerNorm)):
@@ -150,6 +152,17 @@ def test_mistral(window: int) -> None:
     theirs = transformers.MistralForCausalLM(config).double()
     model = build(SlidingWindowConfig(**OURS, num_kv_heads=2, window=window))
     compare(model, theirs, llama_parts(model, 2), tolerance=5e-6, read=ours_or_theirs)
+
+
+def test_diffllama() -> None:
+    theirs = transformers.DiffLlamaForCausalLM(transformers.DiffLlamaConfig(**llama_settings())).double()
+    model = build(DiffTransformerConfig(**OURS))
+    parts = llama_parts(model, HEADS)
+    for number, (block, layer) in enumerate(zip(model.blocks, theirs.model.layers, strict=True)):
+        names = zip(("q1", "k1", "q2", "k2"), block.layers[0].share_4K.unbind(0), strict=True)
+        parts |= {f"model.layers.{number}.self_attn.lambda_{name}": vector for name, vector in names}
+        layer.self_attn.groupnorm.eps = NORM_EPS
+    compare(model, theirs, parts, tolerance=5e-6, read=ours_or_theirs)
 
 
 @pytest.mark.parametrize("top_k", [1, 2])

@@ -1,17 +1,20 @@
-"""The rules of GLA, HGRN2, HGRN, minGRU and minLSTM against transformers', outputs and gradients in float64.
+"""The rules of GLA, HGRN2, HGRN, minGRU, minLSTM and RG-LRU against transformers', outputs and gradients in float64.
 
 Kimi Linear's rule has decays of a key channel too, and takes back b times what it reads before it writes b v: with b
 vanishing and v / b for v it is gated linear attention. RecurrentGemma's is a diagonal recurrence as it stands.
 """
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.operations.diagonal import diagonal_scan
+from chomsky_ladder.models.rg_lru import RealGatedLRU, RGLRUConfig
 from chomsky_ladder.models.scans.decayed import write_then_read
 
 kimi = pytest.importorskip("transformers.models.kimi_linear.modeling_kimi_linear")
@@ -72,3 +75,31 @@ def test_the_diagonal_recurrence(length: int) -> None:
     never = torch.zeros(2, length, 1, dtype=torch.bool)
     expected = gemma.RecurrentGemmaRglru._rnn_scan(None, u_BLD, a_BLD, never, h_BD, acc_dtype=torch.float64)
     compare(found, expected, given, 1e-12)
+
+
+@pytest.mark.parametrize("length", [2, 17, 40])
+def test_rg_lru_is_recurrent_gemmas_block(length: int) -> None:
+    """Positions count from 1: theirs does not scale a token at position 0. Its GELU is the tanh form, ours exact."""
+    ours: Any = RealGatedLRU(RGLRUConfig(d_model=12, num_heads=3)).double()
+    config = gemma.RecurrentGemmaConfig(hidden_size=12, num_attention_heads=3, num_hidden_layers=1)
+    theirs = gemma.RecurrentGemmaRecurrentBlock(config, 0).double()
+    theirs.act_fn = nn.GELU()
+    theirs.rg_lru._rnn_scan = partial(theirs.rg_lru._rnn_scan, acc_dtype=torch.float64)
+    ours.decay_D.data.normal_()
+    gates_2HKJ, biases_2HJ = ours.gates_HKG.chunk(2, -1), ours.gates_bias_HG.chunk(2, -1)
+    theirs_by_ours = {
+        "rg_lru.recurrent_param": -ours.decay_D,  # a = sigmoid(L) here, sigmoid(-L) there
+        "rg_lru.recurrent_gate_weight": gates_2HKJ[0],
+        "rg_lru.input_gate_weight": gates_2HKJ[1],
+        "rg_lru.recurrent_gate_bias": biases_2HJ[0],
+        "rg_lru.input_gate_bias": biases_2HJ[1],
+        "conv_1d.weight": ours.convolution.weight[:, None],
+        "conv_1d.bias": ours.convolution.bias,
+    }
+    for name, layer in (("y", ours.gate), ("x", ours.value), ("out", ours.out)):
+        theirs_by_ours |= {f"linear_{name}.weight": layer.weight, f"linear_{name}.bias": layer.bias}
+    assert set(theirs_by_ours) == {name for name, _ in theirs.named_parameters()}
+    x_BLD = torch.randn(2, length, 12, dtype=torch.float64, requires_grad=True)
+    given = (x_BLD, torch.arange(1, length + 1).expand(2, -1), None)
+    expected_BLD, _ = torch.func.functional_call(theirs, theirs_by_ours, given, {"use_cache": False})
+    compare((ours(x_BLD, Context()),), (expected_BLD,), [x_BLD, *ours.parameters()], 1e-11)

@@ -40,7 +40,7 @@ def _in_c(
 
 causal_attention = Operation(
     plain,
-    serves=("transformer", "sliding_window", "moe", "looped_transformer", "fox"),
+    serves=("transformer", "sliding_window", "moe", "looped_transformer", "fox", "stack_attention", "based"),
     shown=lambda heads, turns, level, *, num_heads, window: heads,
 )
 causal_attention.in_c(_in_c, name="native_attention", rank=28)
@@ -63,7 +63,7 @@ explicit_attention: Operation[..., Tensor] = Operation(
     plain_explicit,
     serves=(
         *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
-        "looped_transformer",
+        *("looped_transformer", "stack_attention", "based"),
     ),
     shown=lambda q, *others, **options: q,
 )

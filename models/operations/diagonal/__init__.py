@@ -25,7 +25,7 @@ def _takes(u_BLD: Tensor, ctx: Context) -> bool:
 
 
 diagonal_loop = Operation(
-    scan_loop, name="diagonal_loop", serves=("min_gru", "min_lstm", "hgrn", "rwkv4"), shown=_inputs
+    scan_loop, name="diagonal_loop", serves=("min_gru", "min_lstm", "hgrn", "rwkv4", "rg_lru"), shown=_inputs
 )
 diagonal_loop.in_triton(
     f"{__name__}.gpu", name="triton_diagonal", rank=37, takes=_takes, dtypes=(torch.float32, torch.bfloat16)

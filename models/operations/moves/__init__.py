@@ -50,7 +50,7 @@ def _takes(memory_BHNW: Tensor, ctx: Context) -> bool:
 after_moves = Operation(
     moved,
     name="moves",
-    serves=("stack_rnn", "tape_rnn"),
+    serves=("stack_rnn", "tape_rnn", "stack_attention"),
     shown=lambda new, memory, share, moves, *, replaces: memory,
 )
 after_moves.in_c(_in_c, name="native_moves", rank=8)
