@@ -91,18 +91,22 @@ class DiffTransformerConfig(AttentionConfig):
     title = "Differential Transformer"
 
     num_heads: int = 4
-    """Softmaxes, of which two make a pair; they divide the width evenly, each of even dimension."""
+    """Softmaxes, of which two make a pair; 1 for one pair. They divide the width evenly, each of even dimension."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.num_heads % 2 == 0, f"{self.name}: num_heads={self.num_heads} must be even, for pairs")
+        require(self.num_heads in (1, self.softmaxes), f"{self.name}: num_heads={self.num_heads} must be even, or 1")
         require(
-            self.d_model % (2 * self.num_heads) == 0,
-            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads of even dimension",
+            self.d_model % (2 * self.softmaxes) == 0,
+            f"{self.name}: d_model={self.d_model} does not split into {self.softmaxes} heads of even dimension",
         )
 
+    @property
+    def softmaxes(self) -> int:
+        return 2 * max(1, self.num_heads // 2)
+
     def attention(self) -> DifferentialAttention:
-        return DifferentialAttention(self.d_model, self.num_heads)
+        return DifferentialAttention(self.d_model, self.softmaxes)
 
     def block(self, layer: int) -> Block:
         block: Any = super().block(layer)

@@ -265,6 +265,10 @@ _SCALED = _open(
     "counters ask for an eigenvalue of 1 beside an input that adds (Sarrof et al. 2024, 2405.17394); here the "
     "squares of what is kept and of the factor of what is added sum to 1"
 )
+_SUMS_OF_SUMS = _open(
+    "counters ask for an eigenvalue of 1 (Sarrof et al. 2024, 2405.17394); with it the place, which alone is read, is "
+    "a sum of all sums so far"
+)
 _FORGETS = _open(
     "counters ask for an eigenvalue of 1 (Sarrof et al. 2024, 2405.17394); its decays are fixed and below 1",
 )
@@ -272,6 +276,7 @@ _OF_MODELS: dict[tuple[str, str], dict[str, Result]] = {
     **{(name, "diagonal"): _each(("majority", "counter"), _CONVEX) for name in ("min_gru", "min_lstm", "hgrn2")},
     ("gated_slot_attention", "diagonal"): _each(("majority", "counter"), _CONVEX),
     ("rg_lru", "diagonal"): _each(("majority", "counter"), _SCALED),
+    ("d_linoss", "fixed linear"): _each(("majority", "counter"), _SUMS_OF_SUMS),
     ("retention", "fixed linear"): _each(("majority", "counter"), _FORGETS),
     ("path_attention", ""): {
         "non-solvable": _open(

@@ -32,7 +32,7 @@ MEMBERS = {
         *("fox", "stick_breaking", "path_attention", "deltaformer", "looped_transformer", "stack_attention"),
         "diff_transformer",
     ),
-    "state space": ("mamba", "mamba2", "mamba3", "s4", "h3", "log_linear_attention"),
+    "state space": ("mamba", "mamba2", "mamba3", "s4", "h3", "log_linear_attention", "d_linoss"),
     "linear attention": ("gla", "retention", "hgrn2", "gated_slot_attention", "mesa_net", "linear_attention", "based"),
     "linear recurrence": (
         *("slice", "min_gru", "min_lstm", "hgrn", "rwkv4", "rwkv5", "rwkv6", "pd_ssm", "rg_lru", "bd_lru"),
@@ -40,7 +40,7 @@ MEMBERS = {
     ),
     "delta rule": (
         *("delta_net", "gated_delta_net", "gated_delta_product", "rwkv7", "kda", "gated_delta_net2", "comba"),
-        *("ttt_linear", "titans"),
+        *("ttt_linear", "titans", "momentum_deltanet"),
     ),
     "memory": ("stack_rnn", "tape_rnn", "ntm", "dnc"),
     "convolution": ("hyena",),

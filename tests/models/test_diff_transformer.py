@@ -75,9 +75,13 @@ def test_the_share_starts_by_the_layer() -> None:
     assert blocks[0].layers[0](torch.randn(1, 3, 128), Context()).shape == (1, 3, 128)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def test_one_head_is_one_pair() -> None:
+    assert DiffTransformerConfig(d_model=8, num_heads=1).attention().num_heads == 2
+
+
 def test_settings_are_refused_in_one_line() -> None:
     for setting, message in (
-        ({"d_model": 12, "num_heads": 3}, "^diff_transformer: num_heads=3 must be even, for pairs$"),
+        ({"d_model": 12, "num_heads": 3}, "^diff_transformer: num_heads=3 must be even, or 1$"),
         (
             {"d_model": 12, "num_heads": 4},
             "^diff_transformer: d_model=12 does not split into 4 heads of even dimension$",

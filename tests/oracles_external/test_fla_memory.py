@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.models import momentum_deltanet
+from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.operations.fast_weights.reference import Held, Norm, fast_weights
 from chomsky_ladder.models.operations.mesa.reference import mesa
 from chomsky_ladder.models.operations.momentum.reference import momentum_delta_rule
@@ -127,6 +129,21 @@ def test_the_delta_rule_with_momentum(length: int) -> None:
     q, k, v, rate, *logs = heads_last(q, k, v, rate, log_decay, log_momentum)
     y_BLHV, their_last = theirs(q, k, v, *logs, k, torch.ones_like(rate), rate, 1.0, M, -S, True)
     same((y, *last), (y_BLHV.transpose(1, 2), their_last[0], -their_last[1]), given)
+
+
+@LENGTHS
+def test_momentum_deltanet(length: int) -> None:
+    """Theirs reads what is removed along a key of its own, here a_t k_t, and its momentum has no factor b."""
+    q, k, v = drawn(length, K), nn.functional.normalize(drawn(length, K), dim=-1), drawn(length, V)
+    logs = [nn.functional.logsigmoid(3 * drawn(length)) for _ in range(4)]
+    given = [x.detach().requires_grad_() for x in (q, k, v, *logs, drawn(K, V), drawn(K, V), drawn(1))]
+    q, k, v, a, b, m, n, S, M, last_b = given
+    held = momentum_deltanet.Held(S, -last_b.exp()[..., None] * M, last_b)
+    y, held = momentum_deltanet.momentum_rule(Context(), q, k, v, momentum_deltanet.Gates(a, b, m, n), held)
+    theirs = naive("momentum_delta_rule", "recurrent_momentum_delta_rule_ref")
+    read, eta, beta = a.exp()[..., None] * k, n.exp(), b.exp()
+    y_BLHV, (their_S, their_M) = theirs(*heads_last(q, k, v, a, m, read, beta, eta), 1.0, S, M, True)
+    same((y, held[0], held[1]), (y_BLHV.transpose(1, 2), their_S, -beta[..., -1, None, None] * their_M), given)
 
 
 @LENGTHS

@@ -48,7 +48,7 @@ def _takes(c_BLHKK: Tensor, ctx: Context) -> bool:
     return c_BLHKK.shape[1] <= LONGEST and c_BLHKK.shape[-1] <= LARGEST
 
 
-block_steps = Operation(plain, fused=_plain, serves=("slice", "bd_lru", "bilinear_rnn"), shown=_shown)
+block_steps = Operation(plain, fused=_plain, serves=("slice", "bd_lru", "bilinear_rnn", "d_linoss"), shown=_shown)
 block_steps.in_c(_in_c, name="native_block_steps", rank=14)
 block_steps.in_triton(
     f"{__name__}.gpu", name="triton_block_steps", rank=46, takes=_takes, dtypes=(torch.float32, torch.bfloat16)

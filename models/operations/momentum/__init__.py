@@ -46,6 +46,8 @@ def _takes(M_BHKV: Tensor, ctx: Context) -> bool:
     return M_BHKV.shape[-2] <= LARGEST
 
 
-momentum = Operation(momentum_delta_rule, serves=("titans",), shown=lambda q, k, v, r, a, h, state: state[0])
+momentum = Operation(
+    momentum_delta_rule, serves=("titans", "momentum_deltanet"), shown=lambda q, k, v, r, a, h, state: state[0]
+)
 momentum.in_c(_in_c, name="native_momentum", rank=12)
 momentum.in_triton(f"{__name__}.gpu", name="triton_momentum", rank=48, takes=_takes)
