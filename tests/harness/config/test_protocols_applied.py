@@ -127,7 +127,7 @@ def test_a_grid_is_every_rate_with_every_seed(protocol: str) -> None:
     ]
     assert len({run.run_id for run in cell}) == len(preset.rates) * preset.seeds
     base = preset_run("parity", "lstm", protocol=protocol)
-    assert cell[0] == base
+    assert base in cell
     for run in cell:
         assert replace(run, seed=0, train=replace(run.train, lr=base.train.lr)) == base
         assert tuple(identity_of(run).labels().values()) == (LABEL[protocol], "parity", "lstm")
