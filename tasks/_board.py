@@ -44,6 +44,9 @@ class BoardGame(Task):
     colours: ClassVar[tuple[str, str]] = ("white", "black")
     """The player who begins, and the other."""
 
+    counts_if_learnt = False
+    """True if studies count a model's numbers only if its likeliest moves are legal, as published work has it."""
+
     size = 8  # without a type, so that it can be a game's own field
     """Squares on a side of the board."""
 

@@ -78,7 +78,7 @@ class Chess(BoardGame):
 
     @property
     def state_views(self) -> dict[str, tuple[str, ...]]:
-        sides = {"mine_theirs": ("my", "their"), "white_black": self.colours}
+        sides = {"mine_theirs": ("my", "their"), "black_white": self.colours}
         return {
             view: ("empty", *(f"{side} {piece}" for side in pair for piece in PIECES)) for view, pair in sides.items()
         }

@@ -54,6 +54,10 @@ class Othello(BoardGame):
             raise ValueError(f"othello: size must be {' or '.join(map(str, SIZES))}, not {self.size}")
 
     @property
+    def counts_if_learnt(self) -> bool:
+        return self.size == 8
+
+    @property
     def vocab(self) -> tuple[str, ...]:
         return vocab_of(self.size)
 

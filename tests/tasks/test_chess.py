@@ -35,7 +35,7 @@ def test_inputs_targets_states_and_what_is_allowed_are_those_of_one_game() -> No
     lengths = [2, 17, 60]
     batch = sample(lengths, width=61)
     allowed_BLV, state_BLS = TASK.allowed(batch.tokens_BL), TASK.state(batch.tokens_BL)
-    white_BLS, black_BL = TASK.state_as("white_black", batch.tokens_BL), TASK.black_moves(batch.tokens_BL)
+    white_BLS, black_BL = TASK.state_as("black_white", batch.tokens_BL), TASK.black_moves(batch.tokens_BL)
     names = TASK.state_views
     for row, length in enumerate(lengths):
         board, positions = chess.Board(), length - 1
@@ -57,7 +57,7 @@ def test_inputs_targets_states_and_what_is_allowed_are_those_of_one_game() -> No
                 side = "" if piece is None else "my" if piece.color == board.turn else "their"
                 mine, white = int(state_BLS[row, place, square]), int(white_BLS[row, place, square])
                 assert names["mine_theirs"][mine] == (side + kind or "empty")
-                assert names["white_black"][white] == (colour + kind or "empty")
+                assert names["black_white"][white] == (colour + kind or "empty")
 
 
 @pytest.mark.full

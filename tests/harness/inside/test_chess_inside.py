@@ -86,7 +86,7 @@ def test_the_commands(tmp_path: Path) -> None:
     folder = studied(tmp_path)
     probed, edited = (json.loads((folder.path / f"{name}.json").read_text()) for name in ("probe", "intervene"))
     assert probed["board"] == edited["board"] == 8 and probed["cells"] == edited["cells"] == list(TASK.squares)
-    assert probed["views"] == ["mine_theirs", "white_black"] and len(probed["classes"]["mine_theirs"]) == 13
+    assert probed["views"] == ["mine_theirs", "black_white"] and len(probed["classes"]["mine_theirs"]) == 13
     assert all(row["occupied"] is not None for row in probed["rows"])
     assert edited["edits"]["flip"]["own_error"]["mean"] > 20  # it has learnt nothing: nearly all moves are wrong
 
