@@ -48,6 +48,8 @@ class Lanes(NamedTuple):
     between: Array  # must be empty
     walked: Array  # must not be attacked
     king_to: Array
+    hides: Array  # [2, 1]: none, then all squares
+    of_foes: Array  # bool [4, 1, 1]: the second is True
 
 
 @kept
@@ -71,6 +73,8 @@ def lanes_of(device: torch.device | None) -> Lanes:
         between=column(0b01100000, 0b00001110),
         walked=column(0b01110000, 0b00011100),
         king_to=column(1 << 6, 1 << 2),
+        hides=column(0, every),
+        of_foes=np.arange(4)[:, None, None] == 1,
     )
     return Lanes(*(on_device(table, device) for table in lanes))
 
@@ -83,20 +87,19 @@ def stepped(square: int, step: tuple[int, int], times: int) -> int | None:
 
 def legal_moves(board_9B: Array) -> Array:
     """Return the legal moves of the player to move: 76 sets of squares to move to."""
-    mine, theirs, pawns, knights, diagonal, straight, kings, rights, jumped = board_9B
+    mine, theirs, pawns, knights, _, straight, kings, rights, jumped = board_9B
     xp, lanes = library_of(board_9B), lanes_of(device_of(board_9B))
-    sliders_DB = xp.stack([diagonal, straight, diagonal, straight])
+    sliders_DB = xp.concat([board_9B[4:6], board_9B[4:6]])  # diagonal, straight, diagonal, straight
     taken: Array = mine | theirs
     king = kings & mine
     foes_DB, their_pawns, nothing = sliders_DB & theirs, pawns & theirs, mine * 0
-    king_DB = xp.broadcast_to(king, foes_DB.shape)
 
     # What king and enemy lines see. The king hides no square behind it. Without both pawns of a capture in passing, the
     # king may be seen.
     passed = jumped >> 8
-    from_2B = xp.stack([(jumped & lanes.up[0]) >> 7, (jumped & lanes.up[2]) >> 9])
-    blocked_WB = xp.concat([xp.stack([taken, taken ^ king]), (taken ^ passed ^ jumped) ^ from_2B])
-    start_WDB = xp.stack([king_DB, foes_DB, king_DB, king_DB])
+    from_2B = (jumped & lanes.up[::2]) >> lanes.shift[::2]
+    blocked_WB = xp.concat([taken ^ (lanes.hides & king), (taken ^ passed ^ jumped) ^ from_2B])
+    start_WDB = xp.where(lanes.of_foes, foes_DB, king)
     up_WDB, down_WDB = _seen(start_WDB, ~blocked_WB[:, None], lanes)
     king_up_DB, foe_up_DB, king_down_DB, foe_down_DB = up_WDB[0], up_WDB[1], down_WDB[0], down_WDB[1]
     pinned_DB = (king_up_DB & foe_down_DB | king_down_DB & foe_up_DB) & mine
@@ -109,7 +112,7 @@ def legal_moves(board_9B: Array) -> Array:
     near_up_DB = (their_king << lanes.shift) & lanes.up
     near_down_DB = ((their_king | their_pawns & lanes.captures) >> lanes.shift) & lanes.down
     their_knights = knights & theirs
-    jumpers_3B = xp.stack([king, their_knights, knights & mine & ~pinned])[:, None]
+    jumpers_3B = _rows(xp, king, their_knights, knights & mine & ~pinned)[:, None]
     jump_up_3DB = (jumpers_3B << lanes.jump) & lanes.jump_up
     jump_down_3DB = (jumpers_3B >> lanes.jump) & lanes.jump_down
 
@@ -150,13 +153,18 @@ def legal_moves(board_9B: Array) -> Array:
     can_2B = (rooks & lanes.rook != 0) & (taken & lanes.between == 0) & (attacked & lanes.walked == 0)
     castled_2B = can_2B * lanes.king_to
 
-    passing_DB = xp.stack([in_passing_2B[0], nothing, in_passing_2B[1], nothing])
+    passing_DB = _rows(xp, in_passing_2B[0], nothing, in_passing_2B[1], nothing)
     ups[0] = ups[0] | (moved_DB & ~_RANK_8) | (step_up_DB & safe) | passing_DB
-    ups[1] = ups[1] | xp.stack([nothing, two, nothing, castled_2B[0]])
+    ups[1] = ups[1] | _rows(xp, nothing, two, nothing, castled_2B[0])
     downs[0] = downs[0] | (step_down_DB & safe)
     downs[1] = xp.concat([downs[1][:3], downs[1][3:] | castled_2B[1:]])
     knights_up_DB, knights_down_DB = jump_up_3DB[2] & targets, jump_down_3DB[2] & targets
     return xp.concat([*ups, *downs, knights_up_DB, knights_down_DB, last_DB, last_DB, last_DB, last_DB])
+
+
+def _rows(xp: Any, *lines: Array) -> Array:
+    """Stack arrays. With numpy, joining them takes half the time of `stack`."""
+    return xp.concat([line[None] for line in lines])
 
 
 def _seen(start_WDB: Array, empty_WDB: Array, lanes: Lanes) -> tuple[Array, Array]:
