@@ -63,7 +63,7 @@ class Othello(BoardGame):
 
     @property
     def plies(self) -> int:
-        return len(self.answers)
+        return self.size**2 - 4  # counted without the vocabulary, through whose cache a compiler would look
 
     def games(self, draw: Draw, plies: int) -> Tensor:
         return random_games(draw, size=self.size, plies=plies)
