@@ -1,10 +1,11 @@
-"""The Othello study of several architectures: train, probe, edit, tell states apart, draw, table.
+"""The study of several architectures on Othello or chess: train, probe, edit, tell states apart, draw, table.
 
     scripts/othello.py [--budget smoke|cpu|full] [--models NAME ..] [--seeds N] [--results FOLDER] [--processes N]
+    scripts/othello.py --game chess [--budget smoke|cpu] ..
 
 smoke takes a minute and shows that everything runs. cpu takes some two hours of two cores, on 6x6, for three seeds of
-models of one size. full has the published size, on a GPU. Finished parts are not done again, so a stopped study can be
-resumed. Maintainers make the published one with `--results results/othello`.
+models of one size; for chess some five. full has the published size, on a GPU. Finished parts are not done again, so a
+stopped study can be resumed. Maintainers make the published one with `--results results/othello`.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.inside import figures as board_figures
 from chomsky_ladder.harness.inside import table as othello_table
 from chomsky_ladder.harness.inside.kept import keep
-from chomsky_ladder.harness.inside.study import BUDGETS, runs_of, work
+from chomsky_ladder.harness.inside.study import BUDGETS, GAMES, runs_of, work
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.train.machine import find_device, pinned
@@ -26,20 +27,19 @@ from chomsky_ladder.harness.train.machine import find_device, pinned
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
+    parser.add_argument("--game", choices=GAMES, default="othello")
     parser.add_argument("--budget", choices=BUDGETS, default="cpu")
     parser.add_argument("--models", nargs="+", default=[], help="any of the registry; default: those of the budget")
-    parser.add_argument("--results", type=Path, default=default_results() / "othello", help="where everything goes")
+    parser.add_argument("--results", type=Path, help="where everything goes; default: a folder of the game's name")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, default=0, help="of weights and training games; default: the budget's")
     parser.add_argument("--processes", type=int, default=0, help="default: one on a GPU, else one a core")
     parser.add_argument("--helper", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    start = time.monotonic()
-    runs, settings = (
-        runs_of(options.budget, options.models, seeds=options.seeds),
-        Exec(results=options.results, device=options.device, log_every=50),
-    )
-    budget, on_cpu = BUDGETS[options.budget], find_device(options.device).type == "cpu"
+    start, results = time.monotonic(), options.results or default_results() / options.game
+    runs = runs_of(options.budget, options.models, seeds=options.seeds, game=options.game)
+    settings = Exec(results=results, device=options.device, log_every=50)
+    budget, on_cpu = GAMES[options.game][options.budget], find_device(options.device).type == "cpu"
     with pinned(1):
         if options.helper:
             work(runs[options.helper :] + runs[: options.helper], budget, settings, quiet=True)
@@ -55,12 +55,12 @@ def main() -> int:
             for helper in helpers:
                 helper.kill()
         work(runs, budget, settings)  # what a helper dropped
-        folders = [RunFolder(options.results, run.run_id) for run in runs]
+        folders = [RunFolder(results, run.run_id) for run in runs]
         rows = [othello_table.row_of(folder) for folder in folders]
-        keep(folders, options.results / "measured" / options.budget)
-        pictures = board_figures.write(folders, options.results / "figures" / options.budget)
-    print(othello_table.write(rows, options.results / "tables" / options.budget))
-    print(f"{len(pictures)} pictures; {time.monotonic() - start:.0f} s; written under {options.results}")
+        keep(folders, results / "measured" / options.budget)
+        pictures = board_figures.write(folders, results / "figures" / options.budget)
+    print(othello_table.write(rows, results / "tables" / options.budget))
+    print(f"{len(pictures)} pictures; {time.monotonic() - start:.0f} s; written under {results}")
     return 0 if options.budget == "smoke" or all(map(othello_table.beats, rows)) else 1
 
 

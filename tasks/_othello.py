@@ -23,15 +23,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chomsky_ladder.tasks._bits import UNIFORM, chosen, signed
+from chomsky_ladder.tasks._board import names_of
 from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks.draw import Draw, NumpyDraw
 
 Array = Any  # a tensor, or the ndarray of the numpy twin
 
 SIZES = (6, 8)
-UNIFORM_BITS = 30
-UNIFORM = 1 << UNIFORM_BITS
-"""A ply takes a uniform integer below this bound. The probability of a move is off by less than 2**-30."""
 
 _INNER_COLUMNS, _INNER_ROWS = 0x7E7E7E7E7E7E7E7E, 0x00FFFFFFFFFFFF00
 _LINES = (
@@ -40,10 +39,6 @@ _LINES = (
     (8, _INNER_ROWS),
     (9, _INNER_COLUMNS & _INNER_ROWS),
 )
-_EACH = 0x0101010101010101  # one in each byte
-_LOWER_SEVEN = 0x0001010101010101
-_TOPS = -0x7F7F7F7F7F7F7F80  # the highest bit of each byte: 0x8080808080808080
-_DIAGONAL = -0x7FBFDFEFF7FBFDFF  # bit i of byte i: 0x8040201008040201
 
 
 class Position(NamedTuple):
@@ -127,7 +122,7 @@ def rules_of(size: int, device: torch.device | None = None) -> Rules:
     _, up_right, down_left, _ = centre = centre_of(size)
     board = sum(1 << square for square in squares_of(size))
     black, white = (sum(1 << square for square in pair) for pair in ((up_right, down_left), centre[::3]))
-    whole = board - (1 << 64) if board >> 63 else board
+    whole = signed(board)
     lines = tuple((shift, 2 * shift, mask) for shift, mask in _LINES)
     if device is not None:
         shift, twice, mask = (torch.tensor(column, device=device)[:, None] for column in zip(*lines, strict=True))
@@ -156,12 +151,6 @@ def _middle(size: int) -> tuple[int, int]:
 def playable_of(size: int) -> tuple[int, ...]:
     """Return the bit number of every square that can be played on, row by row: the meaning of tokens 1, 2 .."""
     return tuple(square for square in squares_of(size) if square not in centre_of(size))
-
-
-@lru_cache
-def names_of(size: int) -> tuple[str, ...]:
-    """Return the name of every square, row by row: a1, b1 .."""
-    return tuple(f"{column}{row}" for row in range(1, size + 1) for column in "abcdefgh"[:size])
 
 
 @lru_cache
@@ -211,35 +200,7 @@ def token_table(size: int, device: torch.device | None = None) -> Tensor:
 def bit_table(size: int, device: torch.device) -> Tensor:
     """Return the bit of each token; 0 for PAD."""
     bits = [0, *(1 << square for square in playable_of(size))]
-    return torch.tensor([bit - (1 << 64) if bit >> 63 else bit for bit in bits], device=device)
-
-
-def count_of(bits: Array) -> Array:
-    """Count the set bits."""
-    return _running_counts(bits) >> 56
-
-
-def chosen(bits: Array, uniform: Array) -> Array:
-    """Return the number of one set bit, chosen by an integer uniform below UNIFORM; any number if none is set."""
-    running = _running_counts(bits)
-    rank = ((running >> 56) * uniform) >> UNIFORM_BITS
-    byte = _passed(running, rank) * 8
-    inside = ((bits >> byte) & 0xFF) * _EACH & _DIAGONAL  # bit i of the byte alone in byte i
-    inside = (((inside + 0x7F7F7F7F7F7F7F7F) >> 7) & _EACH) * _EACH
-    return byte + _passed(inside, rank - (((running << 8) >> byte) & 0xFF))
-
-
-def _running_counts(bits: Array) -> Array:
-    """Return in byte k the number of bits set in bytes 0..k."""
-    pairs = bits - ((bits >> 1) & 0x5555555555555555)
-    fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
-    return ((fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F) * _EACH
-
-
-def _passed(running: Array, rank: Array) -> Array:
-    """Count how many of the lower seven bytes hold at most `rank`."""
-    more = (running | _TOPS) - (rank + 1) * _EACH  # the highest bit of a byte stays where the byte holds more
-    return (((~more >> 7) & _LOWER_SEVEN) * _EACH) >> 56
+    return torch.tensor(list(map(signed, bits)), device=device)
 
 
 def _runs(start: Array, theirs: Array, shift: Array | int, twice: Array | int) -> tuple[Array, Array]:

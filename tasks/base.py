@@ -86,8 +86,6 @@ class Task(ABC):
     """
     writes_steps = False
     """True if all answers but the last are steps on the way to it. A property in tasks with such a setting."""
-    rules: ClassVar[Literal["", "othello"]] = ""
-    """The game whose board it is, if the harness knows its rules and can edit it (harness/inside/cases.py)."""
     blank_answer: ClassVar[int] = PAD
     """The target of answer slots after the last answer, if training uses every slot. It is never scored."""
     own_lengths: ClassVar[tuple[int, int] | None] = None
@@ -182,6 +180,13 @@ class Task(ABC):
     def state_as(self, view: str, tokens_BL: Tensor) -> Tensor:
         """Return the state in one of its views, int64 [B, L, S]."""
         return self.state(tokens_BL)
+
+    def marks(self, device: torch.device) -> Tensor | None:
+        """Return what is seen of each token by a probe of the raw strings, bool [V, F]; None for its name alone.
+
+        A task of many tokens that have parts in common tells these.
+        """
+        return None
 
     def allowed(self, tokens_BL: Tensor) -> Tensor | None:
         """Return the right answers where there are several, bool [B, L, V].

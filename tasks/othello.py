@@ -15,32 +15,36 @@ empty ones. Of the 64 squares' labels, always "empty" is right for .469, the mos
 square and ply .622.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
+from chomsky_ladder.tasks._board import EMPTY, BoardGame, Edit, inputs
 from chomsky_ladder.tasks._kept import kept
-from chomsky_ladder.tasks._othello import SIZES, bit_table, names_of, random_games, replay, squares_of, vocab_of
-from chomsky_ladder.tasks.base import PAD, Batch, Floors, Task, register
+from chomsky_ladder.tasks._othello import (
+    SIZES,
+    Position,
+    bit_table,
+    playable_of,
+    random_games,
+    replay,
+    rules_of,
+    squares_of,
+    vocab_of,
+)
+from chomsky_ladder.tasks.base import register
 from chomsky_ladder.tasks.draw import Draw
-
-EMPTY, MINE, THEIRS = 0, 1, 2  # values of `state`; in `boards` as black sees them, MINE is black and THEIRS white
-SHORTEST, WHOLE = 2, 60  # the range of a length, in moves
-GAMES = 2000  # twice: guesses are made on the first sample and scored on the second
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class Othello(Task):
-    name, version, level = "othello", 1, "none"
-    own_lengths = (WHOLE, WHOLE)
-    rules = "othello"
+class Othello(BoardGame):
+    name, version = "othello", 1
+    colours = "black", "white"
 
     size: int = 8
     """Squares on a side of the board: 8 or 6."""
@@ -50,98 +54,64 @@ class Othello(Task):
             raise ValueError(f"othello: size must be {' or '.join(map(str, SIZES))}, not {self.size}")
 
     @property
+    def counts_if_learnt(self) -> bool:
+        return self.size == 8
+
+    @property
     def vocab(self) -> tuple[str, ...]:
         return vocab_of(self.size)
 
     @property
-    def answers(self) -> tuple[int, ...]:
-        return tuple(range(1, self.size**2 - 3))
+    def plies(self) -> int:
+        return self.size**2 - 4  # counted without the vocabulary, through whose cache a compiler would look
 
-    @property
-    def squares(self) -> tuple[str, ...]:
-        """Return the names of the squares in the order of `state`'s parts: row by row from a1."""
-        return names_of(self.size)
+    def games(self, draw: Draw, plies: int) -> Tensor:
+        return random_games(draw, size=self.size, plies=plies)
 
-    def legal_lengths(self, low: int, high: int) -> tuple[int, ...]:
-        return tuple(range(max(low, SHORTEST), min(high, WHOLE) + 1))
+    def replay(self, tokens_BL: Tensor) -> Iterator[Position]:
+        return replay(tokens_BL, size=self.size)
 
-    def positions(self, length: int) -> int:
-        return min(length, len(self.answers)) - 1
+    def played(self, position: Position, token_B: Tensor) -> Position:
+        bit_B = bit_table(self.size, token_B.device).take(token_B)
+        return rules_of(self.size, token_B.device).after(position, bit_B & position.legal)
 
-    def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:
-        plies = min(width + 1, len(self.answers))
-        return self.batch_of(random_games(draw, size=self.size, plies=plies), lengths_B, width)
-
-    def batch_of(self, games_BP: Tensor, lengths_B: Tensor, width: int) -> Batch:
-        """Make a batch of the first moves of games, random ones or a file's (`tasks._othello_files.load_games`)."""
-        length_B = lengths_B.clamp(max=len(self.answers)) - 1
-        games_BP = pad(games_BP, (0, max(width + 1 - games_BP.shape[1], 0)), value=PAD)[:, : width + 1]
-        inside_BL = torch.arange(width, device=games_BP.device) < length_B[:, None]
-        tokens_BL, targets_BL = (torch.where(inside_BL, moves, PAD) for moves in (games_BP[:, :-1], games_BP[:, 1:]))
-        return Batch(tokens_BL, targets_BL, targets_BL != PAD, length_B, torch.ones_like(length_B))
-
-    def allowed(self, tokens_BL: Tensor) -> Tensor:
-        """Return the legal moves after each position; none when the game is over."""
-        legal_BL = torch.stack([position.legal for position in replay(tokens_BL, size=self.size)], dim=1)
-        return (legal_BL[..., None] & bit_table(self.size, tokens_BL.device)) != 0
+    def legal(self, position: Position) -> Tensor:
+        return (position.legal[:, None] & bit_table(self.size, position.legal.device)) != 0
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """Return the sizes: each square is EMPTY, MINE or THEIRS for the player to move. `boards` has black and white.
-
-        Once the game is over, it is the view of the player who did not move last.
-        """
         return (3,) * self.size**2
-
-    def state(self, tokens_BL: Tensor) -> Tensor:
-        return self.boards(tokens_BL, sees="mover")
-
-    @property
-    def state_parts(self) -> tuple[str, ...]:
-        return self.squares
 
     @property
     def state_views(self) -> dict[str, tuple[str, ...]]:
         return {"mine_theirs": ("empty", "mine", "theirs"), "black_white": ("empty", "black", "white")}
 
-    def state_as(self, view: str, tokens_BL: Tensor) -> Tensor:
-        return self.boards(tokens_BL, sees="black" if view == "black_white" else "mover")
+    def labels(self, positions: Position, *, sees: Literal["mover", "first"]) -> Tensor:
+        mine, theirs, _, black = positions
+        if sees == "first":
+            mine, theirs = torch.where(black, mine, theirs), torch.where(black, theirs, mine)
+        return _spread(mine, self.size) + 2 * _spread(theirs, self.size)
 
-    def boards(self, tokens_BL: Tensor, *, sees: Literal["mover", "black"]) -> Tensor:
-        """Return the board after each position, [B, L, S]: EMPTY, 1 for stones of the viewer, 2 for the other's.
-
-        Any tokens are replayed. Illegal moves are ignored.
-        """
-        own, other = [], []
-        for mine, theirs, _, black in replay(tokens_BL, size=self.size):
-            own.append(mine if sees == "mover" else torch.where(black, mine, theirs))
-            other.append(theirs if sees == "mover" else torch.where(black, theirs, mine))
-        return _spread(torch.stack(own, 1), self.size) + 2 * _spread(torch.stack(other, 1), self.size)
-
-    def black_moves(self, tokens_BL: Tensor) -> Tensor:
-        """Return True if black is to move after each position, bool [B, L]."""
-        return torch.stack([position.black for position in replay(tokens_BL, size=self.size)], dim=1)
-
-    def floors(self, lengths: Sequence[int], *, score: Literal["tokens", "lengths"] = "tokens") -> Floors:
-        """Return the rates of legal moves: of uniform guesses, of one square always, of one for each ply."""
-        guess_LC, legal_LC, scored_L = _legal_shares(self)
-        weight_L = np.zeros_like(scored_L)
-        for length in lengths:
-            part = slice(self.positions(length))
-            weight_L[part] += 1 / scored_L[part].sum() if score == "lengths" else 1
-        at_random = weight_L @ legal_LC.mean(1)
-        constant = weight_L @ legal_LC[:, (weight_L @ guess_LC).argmax()]
-        by_ply = weight_L @ np.take_along_axis(legal_LC, guess_LC.argmax(1)[:, None], axis=1)[:, 0]
-        answers = weight_L @ scored_L
-        return Floors(
-            s_rand=float(at_random / answers),
-            best_constant=float(constant / answers),
-            content_free=float(max(by_ply, constant) / answers),
+    def edited(self, position: Position, cell_B: Tensor, edit: Edit) -> Position:
+        bit_B = torch.ones_like(cell_B) << _square_numbers(self.size, cell_B.device)[cell_B]
+        mine, theirs = position.mine, position.theirs
+        mine, theirs = (mine & ~bit_B, theirs & ~bit_B) if edit == "erase" else (mine ^ bit_B, theirs ^ bit_B)
+        return position._replace(
+            mine=mine, theirs=theirs, legal=rules_of(self.size, cell_B.device).legal_moves(mine, theirs)
         )
+
+    def may_edit(self, board_BS: Tensor, edit: Edit) -> Tensor:
+        """Return the squares with a stone. Nobody can play on the centre, so nothing is erased there."""
+        playable = set(playable_of(self.size))
+        may_S = [edit == "flip" or square in playable for square in squares_of(self.size)]
+        return (board_BS != EMPTY) & torch.tensor(may_S, device=board_BS.device)
+
+    def lands(self, token: int) -> int:
+        return self.squares.index(self.vocab[token])
 
     @property
     def facts(self) -> dict[str, str]:
-        return {name: f"{value:.3f}" for name, value in _measured(self)._asdict().items()}
+        return super().facts | {"legal_of_empty_squares": f"{_legal_of_empty(self):.3f}"}
 
 
 def _spread(bits_BL: Tensor, size: int) -> Tensor:
@@ -154,47 +124,9 @@ def _square_numbers(size: int, device: torch.device) -> Tensor:
     return torch.tensor(squares_of(size), device=device)
 
 
-def _games(task: Othello, half: int) -> Tensor:
-    """Return the input of some whole games."""
-    draw = Draw(seed=half, split="floors", rows_B=torch.arange(GAMES))
-    return random_games(draw, size=task.size, plies=len(task.answers))[:, :-1]
-
-
 @lru_cache
-def _legal_shares(task: Othello) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the share of games in which each answer is legal, in two samples, [L, C]; and those still played."""
-    first_BLC, second_BLC = (task.allowed(_games(task, half))[..., 1:] for half in range(2))
-    shares = first_BLC, second_BLC, second_BLC.any(2)
-    first, second, plays = (share.double().mean(0).numpy() for share in shares)
-    return first, second, plays
-
-
-class Measured(NamedTuple):
-    """Statistics of whole random games, counted on some."""
-
-    lowest_loss: float  # mean log number of legal moves
-    highest_hit_rate: float  # how often the move played can be guessed
-    legal_of_all_squares: float  # how often a random square is a legal move
-    legal_of_empty_squares: float
-    always_empty: float  # share of the labels of `state` that are guessed right
-    commonest_of_square: float
-    commonest_of_square_and_ply: float
-
-
-@lru_cache
-def _measured(task: Othello) -> Measured:
-    first_BLS, second_BLS = (task.state(_games(task, half)) for half in range(2))
-    empty_BLS = second_BLS == EMPTY
-    num_BL = task.allowed(_games(task, 1)).sum(2)
-    scored_BL = num_BL > 0
-    num_N, empty_N = num_BL[scored_BL].double(), empty_BLS.sum(2)[scored_BL]
-    counts_LSC = torch.stack([(first_BLS == label).sum(0) for label in (EMPTY, MINE, THEIRS)], dim=2)
-    return Measured(
-        lowest_loss=float(num_N.log().mean()),
-        highest_hit_rate=float((1 / num_N).mean()),
-        legal_of_all_squares=float(num_N.mean() / len(task.answers)),
-        legal_of_empty_squares=float((num_N / empty_N).mean()),
-        always_empty=float(empty_BLS.double().mean()),
-        commonest_of_square=float((second_BLS == counts_LSC.sum(0).argmax(1)).double().mean()),
-        commonest_of_square_and_ply=float((second_BLS == counts_LSC.argmax(2)).double().mean()),
-    )
+def _legal_of_empty(task: Othello) -> float:
+    """Count how often a random empty square is a legal move."""
+    tokens_BL = inputs(task, 1, task.plies - 1)
+    num_BL, empty_BL = task.allowed(tokens_BL).sum(2), (task.state(tokens_BL) == EMPTY).sum(2)
+    return float((num_BL / empty_BL)[num_BL > 0].double().mean())

@@ -21,23 +21,22 @@ PARTS = {
 }
 
 
+GAMES = ("chess", "othello")
+"""Tasks whose strings are whole games: tracing one takes eight seconds and more."""
 CASES = [(kind, name, number) for kind, name in sorted(PARTS) for number in range(len(checks(kind)))]
 LONG = {
     "its_cost_grows_as_declared": KINDS,
     "stays_on_its_device": KINDS,
     "floors_are_what_samples_show": ("parity", "dyck"),
-    "sampling_stays_on_its_device": sorted(all_tasks())[::3],
+    "sampling_stays_on_its_device": [name for name in sorted(all_tasks()) if name not in GAMES][::3],
 }
 """Checks of half a second and more, and whose they are each time."""
 
 
 def is_long(kind: str, name: str, number: int) -> bool:
-    """Return True if a check only runs with --all.
-
-    A string of othello is a whole game: tracing it takes eight seconds.
-    """
+    """Return True if a check only runs with --all."""
     of_check = checks(kind)[number].__name__
-    return name not in LONG.get(of_check, (name,)) or (name == "othello" and of_check.startswith("sampling_never"))
+    return name not in LONG.get(of_check, (name,)) or (name in GAMES and of_check.startswith("sampling_never"))
 
 
 @pytest.mark.parametrize(("kind", "name", "number"), [full(*case) if is_long(*case) else case for case in CASES])

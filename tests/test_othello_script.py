@@ -20,9 +20,11 @@ from chomsky_ladder.harness.config.sizing import total_parameters
 from chomsky_ladder.harness.inside import table as othello_table
 from chomsky_ladder.harness.inside.kept import MEASURED, keep
 from chomsky_ladder.harness.inside.settings import InterveneSettings, ProbeSettings, WorldModelSettings
-from chomsky_ladder.harness.inside.study import BUDGETS, is_done, runs_of, work
+from chomsky_ladder.harness.inside.study import BUDGETS, GAMES, is_done, runs_of, work
 from chomsky_ladder.harness.store.finished import sealed
 from chomsky_ladder.harness.store.folder import RunFolder
+from chomsky_ladder.tasks.chess import Chess
+from chomsky_ladder.tasks.othello import Othello
 
 torch.set_num_threads(1)
 
@@ -39,6 +41,17 @@ TINY = replace(
 def small_runs(*models: str) -> list[Any]:
     runs = runs_of("smoke", models)
     return [replace(run, train=replaced(run.train, {"steps": 2, "batch": 4}, where="train")) for run in runs]
+
+
+@pytest.mark.parametrize("budget", GAMES["chess"])
+def test_chess_has_four_architectures_of_one_size(budget: str) -> None:
+    runs, found = runs_of(budget, game="chess"), GAMES["chess"][budget]
+    assert [run.model.name for run in runs] == ["transformer", "slice", "mamba3", "gated_delta_net"] * found.seeds
+    assert {run.task for run in runs} == {Chess()} and len({run.train for run in runs}) == 1
+    assert runs[1].model.block_size == 8 and runs[3].model.eigenvalues == "signed"
+    if found.parameters:
+        sizes = {total_parameters(run.model, len(run.task.vocab)) for run in runs}
+        assert all(abs(size / found.parameters - 1) < 0.04 for size in sizes), sizes
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -174,8 +187,8 @@ def test_a_column_is_a_model_of_all_its_seeds() -> None:
 
 def test_eight_by_eight_is_a_result_from_95_percent_on() -> None:
     assert othello_table.LEGAL == 0.95
-    assert othello_table.is_result(size=8, legal=0.95) and not othello_table.is_result(size=8, legal=0.949)
-    assert othello_table.is_result(size=6, legal=0.1)
+    assert othello_table.is_result(Othello(), legal=0.95) and not othello_table.is_result(Othello(), legal=0.949)
+    assert othello_table.is_result(Othello(size=6), legal=0.1) and othello_table.is_result(Chess(), legal=0.1)
 
 
 @pytest.mark.parametrize("study", sorted(path.name for path in RESULTS.glob("measured/*")))

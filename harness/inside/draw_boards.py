@@ -1,9 +1,9 @@
 """Pictures of boards: the true board beside the one that a probe reads from the model, and boards before and after an
 edit.
 
-    stones         black and white, whoever sees them as mine
+    stones         black and white, whoever sees them as mine; in chess, pieces
     blue rings     the legal moves
-    dots           moves; darker and larger means more probable to the model; illegal ones are orange
+    dots           squares that moves lead to; darker and larger means more probable to the model; illegal are orange
     frames         orange around squares that the probe gets wrong, purple around an edited square
 
 The data have a line for each square of each board (harness/inside/figure_data.py).
@@ -22,6 +22,10 @@ from chomsky_ladder.harness.figures.style import INK, MUTED, WIDTH, at, caption,
 BOARD, LINES = "#dde6d6", "#b3bfab"
 WRONG, EDITED, LIKELY = "#D55E00", "#A0338A", "#0072B2"
 LEAST = 0.01  # a move less probable than this has no dot
+_KINDS = ("pawn", "knight", "bishop", "rook", "queen", "king")
+PIECES: dict[str, dict[str, str]] = {
+    colour: dict(zip(_KINDS, glyphs, strict=True)) for colour, glyphs in (("white", "♙♘♗♖♕♔"), ("black", "♟♞♝♜♛♚"))
+}
 _DARKEST = 0.5  # a move this probable has the darkest dot
 _TINY = 5.0  # points: the names of rows and columns
 _GAP, _TITLE = 0.22, 0.36  # inches
@@ -154,7 +158,11 @@ def _middle(cell: dict) -> tuple[float, float]:
 
 
 def _stone(ax: Axes, cell: dict, stone: str) -> None:
-    if stone != "empty":
+    colour, *piece = stone.split()
+    if piece:
+        size = 0.8 * 72 * WIDTH * ax.get_position().width / ax.get_xlim()[1]
+        ax.text(*_middle(cell), PIECES[colour][piece[0]], size=size, color=INK, ha="center", va="center", zorder=2)
+    elif stone != "empty":
         face = INK if stone == "black" else "white"
         ax.add_patch(Circle(_middle(cell), 0.38, facecolor=face, edgecolor=INK, lw=0.5, zorder=2))
 

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
+from torch import Tensor
 
+from chomsky_ladder.harness.inside.cases import board_of
 from chomsky_ladder.harness.inside.probe import FILE as PROBE
 from chomsky_ladder.harness.inside.probe import SPLITS, Probes
 from chomsky_ladder.harness.inside.probe_fit import Kind
@@ -20,10 +22,10 @@ from chomsky_ladder.harness.store.files import read_json
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.train.forward import autocast
 from chomsky_ladder.models.block import Context
+from chomsky_ladder.tasks._board import BoardGame
 from chomsky_ladder.tasks.base import PAD
 from chomsky_ladder.tasks.draw import Draw
 
-COLOURS = {True: ("empty", "black", "white"), False: ("empty", "white", "black")}  # by class; True: black is to move
 MOVERS = {True: "black", False: "white"}
 INTERVENE = "intervene.json"
 
@@ -40,7 +42,7 @@ class Measured(NamedTuple):
 def game(trained: Trained, probes: Probes, *, number: int = 0, kind: Kind = "linear") -> pd.DataFrame:
     """Return a game of the probes' test split, read at the layer that validation chose for this kind of probe."""
     run, model, _ = trained
-    task: Any = run.task  # Othello
+    task = board_of(run.task)
     device = next(model.parameters()).device
     layer = probes.chosen[probes.views[0], kind]
     length = max(task.legal_lengths(*run.train.lengths))
@@ -54,12 +56,11 @@ def game(trained: Trained, probes: Probes, *, number: int = 0, kind: Kind = "lin
     chance_LV = logits_BLV[0].double().softmax(-1).cpu()
     true_LS, legal_LV = task.state(tokens_BL)[0], task.allowed(tokens_BL)[0]
     black_L = task.black_moves(tokens_BL)[0].tolist()
-    token_of = {name: token for token, name in enumerate(task.vocab) if token != PAD}
+    chance_LS, can_LS = _by_square(task, chance_LV), _by_square(task, legal_LV.double())
     rows = []
     for place, token in enumerate(tokens_BL[0].tolist()):
-        names = COLOURS[black_L[place]]
+        names = _names(task, black=black_L[place])
         for cell, square in enumerate(task.squares):
-            move = token_of.get(square)
             rows.append(
                 {
                     "run_id": run.run_id,
@@ -67,29 +68,49 @@ def game(trained: Trained, probes: Probes, *, number: int = 0, kind: Kind = "lin
                     "probe": kind,
                     "ply": place + 1,
                     "move": task.vocab[token],
-                    "player": MOVERS[black_L[place - 1] if place else True],
+                    "player": MOVERS[black_L[place - 1]] if place else task.colours[0],
                     "mover": MOVERS[black_L[place]] if legal_LV[place].any() else "nobody",
                     "square": square,
                     "true": names[int(true_LS[place, cell])],
                     "probed": names[int(odds_LSC[place, cell].argmax())],
                     "confidence": float(odds_LSC[place, cell].max()),
-                    "legal": move is not None and bool(legal_LV[place, move]),
-                    "probability": float(chance_LV[place, move]) if move is not None else 0.0,
+                    "legal": bool(can_LS[place, cell]),
+                    "probability": float(chance_LS[place, cell]),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def edits(result: Mapping[str, Any], task: Any, *, edit: str = "flip") -> pd.DataFrame:
+def _by_square(task: BoardGame, value_LV: Tensor) -> Tensor:
+    """Sum the values of the moves that lead to each square, [L, S]."""
+    square_C = torch.tensor([task.lands(token) for token in task.answers])
+    sums_LS = value_LV.new_zeros(len(value_LV), len(task.squares))
+    return sums_LS.index_add(1, square_C, value_LV[:, list(task.answers)])
+
+
+def _names(task: BoardGame, *, black: bool) -> tuple[str, ...]:
+    """Return the names by colour of the labels that the player to move sees."""
+    _, (empty, *kinds) = task.state_views.values()
+    half = len(kinds) // 2
+    own, other = (kinds[:half], kinds[half:]) if MOVERS[black] == task.colours[0] else (kinds[half:], kinds[:half])
+    return empty, *own, *other
+
+
+def edits(result: Mapping[str, Any], task: BoardGame, *, edit: str = "flip") -> pd.DataFrame:
     """Return the examples that an intervene.json keeps whole."""
-    token_of = {name: token for token, name in enumerate(task.vocab) if token != PAD}
     rows = []
     for case, example in enumerate(result["edits"][edit]["examples"]):
         black = bool(task.black_moves(torch.tensor([example["moves"]]))[0, -1])
-        names = COLOURS[black]
-        named = dict(zip(("empty", "mine", "theirs"), names, strict=True))
+        names = _names(task, black=black)
+        named = dict(zip(next(iter(task.state_views.values())), names, strict=True))
+        stages = {}
+        for stage, prefix in (("before", ""), ("after", "edited_")):
+            legal_V, chance_V = torch.zeros(2, len(task.vocab), dtype=torch.float64)
+            legal_V[example[f"{prefix}legal"]] = 1
+            chance_V += torch.tensor(example[f"{prefix}probabilities"], dtype=torch.float64)
+            can_S, chance_S = _by_square(task, torch.stack([legal_V, chance_V]))
+            stages[stage] = example[f"{prefix}board"], can_S > 0, chance_S
         for cell, square in enumerate(task.squares):
-            move = token_of.get(square)
             row = {
                 "run_id": result["run_id"],
                 "layer": example["layer"],
@@ -102,11 +123,10 @@ def edits(result: Mapping[str, Any], task: Any, *, edit: str = "flip") -> pd.Dat
                 "to": named[example["to"]],
                 "square": square,
             }
-            for stage, prefix in (("before", ""), ("after", "edited_")):
-                chance = example[f"{prefix}probabilities"][move] if move is not None else 0.0
-                row[f"board_{stage}"] = names[example[f"{prefix}board" if prefix else "board"][cell]]
-                row[f"legal_{stage}"] = move in example[f"{prefix}legal"]
-                row[f"probability_{stage}"] = chance
+            for stage, (board, can_S, chance_S) in stages.items():
+                row[f"board_{stage}"] = names[board[cell]]
+                row[f"legal_{stage}"] = bool(can_S[cell])
+                row[f"probability_{stage}"] = float(chance_S[cell])
             rows.append(row)
     return pd.DataFrame(rows)
 

@@ -10,7 +10,7 @@ Pictures whose measurement is missing (`ladder probe`, `ladder intervene`) are l
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -28,6 +28,7 @@ from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.titles import name_of
 from chomsky_ladder.harness.train.machine import find_device
+from chomsky_ladder.tasks._board import BoardGame
 
 PLIES = 12  # plies of a game in the short picture
 
@@ -74,8 +75,8 @@ def _measured(folders: Sequence[RunFolder], name: str) -> list[tables.Measured]:
 
 def _of_one(folder: RunFolder, out: Path, *, label: str, device: str) -> list[Picture]:
     found = []
-    task = Run.from_plain(folder.config()).task
-    if (folder.path / WEIGHTS).exists() and task.rules:
+    task: Any = Run.from_plain(folder.config()).task
+    if (folder.path / WEIGHTS).exists() and isinstance(task, BoardGame):
         trained = load_trained(folder, device=find_device(device))
         data = tables.game(trained, load_probe(folder.path))
         shown = data[data["ply"].isin(glance(data["ply"].max()))]

@@ -26,6 +26,7 @@ _SHORTEST = 3  # to have moves i and i+2
 _TRIES = 32  # exchanges tried in a game
 _CHUNK = 32  # games whose exchanges are replayed at once
 _MOST_CHUNKS = 400
+_ROWS = 512  # strings that are replayed at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ def truth(task: Any) -> Accepts:
     """Return the function that tells which tokens may really come next. Nothing follows a finished game."""
 
     def accepts(tokens_BL: Tensor, length_B: Tensor) -> Tensor:
-        return task.allowed(tokens_BL)[torch.arange(len(tokens_BL)), length_B - 1]
+        parts = zip(tokens_BL.split(_ROWS), length_B.split(_ROWS), strict=True)
+        return torch.cat([task.allowed(part_BL)[torch.arange(len(part_BL)), last_B - 1] for part_BL, last_B in parts])
 
     return accepts
 
@@ -135,12 +137,17 @@ def same_state(task: Task, *, length: int, pairs: int, walks: Walks) -> Pairs:
 
 
 def _same(task: Any, tokens_BL: Tensor, other_BTL: Tensor, length_B: Tensor) -> Tensor:
-    """Return True where the other string is legal and ends in the same state, bool [B, T]."""
+    """Return True where the other string is legal and ends in the same state, bool [B, T].
+
+    The same tokens must follow, too: a board of chess does not show which pawn may be captured in passing.
+    """
     tries = other_BTL.shape[1]
     other_XL, length_X = other_BTL.flatten(0, 1), length_B.repeat_interleave(tries)
     inside_XL = torch.arange(other_XL.shape[1]) < length_X[:, None]
-    before_XLV = task.allowed(pad(other_XL, (1, 0)))[:, :-1]  # the tokens after a blank are those that may come first
-    legal_X = (before_XLV.gather(2, other_XL[..., None])[..., 0] | ~inside_XL).all(1)
+    next_XLV = task.allowed(pad(other_XL, (1, 0)))  # the tokens after a blank are those that may come first
+    legal_X = (next_XLV[:, :-1].gather(2, other_XL[..., None])[..., 0] | ~inside_XL).all(1)
+    goes_on_BV = truth(task)(tokens_BL, length_B)
+    legal_X &= (next_XLV[torch.arange(len(length_X)), length_X] == goes_on_BV.repeat_interleave(tries, 0)).all(1)
     state_XS = _state(task, other_XL, length_X)
     state_BS = _state(task, tokens_BL, length_B)
     return (legal_X & (state_XS == state_BS.repeat_interleave(tries, 0)).all(1)).unflatten(0, (-1, tries))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.parts import plain, require
-from chomsky_ladder.harness.inside.cases import EDITS, Cases, Edit, cases_of
+from chomsky_ladder.harness.inside.cases import EDITS, Cases, board_of, cases_of
 from chomsky_ladder.harness.inside.probe import SCHEMA, Probes, load_probe
 from chomsky_ladder.harness.inside.probe_table import paired
 from chomsky_ladder.harness.inside.push import Push, Pushed, Pusher, mean_of, wrong_moves
@@ -37,6 +37,7 @@ from chomsky_ladder.harness.train.machine import (
     provenance,
 )
 from chomsky_ladder.harness.train.progress import Progress
+from chomsky_ladder.tasks._board import Edit
 
 FILE = "intervene.json"
 MEASURES = ("error", "random", "wrong_square")
@@ -47,7 +48,7 @@ def intervene_run(
 ) -> dict[str, Any]:
     """Intervene in a run that has been probed, and write intervene.json into its folder."""
     trained = load_trained(folder, device=find_device(device))
-    refuse_without_board(trained)
+    board_of(trained.run.task)
     probes = load_probe(folder.path)
     with folder.locked():
         result = intervene(trained, probes, settings, quiet=quiet)
@@ -55,22 +56,16 @@ def intervene_run(
     return result
 
 
-def refuse_without_board(trained: Trained) -> None:
-    task: Any = trained.run.task
-    require(task.rules == "othello", f"{task.name} has no board to edit: interventions know the rules of othello alone")
-
-
 def intervene(
     trained: Trained, probes: Probes, settings: InterveneSettings | None = None, *, quiet: bool = True
 ) -> dict[str, Any]:
     """Measure both kinds of edits of a model's board, at every layer, with their controls."""
-    refuse_without_board(trained)
+    task = board_of(trained.run.task)
     run_id, settings = trained.run.run_id, settings or InterveneSettings()
     ours = (probes.run_id, probes.step) == (run_id, trained.step)
     require(ours, f"the probes are of {probes.run_id} at step {probes.step}: `ladder probe {run_id}` first")
     avoid_faulty_tiles()
     keep_freed_memory()
-    task: Any = trained.run.task  # one with a board
     device = next(trained.model.parameters()).device
     pusher = Pusher(trained, probes, seed=settings.seed, games=settings.cases_validation)
     pushes = 2 * (2 * trained.model.num_layers + 1) * (len(settings.strengths) + 2)

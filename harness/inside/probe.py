@@ -1,6 +1,6 @@
 """Test whether a model carries the state in its stream: probes read it from every layer, beside four baselines.
 
-    model             mine/theirs/empty of each square, from the stream after each block
+    model             each part of the state (for a square: mine, theirs or empty), from the stream after each block
     random_network    the same from a network of the same config that was never trained
     history           from the symbols read so far, without a network
     majority          the most common label of each part at each position
@@ -45,6 +45,7 @@ from chomsky_ladder.harness.train.machine import (
 )
 from chomsky_ladder.harness.train.progress import Progress
 from chomsky_ladder.models.base import Model
+from chomsky_ladder.tasks._board import BoardGame
 
 SCHEMA = 1
 SPLITS = {"train": "probe/train", "validation": "probe/validation", "test": "probe/test"}
@@ -108,8 +109,9 @@ class _Probing:
         self._read_streams("model", self.model)
         self._read_streams("random_network", untrained(self.run, self.device, seed=self.random_seed))
         tokens = {name: strings.batch.tokens_BL for name, strings in self.strings.items()}
+        vocab, marks_VF = len(self.task.vocab), self.task.marks(self.device)
         history: dict[str, Inputs] = {
-            name: History(tokens[name], strings.string_N, strings.position_N, vocab=len(self.task.vocab))
+            name: History(tokens[name], strings.string_N, strings.position_N, vocab=vocab, marks_VF=marks_VF)
             for name, strings in self.strings.items()
         }
         for view, kind in self._kinds():
@@ -177,7 +179,7 @@ class _Probing:
         return found
 
     def _add(self, wanted: _Wanted, said_NS: Tensor, labels_NS: Tensor, chosen_by: dict[str, Any]) -> None:
-        reading = Reading(said_NS, labels_NS, self.strings["test"], is_board=bool(self.task.rules))
+        reading = Reading(said_NS, labels_NS, self.strings["test"], is_board=isinstance(self.task, BoardGame))
         names = {"view": wanted.view, "source": wanted.source, "probe": wanted.kind, "layer": wanted.layer}
         self.by_game[len(self.rows)] = reading.by_game()
         self.rows.append({**names, "chosen": False, **chosen_by, **reading.accuracies()})
@@ -210,7 +212,7 @@ class _Probing:
             "task": self.task.name,
             "model": self.run.model.name,
             "num_layers": self.model.num_layers,
-            "board": getattr(self.task, "size", None) if self.task.rules else None,
+            "board": self.task.size if isinstance(self.task, BoardGame) else None,
             "settings": plain(self.settings),
             "seeds": {
                 "strings": self.run.eval.seed,

@@ -52,13 +52,16 @@ class Stream:
 
 
 class History:
-    """The symbols read so far: one input for each symbol at each distance back.
+    """The symbols read so far: one input for each symbol, or for each mark of it (`Task.marks`), at each distance back.
 
     Inputs are by distance, not by place, because the owner of a move's stone depends on how long ago the move was.
     """
 
-    def __init__(self, tokens_BL: Tensor, string_N: Tensor, position_N: Tensor, *, vocab: int) -> None:
+    def __init__(
+        self, tokens_BL: Tensor, string_N: Tensor, position_N: Tensor, *, vocab: int, marks_VF: Tensor | None = None
+    ) -> None:
         self.tokens_BL, self.string_N, self.position_N, self.vocab = tokens_BL, string_N, position_N, vocab
+        self.marks_VF = marks_VF
         self.width, self.device = tokens_BL.shape[1], tokens_BL.device
 
     def __len__(self) -> int:
@@ -69,6 +72,8 @@ class History:
         place_NL = position_N[:, None] - torch.arange(self.width, device=self.device)
         token_NL = self.tokens_BL[self.string_N[index_N, None], place_NL.clamp(min=0)]
         token_NL = torch.where(place_NL >= 0, token_NL, PAD)
+        if self.marks_VF is not None:
+            return self.marks_VF[token_NL].flatten(1).float(), position_N
         x_NLV = torch.zeros(*token_NL.shape, self.vocab, device=self.device).scatter_(2, token_NL[..., None], 1)
         return x_NLV[..., PAD + 1 :].flatten(1), position_N
 

@@ -1,8 +1,8 @@
-"""The table of an Othello study: floors and baselines beside every number, and the baselines that probes must beat.
+"""The table of a study of a board game: floors and baselines beside every number, and baselines that probes must beat.
 
 A column is a model. A cell is the mean of its seeds with the standard deviation; for a choice, every seed's value. For
-the whole 8x8 board, a number counts as a result only if at least .95 of the model's likeliest moves are legal. The raw
-history, a stronger baseline than a random network, is always reported.
+Othello's whole 8x8 board, a number counts as a result only if at least .95 of the model's likeliest moves are legal.
+The raw history, a stronger baseline than a random network, is always reported.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +16,18 @@ import pandas as pd
 from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.inside import intervene, probe, worldmodel
+from chomsky_ladder.harness.inside.cases import board_of
 from chomsky_ladder.harness.store.files import read_json, write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.titles import name_of
+from chomsky_ladder.tasks._board import BoardGame
 
 Row = dict[str, Any]
 Cell = Callable[[Sequence[Row]], str]
 
 LEGAL = 0.95
-"""An 8x8 model with a smaller share of legal moves has not learnt the game."""
+"""A model with a smaller share of legal moves has not learnt the game, where this counts."""
 BEYOND = 3.0
 """The linear probe must beat random network and majority by this many standard deviations over games."""
 
@@ -54,7 +56,7 @@ def row_of(folder: RunFolder) -> Row:
     run = Run.from_plain(folder.config())
     identity = identity_of(run)
     result: dict[str, Any] = folder.result() or {}
-    size: Any = getattr(run.task, "size", None)
+    task = board_of(run.task)
     probed, edited, told = (read_json(folder.path / module.FILE) for module in (probe, intervene, worldmodel))
     test, flip = result["test"], edited["edits"]["flip"]
     best = flip["best"]
@@ -63,14 +65,14 @@ def row_of(folder: RunFolder) -> Row:
         "settings": identity.model,
         "seed": run.seed,
         "run_id": run.run_id,
-        "size": size,
+        "size": task.size,
         "parameters": result["parameters"],
         "steps": result["steps"],
         "commit": result["provenance"]["commit"],
         "dirty": result["provenance"]["dirty"],
         "device": result["numerics"]["device"],
         "torch": result["provenance"]["packages"]["torch"],
-        "is_result": is_result(size=size, legal=test["accuracy"]),
+        "is_result": is_result(task, legal=test["accuracy"]),
         "legal": test["accuracy"],
         "loss": test["loss"],
         "top1": test["hits"],
@@ -108,8 +110,8 @@ def _compared(probed: dict[str, Any], against: str) -> dict[str, Any]:
     return next(row for row in probed["comparisons"] if (row["view"], row["probe"], row["against"]) == key)
 
 
-def is_result(*, size: int, legal: float) -> bool:
-    return size < 8 or legal >= LEGAL
+def is_result(task: BoardGame, *, legal: float) -> bool:
+    return not task.counts_if_learnt or legal >= LEGAL
 
 
 def by_model(rows: Sequence[Row]) -> dict[str, list[Row]]:

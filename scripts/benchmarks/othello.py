@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from chomsky_ladder.tasks._othello import UNIFORM, play, playable_of, random_games, rules_of, token_table
+from chomsky_ladder.tasks._bits import UNIFORM
+from chomsky_ladder.tasks._othello import play, playable_of, random_games, rules_of, token_table
 from chomsky_ladder.tasks.draw import Draw, NumpyDraw
 
 LIST_GAMES = 20

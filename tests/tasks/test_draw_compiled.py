@@ -17,7 +17,8 @@ from chomsky_ladder.harness.train.data import TrainingStream
 from chomsky_ladder.tasks.base import Batch
 from support.cases import some
 
-TRACED = sorted(all_tasks())
+TRACED = [name for name in sorted(all_tasks()) if name != "chess"]
+"""A game of chess is made by thousands of operations, which are never compiled (harness/train/compiled.py)."""
 INT32 = range(-(1 << 31), 1 << 31)
 
 

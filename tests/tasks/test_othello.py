@@ -97,7 +97,7 @@ def test_what_is_allowed_and_the_boards(size: int) -> None:
     batch, allowed_BLV, mover_BLS = (
         part[:60] if i else Batch(*(x[:60] for x in part)) for i, part in enumerate(whole_games(size))
     )
-    black_BLS, black_moves_BL = task.boards(batch.tokens_BL, sees="black"), task.black_moves(batch.tokens_BL)
+    black_BLS, black_moves_BL = task.state_as("black_white", batch.tokens_BL), task.black_moves(batch.tokens_BL)
     assert not allowed_BLV[..., PAD].any()
     for row, tokens in enumerate(batch.tokens_BL.tolist()):
         game = Game(size)
@@ -142,7 +142,7 @@ def test_floors_of_the_docstring() -> None:
     facts = {name: float(value) for name, value in Othello().facts.items()}
     assert facts["lowest_loss"] == pytest.approx(2.0101, abs=0.005)
     assert facts["highest_hit_rate"] == pytest.approx(0.1706, abs=0.0015)
-    assert facts["legal_of_all_squares"] == pytest.approx(0.144, abs=0.0015)
+    assert facts["legal_of_all_moves"] == pytest.approx(0.144, abs=0.0015)
     assert facts["legal_of_empty_squares"] == pytest.approx(0.409, abs=0.0025)
 
 

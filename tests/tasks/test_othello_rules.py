@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from chomsky_ladder.tasks._bits import UNIFORM, chosen, count_of
 from chomsky_ladder.tasks._othello import (
-    UNIFORM,
     Position,
     bit_table,
-    chosen,
-    count_of,
     play,
     playable_of,
     random_games,

@@ -22,6 +22,7 @@ TASKS = {name: classes[0]() for name, classes in sorted(all_tasks().items())}
 EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each occurs as often as the others
     "parity": [["a", "b"]],
     "othello": [],
+    "chess": [],
     "in_context_recall": [[f"v{value}" for value in range(8)]],
     "noisy_in_context_recall": [[f"k{key}" for key in range(8)], [f"n{token}" for token in range(16)]],
     "fuzzy_in_context_recall": [[f"k{key}" for key in range(7)], [f"v{value}" for value in range(8)]],

@@ -180,7 +180,7 @@ def test_what_carries_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     assert result["edits"]["flip"]["carried"] is None
 
 
-def test_a_plugin_with_boards_is_not_taken_for_othello(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_with_boards_of_its_own_is_no_board_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plugin = tmp_path / "checkers.py"
     plugin.write_text(
         "from dataclasses import dataclass\n"
@@ -197,4 +197,4 @@ def test_a_plugin_with_boards_is_not_taken_for_othello(tmp_path: Path, capsys: p
     capsys.readouterr()
     assert cli.main(["intervene", run_id, "--results", str(tmp_path), "--plugin", str(plugin)]) == 2
     said = capsys.readouterr().err
-    assert said == "ladder: checkers has no board to edit: interventions know the rules of othello alone\n"
+    assert said == "ladder: checkers has no board to edit: it is no BoardGame (tasks/_board.py)\n"

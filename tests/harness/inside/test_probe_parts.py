@@ -92,6 +92,9 @@ def test_history_by_hand() -> None:
     assert position_N.tolist() == [0, 2, 1]
     told = [[(place // 3, place % 3 + 1) for place in row.nonzero()[:, 0].tolist()] for row in x_ND]
     assert told == [[(0, 2)], [(0, 3), (1, 1), (2, 2)], [(0, 1), (1, 1)]]  # (how long ago, which symbol)
+    marks_VF = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=torch.bool)
+    marked = History(tokens_BL, torch.tensor([0, 0]), torch.tensor([0, 2]), vocab=4, marks_VF=marks_VF)
+    assert marked.rows(torch.arange(2))[0].int().tolist() == [[0, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 1, 0, 0]]
 
 
 @pytest.mark.parametrize("kind", ["linear", "two_layer"])
