@@ -225,6 +225,7 @@ VARIANTS: dict[str, Fields] = {
     "mod_arithmetic_brackets": classified(
         query=QUERIES | st.just("equals"), modulus=MODULI, operators=st.sampled_from(["+-*", "+-"])
     ),
+    "formula_value": classified(),
     "solve_equation": classified(query=MARKS, modulus=MODULI, operators=st.just("+-"), every_length=EVERY)
     | classified(query=MARKS, modulus=PRIMES, operators=st.just("+-*"), every_length=EVERY),
 }
@@ -271,6 +272,7 @@ SPEC: dict[str, tuple[int, int, str]] = {
     "qa_shapes": (19, 2, "none"),
     "mod_arithmetic_brackets": (12, 5, "context_free"),
     "solve_equation": (14, 5, "context_free"),
+    "formula_value": (6, 2, "context_free"),
 }
 """Symbols in the vocabulary, possible answers, level."""
 
@@ -328,6 +330,7 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("qa_times", {"things": 24}, f"PAD . ? was before after yes no {EVENTS} {MORE_EVENTS}"),
     ("qa_shapes", {"things": 24}, f"PAD . ? the is left-of right-of above below yes no {SHAPES} {MORE_SHAPES}"),
     ("mod_arithmetic_brackets", {}, "PAD + - * = ( ) 0 1 2 3 4"),
+    ("formula_value", {}, "PAD AND OR NOT 0 1"),
     ("solve_equation", {}, "PAD ACT + - * = ( ) x 0 1 2 3 4"),
 ]
 """All symbols in the order of their tokens, where they are few."""

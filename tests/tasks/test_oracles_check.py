@@ -66,6 +66,7 @@ OUTSIDE: dict[str, list[str]] = {
     "flare_context_sensitive": ["2"],
     "grammar": ["c"],
     "set": ["126"],
+    "formula_value": ["AND 0", "0 1", "NOT NOT 0", "AND 0 1 1", "2", "OR 1 NOT"],
 }
 """Strings that the default task never draws."""
 

@@ -12,6 +12,7 @@ from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.stack_manipulation import StackManipulation
+from support.oracles import ORACLES
 from support.oracles_automata import is_member, nest
 
 
@@ -38,6 +39,7 @@ def assert_uniform(found: Sequence[object], num: int) -> None:
         assert_share(count, len(found), 1 / num)
 
 
+HIDDEN = str.maketrans("01", "##")
 UNIFORM = ["parity", "even_pairs", "cycle_nav", "mod_arithmetic", "bucket_sort", "reverse_string", "stack_manipulation"]
 UNIFORM += ["odds_first", "repetition", "duplicate_string", "compression", "majority_count"]
 
@@ -155,3 +157,18 @@ def test_sums_split_anywhere_and_numbers_are_uniform() -> None:
 def test_permutations_are_uniform(inputs: str, num: int) -> None:
     words = spelled_out(find_task("word_problem")(count="input", group="S3", inputs=inputs), 3)
     assert_uniform([tuple(word) for word in words], num**3)
+
+
+def test_only_digits_tell_the_value_of_a_formula_and_all_that_fit_are_as_frequent() -> None:
+    task = find_task("formula_value")(count="input")
+    words = [" ".join(word) for word in spelled_out(task, 4)]  # NOT before a gate, or before a digit of one
+    assert_share(sum(word[:3] == "NOT" for word in words), len(words), 1 / 2)
+    for shape in ("NOT AND # #", "NOT OR # #", "AND # NOT #", "OR NOT # #"):
+        alike = [word for word in words if word.translate(HIDDEN) == shape]
+        values = [ORACLES["formula_value"](word.split())[0] for word in alike]
+        assert_share(len(alike), len(words), 1 / 4 if shape[0] == "N" else 1 / 8)
+        assert_share(values.count("1"), len(alike), 1 / 2)
+        found = [[word for word, own in zip(alike, values, strict=True) if own == value] for value in "01"]
+        assert sorted(len(set(fits)) for fits in found) == [1, 3]
+        for fits in found:
+            assert_uniform(fits, len(set(fits)))

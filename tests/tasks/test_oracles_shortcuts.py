@@ -208,3 +208,35 @@ def test_the_last_place_is_sometimes_the_answer(facts: int, score: float) -> Non
 def test_a_size_out_of_range_is_refused(name: str, setting: str, value: int, said: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: {said}"):
         find_task(name)(**{setting: value})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("lengths", "digits", "parity", "vote"), [(SHORT, 0.518, 0.594, 0.8), (LONG, 0.505, 0.502, 0.73)]
+)
+def test_no_count_tells_the_value_of_a_formula(
+    lengths: tuple[int, int], digits: float, parity: float, vote: float
+) -> None:
+    made = strings(find_task("formula_value")(), *lengths, rows=8000)
+    right = np.array([answer == "1" for _, answer in made])
+
+    def score(said: Sequence[bool]) -> float:
+        share = float(np.mean(right == np.array(said)))
+        return max(share, 1 - share)
+
+    assert score([word.count("1") > word.count("0") for word, _ in made]) == pytest.approx(digits, abs=0.02)
+    odd = [(word.count("1") + word.count("AND") + word.count("NOT")) % 2 == 1 for word, _ in made]
+    assert score(odd) == pytest.approx(parity, abs=0.02)
+    assert score([votes(word) > 0 for word, _ in made]) == pytest.approx(vote, abs=0.02)
+
+
+def votes(word: Sequence[str]) -> float:
+    """Add up the digits as signs, each turned by the NOTs above it and weighted by its depth."""
+    pending, total = [1.0], 0.0
+    for symbol in word:
+        weight = pending.pop()
+        if symbol in ("0", "1"):
+            total += weight if symbol == "1" else -weight
+        else:
+            pending += [-weight] if symbol == "NOT" else [weight * 2 / 3] * 2
+    return total

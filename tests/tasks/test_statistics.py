@@ -68,6 +68,7 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "word_problem": [],
     "state_recall": [["0", "1"]],
     "text": [["c", "d"]],
+    "formula_value": [["0", "1"], ["AND", "OR"]],
 }
 
 
