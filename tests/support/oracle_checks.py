@@ -76,7 +76,7 @@ def legal_size(task: Task, size: int) -> bool:
             return size % 2 == 1
         case _ if getattr(task, "every_length", False):
             return size >= 1
-        case "stack_manipulation" | "needle":
+        case "stack_manipulation" | "needle" | "k_hop":
             return size >= 2
         case "missing_duplicate":
             return size % 2 == 0 and size >= 2

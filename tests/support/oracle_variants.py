@@ -208,6 +208,11 @@ VARIANTS: dict[str, Fields] = {
         misordered=st.integers(0, 100) | st.sampled_from([0, 100]),
     ),
     "induction_heads": classified(num_symbols=SYMBOLS),
+    "k_hop": classified(
+        supervision=SUPERVISIONS,
+        num_symbols=st.integers(3, 6) | st.integers(3, 300),
+        hops=st.tuples(st.integers(0, 12), st.integers(0, 64)).map(lambda hops: tuple(sorted(hops))),
+    ),
     "needle": classified(
         num_values=SYMBOLS,
         num_noise=st.integers(1, 100),
@@ -262,6 +267,7 @@ SPEC: dict[str, tuple[int, int, str]] = {
     "dyck": (5, 2, "context_free"),
     "counter_language": (5, 2, "counter"),
     "induction_heads": (18, 16, "regular"),
+    "k_hop": (14, 5, "regular"),
     "needle": (28, 10, "regular"),
     "selective_copying": (19, 16, "none"),
     "mqar": (130, 64, "none"),
@@ -318,6 +324,7 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("counter_language", {}, "PAD a b NO YES"),
     ("counter_language", {"language": "anbncn"}, "PAD a b c NO YES"),
     ("induction_heads", {"num_symbols": 3}, "PAD MARK 0 1 2"),
+    ("k_hop", {"num_symbols": 3, "hops": (0, 2)}, "PAD _ 0 1 2 h0 h1 h2"),
     ("needle", {"num_values": 2, "num_noise": 3}, "PAD ? v0 v1 n0 n1 n2"),
     ("selective_copying", {"num_symbols": 3}, "PAD ACT _ 0 1 2"),
     ("state_recall", {"bits": 3, "variables": 3}, "PAD ? 0 1 a b c i0 i1 i2"),

@@ -41,6 +41,7 @@ OUTSIDE: dict[str, list[str]] = {
     "dyck": ["( ]", "( )", ")", "( ( ( ( ( ( ( ( (", "{"],
     "counter_language": ["a", "b b a a", "a b a b a b a b", "a b b a a b", "c c"],
     "induction_heads": ["MARK MARK", "1 2 MARK", "MARK 1 2", "MARK MARK 1 MARK", "1 MARK MARK"],
+    "k_hop": ["0 1", "h1 0 0", "h1 4", "h1 h1", "h9 0 1"],
     "needle": ["n1 n2 ?", "v1 v1 ?", "v1 n1", "v10 ?"],
     "mqar": ["k1 v1"],
     "hidden_states": ["g", "#", "a .", "a a", "a0", "a c ."],

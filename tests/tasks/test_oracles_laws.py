@@ -172,3 +172,13 @@ def test_only_digits_tell_the_value_of_a_formula_and_all_that_fit_are_as_frequen
         assert sorted(len(set(fits)) for fits in found) == [1, 3]
         for fits in found:
             assert_uniform(fits, len(set(fits)))
+
+
+@pytest.mark.parametrize("hops", [(0, 0), (2, 2), (1, 4)])
+def test_symbols_and_hops_are_uniform_and_a_hop_misses_as_often_as_coins_say(hops: tuple[int, int]) -> None:
+    task = find_task("k_hop")(count="input", hops=hops)
+    words = spelled_out(task, 9)
+    assert_uniform([tuple(word[:3]) for word in words], (hops[1] - hops[0] + 1) * 4 * 3)
+    found = Counter(ORACLES["k_hop"](word)[0] for word in words)
+    for answer, p in zip(task.answers, task.answer_law(9)[0, list(task.answers)], strict=True):
+        assert_share(found[task.vocab[answer]], len(words), p)

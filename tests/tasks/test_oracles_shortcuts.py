@@ -1,6 +1,7 @@
 """The scores of rules that lack the mechanism a task needs, as the tasks' docstrings say."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
+from support.oracles import ORACLES
 from support.oracles_automata import PAIRS
 from support.oracles_recall import PLACE_AXES, TIME_AXES, events_story, shapes_story
 
@@ -195,6 +197,7 @@ def test_the_last_place_is_sometimes_the_answer(facts: int, score: float) -> Non
         ("selective_copying", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
         ("selective_copying", "data", 4097, "data must lie in 1..4096, not 4097"),
         ("induction_heads", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
+        ("k_hop", "num_symbols", 2, "num_symbols must lie in 3..4096, not 2"),
         ("needle", "num_values", 4097, "num_values must lie in 2..4096, not 4097"),
         ("needle", "num_noise", 0, "num_noise must lie in 1..4096, not 0"),
         ("odds_first", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
@@ -228,6 +231,15 @@ def test_no_count_tells_the_value_of_a_formula(
     odd = [(word.count("1") + word.count("AND") + word.count("NOT")) % 2 == 1 for word, _ in made]
     assert score(odd) == pytest.approx(parity, abs=0.02)
     assert score([votes(word) > 0 for word, _ in made]) == pytest.approx(vote, abs=0.02)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("lengths", "score"), [(SHORT, 0.72), (LONG, 0.62)])
+def test_half_of_the_hops_are_not_enough(lengths: tuple[int, int], score: float) -> None:
+    made = strings(replace(find_task("k_hop")(), supervision="final"), *lengths)
+    said = [ORACLES["k_hop"]([f"h{min(4, int(word[0][1:]))}", *word[1:]])[0] for word, _ in made]
+    right = [guess == answer for guess, (_, answer) in zip(said, made, strict=True)]
+    assert np.mean(right) == pytest.approx(score, abs=0.02)
 
 
 def votes(word: Sequence[str]) -> float:
