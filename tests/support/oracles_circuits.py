@@ -1,4 +1,4 @@
-"""Boolean formulas in plain Python: their language and their values."""
+"""Boolean formulas and directed graphs in plain Python: their languages, values and ways."""
 
 from collections.abc import Callable, Sequence
 
@@ -33,5 +33,36 @@ def formula_value(prompt: Sequence[str]) -> list[str]:
     return [str(int(formula(word(prompt))[0]))]
 
 
-LANGUAGES: dict[str, Callable[..., bool]] = {"formula_value": formula_language}
-ORACLES: dict[str, Callable[..., list[str]]] = {"formula_value": formula_value}
+def graph(string: Sequence[str]) -> tuple[list[tuple[str, str]], str, str]:
+    """Return the edges, and the two nodes asked for."""
+    *edges, ask, start, end = string
+    assert ask == "?" and len(edges) % 2 == 0
+    return list(zip(edges[::2], edges[1::2], strict=True)), start, end
+
+
+def graph_language(string: Sequence[str], *, num_nodes: int, **_: object) -> bool:
+    """Four edges or more between different nodes, none of which joins the two asked for."""
+    if len(string) < 11 or len(string) % 2 == 0 or string[-3] != "?":
+        return False
+    edges, start, end = graph(string)
+    nodes = {f"n{node}" for node in range(num_nodes)}
+    return (
+        {start, end}.union(*edges) <= nodes
+        and all(a != b for a, b in [*edges, (start, end)])
+        and not {(start, end), (end, start)} & set(edges)
+    )
+
+
+def reachability(prompt: Sequence[str]) -> list[str]:
+    edges, start, end = graph(word(prompt))
+    reached, fresh = {start}, [start]
+    while fresh:
+        node = fresh.pop()
+        new = {after for before, after in edges if before == node} - reached
+        reached |= new
+        fresh += new
+    return ["YES" if end in reached else "NO"]
+
+
+LANGUAGES: dict[str, Callable[..., bool]] = {"formula_value": formula_language, "reachability": graph_language}
+ORACLES: dict[str, Callable[..., list[str]]] = {"formula_value": formula_value, "reachability": reachability}

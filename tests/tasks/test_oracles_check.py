@@ -67,6 +67,7 @@ OUTSIDE: dict[str, list[str]] = {
     "flare_context_sensitive": ["2"],
     "grammar": ["c"],
     "set": ["126"],
+    "reachability": ["n0 n1 ? n0 n1", "n0 n1 n1 n2 n3 n4 n4 n4 ? n0 n2", "n0 n1 n2 n3 n4 n5 n6 n7 ? n0 n1"],
     "formula_value": ["AND 0", "0 1", "NOT NOT 0", "AND 0 1 1", "2", "OR 1 NOT"],
 }
 """Strings that the default task never draws."""

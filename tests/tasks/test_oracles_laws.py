@@ -182,3 +182,21 @@ def test_symbols_and_hops_are_uniform_and_a_hop_misses_as_often_as_coins_say(hop
     found = Counter(ORACLES["k_hop"](word)[0] for word in words)
     for answer, p in zip(task.answers, task.answer_law(9)[0, list(task.answers)], strict=True):
         assert_share(found[task.vocab[answer]], len(words), p)
+
+
+def test_the_edges_of_a_graph_have_any_order_and_its_paths_cross_anywhere() -> None:
+    """Four edges are two paths: 24 orders of them, each with both answers, with the nodes renamed in their order."""
+    words = spelled_out(find_task("reachability")(count="input"), 11)
+    assert_uniform([tuple(list(dict.fromkeys(word)).index(symbol) for symbol in word) for word in words], 48)
+
+
+def test_degrees_tell_nothing_of_a_way() -> None:
+    """Edges out of the start and into it, out of the end and into it."""
+    task = find_task("reachability")(count="input")
+    words = [[task.vocab[token] for token in row] for row in strings(task, 35, rows=3000)]
+    ways = [ORACLES["reachability"](word) == ["YES"] for word in words]
+    for place, end in (0, -2), (1, -2), (0, -1), (1, -1):
+        degrees = [sum(word[i] == word[end] for i in range(place, 32, 2)) for word in words]
+        for degree in range(4):
+            alike = [way for way, own in zip(ways, degrees, strict=True) if own == degree]
+            assert_share(sum(alike), len(alike), 1 / 2)

@@ -13,6 +13,7 @@ from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
 from support.oracles import ORACLES
 from support.oracles_automata import PAIRS
+from support.oracles_circuits import graph
 from support.oracles_recall import PLACE_AXES, TIME_AXES, events_story, shapes_story
 
 Strings = list[tuple[list[str], str]]
@@ -198,6 +199,7 @@ def test_the_last_place_is_sometimes_the_answer(facts: int, score: float) -> Non
         ("selective_copying", "data", 4097, "data must lie in 1..4096, not 4097"),
         ("induction_heads", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
         ("k_hop", "num_symbols", 2, "num_symbols must lie in 3..4096, not 2"),
+        ("reachability", "num_nodes", 7, "num_nodes must lie in 8..4096, not 7"),
         ("needle", "num_values", 4097, "num_values must lie in 2..4096, not 4097"),
         ("needle", "num_noise", 0, "num_noise must lie in 1..4096, not 0"),
         ("odds_first", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
@@ -240,6 +242,27 @@ def test_half_of_the_hops_are_not_enough(lengths: tuple[int, int], score: float)
     said = [ORACLES["k_hop"]([f"h{min(4, int(word[0][1:]))}", *word[1:]])[0] for word, _ in made]
     right = [guess == answer for guess, (_, answer) in zip(said, made, strict=True)]
     assert np.mean(right) == pytest.approx(score, abs=0.02)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("lengths", "joined", "four"), [(SHORT, 0.66, 1), (LONG, 0.5, 0.62)])
+def test_a_way_is_not_told_by_few_steps_nor_without_direction(
+    lengths: tuple[int, int], joined: float, four: float
+) -> None:
+    made = strings(find_task("reachability")(), *lengths)
+    both = [[*word[:-3], *word[:-3][::-1], *word[-3:]] for word, _ in made]
+    assert accuracy([ORACLES["reachability"](word)[0] == "YES" for word in both], made) == pytest.approx(
+        joined, abs=0.02
+    )
+    assert accuracy([within(4, word) for word, _ in made], made) == pytest.approx(four, abs=0.02)
+
+
+def within(steps: int, word: Sequence[str]) -> bool:
+    edges, start, end = graph(word)
+    reached = {start}
+    for _ in range(steps):
+        reached |= {after for before, after in edges if before in reached}
+    return end in reached
 
 
 def votes(word: Sequence[str]) -> float:

@@ -69,6 +69,7 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "word_problem": [],
     "state_recall": [["0", "1"]],
     "text": [["c", "d"]],
+    "reachability": [[f"n{node}" for node in range(64)]],
     "formula_value": [["0", "1"], ["AND", "OR"]],
 }
 
