@@ -86,6 +86,8 @@ def legal_size(task: Task, size: int) -> bool:
             return size >= 2 if task.reveal else size % task.tokens_per == 0
         case "state_recall":
             return size % 2 == 1 and size > 2 * (task.bits + task.variables)
+        case "depo":
+            return size % 2 == 0 and 8 <= size <= 2 * task.num_nodes + 2
         case "reachability":
             return size % 2 == 1 and size >= 11
         case "flip_flop":

@@ -64,5 +64,42 @@ def reachability(prompt: Sequence[str]) -> list[str]:
     return ["YES" if end in reached else "NO"]
 
 
-LANGUAGES: dict[str, Callable[..., bool]] = {"formula_value": formula_language, "reachability": graph_language}
-ORACLES: dict[str, Callable[..., list[str]]] = {"formula_value": formula_value, "reachability": reachability}
+def cycle(string: Sequence[str]) -> dict[str, str]:
+    """Return where each edge leads. The last two symbols are the question."""
+    return dict(zip(string[:-2:2], string[1:-2:2], strict=True))
+
+
+def cycle_language(string: Sequence[str], *, num_nodes: int, steps: int, **_: object) -> bool:
+    """Edges of one cycle of three nodes or more, a number of steps and one of these nodes."""
+    if len(string) % 2 or len(string) < 8:
+        return False
+    after = cycle(string)
+    walk = [string[-1]]
+    while walk[-1] in after and len(walk) <= len(after):
+        walk.append(after[walk[-1]])
+    return (
+        2 * len(after) == len(string) - 2
+        and set(after) <= {f"n{node}" for node in range(num_nodes)}
+        and string[-2] in [f"h{count}" for count in range(1, steps + 1)]
+        and walk[-1] == walk[0]
+        and set(walk) == set(after)
+    )
+
+
+def depo(prompt: Sequence[str]) -> list[str]:
+    *_, steps, node = string = word(prompt)
+    for _ in range(int(steps[1:])):
+        node = cycle(string)[node]
+    return [node]
+
+
+LANGUAGES: dict[str, Callable[..., bool]] = {
+    "formula_value": formula_language,
+    "reachability": graph_language,
+    "depo": cycle_language,
+}
+ORACLES: dict[str, Callable[..., list[str]]] = {
+    "formula_value": formula_value,
+    "reachability": reachability,
+    "depo": depo,
+}

@@ -67,6 +67,13 @@ OUTSIDE: dict[str, list[str]] = {
     "flare_context_sensitive": ["2"],
     "grammar": ["c"],
     "set": ["126"],
+    "depo": [
+        "n0 n1 n1 n0 h1 n0",
+        "n0 n1 n1 n0 n2 n2 h1 n0",
+        "n0 n1 n1 n2 n2 n0 h9 n0",
+        "n0 n1 n1 n2 n2 n0 h1 n3",
+        "n0 n1 n1 n2 n2 n1 h1 n0",
+    ],
     "reachability": ["n0 n1 ? n0 n1", "n0 n1 n1 n2 n3 n4 n4 n4 ? n0 n2", "n0 n1 n2 n3 n4 n5 n6 n7 ? n0 n1"],
     "formula_value": ["AND 0", "0 1", "NOT NOT 0", "AND 0 1 1", "2", "OR 1 NOT"],
 }

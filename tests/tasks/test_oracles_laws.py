@@ -200,3 +200,9 @@ def test_degrees_tell_nothing_of_a_way() -> None:
         for degree in range(4):
             alike = [way for way, own in zip(ways, degrees, strict=True) if own == degree]
             assert_share(sum(alike), len(alike), 1 / 2)
+
+
+def test_edges_of_a_cycle_have_any_order_and_the_question_is_uniform() -> None:
+    """Two cycles of three names, 3! orders of edges, three nodes to ask for, one or two steps."""
+    words = spelled_out(find_task("depo")(count="input", num_nodes=3, steps=2), 8)
+    assert_uniform([tuple(word) for word in words], 2 * 6 * 3 * 2)

@@ -199,6 +199,7 @@ def test_the_last_place_is_sometimes_the_answer(facts: int, score: float) -> Non
         ("selective_copying", "data", 4097, "data must lie in 1..4096, not 4097"),
         ("induction_heads", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
         ("k_hop", "num_symbols", 2, "num_symbols must lie in 3..4096, not 2"),
+        ("depo", "num_nodes", 2, "num_nodes must lie in 3..4096, not 2"),
         ("reachability", "num_nodes", 7, "num_nodes must lie in 8..4096, not 7"),
         ("needle", "num_values", 4097, "num_values must lie in 2..4096, not 4097"),
         ("needle", "num_noise", 0, "num_noise must lie in 1..4096, not 0"),
