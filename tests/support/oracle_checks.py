@@ -76,7 +76,7 @@ def legal_size(task: Task, size: int) -> bool:
             return size % 2 == 1
         case _ if getattr(task, "every_length", False):
             return size >= 1
-        case "stack_manipulation" | "needle":
+        case "stack_manipulation" | "needle" | "k_hop":
             return size >= 2
         case "missing_duplicate":
             return size % 2 == 0 and size >= 2
@@ -86,6 +86,10 @@ def legal_size(task: Task, size: int) -> bool:
             return size >= 2 if task.reveal else size % task.tokens_per == 0
         case "state_recall":
             return size % 2 == 1 and size > 2 * (task.bits + task.variables)
+        case "depo":
+            return size % 2 == 0 and 8 <= size <= 2 * task.num_nodes + 2
+        case "reachability":
+            return size % 2 == 1 and size >= 11
         case "flip_flop":
             return size % 2 == 1 and size >= 3
         case "counter_language":

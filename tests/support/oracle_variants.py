@@ -208,6 +208,11 @@ VARIANTS: dict[str, Fields] = {
         misordered=st.integers(0, 100) | st.sampled_from([0, 100]),
     ),
     "induction_heads": classified(num_symbols=SYMBOLS),
+    "k_hop": classified(
+        supervision=SUPERVISIONS,
+        num_symbols=st.integers(3, 6) | st.integers(3, 300),
+        hops=st.tuples(st.integers(0, 12), st.integers(0, 64)).map(lambda hops: tuple(sorted(hops))),
+    ),
     "needle": classified(
         num_values=SYMBOLS,
         num_noise=st.integers(1, 100),
@@ -225,6 +230,9 @@ VARIANTS: dict[str, Fields] = {
     "mod_arithmetic_brackets": classified(
         query=QUERIES | st.just("equals"), modulus=MODULI, operators=st.sampled_from(["+-*", "+-"])
     ),
+    "formula_value": classified(),
+    "depo": classified(num_nodes=st.integers(3, 20) | st.integers(3, 300), steps=st.integers(1, 40)),
+    "reachability": classified(num_nodes=st.integers(8, 20) | st.integers(8, 300)),
     "solve_equation": classified(query=MARKS, modulus=MODULI, operators=st.just("+-"), every_length=EVERY)
     | classified(query=MARKS, modulus=PRIMES, operators=st.just("+-*"), every_length=EVERY),
 }
@@ -261,6 +269,7 @@ SPEC: dict[str, tuple[int, int, str]] = {
     "dyck": (5, 2, "context_free"),
     "counter_language": (5, 2, "counter"),
     "induction_heads": (18, 16, "regular"),
+    "k_hop": (14, 5, "regular"),
     "needle": (28, 10, "regular"),
     "selective_copying": (19, 16, "none"),
     "mqar": (130, 64, "none"),
@@ -271,6 +280,9 @@ SPEC: dict[str, tuple[int, int, str]] = {
     "qa_shapes": (19, 2, "none"),
     "mod_arithmetic_brackets": (12, 5, "context_free"),
     "solve_equation": (14, 5, "context_free"),
+    "formula_value": (6, 2, "context_free"),
+    "depo": (137, 128, "none"),
+    "reachability": (68, 2, "none"),
 }
 """Symbols in the vocabulary, possible answers, level."""
 
@@ -316,6 +328,7 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("counter_language", {}, "PAD a b NO YES"),
     ("counter_language", {"language": "anbncn"}, "PAD a b c NO YES"),
     ("induction_heads", {"num_symbols": 3}, "PAD MARK 0 1 2"),
+    ("k_hop", {"num_symbols": 3, "hops": (0, 2)}, "PAD _ 0 1 2 h0 h1 h2"),
     ("needle", {"num_values": 2, "num_noise": 3}, "PAD ? v0 v1 n0 n1 n2"),
     ("selective_copying", {"num_symbols": 3}, "PAD ACT _ 0 1 2"),
     ("state_recall", {"bits": 3, "variables": 3}, "PAD ? 0 1 a b c i0 i1 i2"),
@@ -328,6 +341,9 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("qa_times", {"things": 24}, f"PAD . ? was before after yes no {EVENTS} {MORE_EVENTS}"),
     ("qa_shapes", {"things": 24}, f"PAD . ? the is left-of right-of above below yes no {SHAPES} {MORE_SHAPES}"),
     ("mod_arithmetic_brackets", {}, "PAD + - * = ( ) 0 1 2 3 4"),
+    ("formula_value", {}, "PAD AND OR NOT 0 1"),
+    ("depo", {"num_nodes": 3, "steps": 2}, "PAD n0 n1 n2 h1 h2"),
+    ("reachability", {"num_nodes": 8}, "PAD ? n0 n1 n2 n3 n4 n5 n6 n7 NO YES"),
     ("solve_equation", {}, "PAD ACT + - * = ( ) x 0 1 2 3 4"),
 ]
 """All symbols in the order of their tokens, where they are few."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from support import (
     oracles_automata,
+    oracles_circuits,
     oracles_flare,
     oracles_grammar,
     oracles_groups,
@@ -39,6 +40,7 @@ MODULES = (
     oracles_recall,
     oracles_flare,
     oracles_grammar,
+    oracles_circuits,
 )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from support.oracles_ladder import numerals, spelled, word
 
@@ -43,6 +44,36 @@ def induction_heads_states(prompt: Sequence[str]) -> list[tuple[int]]:
     first = prompt.index("MARK")
     after = 2 + int(prompt[first + 1])
     return [(0 if i < first else 1 if i == first else after,) for i in range(len(prompt))]
+
+
+def k_hop_language(string: Sequence[str], *, num_symbols: int, hops: tuple[int, int], **_: object) -> bool:
+    """A number of hops, then symbols of which no two neighbours are equal."""
+    first, *symbols = string
+    return (
+        first in [f"h{count}" for count in range(hops[0], hops[1] + 1)]
+        and spelled(symbols, numerals(num_symbols))
+        and all(a != b for a, b in pairwise(symbols))
+    )
+
+
+def hopped(symbols: Sequence[str], place: int, hops: int) -> str:
+    for _ in range(hops):
+        before = next((j for j in range(place - 1, -1, -1) if symbols[j] == symbols[place]), None)
+        if before is None:
+            return "_"
+        place = before + 1
+    return symbols[place]
+
+
+def k_hop(prompt: Sequence[str]) -> list[str]:
+    """Return the symbol found by so many hops back from the last one."""
+    first, *symbols = word(prompt)
+    return [hopped(symbols, len(symbols) - 1, int(first[1:]))] if symbols else []
+
+
+def k_hop_prefixes(string: Sequence[str]) -> list[str]:
+    first, *symbols = string
+    return ["", *(hopped(symbols, place, int(first[1:])) for place in range(len(symbols)))]
 
 
 def needle_language(
@@ -234,6 +265,7 @@ def state_recall(prompt: Sequence[str], *, bits: int = 6, variables: int = 5) ->
 LANGUAGES: dict[str, Callable[..., bool]] = {
     "state_recall": state_recall_language,
     "induction_heads": induction_heads_language,
+    "k_hop": k_hop_language,
     "needle": needle_language,
     "mqar": mqar_language,
     "qa_places": places_language,
@@ -243,6 +275,7 @@ LANGUAGES: dict[str, Callable[..., bool]] = {
 ORACLES: dict[str, Callable[..., list[str]]] = {
     "state_recall": state_recall,
     "induction_heads": induction_heads,
+    "k_hop": k_hop,
     "needle": needle,
     "mqar": mqar,
     "qa_places": places,
@@ -256,3 +289,4 @@ MACHINES: dict[str, Callable[..., list[tuple[int, ...]]]] = {
     "qa_places": places_states,
 }
 OPTIONS: dict[str, tuple[str, ...]] = {"mqar": ("pairs",), "state_recall": ("bits", "variables")}
+PREFIXES: dict[str, Callable[..., list[str]]] = {"k_hop": k_hop_prefixes}

@@ -41,6 +41,7 @@ OUTSIDE: dict[str, list[str]] = {
     "dyck": ["( ]", "( )", ")", "( ( ( ( ( ( ( ( (", "{"],
     "counter_language": ["a", "b b a a", "a b a b a b a b", "a b b a a b", "c c"],
     "induction_heads": ["MARK MARK", "1 2 MARK", "MARK 1 2", "MARK MARK 1 MARK", "1 MARK MARK"],
+    "k_hop": ["0 1", "h1 0 0", "h1 4", "h1 h1", "h9 0 1"],
     "needle": ["n1 n2 ?", "v1 v1 ?", "v1 n1", "v10 ?"],
     "mqar": ["k1 v1"],
     "hidden_states": ["g", "#", "a .", "a a", "a0", "a c ."],
@@ -66,6 +67,15 @@ OUTSIDE: dict[str, list[str]] = {
     "flare_context_sensitive": ["2"],
     "grammar": ["c"],
     "set": ["126"],
+    "depo": [
+        "n0 n1 n1 n0 h1 n0",
+        "n0 n1 n1 n0 n2 n2 h1 n0",
+        "n0 n1 n1 n2 n2 n0 h9 n0",
+        "n0 n1 n1 n2 n2 n0 h1 n3",
+        "n0 n1 n1 n2 n2 n1 h1 n0",
+    ],
+    "reachability": ["n0 n1 ? n0 n1", "n0 n1 n1 n2 n3 n4 n4 n4 ? n0 n2", "n0 n1 n2 n3 n4 n5 n6 n7 ? n0 n1"],
+    "formula_value": ["AND 0", "0 1", "NOT NOT 0", "AND 0 1 1", "2", "OR 1 NOT"],
 }
 """Strings that the default task never draws."""
 

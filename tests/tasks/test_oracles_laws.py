@@ -12,6 +12,7 @@ from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
 from chomsky_ladder.tasks.stack_manipulation import StackManipulation
+from support.oracles import ORACLES
 from support.oracles_automata import is_member, nest
 
 
@@ -38,6 +39,7 @@ def assert_uniform(found: Sequence[object], num: int) -> None:
         assert_share(count, len(found), 1 / num)
 
 
+HIDDEN = str.maketrans("01", "##")
 UNIFORM = ["parity", "even_pairs", "cycle_nav", "mod_arithmetic", "bucket_sort", "reverse_string", "stack_manipulation"]
 UNIFORM += ["odds_first", "repetition", "duplicate_string", "compression", "majority_count"]
 
@@ -155,3 +157,52 @@ def test_sums_split_anywhere_and_numbers_are_uniform() -> None:
 def test_permutations_are_uniform(inputs: str, num: int) -> None:
     words = spelled_out(find_task("word_problem")(count="input", group="S3", inputs=inputs), 3)
     assert_uniform([tuple(word) for word in words], num**3)
+
+
+def test_only_digits_tell_the_value_of_a_formula_and_all_that_fit_are_as_frequent() -> None:
+    task = find_task("formula_value")(count="input")
+    words = [" ".join(word) for word in spelled_out(task, 4)]  # NOT before a gate, or before a digit of one
+    assert_share(sum(word[:3] == "NOT" for word in words), len(words), 1 / 2)
+    for shape in ("NOT AND # #", "NOT OR # #", "AND # NOT #", "OR NOT # #"):
+        alike = [word for word in words if word.translate(HIDDEN) == shape]
+        values = [ORACLES["formula_value"](word.split())[0] for word in alike]
+        assert_share(len(alike), len(words), 1 / 4 if shape[0] == "N" else 1 / 8)
+        assert_share(values.count("1"), len(alike), 1 / 2)
+        found = [[word for word, own in zip(alike, values, strict=True) if own == value] for value in "01"]
+        assert sorted(len(set(fits)) for fits in found) == [1, 3]
+        for fits in found:
+            assert_uniform(fits, len(set(fits)))
+
+
+@pytest.mark.parametrize("hops", [(0, 0), (2, 2), (1, 4)])
+def test_symbols_and_hops_are_uniform_and_a_hop_misses_as_often_as_coins_say(hops: tuple[int, int]) -> None:
+    task = find_task("k_hop")(count="input", hops=hops)
+    words = spelled_out(task, 9)
+    assert_uniform([tuple(word[:3]) for word in words], (hops[1] - hops[0] + 1) * 4 * 3)
+    found = Counter(ORACLES["k_hop"](word)[0] for word in words)
+    for answer, p in zip(task.answers, task.answer_law(9)[0, list(task.answers)], strict=True):
+        assert_share(found[task.vocab[answer]], len(words), p)
+
+
+def test_the_edges_of_a_graph_have_any_order_and_its_paths_cross_anywhere() -> None:
+    """Four edges are two paths: 24 orders of them, each with both answers, with the nodes renamed in their order."""
+    words = spelled_out(find_task("reachability")(count="input"), 11)
+    assert_uniform([tuple(list(dict.fromkeys(word)).index(symbol) for symbol in word) for word in words], 48)
+
+
+def test_degrees_tell_nothing_of_a_way() -> None:
+    """Edges out of the start and into it, out of the end and into it."""
+    task = find_task("reachability")(count="input")
+    words = [[task.vocab[token] for token in row] for row in strings(task, 35, rows=1000)]
+    ways = [ORACLES["reachability"](word) == ["YES"] for word in words]
+    for place, end in (0, -2), (1, -2), (0, -1), (1, -1):
+        degrees = [sum(word[i] == word[end] for i in range(place, 32, 2)) for word in words]
+        for degree in range(4):
+            alike = [way for way, own in zip(ways, degrees, strict=True) if own == degree]
+            assert_share(sum(alike), len(alike), 1 / 2)
+
+
+def test_edges_of_a_cycle_have_any_order_and_the_question_is_uniform() -> None:
+    """Two cycles of three names, 3! orders of edges, three nodes to ask for, one or two steps."""
+    words = spelled_out(find_task("depo")(count="input", num_nodes=3, steps=2), 8)
+    assert_uniform([tuple(word) for word in words], 2 * 6 * 3 * 2)

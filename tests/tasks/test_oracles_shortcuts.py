@@ -1,6 +1,7 @@
 """The scores of rules that lack the mechanism a task needs, as the tasks' docstrings say."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,9 @@ import torch
 from chomsky_ladder.harness.config.registry import find_task
 from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
+from support.oracles import ORACLES
 from support.oracles_automata import PAIRS
+from support.oracles_circuits import graph
 from support.oracles_recall import PLACE_AXES, TIME_AXES, events_story, shapes_story
 
 Strings = list[tuple[list[str], str]]
@@ -195,6 +198,9 @@ def test_the_last_place_is_sometimes_the_answer(facts: int, score: float) -> Non
         ("selective_copying", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
         ("selective_copying", "data", 4097, "data must lie in 1..4096, not 4097"),
         ("induction_heads", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
+        ("k_hop", "num_symbols", 2, "num_symbols must lie in 3..4096, not 2"),
+        ("depo", "num_nodes", 2, "num_nodes must lie in 3..4096, not 2"),
+        ("reachability", "num_nodes", 7, "num_nodes must lie in 8..4096, not 7"),
         ("needle", "num_values", 4097, "num_values must lie in 2..4096, not 4097"),
         ("needle", "num_noise", 0, "num_noise must lie in 1..4096, not 0"),
         ("odds_first", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
@@ -208,3 +214,65 @@ def test_the_last_place_is_sometimes_the_answer(facts: int, score: float) -> Non
 def test_a_size_out_of_range_is_refused(name: str, setting: str, value: int, said: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: {said}"):
         find_task(name)(**{setting: value})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("lengths", "digits", "parity", "vote"), [(SHORT, 0.518, 0.594, 0.8), (LONG, 0.505, 0.502, 0.73)]
+)
+def test_no_count_tells_the_value_of_a_formula(
+    lengths: tuple[int, int], digits: float, parity: float, vote: float
+) -> None:
+    made = strings(find_task("formula_value")(), *lengths, rows=8000)
+    right = np.array([answer == "1" for _, answer in made])
+
+    def score(said: Sequence[bool]) -> float:
+        share = float(np.mean(right == np.array(said)))
+        return max(share, 1 - share)
+
+    assert score([word.count("1") > word.count("0") for word, _ in made]) == pytest.approx(digits, abs=0.02)
+    odd = [(word.count("1") + word.count("AND") + word.count("NOT")) % 2 == 1 for word, _ in made]
+    assert score(odd) == pytest.approx(parity, abs=0.02)
+    assert score([votes(word) > 0 for word, _ in made]) == pytest.approx(vote, abs=0.02)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("lengths", "score"), [(SHORT, 0.72), (LONG, 0.62)])
+def test_half_of_the_hops_are_not_enough(lengths: tuple[int, int], score: float) -> None:
+    made = strings(replace(find_task("k_hop")(), supervision="final"), *lengths)
+    said = [ORACLES["k_hop"]([f"h{min(4, int(word[0][1:]))}", *word[1:]])[0] for word, _ in made]
+    right = [guess == answer for guess, (_, answer) in zip(said, made, strict=True)]
+    assert np.mean(right) == pytest.approx(score, abs=0.02)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("lengths", "joined", "four"), [(SHORT, 0.66, 1), (LONG, 0.5, 0.62)])
+def test_a_way_is_not_told_by_few_steps_nor_without_direction(
+    lengths: tuple[int, int], joined: float, four: float
+) -> None:
+    made = strings(find_task("reachability")(), *lengths)
+    both = [[*word[:-3], *word[:-3][::-1], *word[-3:]] for word, _ in made]
+    assert accuracy([ORACLES["reachability"](word)[0] == "YES" for word in both], made) == pytest.approx(
+        joined, abs=0.02
+    )
+    assert accuracy([within(4, word) for word, _ in made], made) == pytest.approx(four, abs=0.02)
+
+
+def within(steps: int, word: Sequence[str]) -> bool:
+    edges, start, end = graph(word)
+    reached = {start}
+    for _ in range(steps):
+        reached |= {after for before, after in edges if before in reached}
+    return end in reached
+
+
+def votes(word: Sequence[str]) -> float:
+    """Add up the digits as signs, each turned by the NOTs above it and weighted by its depth."""
+    pending, total = [1.0], 0.0
+    for symbol in word:
+        weight = pending.pop()
+        if symbol in ("0", "1"):
+            total += weight if symbol == "1" else -weight
+        else:
+            pending += [-weight] if symbol == "NOT" else [weight * 2 / 3] * 2
+    return total

@@ -50,6 +50,7 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "dyck": [["(", "["], [")", "]"]],
     "flip_flop": [["0", "1"]],
     "induction_heads": [[str(symbol) for symbol in range(16)]],
+    "k_hop": [DIGITS[:4], [f"h{hops}" for hops in range(1, 9)]],
     "needle": [[f"v{value}" for value in range(10)], [f"n{value}" for value in range(16)]],
     "selective_copying": [[str(symbol) for symbol in range(16)]],
     "random_dfa": [],
@@ -69,6 +70,9 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "word_problem": [],
     "state_recall": [["0", "1"]],
     "text": [["c", "d"]],
+    "depo": [[f"n{node}" for node in range(128)], [f"h{steps}" for steps in range(1, 9)]],
+    "reachability": [[f"n{node}" for node in range(64)]],
+    "formula_value": [["0", "1"], ["AND", "OR"]],
 }
 
 

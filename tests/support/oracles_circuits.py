@@ -1,0 +1,105 @@
+"""Boolean formulas and directed graphs in plain Python: their languages, values and ways."""
+
+from collections.abc import Callable, Sequence
+
+from support.oracles_ladder import word
+
+GATES: dict[str, Callable[[bool, bool], bool]] = {"AND": lambda a, b: a and b, "OR": lambda a, b: a or b}
+
+
+def formula(string: Sequence[str], start: int = 0) -> tuple[bool, int]:
+    """Return the value of the formula that starts here, and where it ends."""
+    first = string[start]
+    if first == "NOT":
+        value, end = formula(string, start + 1)
+        return not value, end
+    if first in GATES:
+        left, middle = formula(string, start + 1)
+        right, end = formula(string, middle)
+        return GATES[first](left, right), end
+    return bool(["0", "1"].index(first)), start + 1
+
+
+def formula_language(string: Sequence[str], **_: object) -> bool:
+    """One formula, without a NOT of a NOT."""
+    try:
+        end = formula(string)[1]
+    except (IndexError, ValueError):
+        return False
+    return end == len(string) and "NOT NOT" not in " ".join(string)
+
+
+def formula_value(prompt: Sequence[str]) -> list[str]:
+    return [str(int(formula(word(prompt))[0]))]
+
+
+def graph(string: Sequence[str]) -> tuple[list[tuple[str, str]], str, str]:
+    """Return the edges, and the two nodes asked for."""
+    *edges, ask, start, end = string
+    assert ask == "?" and len(edges) % 2 == 0
+    return list(zip(edges[::2], edges[1::2], strict=True)), start, end
+
+
+def graph_language(string: Sequence[str], *, num_nodes: int, **_: object) -> bool:
+    """Four edges or more between different nodes, none of which joins the two asked for."""
+    if len(string) < 11 or len(string) % 2 == 0 or string[-3] != "?":
+        return False
+    edges, start, end = graph(string)
+    nodes = {f"n{node}" for node in range(num_nodes)}
+    return (
+        {start, end}.union(*edges) <= nodes
+        and all(a != b for a, b in [*edges, (start, end)])
+        and not {(start, end), (end, start)} & set(edges)
+    )
+
+
+def reachability(prompt: Sequence[str]) -> list[str]:
+    edges, start, end = graph(word(prompt))
+    reached, fresh = {start}, [start]
+    while fresh:
+        node = fresh.pop()
+        new = {after for before, after in edges if before == node} - reached
+        reached |= new
+        fresh += new
+    return ["YES" if end in reached else "NO"]
+
+
+def cycle(string: Sequence[str]) -> dict[str, str]:
+    """Return where each edge leads. The last two symbols are the question."""
+    return dict(zip(string[:-2:2], string[1:-2:2], strict=True))
+
+
+def cycle_language(string: Sequence[str], *, num_nodes: int, steps: int, **_: object) -> bool:
+    """Edges of one cycle of three nodes or more, a number of steps and one of these nodes."""
+    if len(string) % 2 or len(string) < 8:
+        return False
+    after = cycle(string)
+    walk = [string[-1]]
+    while walk[-1] in after and len(walk) <= len(after):
+        walk.append(after[walk[-1]])
+    return (
+        2 * len(after) == len(string) - 2
+        and set(after) <= {f"n{node}" for node in range(num_nodes)}
+        and string[-2] in [f"h{count}" for count in range(1, steps + 1)]
+        and walk[-1] == walk[0]
+        and set(walk) == set(after)
+    )
+
+
+def depo(prompt: Sequence[str]) -> list[str]:
+    *_, steps, node = string = word(prompt)
+    for _ in range(int(steps[1:])):
+        node = cycle(string)[node]
+    return [node]
+
+
+LANGUAGES: dict[str, Callable[..., bool]] = {
+    "formula_value": formula_language,
+    "reachability": graph_language,
+    "depo": cycle_language,
+}
+ORACLES: dict[str, Callable[..., list[str]]] = {
+    "formula_value": formula_value,
+    "reachability": reachability,
+    "depo": depo,
+}
