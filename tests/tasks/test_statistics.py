@@ -28,6 +28,7 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "fuzzy_in_context_recall": [[f"k{key}" for key in range(7)], [f"v{value}" for value in range(8)]],
     "memorization": [[f"k{key}" for key in range(127)]],
     "scratchpad": [["a", "b"]],
+    "long_addition": [["+", "ACT"]],  # its bits are also carries, of which more are 0
     "hidden_states": [],
     "in_context_automata": [list("abcdefghijklmnopqr")],
     "even_pairs": [["a", "b"]],
