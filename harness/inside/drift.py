@@ -1,4 +1,4 @@
-"""How far a model's stream drifts from where it keeps each state of the task.
+"""Drift: the distance of a stream from where the model keeps each state of the task, by position.
 
     at home: the mean stream of each state, over the training lengths
     drift at positions p..q: the mean distance of a stream from its own state's home, in units of the mean distance of
