@@ -276,7 +276,7 @@ def _drift(shown: Shown) -> str:
     read = pd.read_csv(ROOT / "results" / "horizon" / f"{shown.protocol}.csv")
     records = stored(ROOT / "results" / "underway" / "records.csv").set_index("run_id")
     ends = [int(end) for end in shown.listed("at")]
-    rows = []
+    rows, sizes, budgets = [], [], set()
     for run_id, own in read.groupby("run_id"):
         if not any(fnmatchcase(str(run_id), one) for one in shown.listed("of")):
             continue
@@ -286,9 +286,14 @@ def _drift(shown: Shown) -> str:
         rows.append(
             [_escaped(title), run["task"], f"{run['lr']:g}", str(run["seed"]), *drifts, f"{own['holds_to'].iloc[0]:,}"]
         )
+        sizes.append(int(run["parameters"]))
+        budgets.add(f"{int(run['steps']):,}")
     first = {end: int(read.loc[read["to"] == end, "from"].iloc[0]) for end in ends}
     head = ["model", "task", "learning rate", "seed", *(f"{first[end]:,} to {end:,}" for end in ends), "holds to"]
-    scope = f"Scope: protocol `{shown.protocol}`, whose table is under way; 16 strings, no more training."
+    scope = (
+        f"Scope: protocol `{shown.protocol}`, whose table is under way; {min(sizes):,} to {max(sizes):,} parameters; "
+    )
+    scope += f"{', '.join(sorted(budgets))} steps; 16 strings, no more training."
     return "\n\n".join(
         [_table(head, sorted(rows)), scope, _commands(["ladder horizon RUN_ID    # drift is its last column"])]
     )
