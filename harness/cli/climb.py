@@ -139,7 +139,7 @@ def _climb(model: Any, options: Any, engine: Any, *, again: list[str]) -> int:
     code = 0
     if not options.card:
         if not options.again:
-            runs = _not_recorded(label, runs, records, settings.results)
+            runs = _not_recorded(label, runs, _known(records), settings.results)
         tuned = not left_of(runs, settings.results)
         fresh = _fresh(label, whole, records, options, part.report) if part.report and tuned else []
         todo = left_of([*runs, *fresh], settings.results)
@@ -166,28 +166,31 @@ def _climb(model: Any, options: Any, engine: Any, *, again: list[str]) -> int:
 
 def _fresh(label: str, runs: list[Any], records: Any, options: Any, count: int) -> list[Any]:
     """The fresh seeds of each rung at the rate that its other runs chose, here or in the published records."""
-    from chomsky_ladder.harness.stats.rows import as_rows
     from chomsky_ladder.harness.sweep.report_seeds import fresh_runs
 
-    known = {row["run_id"]: row for row in as_rows(records)} if len(records) else {}
+    known = _known(records)
     fresh, without = fresh_runs(runs, options.exec.results, count, known=known)
     if without:
         print(f"{label}: no seed finished, so none is reported: {'; '.join(without)}", file=sys.stderr)
-    return fresh if options.again else _not_recorded(label, fresh, records, options.exec.results)
+    return fresh if options.again else _not_recorded(label, fresh, known, options.exec.results)
 
 
-def _not_recorded(label: str, runs: list[Any], records: Any, results: Path) -> list[Any]:
-    """Return the runs that are not on record elsewhere with the code of today, and say how many are."""
+def _known(records: Any) -> dict[str, Any]:
     from chomsky_ladder.harness.stats.rows import as_rows
-    from chomsky_ladder.harness.sweep.sweep import left_of
-    from chomsky_ladder.harness.train.same_code import sources_of
+    from chomsky_ladder.harness.sweep.on_record import by_id
 
-    rows = as_rows(records[records["status"] == "done"]) if len(records) else []
-    made_by = {row["run_id"]: row["sources"] if isinstance(row.get("sources"), str) else "" for row in rows}
-    elsewhere = {run.run_id for run in left_of(runs, results) if made_by.get(run.run_id) == sources_of(run)}
-    if elsewhere:
-        print(f"{label}: {len(elsewhere)} of {len(runs)} runs are on record; --again trains them here", file=sys.stderr)
-    return [run for run in runs if run.run_id not in elsewhere]
+    return by_id(as_rows(records)) if len(records) else {}
+
+
+def _not_recorded(label: str, runs: list[Any], known: dict[str, Any], results: Path) -> list[Any]:
+    """Return the runs that are not on record elsewhere with the code of today, and say how many are."""
+    from chomsky_ladder.harness.sweep.on_record import without_recorded
+
+    left = without_recorded(runs, known, results)
+    if len(left) < len(runs):
+        said = f"{label}: {len(runs) - len(left)} of {len(runs)} runs are on record; --again trains them here"
+        print(said, file=sys.stderr)
+    return left
 
 
 def _say_plan(label: str, runs: list[Any], settings: Exec) -> None:

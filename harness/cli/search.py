@@ -17,12 +17,14 @@ from chomsky_ladder.harness.sweep.halving import Halving, carry_out_search, rank
 from chomsky_ladder.harness.sweep.sources import sources
 
 
-def refuse_for_search(*, shard: str, report_seeds: int = 0) -> None:
+def refuse_for_search(*, shard: str, report_seeds: int = 0, recorded: bool = False) -> None:
     """Refuse options of a sweep that a search cannot have."""
     if shard:
         raise ValueError("a search needs all results of a round in one folder: leave out --shard")
     if report_seeds:
         raise ValueError("a search ends with one winner: train it with fresh seeds by its command, not --report-seeds")
+    if recorded:
+        raise ValueError("a search ranks the runs of its folder: leave out --recorded")
 
 
 def sweep_search(search: Halving, settings: Exec, *, engine: Any, quiet: bool, again: str, as_json: bool) -> int:

@@ -31,6 +31,8 @@ class StudyOptions:
     """ray runs as many at once as this machine's cores or GPUs can carry."""
     report_seeds: int = 0
     """Then train this many fresh seeds of each cell at its chosen learning rate. Tables show these in their place."""
+    recorded: bool = False
+    """Count runs as done that have a line in records.csv and no folder, such as after `ladder merge`."""
     quiet: bool = False
     """Print only failures."""
     json: bool = False
@@ -70,6 +72,7 @@ def main(
             listed,
             settings,
             report_seeds=options.report_seeds,
+            recorded=options.recorded,
             engine=engine,
             quiet=options.quiet,
             again=shlex.join([*(command.split() or ["python", script]), *given]),

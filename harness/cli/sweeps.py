@@ -127,6 +127,8 @@ class SweepOptions:
     report_seeds: int = 0
     """Then train this many fresh seeds of each cell at the learning rate that validation chose. Tables show these in
     their place."""
+    recorded: bool = False
+    """Count runs as done that have a line in records.csv and no folder, such as after `ladder merge`."""
     quiet: bool = False
     """Print only failures."""
     json: bool = False
@@ -148,11 +150,17 @@ def sweep_script(words: list[str]) -> int:
     settings = replace(options.exec, wandb_group=options.exec.wandb_group or Path(script).stem)
     again = shlex.join(["ladder", "sweep", *given, *_plugins(runs, script)])
     if isinstance(work, Halving):
-        refuse_for_search(shard=options.shard, report_seeds=options.report_seeds)
+        refuse_for_search(shard=options.shard, report_seeds=options.report_seeds, recorded=options.recorded)
         return sweep_search(work, settings, engine=engine, quiet=options.quiet, again=again, as_json=options.json)
     runs = shard(runs, options.shard, settings)
     report = carry_out_and_report(
-        runs, settings, report_seeds=options.report_seeds, engine=engine, quiet=options.quiet, again=again
+        runs,
+        settings,
+        report_seeds=options.report_seeds,
+        recorded=options.recorded,
+        engine=engine,
+        quiet=options.quiet,
+        again=again,
     )
     if options.json:
         apart = diverged(runs, settings.results)

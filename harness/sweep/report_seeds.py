@@ -17,22 +17,39 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.config.protocols import columns_of
 from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.stats.cells import FRESH, Row, best_rate
+from chomsky_ladder.harness.stats.rows import as_rows
 from chomsky_ladder.harness.store.folder import RunFolder
-from chomsky_ladder.harness.store.record import Record
-from chomsky_ladder.harness.sweep.sweep import Report, carry_out
+from chomsky_ladder.harness.store.record import Record, collect
+from chomsky_ladder.harness.sweep.on_record import by_id, without_recorded
+from chomsky_ladder.harness.sweep.sweep import Report, carry_out, counted
 
 
-def carry_out_and_report(runs: Sequence[Run], settings: Exec, *, report_seeds: int, **how: Any) -> Report:
-    """Run a sweep (`carry_out`), and when all of it is done, this many fresh seeds of each cell."""
+def carry_out_and_report(
+    runs: Sequence[Run], settings: Exec, *, report_seeds: int, recorded: bool = False, **how: Any
+) -> Report:
+    """Run a sweep (`carry_out`), and when all of it is done, this many fresh seeds of each cell.
+
+    `recorded`: runs that only have a line in records.csv count as done, too.
+    """
     if report_seeds:
         refuse(runs, report_seeds)  # before any work
-    report = carry_out(runs, settings, **how)
+    known = by_id(as_rows(collect(settings.results))) if recorded else {}
+    report = _left(runs, known, settings, **how)
     if not (report_seeds and report.complete):
         return report
-    fresh, without = fresh_runs(runs, settings.results, report_seeds)
+    fresh, without = fresh_runs(runs, settings.results, report_seeds, known=known)
     if without:
         print(f"no seed finished, so none is reported: {'; '.join(without)}", file=sys.stderr)
-    return report.and_then(carry_out(fresh, settings, **how))
+    return report.and_then(_left(fresh, known, settings, **how))
+
+
+def _left(runs: Sequence[Run], known: Mapping[str, Row], settings: Exec, **how: Any) -> Report:
+    """Run a sweep without the runs that are on record. They count as done in its report."""
+    left = without_recorded(runs, known, settings.results)
+    elsewhere = len(runs) - len(left)
+    if elsewhere and not how.get("quiet"):
+        print(f"{elsewhere} of {counted(len(runs))} are on record in records.csv", file=sys.stderr)
+    return Report(elsewhere, elsewhere).and_then(carry_out(left, settings, **how))
 
 
 def refuse(runs: Sequence[Run], count: int) -> None:

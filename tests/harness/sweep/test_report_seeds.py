@@ -1,6 +1,7 @@
 """Fresh seeds: chosen on some, reported on others, and never the two kinds side by side."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,3 +159,22 @@ def test_a_sweep_ends_with_its_fresh_seeds(tmp_path: Path, capsys: pytest.Captur
     assert main([*words, "--report-seeds", "3", "--shard", "1/2"]) == 2
     assert "once every shard is done" in capsys.readouterr().err
     assert main([*words, "--report-seeds", "-1"]) == 2
+
+
+def test_a_sweep_goes_on_from_merged_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script, first, second = tmp_path / "small.py", tmp_path / "first", tmp_path / "second"
+    script.write_text(SCRIPT)
+    words = ["sweep", str(script), "--json", "--exec.results"]
+    assert main([*words, str(first)]) == 0
+    assert main(["table", "--results", str(first)]) == 0
+    shutil.rmtree(first / "runs")
+    assert main(["merge", str(first), "--results", str(second)]) == 0
+    capsys.readouterr()
+    assert main([*words, str(second), "--recorded", "--report-seeds", "1"]) == 0
+    said = capsys.readouterr()
+    assert "4 of 4 runs are on record in records.csv" in said.err
+    assert [json.loads(said.out)[name] for name in ("runs", "done")] == [4 + 1, 5]
+    (trained,) = (second / "runs").iterdir()
+    assert f"-s{FRESH}-" in trained.name
+    assert main([*words, str(second)]) == 0
+    assert len(list((second / "runs").iterdir())) == 1 + 4, "without --recorded they are trained here"
