@@ -26,7 +26,7 @@ COLOURS = {
     "hybrid": "#6B6B6B",
 }
 MEMBERS = {
-    "recurrent": ("lstm", "gru", "xlstm", "lstm_block", "rnn", "xlstm_large", "m2rnn", "para_rnn"),
+    "recurrent": ("lstm", "gru", "xlstm", "lstm_block", "rnn", "xlstm_large", "m2rnn", "para_rnn", "psm"),
     "attention": (
         *("transformer", "sliding_window", "moe", "encoder", "encoder_decoder", "prefix_lm"),
         *("fox", "stick_breaking", "path_attention", "deltaformer", "looped_transformer", "stack_attention"),
