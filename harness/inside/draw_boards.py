@@ -1,7 +1,7 @@
 """Pictures of boards: the true board beside the one that a probe reads from the model, and boards before and after an
 edit.
 
-    stones         black and white, whoever sees them as mine; in chess, pieces
+    stones         black and white, whoever sees them as mine; in chess pieces, with white at the bottom
     blue rings     the legal moves
     dots           squares that moves lead to; darker and larger means more probable to the model; illegal are orange
     frames         orange around squares that the probe gets wrong, purple around an edited square
@@ -40,6 +40,7 @@ def game(data: pd.DataFrame) -> Figure:
     wide = (WIDTH - left - (across - 1) * _GAP) / across
     tall = _TITLE + 2 * wide + under + 0.24
     rows = in_rows(plies, across)
+    men = _men(data["true"])
     fig = Figure(figsize=(WIDTH, tall * len(rows)))
     for down, row in enumerate(rows):
         top = down * tall
@@ -54,8 +55,8 @@ def game(data: pd.DataFrame) -> Figure:
             turn = "game over" if first["mover"] == "nobody" else f"{first['mover']} to move"
             words(fig, x, top + 0.125, f"{turn} · {read}", size=6.0, color=MUTED)
             true, probed = (at(fig, x, y, wide, wide) for y in (top + _TITLE, top + _TITLE + wide + under))
-            _board(true, size, names=place == 0)
-            _board(probed, size, names=place == 0)
+            _board(true, size, men, names=place == 0)
+            _board(probed, size, men, names=place == 0)
             for cell in own.to_dict("records"):
                 _stone(true, cell, cell["true"])
                 _ring(true, cell)
@@ -73,8 +74,8 @@ def game(data: pd.DataFrame) -> Figure:
     caption(
         fig,
         tall * len(rows) - 0.08,
-        f"{shown[:1].upper()}{shown[1:]} of one game the model has not seen. Upper boards: the stones that lie there. "
-        "Lower boards: the stones that a probe reads from the model's stream, an orange frame around each wrong square "
+        f"{shown[:1].upper()}{shown[1:]} of one game the model has not seen. Upper boards: the {men} that stand there. "
+        f"Lower boards: the {men} that a probe reads from the model's stream, an orange frame around each wrong square "
         f"({accuracy:.1%} of all squares are right), and the model's own next moves as dots, the darker and larger the "
         f"more probable (from {LEAST}), orange where illegal. Rings: legal moves, on a lower board missed if empty.",
     )
@@ -89,6 +90,7 @@ def edits(data: pd.DataFrame) -> Figure:
     wide = (WIDTH - beside - between - 2 * 0.16) / 4
     tall = _TITLE + 0.12 + wide + 0.3
     rows = in_rows(cases, 2)
+    men = _men(data["board_before"])
     fig = Figure(figsize=(WIDTH, tall * len(rows)))
     for down, row in enumerate(rows):
         for place, own in enumerate(row):
@@ -103,7 +105,7 @@ def edits(data: pd.DataFrame) -> Figure:
             ):
                 words(fig, x + offset, top + 0.15, text, size=6.0, color=MUTED)
                 ax = at(fig, x + offset, top + _TITLE, wide, wide)
-                _board(ax, size, names=stage == "before")
+                _board(ax, size, men, names=stage == "before")
                 for cell in own.to_dict("records"):
                     seen = {**cell, "legal": cell[f"legal_{stage}"]}
                     _stone(ax, seen, cell[f"board_{stage}"])
@@ -138,9 +140,15 @@ def _head(fig: Figure, title: str, what: str) -> None:
     words(fig, 0, -0.28, what, color=MUTED)
 
 
-def _board(ax: Axes, size: int, *, names: bool) -> None:
-    """Draw an empty board, with row 1 at the top as squares are numbered."""
-    ax.set(xlim=(0, size), ylim=(size, 0))
+def _men(labels: pd.Series) -> str:
+    """Return what stands on the squares: pieces of several kinds, or stones."""
+    return "pieces" if labels.str.contains(" ").any() else "stones"
+
+
+def _board(ax: Axes, size: int, men: str, *, names: bool) -> None:
+    """Draw an empty board: row 1 at the top for stones, at the bottom for pieces, as players of each game see it."""
+    upwards = men == "pieces"
+    ax.set(xlim=(0, size), ylim=(0, size) if upwards else (size, 0))
     ax.axis("off")
     ax.add_patch(Rectangle((0, 0), size, size, facecolor=BOARD, edgecolor=LINES, lw=0.8, clip_on=False))
     for line in range(1, size):
@@ -150,7 +158,8 @@ def _board(ax: Axes, size: int, *, names: bool) -> None:
         for number in range(size):
             ax.text(-0.15, number + 0.5, str(number + 1), size=_TINY, color=MUTED, ha="right", va="center")
     for number in range(size):
-        ax.text(number + 0.5, size + 0.12, "abcdefgh"[number], size=_TINY, color=MUTED, ha="center", va="top")
+        below = -0.12 if upwards else size + 0.12
+        ax.text(number + 0.5, below, "abcdefgh"[number], size=_TINY, color=MUTED, ha="center", va="top")
 
 
 def _middle(cell: dict) -> tuple[float, float]:

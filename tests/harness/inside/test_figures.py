@@ -120,11 +120,21 @@ def test_a_stone_lies_where_its_square_is() -> None:
     cell = {"square": "f2", "legal": True}
     with style():
         ax = Figure().add_axes((0, 0, 1, 1))
-        figure_boards._board(ax, 6, names=True)
+        figure_boards._board(ax, 6, "stones", names=True)
         figure_boards._stone(ax, cell, "black")
     (stone,) = patches(ax, Circle, INK)
     assert stone.center == (5.5, 1.5)
     assert ax.get_ylim() == (6, 0)  # row 1 at the top
+
+
+def test_a_chess_board_has_white_at_the_bottom() -> None:
+    men = figure_boards._men(pd.Series(["empty", "white king"]))
+    with style():
+        ax = Figure().add_axes((0, 0, 1, 1))
+        figure_boards._board(ax, 8, men, names=True)
+        figure_boards._stone(ax, {"square": "e1", "legal": True}, "white king")
+    (king,) = (text for text in ax.texts if text.get_text() == figure_boards.PIECES["white"]["king"])
+    assert (men, king.get_position(), ax.get_ylim()) == ("pieces", (4.5, 0.5), (0, 8))
 
 
 def example(moves: list[int], legal: list[int], edited_legal: list[int]) -> dict[str, Any]:
