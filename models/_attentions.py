@@ -2,11 +2,9 @@
 
     x = x + attention(norm(x))        x = x + SwiGLU(norm(x))
 
-Both projections into the stream are divided by sqrt(2 blocks), as in `transformer`. All other weights start as
-torch.nn.Linear's do.
+Weights start as torch.nn.Linear's do, but for those of the projections into the stream (models/_mixers.py).
 """
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,37 +12,17 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig
-from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models._mixers import HeadsConfig
+from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.layers.residual import Layer
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionConfig(ModelConfig):
+class AttentionConfig(HeadsConfig):
     state_growth, cost = "length", "quadratic"
 
     num_heads: int = 4
     """Attention heads; they divide the width evenly."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
-            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
-        )
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
-
-    @abstractmethod
-    def attention(self) -> "CachedAttention": ...
-
-    def block(self, layer: int) -> Block:
-        layers = [self.attention(), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
 
     @classmethod
     def tiny(cls) -> Self:

@@ -16,10 +16,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.operations.block_steps import block_steps
 
 Gates = Literal["softmax", "sigmoid", "tanh"]
@@ -62,7 +62,7 @@ def shares(gate_BLHKG: Tensor, gates: Gates) -> Tensor:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class BDLRUConfig(ModelConfig):
+class BDLRUConfig(MixerConfig):
     name, family, year, paper = "bd_lru", "linear recurrence", 2026, "2602.12021"
     title = "BD-LRU"
 
@@ -70,8 +70,6 @@ class BDLRUConfig(ModelConfig):
     """Rows of a block of the transition. They divide the width evenly; 1 is diagonal."""
     gates: Gates = "softmax"
     """The function that makes shares of a row's gates; tanh has negative ones."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,10 +77,6 @@ class BDLRUConfig(ModelConfig):
             self.block_size >= 1 and self.d_model % self.block_size == 0,
             f"{self.name}: d_model={self.d_model} does not split into blocks of {self.block_size}",
         )
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def block(self, layer: int) -> Block:
-        layers = [BlockDiagonalLRU(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return BlockDiagonalLRU(self)

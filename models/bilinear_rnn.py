@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.operations.block_steps import block_steps
 
 SPAN = 8  # tokens between two scalings
@@ -64,14 +64,12 @@ def unit(h_XK: Tensor) -> Tensor:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class BilinearRNNConfig(ModelConfig):
+class BilinearRNNConfig(MixerConfig):
     name, family, year, paper = "bilinear_rnn", "linear recurrence", 2025, "2505.21749"
     title = "Bilinear RNN"
 
     block_size: int = 4
     """Rows of a block of the transition. They divide the width evenly; 1 is diagonal."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,15 +77,10 @@ class BilinearRNNConfig(ModelConfig):
             self.block_size >= 1 and self.d_model % self.block_size == 0,
             f"{self.name}: d_model={self.d_model} does not split into blocks of {self.block_size}",
         )
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
     def transition(self) -> str:
         return "dense blocks" if self.block_size > 1 else ""
 
-    def block(self, layer: int) -> Block:
-        recurrence = BilinearRecurrence(self.d_model, self.block_size)
-        layers = [recurrence, SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return BilinearRecurrence(self.d_model, self.block_size)

@@ -63,7 +63,7 @@ class CombaConfig(KDAConfig):
     def transition(self) -> str:
         return "projection" if self.eigenvalues == "positive" else "reflection"
 
-    def rule(self) -> ClosedLoop:
+    def mixer(self, layer: int) -> ClosedLoop:
         return ClosedLoop(self)
 
     @classmethod

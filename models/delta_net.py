@@ -19,11 +19,11 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.operations.delta.rules import by_delta_rule
 from chomsky_ladder.models.operations.norm import normed
 
@@ -66,7 +66,7 @@ class DeltaRule(BehindConvolution):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class DeltaNetConfig(ModelConfig):
+class DeltaNetConfig(MixerConfig):
     name, family, year, paper = "delta_net", "delta rule", 2021, "2102.11174"
     title = "DeltaNet{eigenvalues}"
 
@@ -76,8 +76,6 @@ class DeltaNetConfig(ModelConfig):
     """Range of the transition's eigenvalues: [0, 1], or [-1, 1]."""
     conv_width: int = 4
     """Width of the short convolutions of queries, keys and values, in tokens; 1 for only a factor on each channel."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
     expand_v: int = 1
     """Width of values relative to that of queries and keys."""
     head_dim: int = 0
@@ -91,7 +89,6 @@ class DeltaNetConfig(ModelConfig):
         )
         require(self.head_dim >= 0, f"{self.name}: head_dim must not be negative")
         require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
         require(self.expand_v >= 1, f"{self.name}: expand_v must be at least 1, not {self.expand_v}")
 
     @property
@@ -103,11 +100,8 @@ class DeltaNetConfig(ModelConfig):
     def transition(self) -> str:
         return "projection" if self.eigenvalues == "positive" else "reflection"
 
-    def block(self, layer: int) -> Block:
-        layers = [DeltaRule(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return DeltaRule(self)
 
     @classmethod
     def tiny(cls) -> "DeltaNetConfig":

@@ -93,5 +93,5 @@ class DeltaFormerConfig(AttentionConfig):
             f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads of even dimension",
         )
 
-    def attention(self) -> DeltaAttention:
+    def mixer(self, layer: int) -> DeltaAttention:
         return DeltaAttention(self)

@@ -12,7 +12,6 @@ weights start as in models/_attentions.py.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from einops import rearrange
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models._attentions import AttentionConfig, CachedAttention, at_least_fp32, kept, positions
 from chomsky_ladder.models.base import register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.layers.positions import rotate
 from chomsky_ladder.models.operations.attention.reference import in_blocks
 from chomsky_ladder.models.scans.products import matmul
@@ -105,10 +104,7 @@ class DiffTransformerConfig(AttentionConfig):
     def softmaxes(self) -> int:
         return 2 * max(1, self.num_heads // 2)
 
-    def attention(self) -> DifferentialAttention:
-        return DifferentialAttention(self.d_model, self.softmaxes)
-
-    def block(self, layer: int) -> Block:
-        block: Any = super().block(layer)
-        block.layers[0].start = 0.8 - 0.6 * math.exp(-0.3 * layer)
-        return block
+    def mixer(self, layer: int) -> DifferentialAttention:
+        attention = DifferentialAttention(self.d_model, self.softmaxes)
+        attention.start = 0.8 - 0.6 * math.exp(-0.3 * layer)
+        return attention

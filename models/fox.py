@@ -167,6 +167,6 @@ class FoXConfig(AttentionConfig):
     and an output gate.
     """
 
-    def attention(self) -> ForgettingAttention:
+    def mixer(self, layer: int) -> ForgettingAttention:
         kind = ForgettingAttention if self.variant == "plain" else ProAttention
         return kind(self.d_model, self.num_heads)

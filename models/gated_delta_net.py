@@ -19,13 +19,11 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
-from chomsky_ladder.models.block import Block, Context, State
+from chomsky_ladder.models.block import Context, State
 from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.linear import of_one
-from chomsky_ladder.models.layers.residual import Residual, scale_down
 from chomsky_ladder.models.operations.delta.rules import by_gated_delta_rule
 from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.operations.scan.reference import initial_dt_bias
@@ -88,13 +86,7 @@ class GatedDeltaNetConfig(DeltaNetConfig):
     name, family, year, paper = "gated_delta_net", "delta rule", 2024, "2412.06464"
     title = "Gated DeltaNet{eigenvalues}"
 
-    def block(self, layer: int) -> Block:
-        layers = [self.rule(), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
-
-    def rule(self) -> GatedDeltaRule:
+    def mixer(self, layer: int) -> GatedDeltaRule:
         return GatedDeltaRule(self)
 
     @classmethod

@@ -43,7 +43,7 @@ class GatedDeltaNet2Config(KDAConfig):
     name, family, year, paper = "gated_delta_net2", "delta rule", 2026, "2605.22791"
     title = "Gated DeltaNet-2{eigenvalues}"
 
-    def rule(self) -> EraseAndWrite:
+    def mixer(self, layer: int) -> EraseAndWrite:
         return EraseAndWrite(self)
 
     @classmethod

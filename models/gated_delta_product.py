@@ -39,7 +39,7 @@ class GatedDeltaProductConfig(GatedDeltaNetConfig):
             return "reflections"
         return "projection" if self.num_householders == 2 else ""  # three projections may turn a little
 
-    def rule(self) -> GatedDeltaRule:
+    def mixer(self, layer: int) -> GatedDeltaRule:
         return GatedDeltaRule(self, steps=self.num_householders)
 
     @classmethod

@@ -19,11 +19,11 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models._mixers import HeadsConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.gla import by_heads, in_heads
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.operations.delta.rules import by_writing_then_reading
 from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.operations.slots import slots
@@ -72,36 +72,24 @@ def kept_and_written(logit: Tensor, temperature: float) -> tuple[Tensor, Tensor]
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class GatedSlotAttentionConfig(ModelConfig):
+class GatedSlotAttentionConfig(HeadsConfig):
     name, family, year, paper = "gated_slot_attention", "linear attention", 2024, "2409.07146"
     title = "GSA"
     transition = "diagonal"
 
-    num_heads: int = 4
-    """Heads; they divide the width evenly."""
     num_slots: int = 0
     """Slots of every head; 0 for as many as it has channels."""
     temperature: float = 8.0
     """Order of the root of the gates' sigmoid. The larger, the longer the memory at the start."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
-            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
-        )
         require(self.num_slots >= 0, f"{self.name}: num_slots must not be negative")
         require(self.temperature > 0, f"{self.name}: temperature must be positive, not {self.temperature}")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
     def slots(self) -> int:
         return self.num_slots or self.d_model // self.num_heads
 
-    def block(self, layer: int) -> Block:
-        layers = [SlotAttention(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return SlotAttention(self)

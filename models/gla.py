@@ -17,11 +17,11 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.operations.delta.rules import by_writing_then_reading
 
 
@@ -72,7 +72,7 @@ def by_heads(x_BLD: Tensor, num_heads: int) -> Tensor:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class GLAConfig(ModelConfig):
+class GLAConfig(MixerConfig):
     name, family, year, paper = "gla", "linear attention", 2023, "2312.06635"
     title = "GLA"
     transition = "diagonal"
@@ -85,8 +85,6 @@ class GLAConfig(ModelConfig):
     """Rank of the map from the data to the decays."""
     temperature: float = 16.0
     """Order of the root of the decays' sigmoid. The larger, the longer the memory at the start."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,14 +97,10 @@ class GLAConfig(ModelConfig):
             )
         require(self.decay_rank >= 1, f"{self.name}: decay_rank must be at least 1, not {self.decay_rank}")
         require(self.temperature > 0, f"{self.name}: temperature must be positive, not {self.temperature}")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
     def key_width(self) -> int:
         return self.d_key or self.d_model // 2
 
-    def block(self, layer: int) -> Block:
-        layers = [GatedLinearAttention(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return GatedLinearAttention(self)

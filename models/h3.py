@@ -19,11 +19,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, Norm, State, require
 from chomsky_ladder.models.layers.feed_forward import MLP
 from chomsky_ladder.models.layers.linear import of_one
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.operations.long_conv import long_convolution
 from chomsky_ladder.models.operations.long_conv.reference import convolved
 from chomsky_ladder.models.s4 import S4Config, StateSpace, wide
@@ -98,10 +99,11 @@ class H3(Layer):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class H3Config(ModelConfig):
+class H3Config(MixerConfig):
     name, family, year, paper = "h3", "state space", 2022, "2212.14052"
     title = "H3"
     cost = "n log n"
+    norm = "layer"
 
     final_norm: Norm = "layer"
     """The norm between the last block and the head."""
@@ -124,13 +126,12 @@ class H3Config(ModelConfig):
             0 < self.dt_min <= self.dt_max < float("inf"),
             f"{self.name}: dt_min={self.dt_min} must be above 0 and not above dt_max={self.dt_max}",
         )
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def block(self, layer: int) -> Block:
-        layers = [H3(self), MLP(self.d_model, self.d_inner or 4 * self.d_model, activation="gelu")]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, norm="layer", dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return H3(self)
+
+    def feed_forward(self) -> Layer:
+        return MLP(self.d_model, self.d_inner or 4 * self.d_model, activation="gelu")
 
     @classmethod
     def tiny(cls) -> "H3Config":

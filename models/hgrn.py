@@ -22,10 +22,10 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.operations.diagonal import diagonal_scan
 
 
@@ -105,18 +105,12 @@ def turned(z_BPLD: Tensor, cos_LD: Tensor, sin_LD: Tensor) -> Tensor:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class HGRNConfig(ModelConfig):
+class HGRNConfig(MixerConfig):
     name, family, year, paper = "hgrn", "linear recurrence", 2023, "2311.04823"
     title = "HGRN"
 
     form: Literal["complex", "real"] = "complex"
     """The state of a channel. A complex one turns by a learnt angle at every token."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
     def transition(self) -> str:
@@ -125,8 +119,5 @@ class HGRNConfig(ModelConfig):
     def common_module(self) -> nn.Module:
         return LowerBounds(self.num_blocks, self.d_model)
 
-    def block(self, layer: int) -> Block:
-        layers = [GatedRecurrence(self, layer), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return GatedRecurrence(self, layer)

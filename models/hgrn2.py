@@ -15,12 +15,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models._mixers import HeadsConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State
 from chomsky_ladder.models.gla import by_heads, in_heads
 from chomsky_ladder.models.hgrn import LowerBounds, bounds_of, shut
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.operations.delta.rules import by_writing_then_reading
 from chomsky_ladder.models.operations.norm import normed
 
@@ -52,29 +52,16 @@ class ExpandedRecurrence(OneForm):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class HGRN2Config(ModelConfig):
+class HGRN2Config(HeadsConfig):
     name, family, year, paper = "hgrn2", "linear attention", 2024, "2404.07904"
     title = "HGRN2"
     transition = "diagonal"
 
     num_heads: int = 2
     """Heads; they divide the width evenly. The published models have 128 channels in each."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
-            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
-        )
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     def common_module(self) -> nn.Module:
         return LowerBounds(self.num_blocks, self.d_model)
 
-    def block(self, layer: int) -> Block:
-        layers = [ExpandedRecurrence(self, layer), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return ExpandedRecurrence(self, layer)

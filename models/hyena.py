@@ -24,11 +24,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, Norm, State, require
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import MLP
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.operations.long_conv import long_convolution
 from chomsky_ladder.models.operations.long_conv.reference import convolved
 
@@ -128,10 +129,11 @@ class Hyena(Layer):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class HyenaConfig(ModelConfig):
+class HyenaConfig(MixerConfig):
     name, family, year, paper = "hyena", "convolution", 2023, "2302.10866"
     title = "Hyena"
     state_growth, cost = "length", "n log n"
+    norm = "layer"
 
     final_norm: Norm = "layer"
     """The norm between the last block and the head."""
@@ -163,13 +165,12 @@ class HyenaConfig(ModelConfig):
             f"{self.name}: shortest_window={self.shortest_window} must be positive and at most "
             f"longest_window={self.longest_window}",
         )
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def block(self, layer: int) -> Block:
-        layers = [Hyena(self), MLP(self.d_model, self.d_inner or 2 * self.d_model, activation="gelu")]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, norm="layer", dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return Hyena(self)
+
+    def feed_forward(self) -> Layer:
+        return MLP(self.d_model, self.d_inner or 2 * self.d_model, activation="gelu")
 
     @classmethod
     def tiny(cls) -> "HyenaConfig":

@@ -21,12 +21,11 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from chomsky_ladder.models.base import register
-from chomsky_ladder.models.block import Block, Context, State
+from chomsky_ladder.models.block import Context, State
 from chomsky_ladder.models.delta_net import NORM_EPS, DeltaNetConfig
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.linear import of_one
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.operations.delta.rules import by_channel_delta_rule
 from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.operations.scan.reference import initial_dt_bias
@@ -142,13 +141,7 @@ class KDAConfig(DeltaNetConfig):
     def transition(self) -> str:
         return "generalised delta" if self.eigenvalues == "positive" else "reflection"
 
-    def block(self, layer: int) -> Block:
-        layers = [self.rule(), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
-
-    def rule(self) -> Layer:
+    def mixer(self, layer: int) -> Layer:
         return KimiDelta(self)
 
     @classmethod

@@ -19,12 +19,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
+from chomsky_ladder.models._mixers import HeadsConfig
+from chomsky_ladder.models.base import register
 from chomsky_ladder.models.block import Block, Context, State, require
 from chomsky_ladder.models.gla import in_heads
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.positions import Positioned
-from chomsky_ladder.models.layers.residual import Layer, OneForm, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.scans.products import matmul
 
 FeatureMap = Literal["elu", "taylor"]
@@ -102,42 +102,29 @@ def taylor(x_BHNCK: Tensor) -> Tensor:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class LinearAttentionConfig(ModelConfig):
+class LinearAttentionConfig(HeadsConfig):
     name, family, year, paper = "linear_attention", "linear attention", 2020, "2006.16236"
     title = "Linear attention"
 
-    num_heads: int = 4
-    """Heads; they divide the width evenly."""
     feature_map: FeatureMap = "elu"
     """Features of queries and keys: elu(x) + 1, or those whose products are the exponential's first three terms."""
     key_dim: int = 0
     """Numbers in a head's query and key; 0 for as many as in its value."""
     positions: Literal["none", "sinusoidal"] = "none"
     """sinusoidal: vectors for positions are added to the stream before the first block."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
-            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
-        )
         require(self.key_dim >= 0, f"{self.name}: key_dim must not be negative")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
     def transition(self) -> str:
         return "fixed diagonal"
 
     def mixer(self, layer: int) -> Layer:
-        """Return the layer that mixes positions, whose projection into the stream is `out`."""
         key_dim = self.key_dim or self.d_model // self.num_heads
         return LinearAttention(self.d_model, self.num_heads, key_dim=key_dim, feature_map=self.feature_map)
 
     def block(self, layer: int) -> Block:
-        layers = [self.mixer(layer), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)  # pyright: ignore[reportArgumentType]
-        block = Residual(self.d_model, layers, dropout=self.dropout)
+        block = super().block(layer)
         return Positioned(block, self.d_model) if layer == 0 and self.positions == "sinusoidal" else block

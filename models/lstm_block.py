@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.lstm import LSTMCell
 
 
@@ -44,26 +44,13 @@ class LSTMLayer(Layer):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class LSTMBlockConfig(ModelConfig):
+class LSTMBlockConfig(MixerConfig):
     name, family, year, paper = "lstm_block", "recurrent", 2024, "2405.04517"
     title = "LSTM (Block)"
     transition = "lstm"
 
     forget_bias: float = 0.0
     """Added to the forget gate's bias at the start."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
-
-    @property
-    def inner_width(self) -> int:
-        return swiglu_width(self.d_model, self.d_inner)
-
-    def block(self, layer: int) -> Block:
-        layers = [LSTMLayer(self), SwiGLU(self.d_model, self.inner_width)]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return LSTMLayer(self)

@@ -20,13 +20,13 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models._mixers import HeadsConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.gated_delta_net import initial_decay
 from chomsky_ladder.models.layers.convolution import ShortConvolution
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.operations.matrix_rnn import matrix_rnn
 from chomsky_ladder.models.operations.norm import normed
 
@@ -87,29 +87,17 @@ class MatrixRNN(Layer):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class M2RNNConfig(ModelConfig):
+class M2RNNConfig(HeadsConfig):
     name, family, year, paper = "m2rnn", "recurrent", 2026, "2603.14360"
     title = "M2RNN"
     transition = "gated units"
 
-    num_heads: int = 4
-    """Heads; they divide the width evenly."""
     conv_width: int = 4
     """Width of the convolution of queries, keys and values, in tokens."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
-            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
-        )
         require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def block(self, layer: int) -> Block:
-        layers = [MatrixRNN(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return MatrixRNN(self)

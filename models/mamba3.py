@@ -29,12 +29,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.linear import in_parts
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.operations.scan.reference import at_least_fp32, initial_dt_bias
 from chomsky_ladder.models.operations.ssd import ssd_chunks
@@ -149,7 +149,7 @@ def turned_back(e_BLHRN: Tensor, cos_BLH1A: Tensor, sin_BLH1A: Tensor) -> Tensor
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class Mamba3Config(ModelConfig):
+class Mamba3Config(MixerConfig):
     name, family, year, paper = "mamba3", "state space", 2026, "2603.15569"
     title = "Mamba-3"
 
@@ -167,8 +167,6 @@ class Mamba3Config(ModelConfig):
     """The smallest initial step dt."""
     dt_max: float = 0.1
     """The largest initial step dt, at which a pair of states turns by no more than pi dt."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,7 +185,6 @@ class Mamba3Config(ModelConfig):
             0 < self.dt_min <= self.dt_max < float("inf"),
             f"{self.name}: dt_min={self.dt_min} must be above 0 and not above dt_max={self.dt_max}",
         )
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
     def transition(self) -> str:
@@ -201,11 +198,8 @@ class Mamba3Config(ModelConfig):
     def num_angles(self) -> int:
         return 0 if self.rotation == "none" else self.d_state // STATES_AN_ANGLE[self.rotation]
 
-    def block(self, layer: int) -> Block:
-        layers = [TrapezoidalSSM(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return TrapezoidalSSM(self)
 
     @classmethod
     def tiny(cls) -> "Mamba3Config":

@@ -20,12 +20,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models._mixers import HeadsConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.layers.convolution import ShortConvolution
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.operations.mesa import Held, mesa
 from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.scans.delta import of_length_1
@@ -92,32 +92,20 @@ class MesaLayer(OneForm):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class MesaNetConfig(ModelConfig):
+class MesaNetConfig(HeadsConfig):
     name, family, year, paper = "mesa_net", "linear attention", 2025, "2506.05233"
     title = "MesaNet"
     transition = "diagonal"
 
-    num_heads: int = 4
-    """Heads; they divide the width evenly."""
     conv_width: int = 4
     """Width of the short convolutions of queries and keys, in tokens; 1 for only a factor on each channel."""
     steps: int = 0
     """Steps of conjugate gradients; as many as a head has channels are exact. 0 for the exact solution."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
-            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
-        )
         require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
         require(self.steps >= 0, f"{self.name}: steps must not be negative")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def block(self, layer: int) -> Block:
-        layers = [MesaLayer(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return MesaLayer(self)

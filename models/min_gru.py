@@ -16,11 +16,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.feed_forward import MLP
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.operations.diagonal import diagonal_scan
 
 
@@ -89,7 +90,7 @@ class MinGRU(MinimalRNN):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class MinGRUConfig(ModelConfig):
+class MinGRUConfig(MixerConfig):
     name, family, year, paper = "min_gru", "linear recurrence", 2024, "2410.01201"
     title = "minGRU"
     transition = "diagonal"
@@ -107,13 +108,9 @@ class MinGRUConfig(ModelConfig):
         super().__post_init__()
         for field in ("expansion", "conv_width"):
             require(getattr(self, field) >= 1, f"{self.name}: {field} must be at least 1, not {getattr(self, field)}")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def recurrence(self) -> MinimalRNN:
+    def mixer(self, layer: int) -> MinimalRNN:
         return MinGRU(self)
 
-    def block(self, layer: int) -> Block:
-        layers = [self.recurrence(), MLP(self.d_model, self.d_inner or 4 * self.d_model, activation="gelu")]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def feed_forward(self) -> Layer:
+        return MLP(self.d_model, self.d_inner or 4 * self.d_model, activation="gelu")

@@ -31,5 +31,5 @@ class MinLSTMConfig(MinGRUConfig):
     title = "minLSTM"
     transition = "diagonal"
 
-    def recurrence(self) -> MinimalRNN:
+    def mixer(self, layer: int) -> MinimalRNN:
         return MinLSTM(self)

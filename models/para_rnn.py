@@ -17,10 +17,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
-from chomsky_ladder.models.layers.residual import OneForm, Residual, scale_down
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 
 Cell = Literal["gru", "lstm"]
 
@@ -72,21 +72,12 @@ def lstm_step(gates_B3D: Tensor, state_B2D: Tensor, recurrent_NBD: Tensor) -> Te
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class ParaRNNConfig(ModelConfig):
+class ParaRNNConfig(MixerConfig):
     name, family, year, paper = "para_rnn", "recurrent", 2025, "2510.21450"
     title = "ParaRNN[{cell}]"
 
     cell: Cell = "gru"
     """The cell: a GRU, or an LSTM whose forget gate also sets what enters, with peepholes."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
-
-    def block(self, layer: int) -> Block:
-        layers = [DiagonalCell(self.d_model, self.cell), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return DiagonalCell(self.d_model, self.cell)

@@ -105,5 +105,5 @@ class PaTHConfig(AttentionConfig):
         require(self.rank >= 1, f"{self.name}: rank must be at least 1, not {self.rank}")
         require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
 
-    def attention(self) -> PaTHAttention:
+    def mixer(self, layer: int) -> PaTHAttention:
         return PaTHAttention(self)

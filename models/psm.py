@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.scans.tree import empty_counter, fold_next, fold_prefixes
 
 
@@ -60,24 +60,17 @@ def unit(x_XD: Tensor) -> Tensor:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class PSMConfig(ModelConfig):
+class PSMConfig(MixerConfig):
     name, family, year, paper = "psm", "recurrent", 2025, "2506.10918"
     title = "PSM (gated)"
     state_growth = "length"  # with its logarithm
 
     merge_width: int = 0
     """Width inside the operator; 0 for twice the model's."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.merge_width >= 0, f"{self.name}: merge_width must not be negative")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def block(self, layer: int) -> Block:
-        fold = TreeFold(self.d_model, self.merge_width or 2 * self.d_model)
-        layers = [fold, SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return TreeFold(self.d_model, self.merge_width or 2 * self.d_model)

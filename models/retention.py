@@ -20,12 +20,13 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, Norm, State, require
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, Norm, State, require
 from chomsky_ladder.models.layers.feed_forward import MLP
 from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.positions import rotate
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.operations.decayed import decayed
 
 NORM_EPS = 1e-6  # as published; y starts so small that it matters
@@ -82,10 +83,11 @@ class Retention(Layer):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class RetentionConfig(ModelConfig):
+class RetentionConfig(MixerConfig):
     name, family, year, paper = "retention", "linear attention", 2023, "2307.08621"
     title = "RetNet"
     transition = "fixed linear"
+    norm = "layer"
 
     final_norm: Norm = "layer"
     """The norm between the last block and the head."""
@@ -114,15 +116,14 @@ class RetentionConfig(ModelConfig):
             self.longest == 0 or self.longest >= self.shortest,
             f"{self.name}: longest={self.longest} must be 0 or at least shortest={self.shortest}",
         )
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
     @property
     def growth(self) -> float:
         """Return the ratio of the memory of neighbouring heads."""
         return (self.longest / self.shortest) ** (1 / max(1, self.num_heads - 1)) if self.longest else 2.0
 
-    def block(self, layer: int) -> Block:
-        layers = [Retention(self), MLP(self.d_model, self.d_inner or 2 * self.d_model, activation="gelu")]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, norm="layer", dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return Retention(self)
+
+    def feed_forward(self) -> Layer:
+        return MLP(self.d_model, self.d_inner or 2 * self.d_model, activation="gelu")

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models._mixers import HeadsConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.layers.convolution import ShortConvolution
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.residual import Layer, OneForm, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer, OneForm
 from chomsky_ladder.models.operations.diagonal import diagonal_scan
 
 SHARPNESS = 8.0  # c in the paper
@@ -92,7 +93,7 @@ class GeGLU(Layer):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class RGLRUConfig(ModelConfig):
+class RGLRUConfig(HeadsConfig):
     name, family, year, paper = "rg_lru", "linear recurrence", 2024, "2402.19427"
     title = "Hawk (RG-LRU)"
     transition = "diagonal"
@@ -106,15 +107,10 @@ class RGLRUConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
-            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
-        )
         require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def block(self, layer: int) -> Block:
-        layers = [RealGatedLRU(self), GeGLU(self.d_model, self.d_inner or 3 * self.d_model)]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return RealGatedLRU(self)
+
+    def feed_forward(self) -> Layer:
+        return GeGLU(self.d_model, self.d_inner or 3 * self.d_model)

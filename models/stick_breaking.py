@@ -57,5 +57,5 @@ class StickBreakingConfig(AttentionConfig):
     name, family, year, paper = "stick_breaking", "attention", 2024, "2410.17980"
     title = "Stick-breaking attention"
 
-    def attention(self) -> StickBreaking:
+    def mixer(self, layer: int) -> StickBreaking:
         return StickBreaking(self.d_model, self.num_heads)

@@ -24,14 +24,14 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models._mixers import HeadsConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.delta_net import NORM_EPS
 from chomsky_ladder.models.gla import in_heads
 from chomsky_ladder.models.layers.convolution import BehindConvolution, ShortConvolution
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.gate import gated
-from chomsky_ladder.models.layers.residual import Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.operations.momentum import Held, momentum
 from chomsky_ladder.models.operations.norm import normed
 from chomsky_ladder.models.scans.delta import of_length_1
@@ -83,28 +83,16 @@ class LinearMemory(BehindConvolution):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class TitansConfig(ModelConfig):
+class TitansConfig(HeadsConfig):
     name, family, year, paper = "titans", "delta rule", 2024, "2501.00663"
     title = "Titans (linear memory)"
 
-    num_heads: int = 4
-    """Heads; they divide the width evenly."""
     conv_width: int = 4
     """Width of the short convolutions of queries, keys and values, in tokens; 1 for only a factor on each channel."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.num_heads >= 1 and self.d_model % self.num_heads == 0,
-            f"{self.name}: d_model={self.d_model} does not split into {self.num_heads} heads",
-        )
         require(self.conv_width >= 1, f"{self.name}: conv_width must be at least 1, not {self.conv_width}")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def block(self, layer: int) -> Block:
-        layers = [LinearMemory(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return LinearMemory(self)

@@ -20,12 +20,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from chomsky_ladder.models.base import ModelConfig, register
-from chomsky_ladder.models.block import Block, Context, State, require
+from chomsky_ladder.models._mixers import MixerConfig
+from chomsky_ladder.models.base import register
+from chomsky_ladder.models.block import Context, State, require
 from chomsky_ladder.models.gla import by_heads, in_heads
-from chomsky_ladder.models.layers.feed_forward import SwiGLU, swiglu_width
 from chomsky_ladder.models.layers.positions import rotate
-from chomsky_ladder.models.layers.residual import Layer, Residual, scale_down
+from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.operations.fast_weights import fast_weights_from
 from chomsky_ladder.models.operations.fast_weights.reference import NORM_EPS, Held, Norm, fast_weights
 from chomsky_ladder.models.operations.scan.reference import at_least_fp32
@@ -95,7 +95,7 @@ class FastWeights(Layer):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class TTTLinearConfig(ModelConfig):
+class TTTLinearConfig(MixerConfig):
     name, family, year, paper = "ttt_linear", "delta rule", 2024, "2407.04620"
     title = "TTT-Linear"
 
@@ -105,8 +105,6 @@ class TTTLinearConfig(ModelConfig):
     """Tokens whose gradients are taken at the same weights."""
     base_rate: float = 1.0
     """Factor on the rate of every token."""
-    d_inner: int = 0
-    """Width inside the feed-forward; 0 for 8/3 of the model's, rounded up to a multiple of 8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,10 +114,6 @@ class TTTLinearConfig(ModelConfig):
         )
         require(self.mini_batch >= 1, f"{self.name}: mini_batch must be at least 1, not {self.mini_batch}")
         require(self.base_rate > 0, f"{self.name}: base_rate must be positive, not {self.base_rate}")
-        require(self.d_inner >= 0, f"{self.name}: d_inner must not be negative")
 
-    def block(self, layer: int) -> Block:
-        layers = [FastWeights(self), SwiGLU(self.d_model, swiglu_width(self.d_model, self.d_inner))]
-        for each in layers:
-            scale_down(each.out, 2 * self.num_blocks)
-        return Residual(self.d_model, layers, dropout=self.dropout)
+    def mixer(self, layer: int) -> Layer:
+        return FastWeights(self)

@@ -43,9 +43,12 @@ def test_parameter_counts_by_hand(config: ModelConfig, parameters: int) -> None:
 
 @pytest.mark.parametrize(("d_model", "inner"), [(16, 48), (24, 64), (48, 128), (64, 176), (128, 344), (192, 512)])
 def test_the_default_feed_forward_is_eight_thirds_rounded_up_to_eights(d_model: int, inner: int) -> None:
-    for cls in (TransformerConfig, EncoderConfig, MoEConfig, LSTMBlockConfig):
+    for cls in (TransformerConfig, EncoderConfig, MoEConfig):
         assert cls(d_model=d_model).inner_width == inner
         assert cls(d_model=d_model, d_inner=5).inner_width == 5
+    for d_inner, width in ((0, inner), (5, 5)):
+        behind: Any = LSTMBlockConfig(d_model=d_model, d_inner=d_inner).feed_forward()
+        assert behind.out.in_features == width
 
 
 def test_state_bytes_of_nested_structures() -> None:

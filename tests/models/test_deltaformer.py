@@ -21,7 +21,7 @@ FORMS = (("key", "sigmoid"), ("query", "free"))
 
 def one_layer(asks: str = "key", beta: str = "sigmoid") -> DeltaAttention:
     config = DeltaFormerConfig(d_model=WIDTH, num_heads=HEADS, asks=asks, beta=beta)  # pyright: ignore[reportArgumentType]
-    return lively(config.attention())  # pyright: ignore[reportReturnType]
+    return lively(config.mixer(0))  # pyright: ignore[reportReturnType]
 
 
 def turned(x_HK: Tensor, position: int) -> Tensor:
@@ -92,7 +92,7 @@ def test_what_stands_under_a_key_is_taken_out_of_its_next_value() -> None:
 
 
 def test_extreme_inputs_stay_finite() -> None:
-    stays_finite(DeltaFormerConfig(d_model=WIDTH, num_heads=HEADS).attention(), (1e-20, 1.0, 1e4, 1e8))
+    stays_finite(DeltaFormerConfig(d_model=WIDTH, num_heads=HEADS).mixer(0), (1e-20, 1.0, 1e4, 1e8))
 
 
 def test_the_first_token_which_asks_nobody_makes_no_nan_on_the_way_back() -> None:

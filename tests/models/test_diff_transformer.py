@@ -76,7 +76,7 @@ def test_the_share_starts_by_the_layer() -> None:
 
 
 def test_one_head_is_one_pair() -> None:
-    assert DiffTransformerConfig(d_model=8, num_heads=1).attention().num_heads == 2
+    assert DiffTransformerConfig(d_model=8, num_heads=1).mixer(0).num_heads == 2
 
 
 def test_settings_are_refused_in_one_line() -> None:

@@ -81,6 +81,6 @@ def test_the_pro_block_conforms_and_half_is_kept_at_the_start() -> None:
         outcome for outcome in check(FoXConfig(d_model=16, num_heads=2, variant="pro")) if outcome.verdict == "FAIL"
     ]
     assert failed == []
-    layer = FoXConfig(d_model=256).attention()
+    layer = FoXConfig(d_model=256).mixer(0)
     kept_BHL = log_forget(layer.forget, nn.functional.rms_norm(torch.randn(4, 50, 256), (256,))).detach().exp()
     assert 0.4 < float(kept_BHL.mean()) < 0.6

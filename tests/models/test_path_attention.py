@@ -20,7 +20,7 @@ GATES = ("none", "forget")
 
 
 def one_layer(**settings: object) -> PaTHAttention:
-    return lively(PaTHConfig(d_model=WIDTH, num_heads=3, rank=5, **settings).attention())  # pyright: ignore[reportArgumentType, reportReturnType]
+    return lively(PaTHConfig(d_model=WIDTH, num_heads=3, rank=5, **settings).mixer(0))  # pyright: ignore[reportArgumentType, reportReturnType]
 
 
 def by_hand(layer: PaTHAttention, x_LD: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def test_swaps_carry_five_things_around() -> None:
 
 def test_extreme_inputs_stay_finite() -> None:
     for gate in GATES:
-        stays_finite(PaTHConfig(d_model=WIDTH, num_heads=3, gate=gate).attention(), (1e-20, 1.0, 1e4, 1e8))
+        stays_finite(PaTHConfig(d_model=WIDTH, num_heads=3, gate=gate).mixer(0), (1e-20, 1.0, 1e4, 1e8))
 
 
 def test_in_fp32_many_equal_reflections_lose_no_digits() -> None:

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 def test_a_layer_of_another_attention(kernel: str) -> None:
     layers = {
         "native_sticks": StickBreaking(24, 3),
-        "native_deltaformer": DeltaFormerConfig(d_model=24, num_heads=3, asks="query").attention(),
-        "native_path": PaTHConfig(d_model=24, num_heads=3, gate="forget").attention(),
+        "native_deltaformer": DeltaFormerConfig(d_model=24, num_heads=3, asks="query").mixer(0),
+        "native_path": PaTHConfig(d_model=24, num_heads=3, gate="forget").mixer(0),
     }
     layer, x_BLD = lively(layers[kernel]), torch.randn(3, 21, 24, dtype=torch.float64, requires_grad=True)
     ctx, leaves = Context(), [x_BLD, *layer.parameters()]
@@ -49,7 +49,7 @@ def test_a_layer_with_it_is_the_layer_without(positions: Positions, gated: bool)
 
 @pytest.mark.parametrize("variant", ["plain", "pro"])
 def test_forgetting(variant: Literal["plain", "pro"]) -> None:
-    layer = lively(FoXConfig(d_model=24, num_heads=3, variant=variant).attention())
+    layer = lively(FoXConfig(d_model=24, num_heads=3, variant=variant).mixer(0))
     x_BLD = torch.randn(3, 37, 24, dtype=torch.float64, requires_grad=True)
     ctx, leaves = Context(), [x_BLD, *layer.parameters()]
     y_BLD, expected_BLD = layer(x_BLD, ctx), layer(x_BLD, Context(backend="reference"))
