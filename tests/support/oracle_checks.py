@@ -72,7 +72,7 @@ def size_of(task: Task, length: int) -> int:
 
 def legal_size(task: Task, size: int) -> bool:
     match task.name:
-        case "mod_arithmetic":
+        case "mod_arithmetic" | "mano":
             return size % 2 == 1
         case _ if getattr(task, "every_length", False):
             return size >= 1

@@ -231,6 +231,7 @@ VARIANTS: dict[str, Fields] = {
         query=QUERIES | st.just("equals"), modulus=MODULI, operators=st.sampled_from(["+-*", "+-"])
     ),
     "formula_value": classified(),
+    "mano": classified(modulus=PRIMES, operators=st.just("+-*")) | classified(modulus=MODULI, operators=st.just("+-")),
     "depo": classified(num_nodes=st.integers(3, 20) | st.integers(3, 300), steps=st.integers(1, 40)),
     "reachability": classified(num_nodes=st.integers(8, 20) | st.integers(8, 300)),
     "solve_equation": classified(query=MARKS, modulus=MODULI, operators=st.just("+-"), every_length=EVERY)
@@ -281,6 +282,7 @@ SPEC: dict[str, tuple[int, int, str]] = {
     "mod_arithmetic_brackets": (12, 5, "context_free"),
     "solve_equation": (14, 5, "context_free"),
     "formula_value": (6, 2, "context_free"),
+    "mano": (27, 23, "context_free"),
     "depo": (137, 128, "none"),
     "reachability": (68, 2, "none"),
 }
@@ -342,6 +344,7 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("qa_shapes", {"things": 24}, f"PAD . ? the is left-of right-of above below yes no {SHAPES} {MORE_SHAPES}"),
     ("mod_arithmetic_brackets", {}, "PAD + - * = ( ) 0 1 2 3 4"),
     ("formula_value", {}, "PAD AND OR NOT 0 1"),
+    ("mano", {"modulus": 5}, "PAD + - * 0 1 2 3 4"),
     ("depo", {"num_nodes": 3, "steps": 2}, "PAD n0 n1 n2 h1 h2"),
     ("reachability", {"num_nodes": 8}, "PAD ? n0 n1 n2 n3 n4 n5 n6 n7 NO YES"),
     ("solve_equation", {}, "PAD ACT + - * = ( ) x 0 1 2 3 4"),

@@ -1,10 +1,11 @@
-"""Boolean formulas and directed graphs in plain Python: their languages, values and ways."""
+"""Formulas in prefix notation and directed graphs in plain Python: their languages, values and ways."""
 
 from collections.abc import Callable, Sequence
 
 from support.oracles_ladder import word
 
 GATES: dict[str, Callable[[bool, bool], bool]] = {"AND": lambda a, b: a and b, "OR": lambda a, b: a or b}
+OPERATORS: dict[str, Callable[[int, int], int]] = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 
 
 def formula(string: Sequence[str], start: int = 0) -> tuple[bool, int]:
@@ -31,6 +32,30 @@ def formula_language(string: Sequence[str], **_: object) -> bool:
 
 def formula_value(prompt: Sequence[str]) -> list[str]:
     return [str(int(formula(word(prompt))[0]))]
+
+
+def expression(string: Sequence[str], start: int = 0) -> tuple[int, int]:
+    """Return the value, a whole number, of the expression that starts here, and where it ends."""
+    first = string[start]
+    if first not in OPERATORS:
+        return int(first), start + 1
+    left, middle = expression(string, start + 1)
+    right, end = expression(string, middle)
+    return OPERATORS[first](left, right), end
+
+
+def expression_language(string: Sequence[str], *, modulus: int, operators: str, **_: object) -> bool:
+    """One expression of digits below the modulus."""
+    if not set(string) <= {*operators, *map(str, range(modulus))}:
+        return False
+    try:
+        return expression(string)[1] == len(string)
+    except IndexError:
+        return False
+
+
+def mano(prompt: Sequence[str], *, modulus: int = 23, **_: object) -> list[str]:
+    return [str(expression(word(prompt))[0] % modulus)]
 
 
 def graph(string: Sequence[str]) -> tuple[list[tuple[str, str]], str, str]:
@@ -95,11 +120,14 @@ def depo(prompt: Sequence[str]) -> list[str]:
 
 LANGUAGES: dict[str, Callable[..., bool]] = {
     "formula_value": formula_language,
+    "mano": expression_language,
     "reachability": graph_language,
     "depo": cycle_language,
 }
 ORACLES: dict[str, Callable[..., list[str]]] = {
     "formula_value": formula_value,
+    "mano": mano,
     "reachability": reachability,
     "depo": depo,
 }
+OPTIONS: dict[str, tuple[str, ...]] = {"mano": ("modulus",)}

@@ -1,6 +1,7 @@
 """The scores of rules that lack the mechanism a task needs, as the tasks' docstrings say."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from chomsky_ladder.tasks.base import Task
 from chomsky_ladder.tasks.draw import Draw
 from support.oracles import ORACLES
 from support.oracles_automata import PAIRS
-from support.oracles_circuits import graph
+from support.oracles_circuits import OPERATORS, graph
 from support.oracles_recall import PLACE_AXES, TIME_AXES, events_story, shapes_story
 
 Strings = list[tuple[list[str], str]]
@@ -200,6 +201,7 @@ def test_the_last_place_is_sometimes_the_answer(facts: int, score: float) -> Non
         ("induction_heads", "num_symbols", 4097, "num_symbols must lie in 2..4096, not 4097"),
         ("k_hop", "num_symbols", 2, "num_symbols must lie in 3..4096, not 2"),
         ("depo", "num_nodes", 2, "num_nodes must lie in 3..4096, not 2"),
+        ("mano", "modulus", 24, "with '\\*' modulus must be a prime, not 24"),
         ("reachability", "num_nodes", 7, "num_nodes must lie in 8..4096, not 7"),
         ("needle", "num_values", 4097, "num_values must lie in 2..4096, not 4097"),
         ("needle", "num_noise", 0, "num_noise must lie in 1..4096, not 0"),
@@ -234,6 +236,38 @@ def test_no_count_tells_the_value_of_a_formula(
     odd = [(word.count("1") + word.count("AND") + word.count("NOT")) % 2 == 1 for word, _ in made]
     assert score(odd) == pytest.approx(parity, abs=0.02)
     assert score([votes(word) > 0 for word, _ in made]) == pytest.approx(vote, abs=0.02)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("lengths", "left", "right", "total", "most"), [(SHORT, 0.12, 0.15, 0.07, 0.05), (LONG, 0.05, 0.05, 0.04, 0.04)]
+)
+def test_an_expression_is_not_told_without_its_tree(
+    lengths: tuple[int, int], left: float, right: float, total: float, most: float
+) -> None:
+    made = strings(find_task("mano")(), *lengths, rows=6000)
+
+    def score(guess: Callable[[list[str], list[int]], int]) -> float:
+        parts = (([x for x in word if x in "+-*"], [int(x) for x in word if x not in "+-*"]) for word, _ in made)
+        said = [str(guess(operators, digits) % 23) for operators, digits in parts]
+        return float(np.mean([one == answer for one, (_, answer) in zip(said, made, strict=True)]))
+
+    def from_left(operators: list[str], digits: list[int]) -> int:
+        value = digits[0]
+        for operator, digit in zip(operators, digits[1:], strict=True):
+            value = OPERATORS[operator](value, digit)
+        return value
+
+    def from_right(operators: list[str], digits: list[int]) -> int:
+        value = digits[-1]
+        for operator, digit in zip(operators[::-1], digits[-2::-1], strict=True):
+            value = OPERATORS[operator](digit, value)
+        return value
+
+    assert score(from_left) == pytest.approx(left, abs=0.02)
+    assert score(from_right) == pytest.approx(right, abs=0.02)
+    assert score(lambda _, digits: sum(digits)) == pytest.approx(total, abs=0.02)
+    assert score(lambda _, digits: Counter(digits).most_common(1)[0][0]) == pytest.approx(most, abs=0.02)
 
 
 @pytest.mark.full

@@ -74,6 +74,7 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "depo": [[f"n{node}" for node in range(128)], [f"h{steps}" for steps in range(1, 9)]],
     "reachability": [[f"n{node}" for node in range(64)]],
     "formula_value": [["0", "1"], ["AND", "OR"]],
+    "mano": [["+", "-", "*"]],
 }
 
 
