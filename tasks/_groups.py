@@ -145,13 +145,41 @@ def _product(x_BP: Tensor, y_BP: Tensor, table: Tensor, *, num: int) -> Tensor:
     return table.index_select(0, (x_BP * num + y_BP).flatten()).view(x_BP.shape)
 
 
+@kept
+def points(name: str) -> range:
+    """Return the points that a group permutes."""
+    return range(len(group(name).elements[0]))
+
+
+def _parts(name: str, observe: str) -> list[int]:
+    elements = group(name).elements
+    seen = {"image": [x[0] for x in elements], "source": [x.index(0) for x in elements]}
+    return seen.get(observe, list(range(len(elements))))
+
+
+@kept
+def parts(name: str, observe: str, device: torch.device) -> Tensor:
+    """Return the part of each element that is seen: all of it, the point that 0 goes to, or the one that comes to 0."""
+    return torch.tensor(_parts(name, observe), device=device)
+
+
+def folded(law: np.ndarray, name: str, observe: str) -> np.ndarray:
+    """Return P(part) from P(element), [.., parts]."""
+    seen = _parts(name, observe)
+    return law @ np.eye(max(seen) + 1)[seen]
+
+
 @lru_cache(maxsize=32)
-def walk(name: str, symbols: tuple[int, ...], steps: int) -> np.ndarray:
-    """Return P(product) of 0, 1 .. uniform draws from these symbols, [steps + 1, elements]."""
+def walk(name: str, symbols: tuple[int, ...], steps: int, *, effect: int) -> np.ndarray:
+    """Return P(product) of 0, 1 .. uniform draws from these symbols, [steps + 1, elements].
+
+    A draw takes effect in `effect` of 100 cases.
+    """
     found = group(name)
     after = found.table[:, list(symbols)]
     law = np.zeros((steps + 1, len(found.elements)))
     law[0, 0] = 1
     for step in range(steps):
-        np.add.at(law[step + 1], after, law[step, :, None] / len(symbols))
+        np.add.at(law[step + 1], after, effect / 100 * law[step, :, None] / len(symbols))
+        law[step + 1] += (1 - effect / 100) * law[step]
     return law

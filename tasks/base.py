@@ -86,6 +86,10 @@ class Task(ABC):
     """
     writes_steps = False
     """True if all answers but the last are steps on the way to it. A property in tasks with such a setting."""
+    holds_out = False
+    """True if tests have what training never has (`after_pairs`). A property in tasks with such a setting."""
+    is_unsure = False
+    """True if strings do not determine their answers (`best_possible`). A property in tasks with such a setting."""
     blank_answer: ClassVar[int] = PAD
     """The target of answer slots after the last answer, if training uses every slot. It is never scored."""
     own_lengths: ClassVar[tuple[int, int] | None] = None
@@ -207,6 +211,17 @@ class Task(ABC):
     def final_answers(self, batch: Batch) -> Tensor:
         """Mark the final answer of tasks with `writes_steps`, [B, L]: the last scored position."""
         return batch.scored_BL & (batch.scored_BL.cumsum(1) == batch.scored_BL.sum(1, keepdim=True))
+
+    def after_pairs(self, tokens_BL: Tensor) -> tuple[Tensor, Tensor]:
+        """Mark the answers after two neighbours, and those after neighbours that training never has, bool [B, L] each.
+
+        See `holds_out`.
+        """
+        raise NotImplementedError(f"{self.name} holds nothing out")
+
+    def best_possible(self, tokens_BL: Tensor) -> Tensor:
+        """Return P(the best answer at each position is right), float64 [B, L]. See `is_unsure`."""
+        raise NotImplementedError(f"the strings of {self.name} determine their answers")
 
     def may_follow(self, batch: Batch) -> Tensor:
         """Return the tokens that may follow each position, with PAD for the end: bool [B, L, V], False where nothing is

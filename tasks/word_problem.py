@@ -12,11 +12,21 @@ followed by a ? and the product so far. The last symbol is a ? that is answered.
 it, so the state printed last is never the answer by itself. Dense targets stand at every ?:
 
     S3: 102 021 ? 201 102 ?  ->  201 at the first ?, 102 at the last        201 after it is shown, and no element
+
+`held_pairs`: training and validation have no string with a held-out pair of neighbouring elements (_held_pairs.py), and
+tests have all pairs. After arXiv 2606.07254. `observe`: the answer is a part of the product, its coset under the
+permutations that leave 0 in place. The point that 0 goes to follows from a machine of as many states as points. To know
+the point that comes to 0, a machine has to hold the whole product:
+
+    S3: 102 021  ->  201: under `image` @2, since 0 goes to 2; under `source` @1, since 1 comes to 0
+
+`effect`: each element takes effect with this probability, and nothing shows if it did. So no model is always right, and
+the metric `best_possible` says how often the best answer is (_beliefs.py). States that `reveal` prints are sure. After
+arXiv 2602.14814.
 """
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -24,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from chomsky_ladder.tasks import _groups, _monoid
+from chomsky_ladder.tasks import _beliefs, _groups, _held_pairs, _monoid, _sessions
 from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks.base import PAD, Batch, bounded, register
 from chomsky_ladder.tasks.draw import Draw
@@ -55,7 +65,7 @@ class WordProblem(Classification):
     for S only. 3-perm: the elements that move at most three points, for S and A.
     """
     pick: int = 0
-    """The seed of the further elements of generators=n, which are the same in every string of every run."""
+    """The seed of the further elements of generators=n, and of held-out pairs. They are the same in every run."""
     tokens_per: int = 1
     """Tokens of an element: the element itself, then fillers.
 
@@ -65,6 +75,15 @@ class WordProblem(Classification):
     """What is scored: the product of the whole string, or that of every prefix (then `exact` is sequence accuracy)."""
     reveal: int = 0
     """Per cent of the elements that are followed by a ? and the state. The string then ends with a ?."""
+    held_pairs: int = 0
+    """Per cent of the ordered pairs of neighbours that training and validation never have, while tests have all pairs.
+
+    Each element has equally many held-out successors: the nearest whole number, but at least one.
+    """
+    observe: Literal["element", "image", "source"] = "element"
+    """The answer: the whole product, the point that 0 goes to, or the point that comes to 0."""
+    effect: int = 100
+    """Per cent of the elements that take effect. The others leave the state as it is, and look the same."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,6 +93,12 @@ class WordProblem(Classification):
         bounded(self, "pick", 0, 2**63 - 1)
         if self.reveal and (self.tokens_per > 1 or self.asks == "every"):
             raise ValueError("word_problem: reveal goes with tokens_per=1 and asks=last")
+        bounded(self, "held_pairs", 0, 99)
+        bounded(self, "effect", 1, 100)
+        if self.observe != "element" and "x" in self.group:
+            raise ValueError(f"word_problem: observe={self.observe} goes with a single group, not with {self.group}")
+        if self.held_pairs and (self.reveal or self.query == "token"):
+            raise ValueError("word_problem: held_pairs goes with reveal=0 and query=none")
         if not (number := re.fullmatch(r"all|swaps|3-perm|generators(?:=(\d{1,4}))?", self.inputs)):
             raise ValueError(
                 f"word_problem: inputs are all, generators, generators=n, swaps or 3-perm, not {self.inputs!r}"
@@ -84,15 +109,21 @@ class WordProblem(Classification):
         least, most = len(found.generators), len(found.elements)
         if number[1] and not least <= int(number[1]) <= most:
             raise ValueError(f"word_problem: {self.group} has generators={least} to generators={most}, not {number[1]}")
+        symbols = len(_drawn(self.group, self.inputs, self.pick))
+        if self.held_pairs and symbols - _held_pairs.number_of(symbols, self.held_pairs) < 2:
+            raise ValueError(f"word_problem: held_pairs={self.held_pairs} leaves fewer than two allowed successors")
 
     @property
     def vocab(self) -> tuple[str, ...]:
         further = (".",) if self.tokens_per > 1 else ("?",) if self.reveal else ()
-        return "PAD", *_groups.group(self.group).names, *further
+        points = () if self.observe == "element" else _groups.points(self.group)
+        return "PAD", *_groups.group(self.group).names, *further, *(f"@{point}" for point in points)
 
     @property
     def answers(self) -> tuple[int, ...]:
-        return tuple(range(FIRST, self.further))
+        if self.observe == "element":
+            return tuple(range(FIRST, self.further))
+        return tuple(range(len(self.vocab)))[-len(_groups.points(self.group)) :]
 
     @property
     def further(self) -> int:
@@ -101,17 +132,35 @@ class WordProblem(Classification):
 
     @property
     def state_sizes(self) -> tuple[int, ...]:
-        """Return the sizes: the product so far, as its index among the elements."""
-        return (len(self.answers),)
+        """Return the number of products, or of the points that 0 may go to. A state that is not sure is none."""
+        if self.is_unsure:
+            return ()
+        return (_groups.order(self.group) if self.observe == "source" else len(self.answers),)
 
     @property
     def demand(self) -> str:
-        return _monoid.demand(_groups.transitions(self.group))
+        return "" if self.is_unsure else _monoid.demand(_groups.transitions(self.group))
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return the class of the group."""
-        return _monoid.facts(_groups.transitions(self.group))
+        """Return the class of the group, and how many pairs are held out."""
+        found = _monoid.facts(_groups.transitions(self.group))
+        if self.held_pairs:
+            symbols = len(self._pairs.circle)
+            found["held-out pairs"] = f"{symbols * len(self._pairs.held)} of {symbols**2}"
+        return found
+
+    @property
+    def holds_out(self) -> bool:
+        return self.held_pairs > 0
+
+    @property
+    def is_unsure(self) -> bool:
+        return self.effect < 100
+
+    @property
+    def _pairs(self) -> _held_pairs.HeldPairs:
+        return _pairs(self.group, self.inputs, self.pick, self.held_pairs)
 
     @property
     def asks_prefixes(self) -> bool:
@@ -126,50 +175,82 @@ class WordProblem(Classification):
 
     def sample(self, draw: Draw, lengths_B: Tensor, width: int) -> Batch:
         batch = super().sample(draw, lengths_B, width)
+        if self.is_unsure:
+            batch = batch._replace(tokens_BL=batch.tokens_BL % len(self.vocab))
         if self.asks == "last":
             return batch
         return batch._replace(prompt_B=torch.full_like(batch.prompt_B, self.tokens_per))
 
     def symbols(self, draw: Draw, size_B: Tensor, columns: int) -> Tensor:
-        drawn_S = _drawn_on(self.group, self.inputs, self.pick, size_B.device)
-        element_BN = draw.integers(len(drawn_S), (-(-columns // self.tokens_per),))
-        element_BN = drawn_S.index_select(0, element_BN.flatten()).view(element_BN.shape)
+        """Draw strings as tokens. An element without effect is its token plus the size of the vocabulary."""
+        token_BN = self._elements(draw, -(-columns // self.tokens_per)) + FIRST
+        if self.is_unsure:
+            works_BN = draw.integers(100, (token_BN.shape[1],)) < self.effect
+            token_BN = torch.where(works_BN, token_BN, token_BN + len(self.vocab))
         if self.tokens_per > 1:
-            spread_BNK = pad((element_BN + FIRST)[..., None], (0, self.tokens_per - 1), value=self.further)
+            spread_BNK = pad(token_BN[..., None], (0, self.tokens_per - 1), value=self.further)
             return spread_BNK.flatten(1)[:, :columns]
-        return self._session(draw, element_BN + FIRST, size_B) if self.reveal else element_BN + FIRST
+        if not self.reveal:
+            return token_BN
+        is_asked_BL = _sessions.questions(draw, size_B, columns, reveal=self.reveal)
+        x_BL = torch.where(is_asked_BL, self.further, token_BN)
+        return torch.where(_sessions.behind(is_asked_BL), self._said(x_BL), x_BL)
 
-    def _session(self, draw: Draw, x_BL: Tensor, size_B: Tensor) -> Tensor:
-        """Return the elements, some of them replaced by a ? and the state after it."""
-        columns, end_B1 = x_BL.shape[1], size_B[:, None] - 1
-        is_followed_BN = draw.integers(100, (columns,)) < self.reveal
-        taken_BN = 1 + 2 * is_followed_BN
-        asked_BN = taken_BN.cumsum(1) - taken_BN + 1  # where its ? would stand
-        place_BN = torch.where(is_followed_BN, asked_BN, columns).clamp(max=columns)
-        is_asked_BL = x_BL.new_zeros(len(x_BL), columns + 1).scatter(1, place_BN, 1)[:, :columns] > 0
-        position_L = torch.arange(columns, device=x_BL.device)
-        is_asked_BL = (is_asked_BL & (position_L <= end_B1 - 3)) | (position_L == end_B1)
-        x_BL = torch.where(is_asked_BL, self.further, x_BL)
-        return torch.where(_behind(is_asked_BL), self._products(x_BL) + FIRST, x_BL)
+    def _elements(self, draw: Draw, number: int) -> Tensor:
+        """Draw elements, [B, number]."""
+        if self.held_pairs and draw.split.partition("/")[0] in ("train", "validation"):
+            tables = _circle_on(self.group, self.inputs, self.pick, self.held_pairs, draw.rows_B.device)
+            return _held_pairs.walk(*tables, draw, number)
+        drawn_S = _drawn_on(self.group, self.inputs, self.pick, draw.rows_B.device)
+        element_BN = draw.integers(len(drawn_S), (number,))
+        return drawn_S.index_select(0, element_BN.flatten()).view(element_BN.shape)
 
     def prefix_answers(self, x_BL: Tensor) -> Tensor:
-        products_BL = self._products(x_BL) + FIRST
+        said_BL = self._said(x_BL)
         if self.reveal:
-            return torch.where(x_BL == self.further, products_BL, PAD)
-        if self.tokens_per == 1:
-            return products_BL
-        position_L = torch.arange(x_BL.shape[1], device=x_BL.device)
-        return torch.where(position_L % self.tokens_per == self.tokens_per - 1, products_BL, PAD)
+            return torch.where(x_BL == self.further, said_BL, PAD)
+        return torch.where(self._ends(x_BL), said_BL, PAD) if self.tokens_per > 1 else said_BL
+
+    def _said(self, x_BL: Tensor) -> Tensor:
+        """Return the product of each prefix, or the part of it that is asked for, as a token."""
+        products_BL = self._products(x_BL)
+        if self.observe == "element":
+            return products_BL + FIRST
+        return _groups.parts(self.group, self.observe, x_BL.device).take(products_BL) + self.answers[0]
+
+    def _ends(self, tokens_BL: Tensor) -> Tensor:
+        """Mark the last token of each element, [L]."""
+        position_L = torch.arange(tokens_BL.shape[1], device=tokens_BL.device)
+        return position_L % self.tokens_per == self.tokens_per - 1
 
     def state(self, tokens_BL: Tensor) -> Tensor:
+        if self.observe == "image":
+            return (self._said(tokens_BL) - self.answers[0])[..., None]
         return self._products(tokens_BL)[..., None]
+
+    def after_pairs(self, tokens_BL: Tensor) -> tuple[Tensor, Tensor]:
+        element_BN = (tokens_BL[:, :: self.tokens_per] - FIRST).clamp(min=0)
+        is_held_BN = _held_pairs.are_held(self._pairs, element_BN, num=_groups.order(self.group))
+        is_end_L = self._ends(tokens_BL)
+        is_held_BL = is_held_BN.repeat_interleave(self.tokens_per, 1)[:, : len(is_end_L)] & is_end_L
+        return (is_end_L & (is_end_L.cumsum(0) > 1)).expand_as(tokens_BL), is_held_BL
+
+    def best_possible(self, tokens_BL: Tensor) -> Tensor:
+        is_shown_BL = _sessions.behind(tokens_BL == self.further) & (self.reveal > 0)
+        is_element_BL = (tokens_BL < self.further) & (tokens_BL != PAD) & ~is_shown_BL
+        seen_BL = torch.where(is_element_BL, tokens_BL - FIRST, 0)
+        shown_BL = torch.where(is_shown_BL, tokens_BL - self.answers[0], -1)
+        parts_N = _groups.parts(self.group, self.observe, tokens_BL.device)
+        return _beliefs.best_chances(self.group, seen_BL, shown_BL, parts_N, effect=self.effect / 100)
 
     def _products(self, tokens_BL: Tensor) -> Tensor:
         element_BL = (tokens_BL - FIRST).clamp(min=0)  # PAD changes nothing: the identity is the first element
+        if self.is_unsure:
+            element_BL = torch.where(tokens_BL >= len(self.vocab), 0, element_BL)
         if self.tokens_per > 1 or self.reveal:
             is_other_BL = tokens_BL == self.further
             if self.reveal:
-                is_other_BL = is_other_BL | _behind(is_other_BL)
+                is_other_BL = is_other_BL | _sessions.behind(is_other_BL)
             element_BL = torch.where(is_other_BL, 0, element_BL)
         return _groups.running(
             element_BL, _groups.table_of(self.group, tokens_BL.device), num=_groups.order(self.group)
@@ -178,20 +259,16 @@ class WordProblem(Classification):
     def answer_law(self, length: int) -> np.ndarray:
         size = self.size(length)
         count = size // self.tokens_per
-        law = _groups.walk(self.group, _drawn(self.group, self.inputs, self.pick), 1 << size.bit_length())
+        drawn, steps = _drawn(self.group, self.inputs, self.pick), 1 << size.bit_length()
+        law = _groups.folded(_groups.walk(self.group, drawn, steps, effect=self.effect), self.group, self.observe)
         if self.reveal:
-            law = (_elements_law(size, self.reveal)[:, None] * law[: size + 1]).sum(0)[None]
+            law = (_sessions.elements_law(size, self.reveal)[:, None] * law[: size + 1]).sum(0)[None]
         else:
             law = law[[*range(1, count + 1), *[count] * len(self.closing)] if self.asks == "every" else [count]]
-        return pad(torch.from_numpy(law), (FIRST, len(self.vocab) - self.further)).numpy()
+        return pad(torch.from_numpy(law), (self.answers[0], len(self.vocab) - 1 - self.answers[-1])).numpy()
 
 
-def _behind(is_asked_BL: Tensor) -> Tensor:
-    """Return the positions right after those."""
-    return pad(is_asked_BL[:, :-1], (1, 0))
-
-
-@lru_cache(maxsize=64)
+@kept
 def _drawn(group: str, inputs: str, pick: int) -> tuple[int, ...]:
     """Return the elements that strings are made of."""
     found = _groups.group(group)
@@ -211,23 +288,13 @@ def _drawn_on(group: str, inputs: str, pick: int, device: torch.device) -> Tenso
     return torch.tensor(_drawn(group, inputs, pick), device=device)
 
 
-@lru_cache(maxsize=256)
-def _elements_law(size: int, reveal: int) -> np.ndarray:
-    """Return P(a session of this many symbols has k elements), [size + 1].
+@kept
+def _pairs(group: str, inputs: str, pick: int, percent: int) -> _held_pairs.HeldPairs:
+    return _held_pairs.chosen(_drawn(group, inputs, pick), percent, name=group, seed=pick)
 
-    If an element at s has three more symbols and another element after it, a ? follows with probability p. The next
-    element then stands at s + 3, otherwise at s + 1. A ? and its state take two symbols.
-    """
-    p = reveal / 100
-    least = max(size - 4, 0)  # from here on none is
-    at_SR = np.zeros((size + 3, size // 2 + 2))  # [s, shown before]: an element stands at s, those before it decided
-    at_SR[0, 0] = 1
-    for place in range(least):
-        at_SR[place + 1] += (1 - p) * at_SR[place]
-        at_SR[place + 3, 1:] += p * at_SR[place, :-1]
-    shown_R = at_SR[least : least + 3].sum(0)
-    law = np.zeros(size + 1)
-    for shown, chance in enumerate(shown_R):
-        if chance:
-            law[size - 1 - 2 * shown] += chance
-    return law
+
+@kept
+def _circle_on(group: str, inputs: str, pick: int, percent: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the elements on the circle, and the allowed distances."""
+    pairs = _pairs(group, inputs, pick, percent)
+    return torch.tensor(pairs.circle, device=device), torch.tensor(pairs.allowed, device=device)

@@ -32,6 +32,7 @@ STUDIES = (
     *("xlstm_table", "fifteen", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads"),
     "authors",
     "climb_pilot",
+    "held_pairs",
     "last_answer",
     "short_conv",
     "text",

@@ -41,7 +41,7 @@ class Scoring(ABC, Generic[S]):
         self._replays = Replays(_weakly(self), device, room) if replayed else None
         self.task: Task = without_training_targets(run.task)
         self.asks_once = self.task.asks_once and not run.eval.file  # a frozen set may ask for more than one answer
-        self.metrics = metrics_of(self.task)
+        self.counts = {name: count for metric in metrics_of(self.task) for name, count in metric.counts.items()}
         self.backends: set[str] = set()
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Scoring(ABC, Generic[S]):
     def _counted_apart(self, stream: Iterator[Answers], legal: Sequence[int], *, models: int) -> list[Score]:
         """Return one score for each model. In the answers, each model's strings follow those of the model before."""
         totals = torch.zeros(5 * models, legal[-1] + 1, dtype=torch.int64, device=self.device)
-        kinds = 1 + len(self.metrics)
+        kinds = 1 + len(self.counts)
         sums = torch.zeros(kinds * models, legal[-1] + 1, dtype=torch.float64, device=self.device)
         for answers in stream:
             lengths_B = answers.lengths_B[: len(answers.lengths_B) // models]
@@ -137,7 +137,7 @@ class Scoring(ABC, Generic[S]):
             exact_X = (scored_X == right_X).long()
             rows = torch.stack([torch.ones_like(scored_X), exact_X, scored_X, right_X, hits_X])
             totals.index_add_(1, lengths_B, rows.view(5 * models, -1))
-            counted = [answers.nats_BL.sum(1), *(metric.count(answers).double() for metric in self.metrics)]
+            counted = [answers.nats_BL.sum(1), *(count(answers).double() for count in self.counts.values())]
             _add_by_length(sums, lengths_B, torch.stack(counted).view(kinds * models, -1))
         by_model = zip(*totals.view(5, models, -1).tolist(), *sums.view(kinds, models, -1).tolist(), strict=True)
         return [self._score_of(columns, legal) for columns in by_model]
@@ -145,7 +145,7 @@ class Scoring(ABC, Generic[S]):
     def _score_of(self, columns: Sequence[Sequence[float]], legal: Sequence[int]) -> Score:
         seen = [length for length in legal if columns[0][length]]
         kept: list[Any] = [tuple(column[length] for length in seen) for column in columns]
-        others = {metric.name: kept[6 + place] for place, metric in enumerate(self.metrics)}
+        others = {name: kept[6 + place] for place, name in enumerate(self.counts)}
         return Score(tuple(seen), *kept[:6], others=others)
 
     def answers(self, split: str, legal: Sequence[int], count: int) -> Iterator[Answers]:

@@ -27,12 +27,17 @@ class Metric:
     """A few words on what it is a share or a mean of."""
     count: Callable[[Answers], Tensor]
     """Return a number for each string of a batch, [B]. Sums of whole numbers are exact in any order."""
-    per: Literal["strings", "answers"]
-    """The divisor of the sum over strings: the number of strings, or of scored answers."""
+    per: Literal["strings", "answers"] | Callable[[Answers], Tensor]
+    """The divisor of the sum over strings: the number of strings, of scored answers, or of what is counted, [B]."""
     wants: Callable[[Task], bool] = lambda task: True
     """Return True if the metric is meaningful for a task."""
     module: str = ""
     """The module that registers it. `register` fills it in."""
+
+    @property
+    def counts(self) -> dict[str, Callable[[Answers], Tensor]]:
+        """Return the numbers that a score keeps of each string, by name: the metric's, and its own divisor's."""
+        return {self.name: self.count} | ({f"{self.name}/of": self.per} if callable(self.per) else {})
 
 
 METRICS: list[Metric] = []

@@ -37,7 +37,7 @@ def summary(run: Run, score: Score, task: Task | None = None) -> dict[str, Any]:
         "loss": score.loss(),
         "bins": bins,
         "content_free_bins": floors,
-        "metrics": {each.name: score.metric(each) for each in metrics_of(task) if each.name in score.others},
+        "metrics": {each.name: score.metric(each) for each in metrics_of(task) if score.metric(each) is not None},
         "counts": score.plain(),
     }
 

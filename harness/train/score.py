@@ -47,10 +47,14 @@ class Score:
         return sum(self.exact) / sum(self.strings)
 
     def metric(self, metric: Metric) -> float | None:
-        """Return the value of a metric; None if it was not counted."""
+        """Return the value of a metric; None if it was not counted, or there was nothing to count."""
         if metric.name not in self.others:
             return None
-        return math.fsum(self.others[metric.name]) / sum(self.strings if metric.per == "strings" else self.scored)
+        if callable(metric.per):
+            total = math.fsum(self.others[f"{metric.name}/of"])
+        else:
+            total = sum(self.strings if metric.per == "strings" else self.scored)
+        return math.fsum(self.others[metric.name]) / total if total else None
 
     def is_perfect(self) -> bool:
         return self.correct == self.scored

@@ -77,8 +77,20 @@ def products(draw: st.DrawFn) -> dict[str, Any]:
         st.tuples(st.just(1), st.just("last"), st.integers(1, 100) | st.just(100)),
     )
     tokens_per, asks, reveal = draw(layouts)
-    own = {"group": group, "inputs": draw(st.sampled_from(inputs)), "pick": draw(st.integers(0, 5))}
-    return draw(classified(supervision=SUPERVISIONS)) | own | {"tokens_per": tokens_per, "asks": asks, "reveal": reveal}
+    parts = ["element"] if "x" in group else ["element", "image", "source"]
+    own = {
+        "group": group,
+        "inputs": draw(st.sampled_from(inputs)),
+        "pick": draw(st.integers(0, 5)),
+        "tokens_per": tokens_per,
+        "asks": asks,
+        "reveal": reveal,
+        "observe": draw(st.sampled_from(parts)),
+        "effect": 100,  # tests/tasks/test_word_problem_unsure.py
+    }
+    fields = draw(classified(supervision=SUPERVISIONS))
+    is_whole = reveal == 0 and fields["query"] == "none" and own["inputs"] == "all" and group != "Z2"
+    return fields | own | {"held_pairs": draw(st.integers(0, 60)) if is_whole else 0}
 
 
 @st.composite
@@ -314,6 +326,8 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("word_problem", {"group": "Z3"}, "PAD 0 1 2"),
     ("word_problem", {"group": "D3", "tokens_per": 2}, "PAD r0 r1 r2 s0 s1 s2 ."),
     ("word_problem", {"group": "Z2xZ3", "reveal": 9}, "PAD 0|0 0|1 0|2 1|0 1|1 1|2 ?"),
+    ("word_problem", {"group": "Z3", "observe": "image"}, "PAD 0 1 2 @0 @1 @2"),
+    ("word_problem", {"group": "D3", "observe": "source", "reveal": 9}, "PAD r0 r1 r2 s0 s1 s2 ? @0 @1 @2"),
     ("word_problem", {"group": "A5"}, " ".join(["PAD", *elements("A5")])),
     ("word_problem", {"group": "S5", "inputs": "generators"}, " ".join(["PAD", *elements("S5")])),
     ("mlregtest", {}, "PAD a b c d NO YES"),

@@ -5,7 +5,7 @@ An element is a tuple of permutations, one a factor of the group, each the image
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import combinations, permutations, product
+from itertools import combinations, pairwise, permutations, product
 
 from support.oracles_ladder import word
 
@@ -106,11 +106,19 @@ def read(string: Sequence[str], *, group: str, tokens_per: int, reveal: int) -> 
     return found
 
 
+def observed(element: str, *, group: str, observe: str) -> str:
+    """The answer that an element is: itself, the point that 0 goes to, or the point that goes to 0."""
+    if observe == "element":
+        return element
+    (images,) = members(group)[element]
+    return f"@{images[0]}" if observe == "image" else f"@{next(i for i, image in enumerate(images) if image == 0)}"
+
+
 def word_problem_language(
-    string: Sequence[str], *, group: str, inputs: str, tokens_per: int, reveal: int, **_: object
+    string: Sequence[str], *, group: str, inputs: str, tokens_per: int, reveal: int, observe: str, **_: object
 ) -> bool:
-    allowed = members(group)
-    if not string or any(symbol not in allowed and symbol not in (".", "?") for symbol in string):
+    shown = {observed(element, group=group, observe=observe) for element in members(group)} if reveal else set()
+    if not string or not set(string) <= {*members(group), *shown, ".", "?"}:
         return False
     for place, symbol in enumerate(string):
         is_filler = place % tokens_per > 0
@@ -121,10 +129,14 @@ def word_problem_language(
         return seen <= drawn(group, inputs) and len(string) % tokens_per == 0
     if len(string) < 2 or string[-1] != "?" or string[0] == "?":
         return False
+    if any(symbol[0] == "@" and last != "?" for last, symbol in pairwise(["", *string])):
+        return False
     session = read(string, group=group, tokens_per=1, reveal=reveal)
     kinds = [kind for _, kind in session]
     is_shown_right = all(
-        symbol == state for symbol, (state, kind) in zip(string, session, strict=True) if kind == "shown"
+        symbol == observed(state, group=group, observe=observe)
+        for symbol, (state, kind) in zip(string, session, strict=True)
+        if kind == "shown"
     )
     is_in_turn = all(kinds[place - 1] == "element" for place, kind in enumerate(kinds) if kind == "asked")
     used = {symbol for symbol, kind in zip(string, kinds, strict=True) if kind == "element"}
@@ -132,26 +144,30 @@ def word_problem_language(
 
 
 def word_problem_prefixes(
-    string: Sequence[str], *, group: str = "S5", tokens_per: int = 1, reveal: int = 0
+    string: Sequence[str], *, group: str = "S5", tokens_per: int = 1, reveal: int = 0, observe: str = "element"
 ) -> list[str]:
-    """The product of every prefix: at the last token of an element, or at every ?."""
+    """The product of every prefix, or the part asked for: at the last token of an element, or at every ?."""
     answers = []
     for place, (state, kind) in enumerate(read(string, group=group, tokens_per=tokens_per, reveal=reveal)):
         is_asked = kind == "asked" if reveal else place % tokens_per == tokens_per - 1
-        answers.append(state if is_asked else "")
+        answers.append(observed(state, group=group, observe=observe) if is_asked else "")
     return answers
 
 
-def word_problem(prompt: Sequence[str], *, group: str = "S5", tokens_per: int = 1, reveal: int = 0) -> list[str]:
-    last = word_problem_prefixes(word(prompt), group=group, tokens_per=tokens_per, reveal=reveal)[-1:]
+def word_problem(
+    prompt: Sequence[str], *, group: str = "S5", tokens_per: int = 1, reveal: int = 0, observe: str = "element"
+) -> list[str]:
+    last = word_problem_prefixes(word(prompt), group=group, tokens_per=tokens_per, reveal=reveal, observe=observe)[-1:]
     return [answer for answer in last if answer]
 
 
 def word_problem_states(
-    prompt: Sequence[str], *, group: str = "S5", tokens_per: int = 1, reveal: int = 0
+    prompt: Sequence[str], *, group: str = "S5", tokens_per: int = 1, reveal: int = 0, observe: str = "element"
 ) -> list[tuple[int]]:
-    """The number of the product among the elements."""
+    """The number of the product among the elements, or the point that 0 goes to."""
     number = {element: (i,) for i, element in enumerate(elements(group))}
+    if observe == "image":
+        number = {element: (members(group)[element][0][0],) for element in number}
     session = read(word(prompt), group=group, tokens_per=tokens_per, reveal=reveal)
     states = [number[state] for state, _ in session]
     return states + states[-1:] * (len(prompt) - len(states))
@@ -161,4 +177,4 @@ LANGUAGES: dict[str, Callable[..., bool]] = {"word_problem": word_problem_langua
 ORACLES: dict[str, Callable[..., list[str]]] = {"word_problem": word_problem}
 PREFIXES: dict[str, Callable[..., list[str]]] = {"word_problem": word_problem_prefixes}
 MACHINES: dict[str, Callable[..., list[tuple[int, ...]]]] = {"word_problem": word_problem_states}
-OPTIONS: dict[str, tuple[str, ...]] = {"word_problem": ("group", "tokens_per", "reveal")}
+OPTIONS: dict[str, tuple[str, ...]] = {"word_problem": ("group", "tokens_per", "reveal", "observe")}

@@ -26,7 +26,7 @@ SCORES = (
     "score_seconds",
 )
 OF_SOME_SUITES = (
-    *("bits", "examples", "text", "language", "metrics", "climb", "hypotheses"),
+    *("bits", "examples", "text", "language", "metrics", "climb", "hypotheses", "held_pairs"),
     *("literature", "scratchpad", "short_conv", "sources"),
 )
 """Kinds of tables that only some suites have; the others are of any suite."""

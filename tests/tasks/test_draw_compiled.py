@@ -14,7 +14,8 @@ from torch import Tensor, fx
 from chomsky_ladder.harness.config.registry import all_tasks, find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.train.data import TrainingStream
-from chomsky_ladder.tasks.base import Batch
+from chomsky_ladder.tasks.base import Batch, Task
+from chomsky_ladder.tasks.word_problem import WordProblem
 from support.cases import some
 
 TRACED = [name for name in sorted(all_tasks()) if name != "chess"]
@@ -22,11 +23,11 @@ TRACED = [name for name in sorted(all_tasks()) if name != "chess"]
 INT32 = range(-(1 << 31), 1 << 31)
 
 
-def drawing(task: str) -> Callable[[Tensor], Batch]:
+def drawing(task: Task) -> Callable[[Tensor], Batch]:
     """The draw of a pack of two runs, behind its first, plain step."""
     train = Train(steps=40, batch=4, lengths=(3, 24), lr=1e-2)
     score = Eval(lengths=(8, 24), test=16, validation=8, every=0, bins=(8, 24), extrapolate=())
-    run = Run(task=find_task(task)(), model=find_model("lstm").tiny(), train=train, eval=score)
+    run = Run(task=task, model=find_model("lstm").tiny(), train=train, eval=score)
     stream = TrainingStream([run, run], torch.device("cpu"))
 
     def draw(step: Tensor) -> Batch:
@@ -53,8 +54,18 @@ def out_of_range(graph: fx.Graph) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("task", some(TRACED, always=("parity", "mod_arithmetic")))
-def test_strings_compile_whole_and_stay_the_same(task: str) -> None:
+@pytest.mark.parametrize("name", some(TRACED, always=("parity", "mod_arithmetic")))
+def test_strings_compile_whole_and_stay_the_same(name: str) -> None:
+    is_traced_whole(find_task(name)())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("settings", [{"held_pairs": 10}, {"effect": 80, "reveal": 30, "observe": "source"}])
+def test_word_problems_compile_whole(settings: dict[str, Any]) -> None:
+    is_traced_whole(WordProblem(group="S3", **settings))
+
+
+def is_traced_whole(task: Task) -> None:
     torch._dynamo.reset()
     draw, graphs = drawing(task), []
 

@@ -36,7 +36,7 @@ OUTSIDE: dict[str, list[str]] = {
         "( )",
     ],
     "solve_equation": ["x = x", "1 = 1", "x + 1 = 2", "( x + x ) = 2", "x =", "x = 5", "( x ) 1"],
-    "word_problem": ["01234 0123", "00000", "01234 ?", "01234 ."],
+    "word_problem": ["01234 0123", "00000", "01234 ?", "01234 .", "01234 @0"],
     "flip_flop": ["w 0 r 1 r", "r 0 r", "i 0 r", "w 0", "w 0 w", "w r r", "w 0 1 0 r", "w 0 u 0 r"],
     "dyck": ["( ]", "( )", ")", "( ( ( ( ( ( ( ( (", "{"],
     "counter_language": ["a", "b b a a", "a b a b a b a b", "a b b a a b", "c c"],

@@ -109,7 +109,14 @@ def test_fillers_follow_every_element() -> None:
     assert task.legal_lengths(1, 13) == (4, 7, 10, 13) and replace(task, count="input").legal_lengths(1, 7) == (3, 6)
 
 
-@pytest.mark.parametrize("settings", [{}, {"inputs": "generators"}, {"asks": "every", "tokens_per": 2}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({}, {"inputs": "generators"}, {"asks": "every", "tokens_per": 2}),
+        *({"effect": 60, "inputs": "generators"}, {"observe": "image", "inputs": "swaps"}),
+        {"observe": "source", "effect": 70, "asks": "every"},
+    ],
+)
 @pytest.mark.parametrize("reveal", [0, 40, 100])
 def test_floors_are_those_of_counted_strings(settings: dict[str, str], reveal: int) -> None:
     if reveal and "asks" in settings:

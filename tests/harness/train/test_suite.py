@@ -28,6 +28,7 @@ SUITES = {  # these never change
 # Settings of training, scoring and tasks that came later; off by default, which is what the suites were frozen with.
 LATER_OFF = {"qat", "base", "lora_rank", "lora_layers", "lora_ends", "decayed", "loss_over", "stop_above"}
 LATER_OFF |= {"lengths_by", "every_length", "examples", "pick", "tokens_per", "asks", "reveal", "undo"}
+LATER_OFF |= {"held_pairs", "observe", "effect"}
 LATER_OFF |= {"cut", "passed", "next_symbol", "next_set", "noise", "validate", "silence", "nesting"}
 
 
