@@ -1,7 +1,7 @@
 """A prefix-scannable model: a gated feed-forward merges the states of two stretches, in a tree of logarithmic depth.
 
-    e_t = unit(W_e x_t)        s_t = the fold of e_1 .. e_t by the operator
-    a . b = unit(a + b + W_o (silu(W_g [a, b]) * W_u [a, b]))        unit: an RMSNorm without weights
+    e_t = f(W_e x_t)        s_t = the fold of e_1 .. e_t by the operator
+    a . b = f(a + b + W_o (silu(W_g [a, b]) * W_u [a, b]))        f: an RMSNorm without weights, or tanh(g * that)
     x = x + W s        x = x + SwiGLU(x)        each behind an RMSNorm
 
 Yau et al. 2025 (2506.10918) put any learned operator in the place of the associative one of a parallel scan. Theirs is
@@ -10,10 +10,14 @@ does with an MLP. The equations of that unit are not known here, so the operator
 sum, which is associative. With it, it can be the table of any finite group, and a prefix of L tokens is composed in at
 most 2 log L steps that wait for each other. models/scans/tree.py says which parts are merged.
 
+`bound=tanh` is for long strings: where tanh saturates, a small error in a part is gone after the merge. A norm hands it
+on, and trees longer than in training add up what they merge. g is learned for each channel and starts at 1.
+
 Weights start as torch.nn.Linear's do. W_e and those of the operator have biases.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,46 +29,53 @@ from chomsky_ladder.models.layers.gate import gated
 from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.scans.tree import empty_counter, fold_next, fold_prefixes
 
+Bound = Literal["norm", "tanh"]
+
 
 class TreeFold(Layer):
     """The fold. Its state is a binary counter of trees, one state for each bit of the number of tokens."""
 
     heeds_asked = True
 
-    def __init__(self, width: int, inner: int) -> None:
+    no_decay = frozenset({"gain_D"})
+
+    def __init__(self, width: int, inner: int, *, bound: Bound) -> None:
         super().__init__()
         self.leaf = nn.Linear(width, width)
+        self.gain_D = nn.Parameter(torch.ones(width)) if bound == "tanh" else None
         self.gate_up = nn.Linear(2 * width, 2 * inner)
         self.merge = nn.Linear(inner, width)
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
-        s_BLD = fold_prefixes(unit(self.leaf(x_BLD)), lambda a, b: self._merged(a, b, ctx))
+        s_BLD = fold_prefixes(self._bound(self.leaf(x_BLD)), lambda a, b: self._merged(a, b, ctx))
         return self.out(ctx.wanted(s_BLD))
 
     def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
         return empty_counter(batch, max_length, self.leaf.out_features, device=device, dtype=dtype)
 
     def step(self, x_BD: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
-        s_BD, state = fold_next(unit(self.leaf(x_BD)), state, lambda a, b: self._merged(a, b, ctx))
+        s_BD, state = fold_next(self._bound(self.leaf(x_BD)), state, lambda a, b: self._merged(a, b, ctx))
         return self.out(s_BD), state
 
     def _merged(self, earlier_XD: Tensor, later_XD: Tensor, ctx: Context) -> Tensor:
         inner_XE = gated(self.gate_up(torch.cat([earlier_XD, later_XD], -1)), ctx=ctx)
-        return unit(earlier_XD + later_XD + self.merge(inner_XE))
+        return self._bound(earlier_XD + later_XD + self.merge(inner_XE))
 
-
-def unit(x_XD: Tensor) -> Tensor:
-    return nn.functional.rms_norm(x_XD, x_XD.shape[-1:])
+    def _bound(self, x_XD: Tensor) -> Tensor:
+        unit_XD = nn.functional.rms_norm(x_XD, x_XD.shape[-1:])
+        return unit_XD if self.gain_D is None else torch.tanh(self.gain_D * unit_XD)
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class PSMConfig(MixerConfig):
     name, family, year, paper = "psm", "recurrent", 2025, "2506.10918"
-    title = "PSM (gated)"
+    title = "PSM"
     state_growth = "length"  # with its logarithm
 
+    bound: Bound = "norm"
+    """The function that bounds the states: a norm, or tanh behind it, which forgets small errors."""
     merge_width: int = 0
     """Width inside the operator; 0 for twice the model's."""
 
@@ -73,4 +84,4 @@ class PSMConfig(MixerConfig):
         require(self.merge_width >= 0, f"{self.name}: merge_width must not be negative")
 
     def mixer(self, layer: int) -> Layer:
-        return TreeFold(self.d_model, self.merge_width or 2 * self.d_model)
+        return TreeFold(self.d_model, self.merge_width or 2 * self.d_model, bound=self.bound)

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.psm import PSMConfig, TreeFold
+from chomsky_ladder.models.psm import Bound, PSMConfig, TreeFold
 from chomsky_ladder.models.scans.tree import empty_counter, fold_next, fold_prefixes
 from support.attentions import WIDTH, hold_parts_to_the_whole, stays_finite
 from support.layers import close, lively
 
 torch.set_num_threads(1)
 
+BOUNDS: tuple[Bound, ...] = ("norm", "tanh")
 LENGTHS = (1, 2, 3, 7, 8, 23, 64, 100)
 
 
@@ -79,22 +80,48 @@ def test_no_more_operations_than_said_and_no_deeper(length: int) -> None:
     assert sum(merged) < 2 * length and len(merged) <= 2 * length.bit_length() - 2
 
 
-def test_parts_equal_the_whole() -> None:
-    hold_parts_to_the_whole(lively(TreeFold(WIDTH, 2 * WIDTH)), 20, [[19], [3, 1, 10], [1] * 19])
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_parts_equal_the_whole(bound: Bound) -> None:
+    hold_parts_to_the_whole(lively(TreeFold(WIDTH, 2 * WIDTH, bound=bound)), 20, [[19], [3, 1, 10], [1] * 19])
 
 
-def test_the_operator_is_its_equation() -> None:
-    layer = lively(TreeFold(WIDTH, 2 * WIDTH))
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_the_operator_is_its_equation(bound: Bound) -> None:
+    layer = lively(TreeFold(WIDTH, 2 * WIDTH, bound=bound))
+    gain_D = layer.gain_D
+
+    def bounded(x_D: Tensor) -> Tensor:
+        unit_D = x_D / x_D.square().mean().sqrt()
+        return unit_D if gain_D is None else 1 - 2 / (torch.exp(2 * gain_D * unit_D) + 1)
+
     x_LD = torch.randn(2, WIDTH, dtype=torch.float64)
-    leaves = [row / row.square().mean().sqrt() for row in layer.leaf(x_LD)]
+    leaves = [bounded(row) for row in layer.leaf(x_LD)]
     gate, up = layer.gate_up(torch.cat(leaves)).chunk(2)
-    sums = leaves[0] + leaves[1] + layer.merge(gate * torch.sigmoid(gate) * up)
-    expected = torch.stack([leaves[0], sums / sums.square().mean().sqrt()]) @ layer.out.weight.T
+    merged = bounded(leaves[0] + leaves[1] + layer.merge(gate * torch.sigmoid(gate) * up))
+    expected = torch.stack([leaves[0], merged]) @ layer.out.weight.T
     close(layer(x_LD[None], Context())[0], expected, 1e-6)  # a norm adds a small number under its root
 
 
-def test_extreme_inputs_stay_finite() -> None:
-    stays_finite(TreeFold(WIDTH, 2 * WIDTH), (1e-20, 1.0, 1e4, 1e8), 20)
+def test_tanh_forgets_a_small_error_where_a_norm_does_not() -> None:
+    """Merged by a sum that saturates, copies of a state come back to it from a hundredth aside."""
+    errors = {}
+    for bound in BOUNDS:
+        layer = TreeFold(WIDTH, 2 * WIDTH, bound=bound).double().requires_grad_(requires_grad=False)
+        layer.merge.weight.zero_(), layer.merge.bias.zero_()
+        if layer.gain_D is not None:
+            layer.gain_D.fill_(3.0)
+        layer.leaf.weight.copy_(torch.eye(WIDTH)), layer.leaf.bias.zero_(), layer.out.weight.copy_(torch.eye(WIDTH))
+        signs_D = torch.randn(WIDTH, dtype=torch.float64).sign()
+        x_BLD = signs_D.expand(2, 64, WIDTH).clone()
+        x_BLD[1] += 0.01 * torch.randn(64, WIDTH, dtype=torch.float64).mean(0)
+        y_BLD = layer(x_BLD, Context())
+        errors[bound] = float((y_BLD[1, -1] - y_BLD[0, -1]).abs().max() / (x_BLD[1, -1] - x_BLD[0, -1]).abs().max())
+    assert errors["tanh"] < 1e-6 < 0.5 < errors["norm"]
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_extreme_inputs_stay_finite(bound: Bound) -> None:
+    stays_finite(TreeFold(WIDTH, 2 * WIDTH, bound=bound), (1e-20, 1.0, 1e4, 1e8), 20)
 
 
 @pytest.mark.parametrize("setting", ["d_inner", "merge_width"])
