@@ -4,6 +4,7 @@
     <!-- rows file="results/tables/scratchpad.md" of="scratchpad" run="scratchpad-transformer-s0-0123456789" -->
     <!-- horizon of="even_pairs-*" -->
     <!-- drift of="cycle_nav-*; word_problem-*" protocol="climb-v2" at="40; 80; 9999" -->
+    <!-- begun of="word_problem-psm-*" protocol="climb-v2" at="40..64; 225..256; 512" -->
     <!-- finding of="corner" -->
 
 Each ends with `<!-- /cells -->`, or the like. `scripts/shown_numbers.py` fills them, so a page has the numbers of the
@@ -37,7 +38,7 @@ from chomsky_ladder.harness.store.titles import title_of
 ROOT = Path(__file__).parents[1]
 CLIMB = "climb-v1"
 MARKED = re.compile(
-    r"<!-- (?P<kind>cells|rows|horizon|drift|finding) (?P<words>[^\n]*) -->\n.*?<!-- /(?P=kind) -->", re.DOTALL
+    r"<!-- (?P<kind>cells|rows|horizon|drift|begun|finding) (?P<words>[^\n]*) -->\n.*?<!-- /(?P=kind) -->", re.DOTALL
 )
 _WHOLE = {"training": "in_distribution", "all": "test"}  # columns of a record
 
@@ -66,7 +67,9 @@ def filled(text: str) -> str:
 
 
 def _filled(match: re.Match[str]) -> str:
-    make = {"cells": _cells, "rows": _rows, "horizon": _horizon, "drift": _drift, "finding": _sentence}[match["kind"]]
+    makers = (_cells, _rows, _horizon, _drift, _begun, _sentence)
+    kinds = dict(zip(("cells", "rows", "horizon", "drift", "begun", "finding"), makers, strict=True))
+    make = kinds[match["kind"]]
     opening = f"<!-- {match['kind']} {match['words']} -->"
     return f"{opening}\n\n{make(Shown.of(match['words']))}\n\n<!-- /{match['kind']} -->"
 
@@ -274,7 +277,7 @@ def _horizon(shown: Shown) -> str:
 def _drift(shown: Shown) -> str:
     """List how far the states of runs drift, by `ladder horizon`; `at` names ranges of positions by their ends."""
     read = pd.read_csv(ROOT / "results" / "horizon" / f"{shown.protocol}.csv")
-    records = stored(ROOT / "results" / "underway" / "records.csv").set_index("run_id")
+    records = _under_way()
     ends = [int(end) for end in shown.listed("at")]
     rows, sizes, budgets = [], [], set()
     for run_id, own in read.groupby("run_id"):
@@ -297,6 +300,29 @@ def _drift(shown: Shown) -> str:
     return "\n\n".join(
         [_table(head, sorted(rows)), scope, _commands(["ladder horizon RUN_ID    # drift is its last column"])]
     )
+
+
+def _begun(shown: Shown) -> str:
+    """List the accuracy of runs whose climb is not whole yet; `at` names ranges of lengths."""
+    records = _under_way()[_under_way()["protocol"] == shown.protocol]
+    kept = records[[any(fnmatchcase(str(run_id), one) for one in shown.listed("of")) for run_id in records.index]]
+    rows, at = [], shown.listed("at")
+    for run_id, run in kept.iterrows():
+        title = _escaped(title_of(Identity.of(run.to_dict() | {"run_id": run_id})))
+        scores = json.loads(run["test_bins"]) | json.loads(run["extrapolation"])
+        shares = [run["in_distribution"], *(scores[where] for where in at)]
+        rows.append([title, run["task"], f"{run['lr']:g}", str(run["seed"]), *(f"{share:.2f}" for share in shares)])
+    head = ["model", "task", "learning rate", "seed", "in training", *(where.replace("..", " to ") for where in at)]
+    scope = f"Accuracy by length. Scope: protocol `{shown.protocol}`, whose table is under way; "
+    scope += f"{kept['parameters'].min():,} to {kept['parameters'].max():,} parameters; {kept['steps'].max():,} steps."
+    again = [shown.words["again"]] if "again" in shown.words else []
+    parts = [_table(head, sorted(rows)), scope, _commands(again) if again else ""]
+    return "\n\n".join(filter(None, parts))
+
+
+@cache
+def _under_way() -> pd.DataFrame:
+    return stored(ROOT / "results" / "underway" / "records.csv").set_index("run_id")
 
 
 def _sentence(shown: Shown) -> str:

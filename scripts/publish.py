@@ -26,6 +26,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import get_args
 
+import pandas as pd
 import release_pictures
 
 from chomsky_ladder.harness.cli.listing import of_these_sources
@@ -34,23 +35,31 @@ from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.page import site
 from chomsky_ladder.harness.store import curves, records_file
 from chomsky_ladder.harness.store.places import default_results, publishing
-from chomsky_ladder.harness.store.record import collect, keep, recorded
+from chomsky_ladder.harness.store.record import collect, keep, recorded, stored
 from chomsky_ladder.harness.sweep.merge import Merged, merge
 from chomsky_ladder.harness.sweep.study import Budget
 from chomsky_ladder.harness.tables import write as tables
+from chomsky_ladder.harness.tables.kind import ROOM
 from chomsky_ladder.harness.tables.published import papers
 
 ROOT = Path(__file__).resolve().parents[1]
-UNDERWAY = "underway"  # no table counts these; `ladder merge results/underway` continues from them
+UNDERWAY = "underway"  # no climb counts these; `ladder merge results/underway` continues from them
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
 KEPT = ("records.csv", "records.csv.sha256", "curves.csv", "curves.csv.sha256")
 MEASURED = ("othello/tables", "othello/figures", "throughput", "horizon")  # other data that the page shows
 COMMITTED: tuple[tables.Format, ...] = ("markdown", "csv")
+WITH_BEGUN = ("short_conv",)  # tables of rungs alone, whose runs are no whole climb and stay under way
 
 
 def made(results: Path) -> None:
     """Write what is committed: an updated records.csv, and tables as Markdown and CSV."""
     tables.write_all(results, against=papers(), forms=COMMITTED)
+    begun = results / UNDERWAY / "records.csv"
+    if begun.exists():
+        records = pd.concat([stored(results / "records.csv"), stored(begun)], ignore_index=True)
+        for kind in WITH_BEGUN:
+            if ROOM.find(kind).when(records):
+                tables.write_made(results / "tables", kind, tables.table(records, kind), COMMITTED)
 
 
 def site_of(results: Path, folder: Path, *, url: str = "") -> None:
@@ -66,6 +75,8 @@ def site_of(results: Path, folder: Path, *, url: str = "") -> None:
 def again(results: Path, scratch: Path) -> Path:
     """Make everything that is committed anew, elsewhere, from the records alone."""
     _copy_sources(results, scratch)
+    if (results / UNDERWAY).is_dir():
+        shutil.copytree(results / UNDERWAY, scratch / UNDERWAY)
     made(scratch)
     return scratch
 

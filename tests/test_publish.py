@@ -182,3 +182,18 @@ def test_the_picture_of_the_climb_keeps_the_colours_that_mean_something() -> Non
         wanted = ImageColor.getrgb(name)
         nearest = min(max(abs(a - b) for a, b in zip(colour, wanted, strict=True)) for _, colour in shown)
         assert nearest <= 8, f"{name} is {nearest} off: draw it again with scripts/publish.py --release"
+
+
+def test_a_table_of_single_rungs_counts_runs_under_way(tmp_path: Path) -> None:
+    of_study = (
+        run_id for run_id, line in recorded(ROOT / "results/underway/records.csv").items() if "short_conv" in line.model
+    )
+    counted = (ROOT / "results/tables/short_conv.md").read_text()
+    assert any(of_study) and "GSA: short_conv=4" in counted
+    for name in ("records.csv", "curves.csv"):
+        shutil.copy(ROOT / "results" / name, tmp_path)
+    (tmp_path / "underway").mkdir()
+    shutil.copy(ROOT / "results/underway/records.csv", tmp_path / "underway")
+    records = publish.pd.concat([publish.stored(tmp_path / part / "records.csv") for part in (".", "underway")])
+    assert publish.tables.text(publish.tables.table(records, "short_conv"), "markdown") == counted
+    assert "short_conv" not in (ROOT / "results/tables/climb.md").read_text()

@@ -129,12 +129,21 @@ def write_all(
             except ValueError as nothing:
                 why_not.append(str(nothing))
                 continue
-            for form in forms:
-                path = folder / f"{kind.name}{f'_against_{Path(paper).stem}' if paper else ''}.{ENDINGS[form]}"
-                if path not in paths:
-                    write_atomically(path, text(made, form).encode())
-                    paths.append(path)
+            name = f"{kind.name}_against_{Path(paper).stem}" if paper else kind.name
+            paths += write_made(folder, name, made, [form for form in forms if folder / _file(name, form) not in paths])
     return paths, list(dict.fromkeys(why_not))
+
+
+def write_made(folder: Path, name: str, made: Made, forms: Sequence[Format]) -> list[Path]:
+    """Write one table in these formats, and return the files."""
+    paths = [folder / _file(name, form) for form in forms]
+    for path, form in zip(paths, forms, strict=True):
+        write_atomically(path, text(made, form).encode())
+    return paths
+
+
+def _file(name: str, form: Format) -> str:
+    return f"{name}.{ENDINGS[form]}"
 
 
 def _together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
