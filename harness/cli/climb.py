@@ -298,7 +298,7 @@ def _nothing(what: str, protocol: str) -> str:
     from chomsky_ladder.harness.config.protocols import find_protocol
 
     run = "fresh seed" if find_protocol(protocol).report else "run"
-    return f"no {run} of {what} under {protocol} has finished: leave out --card, and it will climb"
+    return f"no {run} of {what} under {protocol} has finished: the same command without --card goes on"
 
 
 def _hours(own: Any) -> float:
