@@ -1,6 +1,7 @@
 """Set up every test: one thread, the same hypothesis examples every time, registries that are restored."""
 
 import gc
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -29,28 +30,20 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-_thaw, _thawed = gc.unfreeze, []
-
-
-def _noted() -> None:
-    """A measurement of speed thaws all; counting what is frozen, to see whether one did, would take .1 s a test."""
-    _thaw()
-    _thawed.append(True)
-
-
-gc.unfreeze = _noted
+_frozen = [0]
+gc.unfreeze = lambda: None  # a measurement of speed thaws all, and the tests behind it would be slow
 
 
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """Remove after each test what its plugins registered, and keep the garbage collector fast.
 
-    Imported and collected objects stay frozen: a look through them takes .3 s, and some packages look often.
+    Imported and collected objects are frozen: a look through them takes .3 s, and every run looks at its end.
     """
-    if _thawed:
-        _thawed.clear()
-        gc.freeze()
     before = [(registry, list(registry)) for registry in (KERNELS, MODELS, TASKS)]
     yield
     for registry, kept in before:
         registry[:] = kept
+    if len(sys.modules) != _frozen[0]:
+        _frozen[0] = len(sys.modules)
+        gc.freeze()
