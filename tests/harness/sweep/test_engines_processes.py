@@ -24,7 +24,9 @@ from support.engine_jobs import acting, acting_plugin, assert_equal_bits, cell, 
 def test_processes_train_the_serial_engines_bits(processes: int, tmp_path: Path) -> None:
     runs = [cell(seed=seed) for seed in range(3)]
     sweep(runs, settings_at(tmp_path / "serial"), quiet=True)
-    report = carry_out(runs, settings_at(tmp_path / "several"), engine=ProcessesOptions(processes=processes), quiet=True)
+    report = carry_out(
+        runs, settings_at(tmp_path / "several"), engine=ProcessesOptions(processes=processes), quiet=True
+    )
     assert report.complete and len(report.fates) == 3
     for run in runs:
         assert_equal_bits(run, tmp_path / "serial", tmp_path / "several")
