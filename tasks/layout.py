@@ -60,7 +60,10 @@ class _Layout(Task):
         return size + len(self.closing) + self.slots(size) if self.count == "total" else size
 
     def legal_lengths(self, low: int, high: int) -> tuple[int, ...]:
-        lengths = (self.length(size) for size in range(1, high + 1) if self.legal_size(size))
+        if self.count == "input":
+            return tuple(size for size in range(max(low, 1), high + 1) if self.legal_size(size))
+        sizes, closing = filter(self.legal_size, range(1, high + 1)), len(self.closing)
+        lengths = (size + closing + self.slots(size) for size in sizes)
         return tuple(length for length in lengths if low <= length <= high)
 
     def positions(self, length: int) -> int:

@@ -1,58 +1,14 @@
-"""Set up every test: one thread, the same hypothesis examples every time, registries that are restored."""
-
-import gc
-from collections.abc import Iterator
+"""The hooks of every run. Processes that run tests also load the harness (support/every_test.py)."""
 
 import pytest
-import torch
-from hypothesis import Phase, settings
 
-from chomsky_ladder.harness.config.registry import discover
-from chomsky_ladder.harness.train.machine import avoid_faulty_tiles
-from chomsky_ladder.models.base import MODELS
-from chomsky_ladder.models.kernels.kernel import KERNELS
-from chomsky_ladder.tasks.base import TASKS
 from support.cases import pytest_collection_modifyitems  # noqa: F401  a hook: few cases of each test
 from support.processor_seconds import *  # noqa: F403  hooks: the guard on what the tests cost
 
-torch.set_num_threads(1)  # two beside a busy neighbour ran 3-16x slower
-avoid_faulty_tiles()
-# No shrinking: an example is a whole batch, and the failing row is in the message.
-for profile, examples in {"some": 5, "all": 25}.items():  # `scripts/test --all` takes the latter
-    settings.register_profile(profile, deadline=None, derandomize=True, max_examples=examples, phases=[Phase.generate])
-settings.load_profile("some")
-discover()
-gc.disable()  # until all is collected: what is made stays, and a look through it takes .3 s
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave torch out of a process that hands all tests to workers: its import would delay their start."""
+    if not getattr(config.option, "numprocesses", None):
+        from support import every_test
 
-def pytest_collection_finish() -> None:
-    """Some packages collect garbage often, and need not look at what stays either."""
-    gc.freeze()
-    gc.enable()
-
-
-_thaw, _thawed = gc.unfreeze, []
-
-
-def _noted() -> None:
-    """A measurement of speed thaws all; counting what is frozen, to see whether one did, would take .1 s a test."""
-    _thaw()
-    _thawed.append(True)
-
-
-gc.unfreeze = _noted
-
-
-@pytest.fixture(autouse=True)
-def _registries() -> Iterator[None]:
-    """Remove after each test what its plugins registered, and keep the garbage collector fast.
-
-    Imported and collected objects stay frozen: a look through them takes .3 s, and some packages look often.
-    """
-    if _thawed:
-        _thawed.clear()
-        gc.freeze()
-    before = [(registry, list(registry)) for registry in (KERNELS, MODELS, TASKS)]
-    yield
-    for registry, kept in before:
-        registry[:] = kept
+        config.pluginmanager.register(every_test)

@@ -90,7 +90,13 @@ def test_a_cell_is_reported_at_the_rate_its_tuning_chose_and_only_when_that_is_w
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_cells, "_recorded", lambda file: {})
-    listed = gpu_cells.runs("climb-v2")[:15]
+    for name, few in {
+        "DECISIVE": gpu_cells.DECISIVE[:3],
+        "DECISIVE_RUNGS": gpu_cells.DECISIVE_RUNGS[:1],
+        "SECOND": (),
+    }.items():
+        monkeypatch.setattr(gpu_cells, name, few)
+    listed = gpu_cells.runs("climb-v2")
     cells = gpu_cells.CELLS["climb-v2"]
     first, second, third = (listed[start : start + 5] for start in (0, 5, 10))
     assert [{run.model.name for run in cell} for cell in (first, second, third)] == [{"xlstm"}, {"lstm"}, {"pd_ssm"}]

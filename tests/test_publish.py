@@ -17,7 +17,7 @@ from PIL import Image, ImageColor
 from chomsky_ladder.harness.climb import reference
 from chomsky_ladder.harness.figures.kinds.climb import CORNERS, GAP, HELD, ODD
 from chomsky_ladder.harness.store.curves import collect as collect_curves
-from chomsky_ladder.harness.store.record import recorded
+from chomsky_ladder.harness.store.record import collect, recorded
 from support.folders_to_merge import OTHER, RUN, content, finished
 
 ROOT = Path(__file__).parents[1]
@@ -33,13 +33,15 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return publish.again(ROOT / "results", tmp_path_factory.mktemp("fresh"))
 
 
-def test_every_table_comes_from_the_records_byte_for_byte(tmp_path: Path) -> None:
+def test_the_records_and_some_tables_come_out_byte_for_byte(tmp_path: Path) -> None:
     shutil.copy(ROOT / "results" / "records.csv", tmp_path)
-    paths, _ = publish.tables.write_all(tmp_path, against=["xlstm"], forms=publish.COMMITTED)
+    records = collect(tmp_path)
     assert (ROOT / "results" / "records.csv").read_bytes() == (tmp_path / "records.csv").read_bytes()
-    assert len(paths) > 20
-    for path in paths:
-        assert path.read_bytes() == (ROOT / "results" / "tables" / path.name).read_bytes(), "run scripts/publish.py"
+    for kind in ("climb", "hard", "scratchpad", "sources"):
+        made = publish.tables.table(records, kind)
+        for form in publish.COMMITTED:
+            committed = ROOT / "results" / "tables" / f"{kind}.{publish.tables.ENDINGS[form]}"
+            assert publish.tables.text(made, form).encode() == committed.read_bytes(), "run scripts/publish.py"
 
 
 def test_the_rows_that_travel_with_the_package_are_those_of_the_records() -> None:
@@ -49,6 +51,7 @@ def test_the_rows_that_travel_with_the_package_are_those_of_the_records() -> Non
 
 @pytest.mark.full
 def test_regenerating_changes_no_byte(fresh: Path) -> None:
+    assert len(list((fresh / "tables").iterdir())) > 40
     assert publish.differences(ROOT / "results", fresh) == [], "run scripts/publish.py"
 
 
@@ -143,6 +146,16 @@ def test_a_changed_cell_and_a_stray_table_are_found(fresh: Path, tmp_path: Path)
     (copy / "tables" / "climb.csv").unlink()
     (copy / "tables" / "old.tex").write_text("a table of before")
     assert publish.differences(copy, fresh) == ["tables/accuracy.md", "tables/climb.csv", "tables/old.tex"]
+
+
+def test_a_check_compares_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finished(tmp_path, RUN)
+    assert publish.main(["--results", str(tmp_path)]) == 0
+    table = tmp_path / "tables" / "accuracy.md"
+    table.write_text(table.read_text() + "changed")
+    before = content(tmp_path)
+    assert publish.main(["--results", str(tmp_path), "--check"]) == 1 and content(tmp_path) == before
+    assert capsys.readouterr().err == "tables/accuracy.md is not what the records make: run scripts/publish.py\n"
 
 
 def test_the_site_has_page_figures_tables_and_records(tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ import json
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar, get_type_hints
+from weakref import WeakValueDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
 from chomsky_ladder.harness.config.rooms import did_you_mean
 
 Part = TypeVar("Part")
+
+_checked: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 MOST_DRAWN = 2**22  # positions of strings, where a user chooses their length
 MOST = 2**31 - 1  # of other counts: steps, strings
@@ -49,8 +52,16 @@ def default_settings(cls: type) -> dict[str, Any]:
 
 
 def checked(part: Part, *, where: str) -> Part:
-    """Return the part with checked field types. An int is accepted for a float; nothing else is converted."""
-    return from_plain(type(part), _adapter(type(part)).dump_python(part, mode="json", warnings=False), where=where)
+    """Return the part with checked field types. An int is accepted for a float; nothing else is converted.
+
+    A part that was returned before is returned at once: the runs of a sweep share most of theirs.
+    """
+    if _checked.get(id(part)) is part:
+        return part
+    plain_part = _adapter(type(part)).dump_python(part, mode="json", warnings=False)
+    result = from_plain(type(part), plain_part, where=where)
+    _checked[id(result)] = result
+    return result
 
 
 def from_plain(cls: type[Part], tree: dict[str, Any], *, where: str) -> Part:

@@ -342,8 +342,17 @@ def _module(entry: Any) -> str:
 
 
 def _file(entry: Any) -> str:
-    module = _module(entry)
+    return _class_file(entry) if isinstance(entry, type) else _file_of(entry.module, None)
+
+
+@cache
+def _class_file(cls: type) -> str:
+    """Return the file a class comes from. It is cached, since every look for a name asks for that of all classes."""
+    return _file_of(cls.__module__, cls)
+
+
+def _file_of(module: str, cls: type | None) -> str:
     try:
-        return inspect.getfile(entry if isinstance(entry, type) else sys.modules[module])
+        return inspect.getfile(cls or sys.modules[module])
     except (OSError, TypeError, KeyError):  # typed into a session
         return module

@@ -1,6 +1,7 @@
 """The mLSTM in chunks against the torch form of its authors' kernels: with their own way back behind a norm alone."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -8,9 +9,13 @@ from torch import Tensor
 
 from chomsky_ladder.models.operations.mlstm.reference import mlstm_chunks, mlstm_start
 
-fwbw = pytest.importorskip("mlstm_kernels.torch.chunkwise.native.fwbw")
-
 Read = Callable[[Tensor], Tensor]
+
+
+@pytest.fixture
+def fwbw() -> Any:
+    """Import the package only for these tests: it takes a second, and every process collects them."""
+    return pytest.importorskip("mlstm_kernels.torch.chunkwise.native.fwbw")
 
 
 def as_it_is(y_BHLV: Tensor) -> Tensor:
@@ -35,11 +40,11 @@ def off(theirs: Callable[..., Tensor], read: Read) -> float:
 
 
 @pytest.mark.parametrize("read", [as_it_is, normed])
-def test_gradients_are_those_of_autograd(read: Read) -> None:
+def test_gradients_are_those_of_autograd(read: Read, fwbw: Any) -> None:
     assert off(fwbw.mlstm_chunkwise__native_autograd, read) < 1e-4
 
 
-def test_the_kernels_leave_out_what_a_norm_makes_nothing_of() -> None:
+def test_the_kernels_leave_out_what_a_norm_makes_nothing_of(fwbw: Any) -> None:
     """The denominator's: once they have it, the docstring of operations/mlstm/mlstm_kernels_package.py is old."""
     assert off(fwbw.mlstm_chunkwise__native_custbw, normed) < 1e-4
     assert off(fwbw.mlstm_chunkwise__native_custbw, as_it_is) > 0.1

@@ -6,6 +6,7 @@ process, with its own locks, signals and exit code.
 """
 
 import atexit
+import gc
 import itertools
 import multiprocessing
 import os
@@ -170,6 +171,7 @@ def _child(notes: Path, hindrance: Hindrance, work: Callable[..., None], argumen
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
     torch.set_num_threads(1)
+    gc.freeze()  # every run looks for garbage at its end, and need not look through what was imported
     _hinder(hindrance, notes)
     (notes / "started").touch()
     work(*arguments)

@@ -14,6 +14,8 @@ import signal
 import sys
 import tempfile
 
+import torch._dynamo
+
 import support.triton_kernels  # with torch, Triton and the harness, which take seconds
 
 PATIENCE_S = 3600  # of a file with every case, on a busy machine
@@ -47,6 +49,6 @@ def _status(file: str) -> int:
 
 
 if __name__ == "__main__":
-    assert support.triton_kernels
+    assert support.triton_kernels and torch._dynamo  # the latter is what sums under vmap import
     for line in sys.stdin:
         print(json.dumps(ran(*json.loads(line))), flush=True)

@@ -13,6 +13,7 @@ from chomsky_ladder.tasks.layout import Classification
 from chomsky_ladder.tasks.majority import Majority
 from chomsky_ladder.tasks.parity import Parity
 from chomsky_ladder.tasks.windows import windowed
+from support.cases import full
 
 LONGEST = (225, 256)
 
@@ -63,7 +64,7 @@ def test_what_the_whole_string_tells_is_the_answer() -> None:
 
 @pytest.mark.parametrize(
     ("usual", "harder", "most"),
-    [(FlipFlop(), FlipFlop(silence=True), 0.56), (Dyck(depth=64), Dyck(depth=64, nesting="deep"), 0.71)],
+    [(FlipFlop(), FlipFlop(silence=True), 0.56), full(Dyck(depth=64), Dyck(depth=64, nesting="deep"), 0.71)],
     ids=["flip_flop", "dyck"],
 )
 def test_a_window_suffices_no_more(usual: Classification, harder: Classification, most: float) -> None:

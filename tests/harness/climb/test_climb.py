@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,10 @@ from chomsky_ladder.harness.config.rows import DECISIVE, DECISIVE_RUNGS, ROWS, r
 from chomsky_ladder.harness.config.sizing import active_parameters
 from chomsky_ladder.harness.stats.cells import FRESH
 from chomsky_ladder.harness.store import places
+from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.record import recorded, stored
 from chomsky_ladder.models.base import MODELS, ModelConfig
-from support.cases import some
+from support.cases import full, some
 
 PLUGIN = '''
 """The mean of everything so far."""
@@ -97,15 +98,36 @@ def _a_rate_that_is_missing_and_an_edit_are_said(
     PROTOCOLS["small-climb"] = small
 
 
-def test_a_layer_climbs_and_goes_on(plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["climb", "plain_mean", "--plugin", str(plugin), "--protocol", "small-climb"]
-    words += ["--exec.results", str(tmp_path), "--reference", str(_no_records(tmp_path))]
+def _killed(words: list[str], results: Path) -> None:
+    """Start a climb in a process of its own, and kill it when it has finished a run."""
     command = [sys.executable, "-m", "chomsky_ladder", *words, "--quiet"]
     child = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
-    while child.poll() is None and len(list(tmp_path.glob("runs/*/result.json"))) < 1:
+    while child.poll() is None and len(list(results.glob("runs/*/result.json"))) < 1:
         time.sleep(0.05)
     child.send_signal(signal.SIGKILL)
     child.wait()
+
+
+def _interrupted(words: list[str], results: Path) -> None:
+    """Start a climb in this process, and interrupt it when it has finished a run."""
+    finish = RunFolder.finish
+
+    def last(folder: RunFolder, result: dict[str, Any]) -> None:
+        finish(folder, result)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RunFolder, "finish", last)
+        assert main([*words, "--quiet"]) == 130
+
+
+@pytest.mark.parametrize("stopped", [_interrupted, full(_killed)])
+def test_a_layer_climbs_and_goes_on(
+    stopped: Callable[[list[str], Path], None], plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["climb", "plain_mean", "--plugin", str(plugin), "--protocol", "small-climb"]
+    words += ["--exec.results", str(tmp_path), "--reference", str(_no_records(tmp_path))]
+    stopped(words, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.glob("runs/*/result.json")}
     assert 1 <= len(before) < 4
     assert main(["climb", "lstm", "--card", *words[4:]]) == 2  # of which there is nothing yet

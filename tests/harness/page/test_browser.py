@@ -183,6 +183,7 @@ def test_a_phone_has_strips_a_drawer_and_a_picker(browser: Browser, many: Path) 
     assert browser.js(squares) == [12] * 8
     assert browser.js("return document.querySelector('#body .strip .cell').getBoundingClientRect().width") > 24
     browser.click("#controls summary")
+    assert browser.until("return isDrawerOpen")
     chosen = "const one = document.getElementById(arguments[0]); one.value = arguments[1]; "
     chosen += "one.dispatchEvent(new Event('change'))"
     browser.js(chosen, "c-sort", "-recall")

@@ -16,13 +16,17 @@ from chomsky_ladder.harness.sweep.engines.base import Ended, Job, Said, Started,
 from chomsky_ladder.harness.sweep.engines.processes import ProcessesCrew, ProcessesOptions
 from chomsky_ladder.harness.sweep.sweep import carry_out, sweep
 from chomsky_ladder.harness.train.signals import Preempted
+from support.cases import full
 from support.engine_jobs import acting, acting_plugin, assert_equal_bits, cell, settings_at
 
 
-def test_processes_train_the_serial_engines_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, full(2)])
+def test_processes_train_the_serial_engines_bits(processes: int, tmp_path: Path) -> None:
     runs = [cell(seed=seed) for seed in range(3)]
     sweep(runs, settings_at(tmp_path / "serial"), quiet=True)
-    report = carry_out(runs, settings_at(tmp_path / "several"), engine=ProcessesOptions(processes=2), quiet=True)
+    report = carry_out(
+        runs, settings_at(tmp_path / "several"), engine=ProcessesOptions(processes=processes), quiet=True
+    )
     assert report.complete and len(report.fates) == 3
     for run in runs:
         assert_equal_bits(run, tmp_path / "serial", tmp_path / "several")
@@ -65,6 +69,7 @@ def test_a_pack_that_would_not_end_in_time_is_not_begun(tmp_path: Path) -> None:
     assert event == Said("the time is over: 1 packs are left, 0 of them begun")
 
 
+@pytest.mark.full
 def test_a_signal_stops_all_workers_behind_their_checkpoints(tmp_path: Path) -> None:
     run = cell(steps=10**6)
     folder = RunFolder(tmp_path, run.run_id).path

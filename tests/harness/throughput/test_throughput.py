@@ -58,8 +58,11 @@ def _small_ceilings() -> Any:
 
 @pytest.fixture(scope="module")
 def report() -> Row:
+    """Measure models whose conformance tests/test_conformance.py checks."""
     kept: list[int] = []
-    made = report_of(NAMES, GRID, CPU, tell=lambda line: None, keep=lambda report: kept.append(len(report["rows"])))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(throughput.conformance, "check", lambda model: [])
+        made = report_of(NAMES, GRID, CPU, tell=lambda line: None, keep=lambda report: kept.append(len(report["rows"])))
     assert len(kept) == 3 and kept == sorted(kept)
     return json.loads(json.dumps(made))
 

@@ -185,6 +185,7 @@ def test_a_server_that_never_answers_costs_the_patience_once(
     assert within(5, lambda: gone(processes[0]))
 
 
+@pytest.mark.full
 def test_a_plugin_that_broke_keeps_no_run_from_being_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

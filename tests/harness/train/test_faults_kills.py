@@ -111,12 +111,12 @@ def steps_of(children: list[Child]) -> Counter[str]:
 
 
 def test_two_sweeps_of_one_list_train_every_run_once(tmp_path: Path) -> None:
-    runs = [the_run(seed=seed) for seed in range(6)]
+    runs = [the_run(seed=seed) for seed in range(4)]
     settings, slow = put_into(tmp_path / "both"), Hindrance(pause=0.004)
     both = [Child(tmp_path / name, sweeps, runs, settings, hindrance=slow) for name in ("one", "other")]
     assert [child.ended() for child in both] == [0, 0], [child.said for child in both]
     assert all(child.steps for child in both), "one of them did all the work"
-    assert steps_of(both) == {f"{seed}:{step}": 1 for seed in range(6) for step in range(STEPS)}
+    assert steps_of(both) == {f"{seed}:{step}": 1 for seed in range(4) for step in range(STEPS)}
     expected = sweep(runs, put_into(tmp_path / "alone"), quiet=True)
     assert all(expected)
     for run in runs:

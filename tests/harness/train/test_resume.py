@@ -55,12 +55,13 @@ def outcome_of(untouched: Path, run: Run) -> tuple[bytes, dict, dict[str, torch.
     return outcome(untouched, run)
 
 
-@pytest.mark.parametrize(("models", "steps", "kills"), [(KILLED[:3], 24, 2), full(KILLED, STEPS, 5)])
-def test_killed_at_random_moments(
-    models: tuple[str, ...], steps: int, kills: int, tmp_path: Path, untouched: Path
-) -> None:
-    """One process trains models of every kind in turn and is killed again and again, wherever it is."""
-    runs, start = [the_run(model, steps=steps) for model in models], time.monotonic()
+@pytest.mark.full
+def test_killed_at_random_moments(tmp_path: Path, untouched: Path) -> None:
+    """One process trains models of every kind in turn and is killed again and again, wherever it is.
+
+    Every day test_faults_kills.py kills a run and a pack.
+    """
+    runs, kills, start = [the_run(model) for model in KILLED], 5, time.monotonic()
     wanted = [outcome_of(untouched, run) for run in runs]
     seconds = time.monotonic() - start
     settings = Exec(results=tmp_path, checkpoint_every=7, log_every=5)

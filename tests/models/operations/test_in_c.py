@@ -107,6 +107,7 @@ def test_without_a_gradient_no_bit_is_another_and_nothing_is_kept(table: Table) 
 
 
 @each
+@pytest.mark.each_time(10)  # strings of 300 tokens, three times
 def test_single_precision_is_as_good_as_that_of_the_plain_form(table: Table) -> None:
     case = Case({"L": 300, "B": 4} | dict.fromkeys(table.widths, 16))
     given = [x.detach() for x in drawn(table, case, draws=table.slow)]
