@@ -10,8 +10,8 @@ does with an MLP. The equations of that unit are not known here, so the operator
 sum, which is associative. With it, it can be the table of any finite group, and a prefix of L tokens is composed in at
 most 2 log L steps that wait for each other. models/scans/tree.py says which parts are merged.
 
-`bound=tanh` is for long strings: where tanh saturates, a small error in a part is gone after the merge. A norm hands it
-on, and trees longer than in training add up what they merge. g is learned for each channel and starts at 1.
+`bound=tanh` is meant for long strings: where tanh saturates, a small error in a part is gone after the merge. A norm
+hands it on, and taller trees than in training add up errors. g is learned for each channel and starts at 1.
 
 Weights start as torch.nn.Linear's do. W_e and those of the operator have biases.
 """
