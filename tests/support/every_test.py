@@ -1,4 +1,4 @@
-"""Set up every test: one thread, the same hypothesis examples every time, registries that are restored."""
+"""Set up every test: one thread, registries that are restored, a garbage collector that does not look at what stays."""
 
 import gc
 import sys
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import Phase, settings
 
 from chomsky_ladder.harness.config.registry import discover
 from chomsky_ladder.harness.train.machine import avoid_faulty_tiles
@@ -16,10 +15,6 @@ from chomsky_ladder.tasks.base import TASKS
 
 torch.set_num_threads(1)  # two beside a busy neighbour ran 3-16x slower
 avoid_faulty_tiles()
-# No shrinking: an example is a whole batch, and the failing row is in the message.
-for profile, examples in {"some": 5, "all": 25}.items():  # `scripts/test --all` takes the latter
-    settings.register_profile(profile, deadline=None, derandomize=True, max_examples=examples, phases=[Phase.generate])
-settings.load_profile("some")
 discover()
 gc.disable()  # until all is collected: what is made stays, and a look through it takes .3 s
 
