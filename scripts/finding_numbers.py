@@ -67,9 +67,8 @@ def filled(text: str) -> str:
 
 
 def _filled(match: re.Match[str]) -> str:
-    makers = (_cells, _rows, _horizon, _drift, _begun, _sentence)
-    kinds = dict(zip(("cells", "rows", "horizon", "drift", "begun", "finding"), makers, strict=True))
-    make = kinds[match["kind"]]
+    makers = {"cells": _cells, "rows": _rows, "horizon": _horizon, "drift": _drift, "begun": _begun}
+    make = makers.get(match["kind"], _sentence)
     opening = f"<!-- {match['kind']} {match['words']} -->"
     return f"{opening}\n\n{make(Shown.of(match['words']))}\n\n<!-- /{match['kind']} -->"
 
