@@ -56,7 +56,7 @@ class FormulaValue(Classification):
         coins_BL = draw.integers(12, (columns,))
         not_BL, or_BL, which_BL = coins_BL & 1, coins_BL >> 1 & 1, coins_BL >> 2
         column_L = torch.arange(columns, device=size_B.device)
-        levels_B = _levels(columns, size_B.device)[size_B]
+        levels_B = levels_of(columns, size_B.device)[size_B]
         born_BL = torch.where(column_L == 0, 2 * size_B[:, None] + value_B[:, None], 0)  # the parts of a level
         parts_BL = born_BL
         for level in range(num_levels(columns)):
@@ -91,7 +91,8 @@ def num_levels(size: int) -> int:
 
 
 @kept
-def _levels(columns: int, device: torch.device) -> Tensor:
+def levels_of(columns: int, device: torch.device) -> Tensor:
+    """Return enough levels for each size, 0 to `columns`."""
     return torch.tensor([num_levels(size) for size in range(columns + 1)], device=device)
 
 

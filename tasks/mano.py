@@ -25,7 +25,7 @@ from chomsky_ladder.tasks._arithmetic import Arithmetic
 from chomsky_ladder.tasks._kept import kept
 from chomsky_ladder.tasks.base import register
 from chomsky_ladder.tasks.draw import Draw
-from chomsky_ladder.tasks.formula_value import BITS, num_levels
+from chomsky_ladder.tasks.formula_value import BITS, levels_of, num_levels
 
 PLUS, MINUS, TIMES, ZERO = range(1, 5)  # digit d is ZERO + d
 
@@ -67,7 +67,7 @@ class Mano(Arithmetic):
         operator_BL = PLUS + draw.integers(len(self.operators), (columns,))
         any_BL, unit_BL, pair_BL = (draw.integers(n, (columns,)) for n in (m, m - 1, 2 * m - 1))
         column_L = torch.arange(columns, device=size_B.device)
-        levels_B = _levels(columns, size_B.device)[size_B]
+        levels_B = levels_of(columns, size_B.device)[size_B]
         born_BL = torch.where(column_L == 0, m * size_B[:, None] + value_B[:, None], 0)  # the parts of a level
         parts_BL = born_BL
         for level in range(num_levels(columns)):
@@ -103,11 +103,6 @@ class Mano(Arithmetic):
 
     def answer_law(self, length: int) -> np.ndarray:
         return self.uniform_law()
-
-
-@kept
-def _levels(columns: int, device: torch.device) -> Tensor:
-    return torch.tensor([num_levels(size) for size in range(columns + 1)], device=device)
 
 
 @kept

@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "first_held_pair": ("after the first held-out pair", lambda is_held_BL, so_far_BL: is_held_BL & (so_far_BL == 1)),
     "seen_pairs": ("after seen pairs alone", lambda is_held_BL, so_far_BL: so_far_BL == 0),
 }
-"""What each is accuracy at, and its marks, from the marks of held-out pairs and their number so far."""
+"""The metrics: a few words on each, and its marks from those of held-out pairs and their number so far."""
 
 
 def marks(answers: Answers, kind: str) -> Tensor:
