@@ -57,8 +57,8 @@ class ConvolvedDelta(BehindConvolution):
         raise NotImplementedError
 
     def ruled(
-        self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
-    ) -> tuple[Tensor, Tensor]:
+        self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state: State, ctx: Context
+    ) -> tuple[Tensor, State]:
         """Return y [B, H, L, V] and the last state. Queries and keys still have to be normalised to length 1."""
         raise NotImplementedError
 
@@ -72,15 +72,15 @@ class ConvolvedDelta(BehindConvolution):
         )
         return self.convolution.init_state(batch, device=device, dtype=dtype), state_BHKV
 
-    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state_BHKV: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
+    def read(self, x_BLD: Tensor, mixed_BLE: Tensor, state: State, ctx: Context) -> tuple[Tensor, State]:
         q_BHLK, k_BHLK, v_BHLV = map(self.heads, mixed_BLE.split(self.widths, -1))
         dtype = torch.promote_types(mixed_BLE.dtype, torch.float32)
         q_BHLK, k_BHLK = q_BHLK.to(dtype), k_BHLK.to(dtype)  # v may keep its precision
         given = of_one(self.beside(), x_BLD)
-        y_BHLV, state_BHKV = self.ruled(given, q_BHLK, k_BHLK, v_BHLV, state_BHKV, ctx)
+        y_BHLV, state = self.ruled(given, q_BHLK, k_BHLK, v_BHLV, state, ctx)
         y_BLHV = ctx.wanted(rearrange(y_BHLV, "b h l v -> b l h v")).to(self.norm.weight.dtype)
         gate_BLE = self.output_gate([ctx.wanted(x_BLX) for x_BLX in given])
-        return self.out(normed(y_BLHV, self.norm, ctx).flatten(2) * gate_BLE), state_BHKV
+        return self.out(normed(y_BLHV, self.norm, ctx).flatten(2) * gate_BLE), state
 
     def heads(self, x_BLE: Tensor) -> Tensor:
         return rearrange(x_BLE, "b l (h k) -> b h l k", h=self.num_heads)
@@ -124,11 +124,11 @@ class KimiDelta(ChannelDelta):
         return [*super().beside(), self.beta]
 
     def ruled(
-        self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state_BHKV: Tensor, ctx: Context
-    ) -> tuple[Tensor, Tensor]:
+        self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state: State, ctx: Context
+    ) -> tuple[Tensor, State]:
         low_BLR, _, beta_BLH = given
         beta_BHL1, log_decay_BHLK = self.largest_beta * self.squashed(beta_BLH), self.log_decay(low_BLR)
-        return by_channel_delta_rule(q_BHLK, k_BHLK, v_BHLV, beta_BHL1, None, log_decay_BHLK, state_BHKV, ctx)
+        return by_channel_delta_rule(q_BHLK, k_BHLK, v_BHLV, beta_BHL1, None, log_decay_BHLK, state, ctx)
 
 
 @register

@@ -40,7 +40,7 @@ MEMBERS = {
     ),
     "delta rule": (
         *("delta_net", "gated_delta_net", "gated_delta_product", "rwkv7", "kda", "gated_delta_net2", "comba"),
-        *("ttt_linear", "titans", "momentum_deltanet"),
+        *("ttt_linear", "titans", "momentum_deltanet", "preconditioned_delta_net"),
     ),
     "memory": ("stack_rnn", "tape_rnn", "ntm", "dnc"),
     "convolution": ("hyena",),

@@ -8,6 +8,7 @@ from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.delta_net import DeltaNetConfig, DeltaRule
 from chomsky_ladder.models.gated_delta_net import GatedDeltaNetConfig
 from chomsky_ladder.models.gated_delta_product import GatedDeltaProductConfig
+from chomsky_ladder.models.preconditioned_delta_net import Curvature, preconditioned
 from chomsky_ladder.models.scans.decayed_delta import decayed_delta_rule
 from chomsky_ladder.models.scans.delta import delta_rule
 from chomsky_ladder.models.scans.gated_delta import gated_delta_rule
@@ -93,6 +94,33 @@ def test_comba(length: int) -> None:
     found = decayed_delta_rule(q * K**-0.5, log_decay.exp() * p, b * k, k, b * v, log_decay, x["initial_state"])
     function = naive("comba", "naive_recurrent_comba")
     same(found, function(**{name: x[name] for name in names}, output_final_state=True), [x[name] for name in names])
+
+
+@LENGTHS
+@pytest.mark.parametrize("of", ["gated_delta_rule", "kda"])
+def test_preconditioned_deltanet(of: str, length: int) -> None:
+    """Theirs adds 1e-6 to no length of a key."""
+    x, curvature = given(length), Curvature(K, H).double()
+    curvature.centre.data = torch.randn(H).double()
+    asked, A = torch.randn(B, length, 2 * H).double(), torch.rand(B, H, K).double()
+    x |= {"g": x["g"] if of == "kda" else x["g"][..., 0], "beta": x["beta"] / 2, "asked": asked, "A": A}
+    x = {name: one.detach().requires_grad_() for name, one in x.items() if name not in {"b", "w"}}
+    q, k, v, beta, g = heads_first(*(x[name] for name in ("q", "k", "v", "beta", "g")))
+    ours = (q, k, v, beta[..., None], g if of == "kda" else g[..., None])
+    y, (S, A) = preconditioned(curvature, x["asked"], ours, (x["initial_state"], x["A"]), Context())
+    dt, strength = x["asked"].chunk(2, -1)
+    own = {name: x[name] for name in ("v", "g", "beta", "initial_state")}
+    own |= {name: nn.functional.normalize(x[name], dim=-1) for name in ("q", "k")}
+    own["g_atk"] = -curvature.A_log.exp() * nn.functional.softplus(dt + curvature.dt_bias)
+    own |= {"beta_atk": torch.sigmoid(strength), "initial_A_state": x["A"], "log_atk_scale": curvature.centre}
+    y_BLHV, *their_last = naive(f"precond_{of}", f"naive_recurrent_precond_{of}")(**own, output_final_state=True)
+    inputs = [*x.values(), curvature.A_log, curvature.dt_bias, curvature.centre]
+    both = []
+    for results in ((y, S, A), (y_BLHV.transpose(1, 2), *their_last)):
+        whole = torch.cat([one.flatten() for one in results])
+        both.append([whole, *gradients(whole, inputs)])
+    for one, other in zip(*both, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 @LENGTHS

@@ -25,7 +25,10 @@ from chomsky_ladder.models.operations.operation import Operation
 
 LARGEST = 64  # keys of a head in Triton
 UNIT = ("delta_net", "gated_delta_net", "gated_delta_product", "kda", "gated_delta_net2", "comba")
-OTHERS = ("rwkv7", "gla", "hgrn2", "gated_slot_attention", "rwkv5", "rwkv6", "xlstm", "xlstm_large")
+OTHERS = (
+    *("preconditioned_delta_net", "rwkv7", "gla", "hgrn2", "gated_slot_attention"),
+    *("rwkv5", "rwkv6", "xlstm", "xlstm_large"),
+)
 
 
 def _query(query_BHLK: Tensor, *others: object, **options: object) -> Tensor:

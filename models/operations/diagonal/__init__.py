@@ -24,9 +24,8 @@ def _takes(u_BLD: Tensor, ctx: Context) -> bool:
     return u_BLD.shape[-2] <= LONGEST
 
 
-diagonal_loop = Operation(
-    scan_loop, name="diagonal_loop", serves=("min_gru", "min_lstm", "hgrn", "rwkv4", "rg_lru"), shown=_inputs
-)
+SERVES = ("min_gru", "min_lstm", "hgrn", "rwkv4", "rg_lru", "preconditioned_delta_net")
+diagonal_loop = Operation(scan_loop, name="diagonal_loop", serves=SERVES, shown=_inputs)
 diagonal_loop.in_triton(
     f"{__name__}.gpu", name="triton_diagonal", rank=37, takes=_takes, dtypes=(torch.float32, torch.bfloat16)
 )
