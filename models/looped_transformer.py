@@ -5,11 +5,16 @@
 The blocks are those of `transformer`, with its settings, so depth costs no parameters. Dehghani et al. 2018
 (1807.03819) tie all layers of a Transformer. Adding the input in every loop is from Yang et al. 2023 (2311.12424) and
 Fan et al. 2024 (2409.15647). The latter use no positions, the default here, and as many loops as the task has steps.
-That number depends on the string's length, which a position does not know before the end. Here it is fixed. Vectors for
-positions, if used, are added in every loop.
+Vectors for positions, if used, are added in every loop.
+
+`loops=0` has a number that grows with the string, as theirs: the output of position t, from 0, is that of loop t + 1.
+So the depth of the last one is the number of tokens, and no position needs to know what comes behind it. Earlier
+positions go on in later loops, for those behind them. A step would repeat them all, so there is none. Time grows as the
+cube of the length: a step of training on 40 tokens takes thirteen times that of three loops.
 
 Every loop keeps its own keys and values: a state for stepping is `loops` times as large as that of the blocks. What the
-blocks write into the stream is divided by sqrt(2 blocks loops) at the start, as in a stack of that depth.
+blocks write into the stream is divided by sqrt(2 blocks loops) at the start, as in a stack of that depth; by sqrt(2
+blocks) if the number grows.
 """
 
 from collections.abc import Sequence
@@ -26,19 +31,34 @@ from chomsky_ladder.models.transformer import TransformerConfig
 
 
 class Looped(Block):
-    """Blocks applied in loops. The state is a list of the loops' lists of the blocks' states."""
+    """Blocks applied in loops; 0 for as many as a position has tokens. The state is a list of the loops' lists of the
+    blocks' states.
+    """
 
     def __init__(self, blocks: Sequence[Block], *, loops: int, injected: bool) -> None:
         super().__init__()
         self.blocks: Any = nn.ModuleList(blocks)
-        self.passes = self.loops = loops
+        self.loops, self.passes = loops, max(1, loops)
         self.injected = injected
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        if self.loops == 0:
+            return self._growing(x_BLD, ctx)
         z_BLD, last = self._before_last(x_BLD, ctx)
         return last(z_BLD, ctx)
 
+    def _growing(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        z_BLD, outputs = None, []
+        for place in range(x_BLD.shape[1]):
+            z_BLD = self._next(x_BLD, z_BLD)
+            for block in self.blocks:
+                z_BLD = block(z_BLD, ctx)
+            outputs.append(z_BLD[:, place])
+        return torch.stack(outputs, 1)
+
     def at_asked(self, x_BLD: Tensor, ctx: Context) -> Tensor:
+        if self.loops == 0:
+            return super().at_asked(x_BLD, ctx)
         z_BLD, last = self._before_last(x_BLD, ctx)
         return last.at_asked(z_BLD, ctx)
 
@@ -87,21 +107,31 @@ class LoopedTransformerConfig(TransformerConfig):
     positions: Positions = "none"
     """The encoding of positions, as in `transformer`."""
     loops: int = 3
-    """The number of times that the blocks are applied."""
+    """The number of times that the blocks are applied; 0 for as many as a position has tokens up to itself."""
     injection: Literal["input", "none"] = "input"
     """The tensor added to the stream before every loop but the first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.loops >= 1, f"{self.name}: loops must be at least 1, not {self.loops}")
+        require(self.loops >= 0, f"{self.name}: loops must not be negative")
 
     @property
     def transition(self) -> str:
+        if self.loops == 0:
+            return ""
         return "window" if self.window else "looped attention"
 
     @property
+    def stepwise(self) -> bool:
+        return self.loops > 0
+
+    @property
+    def cost(self) -> Literal["linear", "quadratic", "unknown"]:
+        return super().cost if self.loops else "unknown"
+
+    @property
     def num_writers(self) -> int:
-        return self.loops * super().num_writers if self.norm_place == "pre" else 1
+        return max(1, self.loops) * super().num_writers if self.norm_place == "pre" else 1
 
     def blocks(self) -> list[Block]:
         return [Looped(super().blocks(), loops=self.loops, injected=self.injection == "input")]

@@ -129,7 +129,6 @@ def with_curvature(state: State) -> State:
 class PreconditionedDeltaNetConfig(KDAConfig):
     name, family, year, paper = "preconditioned_delta_net", "delta rule", 2026, "2604.21100"
     title = "Preconditioned DeltaNet"
-    transition = "generalised delta"
 
     decay: Literal["head", "channel"] = "head"
     """What decays by a rate of its own: a head's state, as in `gated_delta_net`, or every channel of its keys, as in

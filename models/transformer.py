@@ -101,7 +101,7 @@ class TransformerConfig(ModelConfig):
         return "constant" if self.window else "length"
 
     @property
-    def cost(self) -> Literal["linear", "quadratic"]:
+    def cost(self) -> Literal["linear", "quadratic", "unknown"]:
         return "linear" if self.window and self.sees == "past" else "quadratic"
 
     @property

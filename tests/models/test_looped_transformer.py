@@ -59,6 +59,23 @@ def test_the_input_is_added_before_every_turn_but_the_first(loops: int) -> None:
     close(model(tokens_BL, Context()), model.head(model.norm(z_BLD)))
 
 
+@pytest.mark.parametrize("changes", [{}, {"injection": "none"}, {"num_blocks": 1, "positions": "rope"}])
+def test_a_growing_number_of_loops_is_that_of_the_tokens(changes: dict[str, Any]) -> None:
+    """Every prefix by itself, through as many loops as it has tokens; outputs and gradients."""
+    model, tokens_BL = looped(loops=0, **changes), tokens(7)
+    whole, parameters = model(tokens_BL, Context()), list(model.parameters())
+    each = []
+    for length in range(1, 8):
+        fixed = LoopedTransformerConfig(**SIZE, loops=length, **changes).build(VOCAB).double()
+        names = [name for name, _ in fixed.named_parameters()]
+        shared = dict(zip(names, parameters, strict=True))
+        each.append(torch.func.functional_call(fixed, shared, (tokens_BL[:, :length], Context()))[:, -1])
+    expected = torch.stack(each, 1)
+    close(whole, expected)
+    for one, other in zip(gradients(whole, parameters), gradients(expected, parameters), strict=True):
+        close(one, other, 1e-10)
+
+
 @pytest.mark.parametrize("changes", [{}, {"window": 7}, {"positions": "sinusoidal"}, {"injection": "none"}])
 def test_steps_and_prefills_equal_the_whole_pass(changes: dict[str, Any]) -> None:
     model, tokens_BL = looped(loops=3, **changes), tokens(30)
@@ -96,12 +113,16 @@ def test_what_writes_into_the_stream_starts_as_in_a_stack_so_deep() -> None:
 def test_what_bounds_it_is_declared() -> None:
     assert LoopedTransformerConfig().transition == "looped attention"
     assert LoopedTransformerConfig(window=4).transition == "window"
-    with pytest.raises(ValueError, match="looped_transformer: loops must be at least 1, not 0"):
-        LoopedTransformerConfig(loops=0)
+    growing = LoopedTransformerConfig(loops=0)
+    assert (growing.stepwise, growing.transition, growing.cost) == (False, "", "unknown")
+    with pytest.raises(ValueError, match="looped_transformer: loops must not be negative"):
+        LoopedTransformerConfig(loops=-1)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("changes", [{"injection": "none"}, full({"norm_place": "post"}), full({"window": 4})])
+@pytest.mark.parametrize(
+    "changes", [{"injection": "none"}, full({"norm_place": "post"}), full({"window": 4}), full({"loops": 0})]
+)
 def test_its_variants_conform(changes: dict[str, Any]) -> None:
     outcomes = check(LoopedTransformerConfig(**SIZE, **changes))
     assert [outcome for outcome in outcomes if outcome.verdict == "FAIL"] == []
