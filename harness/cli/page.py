@@ -14,8 +14,8 @@ class PageOptions:
     """Write one interactive HTML file with every result, after bringing records.csv and curves.csv up to date."""
 
     results: Path = field(default_factory=default_results)
-    """The folder of runs/, records.csv and curves.csv, with throughput/ and othello/ if they exist; `published` for the
-    committed one, with --out or --serve."""
+    """The folder of runs/, records.csv and curves.csv, with throughput/, othello/ and chess/ if they exist; `published`
+    for the committed one, with --out or --serve."""
     out: Path | None = None
     """An .html file, or a folder that any web host can serve: index.html with the records beside it. Without it:
     page.html in the results folder."""

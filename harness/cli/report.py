@@ -22,8 +22,9 @@ FOURTEEN = (
 class ReportOptions:
     """Write the comparison as a document: report.md, report.html and report.tex with their figures.
 
-    It shows the languages beside the xLSTM paper's values, the climb, Othello, cost, text, and what made the runs. A
-    section without records is left out. Every number comes from the records. Each section has the command of its table.
+    It shows the languages beside the xLSTM paper's values, the climb, board games, cost, text, and what made the
+    runs. A section without records is left out. Every number comes from the records. Each section has the command of
+    its table.
 
     `ladder report --results published --out report` writes it from the committed records, `ladder report --models lstm
     'xlstm*' --pdf` from your own.

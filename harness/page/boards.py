@@ -1,10 +1,11 @@
-"""Othello for the page's script: of each study its table, its verdicts, and the numbers behind its pictures.
+"""Othello and chess for the page's script: of each study its table, its verdicts, and the numbers behind its pictures.
 
-    othello/tables/<study>.md                 the table, written by harness/inside/table.py
-    othello/figures/<study>/pictures.json     the pictures, beside each of which lie its numbers
-    othello/figures/<study>/*.csv             those: accuracy and error by layer, games, edits
+    <game>/tables/<study>.md                 the table, written by harness/inside/table.py
+    <game>/figures/<study>/pictures.json     the pictures, beside each of which lie its numbers
+    <game>/figures/<study>/*.csv             those: accuracy and error by layer, games, edits
 
-The page measures nothing: it draws boards from what the study left. A board is a word of a letter a square.
+The page measures nothing: it draws boards from what the study left. A board is a word of a letter a square: b and w for
+stones, the letters of FEN for chess, where those of white are capitals.
 """
 
 from pathlib import Path
@@ -16,7 +17,10 @@ from chomsky_ladder.harness.figures.names import PICTURES
 from chomsky_ladder.harness.page.columns import table
 from chomsky_ladder.harness.store.files import read_json
 
-STONES = {"empty": ".", "black": "b", "white": "w"}
+GAMES = ("othello", "chess")
+LETTERS = {"empty": ".", "black": "b", "white": "w"}
+for _kind, _letter in zip(("pawn", "knight", "bishop", "rook", "queen", "king"), "pnbrqk", strict=True):
+    LETTERS |= {f"black {_kind}": _letter, f"white {_kind}": _letter.upper()}
 _EDITS = ("flip", "erase")
 _LAYERS = {
     "accuracy_by_layer": ("model", "view", "source", "probe", "layer", "chosen", "cell", "board"),
@@ -26,19 +30,23 @@ _NUMBERS = ("layer", "cell", "board", "mean", "se")
 _OVER_SEEDS = {"chosen": "any", "cell": "mean", "board": "mean", "mean": "mean", "se": "mean"}
 
 
-def studies(folder: Path) -> list[dict[str, Any]]:
-    """Return the studies under results/othello that have drawn something, without smoke runs."""
-    found = sorted(path.parent.name for path in folder.glob(f"figures/*/{PICTURES}"))
-    return [_study(folder, name) for name in found if name != "smoke"]
+def studies(results: Path) -> list[dict[str, Any]]:
+    """Return the studies under a results folder that have drawn something, without smoke runs."""
+    found = [
+        (game, path.parent.name) for game in GAMES for path in sorted(results.glob(f"{game}/figures/*/{PICTURES}"))
+    ]
+    return [_study(results, game, name) for game, name in found if name != "smoke"]
 
 
-def _study(folder: Path, name: str) -> dict[str, Any]:
+def _study(results: Path, game: str, name: str) -> dict[str, Any]:
+    folder = results / game
     drawn = folder / "figures" / name
     layers = {kind: _layers(drawn / f"{kind}.csv", columns) for kind, columns in _LAYERS.items()}
     titles = {each["picture"]: each["title"] for each in read_json(drawn / PICTURES)}
     games = [_game(_read(path), titles[picture]) for picture, path in _of(drawn, titles, "game_every_ply")]
     edits = [_edit(_read(path), kind, titles[name]) for kind in _EDITS for name, path in _of(drawn, titles, kind)]
-    return {"name": name, **_table(folder / "tables", name), "layers": layers, "games": games, "edits": edits}
+    about = {"name": f"{game}, {name}", "game": game}
+    return {**about, **_table(folder / "tables", name), "layers": layers, "games": games, "edits": edits}
 
 
 def _of(drawn: Path, titles: dict[str, str], kind: str) -> list[tuple[str, Path]]:
@@ -88,8 +96,8 @@ def _game(rows: pd.DataFrame, title: str) -> dict[str, Any]:
                 "move": first["move"],
                 "player": first["player"],
                 "mover": first["mover"],
-                "true": _stones(own["true"]),
-                "probed": _stones(own["probed"]),
+                "true": _letters(own["true"]),
+                "probed": _letters(own["probed"]),
                 "sure": _hundredths(own["confidence"]),
                 "next": _hundredths(own["probability"]),
                 "legal": _flags(own["legal"]),
@@ -109,8 +117,8 @@ def _edit(rows: pd.DataFrame, kind: str, title: str) -> dict[str, Any]:
             {
                 **{name: first[name] for name in ("mover", "edited", "from", "to")},
                 "ply": int(first["ply"]),
-                "before": _stones(own["board_before"]),
-                "after": _stones(own["board_after"]),
+                "before": _letters(own["board_before"]),
+                "after": _letters(own["board_after"]),
                 "next_before": _hundredths(own["probability_before"]),
                 "next_after": _hundredths(own["probability_after"]),
                 "legal_before": _flags(own["legal_before"]),
@@ -122,8 +130,8 @@ def _edit(rows: pd.DataFrame, kind: str, title: str) -> dict[str, Any]:
     return {"title": title, "model": model, "kind": kind, "run_id": first["run_id"], "cases": cases}
 
 
-def _stones(values: pd.Series) -> str:
-    return "".join(STONES.get(value, "?") for value in values)
+def _letters(values: pd.Series) -> str:
+    return "".join(LETTERS.get(value, "?") for value in values)
 
 
 def _hundredths(values: pd.Series) -> list[int]:

@@ -29,7 +29,7 @@ from chomsky_ladder.harness.submit.received import Received, received
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (
     *("start", "values", "state", "elements", "marks", "charts", "exports", "controls", "cell"),
-    *("ladder", "corner", "matrix", "lengths", "cost", "task", "model", "theory", "othello", "add", "about", "views"),
+    *("ladder", "corner", "matrix", "lengths", "cost", "task", "model", "theory", "worlds", "add", "about", "views"),
 )
 """The script's files in the order in which they are joined: each needs those before it."""
 
@@ -44,7 +44,7 @@ def of_results(results: Path, *, listing: Mapping[str, Any] | None = None, url: 
         submitted=submitted,
         listing=listing,
         throughput=results / "throughput",
-        othello=results / "othello",
+        worlds=results,
         figures=results / "figures",
         url=url,
         picture=picture,
@@ -58,12 +58,13 @@ def page(
     submitted: Sequence[Received] = (),
     listing: Mapping[str, Any] | None = None,
     throughput: Path | None = None,
-    othello: Path | None = None,
+    worlds: Path | None = None,
     figures: Path | None = None,
     url: str = "",
     picture: str = "",
 ) -> str:
-    """The page; `listing` is that of `ladder list`, the folders hold what was measured beside the records.
+    """The page; `listing` is that of `ladder list`, the folders hold what was measured beside the records. `worlds` has
+    the folders othello/ and chess/.
 
     The records may hold those of `submitted`, which no finding counts. `url` is where it will lie and `picture` the
     name of one beside it, which are shown where somebody links to it.
@@ -79,7 +80,7 @@ def page(
         "submitted": {one.label: {"word": one.word, "cite": one.cite} for one in submitted},
         "stories": stories(sheets, climbs, without={one.label for one in submitted}),
         **_beside(sheets, climbs, listing or {}, throughput),
-        "othello": boards.studies(othello) if othello else [],
+        "worlds": boards.studies(worlds) if worlds else [],
         "figures": _of_plugins(labels, figures) if figures else [],
     }
     held = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)

@@ -2,7 +2,7 @@
 
 languages    a protocol's tasks by its models, beside a paper's values where they compare
 climb        the rungs, and the findings that are counted from them
-worlds       the Othello board that probes read from a model, from the tables of that experiment
+worlds       the board of Othello or chess that probes read from a model, from the tables of those studies
 cost         parameters, state and seconds
 text         bits a byte of models trained on a text
 provenance   commits and devices of the runs, and for each task a command that trains one run again
@@ -152,31 +152,33 @@ def _climb(material: Material) -> Iterator[Section]:
 
 
 def _worlds(material: Material) -> Iterator[Section]:
-    """Show what the Othello experiment measured, if it was run, in a column for each model."""
-    for file in sorted((material.results / "othello" / "tables").glob("*.csv")):
-        data = pd.read_csv(file)
-        if "model_linear" not in data or not bool(data["is_result"].all()):
-            continue
-        means = data.groupby("model", sort=False)
-        rows = {
-            "seeds": means.size().map("{:d}".format),
-            "parameters": means["parameters"].first().map("{:,}".format),
-            "legal rate of the likeliest move": means["legal"].mean().map("{:.3f}".format),
-            "linear probe, squares right": means["model_linear"].mean().map("{:.3f}".format),
-            "of a random network": means["random_network_linear"].mean().map("{:.3f}".format),
-            "of the raw history": means["history_linear"].mean().map("{:.3f}".format),
-        }
-        lines = tuple(Line(name, tuple(Entry((text,)) for text in column)) for name, column in rows.items())
-        columns = tuple(map(Column, means.groups))
-        best = means["model_linear"].mean()
-        said = (
-            f"Models of Othello on {data['size'].iloc[0]} x {data['size'].iloc[0]} boards, {len(data)} runs.",
-            f"The linear probe reads most squares from {best.idxmax()}: {best.max():.3f} of them.",
-        )
-        sheet = Sheet(f"Othello, {file.stem}", ("Means over seeds.",), "", columns, lines)
-        yield Section(
-            "World models: Othello", said, (sheet,), "othello", (), ("python scripts/othello.py --budget cpu",)
-        )
+    """Show what each study of a board game measured, in a column for each model; smoke runs are none."""
+    for game in ("othello", "chess"):
+        for file in sorted((material.results / game / "tables").glob("*.csv")):
+            data = pd.read_csv(file)
+            if file.stem != "smoke" and "model_linear" in data and bool(data["is_result"].all()):
+                yield _world(game, file.stem, data)
+
+
+def _world(game: str, study: str, data: pd.DataFrame) -> Section:
+    means, title = data.groupby("model", sort=False), game.title()
+    rows = {
+        "seeds": means.size().map("{:d}".format),
+        "parameters": means["parameters"].first().map("{:,}".format),
+        "legal rate of the likeliest move": means["legal"].mean().map("{:.3f}".format),
+        "linear probe, squares right": means["model_linear"].mean().map("{:.3f}".format),
+        "of a random network": means["random_network_linear"].mean().map("{:.3f}".format),
+        "of the raw history": means["history_linear"].mean().map("{:.3f}".format),
+    }
+    lines = tuple(Line(name, tuple(Entry((text,)) for text in column)) for name, column in rows.items())
+    best, size = means["model_linear"].mean(), data["size"].iloc[0]
+    said = (
+        f"Models of {title} on {size} x {size} boards, {len(data)} runs.",
+        f"The linear probe reads most squares from {best.idxmax()}: {best.max():.3f} of them.",
+    )
+    sheet = Sheet(f"{title}, {study}", ("Means over seeds.",), "", tuple(map(Column, means.groups)), lines)
+    command = f"python scripts/othello.py --game {game} --budget {study}"
+    return Section(f"World models: {title}", said, (sheet,), game, (), (command,))
 
 
 def _cost(material: Material) -> Iterator[Section]:

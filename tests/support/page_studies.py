@@ -1,4 +1,4 @@
-"""Studies beside a page, made by hand: one of Othello, and a machine's report of throughput; titles are hostile."""
+"""Studies beside a page, made by hand: of a board game, and a machine's report of throughput; titles are hostile."""
 
 import json
 from pathlib import Path
@@ -11,24 +11,26 @@ HOSTILE = "<script>alert(1)</script>"
 SIDES = ("before", "after")
 
 
-def othello(folder: Path, name: str) -> Path:
+def world(results: Path, name: str, *, game: str = "othello") -> Path:
     """One with a table, a line by layer, a game of two plies on four squares and an edit; its titles are hostile."""
+    folder, man = results / game, " king" if game == "chess" else ""
     drawn = folder / "figures" / name
     (drawn / "run").mkdir(parents=True)
     titles = {"run/game_every_ply": f"lstm {HOSTILE}: a game", "run/flip": "lstm: an edit", "run/game": "lstm: a game"}
     listed = [{"title": title, "picture": picture} for picture, title in titles.items()]
     (drawn / PICTURES).write_text(json.dumps(listed))
     about = {"run_id": "run", "layer": 1, "probe": "linear", "move": "a1", "player": "black", "mover": "white"}
-    squares = [("a1", "black", "black"), ("b1", "white", "black"), ("a2", "empty", "empty"), ("b2", "empty", "white")]
-    game = [
+    black, white = f"black{man}", f"white{man}"
+    squares = [("a1", black, black), ("b1", white, black), ("a2", "empty", "empty"), ("b2", "empty", white)]
+    plies = [
         {**about, "ply": ply, "square": name, "true": true, "probed": probed, "confidence": 0.987, "legal": True}
         | {"probability": 0.25}
         for ply in (1, 2)
         for name, true, probed in squares
     ]
-    pd.DataFrame(game).to_csv(drawn / "run" / "game_every_ply.csv", index=False)
+    pd.DataFrame(plies).to_csv(drawn / "run" / "game_every_ply.csv", index=False)
     sides = {f"{part}_{side}": value for part, value in (("legal", False), ("probability", 0.5)) for side in SIDES}
-    edit = {"run_id": "run", "case": 0, "ply": 5, "mover": "black", "edited": "a1", "from": "black", "to": "white"}
+    edit = {"run_id": "run", "case": 0, "ply": 5, "mover": "black", "edited": "a1", "from": black, "to": white}
     rows = [{**edit, "square": name, "board_before": a, "board_after": b, **sides} for name, a, b in squares]
     pd.DataFrame(rows).to_csv(drawn / "run" / "flip.csv", index=False)
     layers = pd.DataFrame([{"model": "lstm", "edit": "flip", "kind": "null", "layer": "", "mean": 3.5, "se": 0.1}])
@@ -36,7 +38,7 @@ def othello(folder: Path, name: str) -> Path:
     (folder / "tables").mkdir(exist_ok=True)
     lines = ["| | floor | lstm |", "| --- | --- | --- |", "| top-1 | 0.1 | 0.2 |", "", f"lstm: {HOSTILE}", "  yes"]
     (folder / "tables" / f"{name}.md").write_text("\n".join(lines))
-    return folder
+    return results
 
 
 def throughput(folder: Path) -> Path:

@@ -8,7 +8,7 @@ import pytest
 from chomsky_ladder.harness.cli.listing import of_these_sources
 from chomsky_ladder.harness.page.html import page
 from support.browser import CHROMIUM, DRIVER, Browser, opened
-from support.page_studies import othello, throughput
+from support.page_studies import throughput, world
 from support.pages import climb, curves, runs
 from support.records_by_hand import frame
 
@@ -25,7 +25,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     records = runs()
-    beside = {"throughput": throughput(folder / "throughput"), "othello": othello(folder / "othello", "cpu")}
+    for game in ("othello", "chess"):
+        world(folder, "cpu", game=game)
+    beside = {"throughput": throughput(folder / "throughput"), "worlds": folder}
     text = page(records, curves=curves(records), listing=of_these_sources(), **beside)
     (folder / "page.html").write_text(text)
     return folder / "page.html"

@@ -1,18 +1,18 @@
-"""Othello and costs on the page: the studies' numbers unchanged and escaped, and nothing else."""
+"""Board games and costs on the page: the studies' numbers unchanged and escaped, and nothing else."""
 
 from pathlib import Path
 from typing import Any
 
 from chomsky_ladder.harness.page.html import page
-from support.page_studies import HOSTILE, othello, throughput
+from support.page_studies import HOSTILE, throughput, world
 from support.pages import Page, unpacked
 from support.records_by_hand import frame, record
 
 
 def test_a_study_has_its_table_its_boards_and_its_layers(tmp_path: Path) -> None:
-    text = page(frame(record()), othello=othello(tmp_path, "cpu"))
+    text = page(frame(record()), worlds=world(tmp_path, "cpu"))
     assert HOSTILE not in text
-    (found,) = Page(text).data["othello"]
+    (found,) = Page(text).data["worlds"]
     assert found["table"] == [["", "floor", "lstm"], ["top-1", "0.1", "0.2"]]
     assert found["verdicts"] == [f"lstm: {HOSTILE}; yes"]
     (game,), (edit,) = found["games"], found["edits"]
@@ -24,9 +24,17 @@ def test_a_study_has_its_table_its_boards_and_its_layers(tmp_path: Path) -> None
     assert layers["kind"] == ["null"] and layers["layer"] == [None] and layers["mean"] == [3.5]
 
 
+def test_chess_is_a_study_beside_othello(tmp_path: Path) -> None:
+    for game in ("chess", "othello"):
+        world(tmp_path, "cpu", game=game)
+    othello, chess = Page(page(frame(record()), worlds=tmp_path)).data["worlds"]
+    assert (othello["name"], chess["name"]) == ("othello, cpu", "chess, cpu") and chess["game"] == "chess"
+    assert chess["games"][0]["plies"][0]["true"] == "kK.." and chess["edits"][0]["cases"][0]["after"] == "kk.K"
+
+
 def test_a_smoke_run_is_no_result_and_without_a_study_there_is_nothing(tmp_path: Path) -> None:
-    assert Page(page(frame(record()), othello=othello(tmp_path, "smoke"))).data["othello"] == []
-    assert page(frame(record()), othello=tmp_path / "none") == page(frame(record()))
+    assert Page(page(frame(record()), worlds=world(tmp_path, "smoke"))).data["worlds"] == []
+    assert page(frame(record()), worlds=tmp_path / "none") == page(frame(record()))
 
 
 def test_costs_are_those_of_the_path_that_a_user_gets(tmp_path: Path) -> None:

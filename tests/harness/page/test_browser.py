@@ -10,7 +10,7 @@ from support.browser import EXTENT, Browser
 from support.pages import IMAGE, LEVELS, QUOTES, SCRIPT
 
 At = Callable[[str], Browser]
-VIEWS = ("ladder", "corner", "matrix", "lengths", "cost", "theory", "tasks", "models", "othello", "add", "about")
+VIEWS = ("ladder", "corner", "matrix", "lengths", "cost", "theory", "tasks", "models", "worlds", "add", "about")
 TITLE = "return document.getElementById('title').textContent"
 HASH = "return decodeURIComponent(location.hash)"
 OPEN = "return document.getElementById('panel').open"
@@ -111,7 +111,7 @@ def test_the_panel_of_a_rung_says_what_theory_says(at: At) -> None:
         ("#model?name=mamba", "model,protocol,task", "mamba,climb-v1,parity,regular,0.001,0.575,0.2,0.95,1,2"),
         ("#corner", "model,state_tracking,state_tracking_low", ""),
         ("#theory?q=diagonal", "kind,model_or_transition", "theory,diagonal,parity,cannot,"),
-        ("#othello", "floor", "top-1,0.1,0.2"),
+        ("#worlds", "floor", "top-1,0.1,0.2"),
         ("#add", "step,command", "climb,ladder climb my_mean"),
         ("#about", "protocol,task,model,seed", "xlstm,majority,lstm,0,0.001,done"),
     ],
@@ -133,7 +133,7 @@ def test_what_to_cite_are_this_work_and_the_papers_shown(at: At) -> None:
     assert "@misc{lstm," in said and "mamba" not in said and said.count("{") == said.count("}")
 
 
-@pytest.mark.parametrize("address", ["#ladder", "#matrix?protocol=xlstm", "#task?name=parity", "#othello"])
+@pytest.mark.parametrize("address", ["#ladder", "#matrix?protocol=xlstm", "#task?name=parity", "#worlds"])
 def test_every_view_is_a_picture_to_take_away(at: At, address: str) -> None:
     browser = at(address)
     browser.js(KEPT)

@@ -261,8 +261,8 @@ def test_a_model(at: At) -> None:
     assert browser.js("return document.getElementById('title').textContent") == title_of(Identity("", "", "lstm", {}))
 
 
-def test_othello(at: At) -> None:
-    browser = at("#othello")
+def test_boards(at: At) -> None:
+    browser = at("#worlds")
     boards = "return document.querySelectorAll('#body svg.board').length"
     assert browser.js(boards) == 3 + 2
     wrong = "return document.querySelectorAll('#body svg.board .wrong').length"
@@ -272,6 +272,12 @@ def test_othello(at: At) -> None:
     assert browser.js(boards) == 3
     choose(browser, "c-game", "run")
     assert said(browser, "#body table tbody tr") == ["top-10.10.2"]
+    assert browser.js("return document.querySelectorAll('#body svg.board .piece').length") == 0
+    choose(browser, "c-study", "chess, cpu")
+    pieces = "[...document.querySelector('#body svg.board').querySelectorAll('.piece')]"
+    places = browser.js(f"return {pieces}.map((one) => one.getAttribute('y'))")
+    assert places == ["57", "57"]  # in the first row, which lies at the bottom
+    assert "give a piece to the other side" in browser.js("return document.getElementById('c-edit').innerText")
 
 
 def test_theory_and_literature(browser: Browser, many: Path) -> None:

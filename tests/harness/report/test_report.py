@@ -50,6 +50,20 @@ def test_every_number_of_a_report_is_one_of_the_records(
     assert source.count("\\includegraphics") == 2 and "\\detokenize{figures/xlstm_20k/lengths}.pdf" in source
 
 
+def test_board_games_are_sections_and_smoke_runs_are_not(results: Path, tmp_path: Path) -> None:
+    head = "model,is_result,parameters,size,legal,model_linear,random_network_linear,history_linear"
+    for game, study in (("othello", "cpu"), ("chess", "cpu"), ("chess", "smoke")):
+        folder = results / game / "tables"
+        folder.mkdir(parents=True, exist_ok=True)
+        row = "LSTM,True,200000,6,0.9,0.75,0.25,0.5" if study == "cpu" else "LSTM,True,7,6,0.9,0.123,0.25,0.5"
+        (folder / f"{study}.csv").write_text(f"{head}\n{row}\n")
+    assert main(["report", "--results", str(results), "--out", str(tmp_path / "out"), "--models", "*"]) == 0
+    text = (tmp_path / "out/report.md").read_text()
+    assert "## World models: Othello" in text and "## World models: Chess" in text and "0.123" not in text
+    assert "python scripts/othello.py --game chess --budget cpu" in text
+    assert "The linear probe reads most squares from LSTM: 0.750 of them." in text
+
+
 def test_the_command_of_a_section_prints_its_table(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
