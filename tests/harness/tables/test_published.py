@@ -195,6 +195,11 @@ def test_the_averages_of_the_paper_are_those_of_its_rows() -> None:
         assert len(own) == 4 and 100 * sum(own) / 4 == pytest.approx(average, abs=0.051)
 
 
+def test_the_groups_are_the_best_of_three_seeds() -> None:
+    paper = published("pdssm_groups")
+    assert (paper.measure, paper.reports, paper.budget.seeds) == ("raw", "best", 3)
+
+
 def test_the_larger_dictionary_is_that_of_s5() -> None:
     for group, maps in (("A5", {}), ("S5", {"model.num_maps": 32})):
         settings = {"task.group": group, "task.inputs": "generators=8", **maps}
@@ -258,7 +263,6 @@ def test_a_file_that_is_none_is_one_line(text: str, says: str, tmp_path: Path) -
         ("mamba3", "mamba3"),
         ("slice", "slice"),
         ("pdssm", "slice"),
-        ("pdssm_groups", "pdssm_groups"),
         ("deltaformer", "deepmind"),
     ],
 )
