@@ -33,7 +33,7 @@ def published_cell(records: pd.DataFrame) -> str:
     """Return what our sLSTM, a replication and its paper score on cycle navigation."""
     runs = records[(records["protocol_name"] == "xlstm_code") & (records["model"] == SLSTM)]
     (ours,), (chance,) = (runs.loc[runs["task"] == "cycle_nav", name] for name in ("test", "s_rand"))
-    paper, others = (published(name).of("cycle_nav", SLSTM) for name in ("xlstm", "pdssm"))
+    paper, others = (published(name).of("cycle_nav", SLSTM) for name in ("xlstm", "slice"))
     assert paper is not None and others is not None
     return (
         f"As configured in its authors' code, our sLSTM scores {ours:.2f} on cycle navigation (five places), where "

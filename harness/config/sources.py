@@ -89,8 +89,8 @@ _TEXTS = {
         generate the group and which others are drawn was not read, and may differ; that every prefix is supervised, and
         the last one scored, is ours; steps, batch, AdamW, decay, warm-up, final rate and the stop above .9995 are the
         trainer's of their Table 2, whose rate is 2e-3, here one of five that validation chooses; 5 seeds and their
-        mean; the width of 128. Its PD-SSM has 32 matrices for S5 (model.num_maps=32) and its Gated DeltaProduct 4
-        Householder steps. They report a best validation in Table 2, here it is the test at the last step
+        mean, where theirs is the best of 3; the width of 128. Its PD-SSM has 32 matrices for S5 (model.num_maps=32) and
+        its Gated DeltaProduct 4 Householder steps. They report a best validation, here it is the test at the last step
     """,
     "mlregtest": """
         van der Poel et al. 2024 (2304.07687) and their public code: lengths 20..29 in training; the test's short

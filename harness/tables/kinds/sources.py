@@ -1,7 +1,7 @@
 """Each cell of the xLSTM paper's table from every source that has it: that paper, others, and our longest training.
 
     xLSTM 1.00          the paper
-    PD-SSM 0.28 ≠       another paper, for the same model and task; ≈ within NEAR of the first, ≠ not
+    SLiCE 0.28 ≠        another paper, for the same model and task; ≈ within NEAR of the first, ≠ not
     ours 0.33 ○ ≠       our runs, and their outcome
 
 All values are scaled: 0 is chance.
@@ -25,7 +25,7 @@ from chomsky_ladder.harness.tables.published import published
 from chomsky_ladder.harness.tables.sheets import DASH, SIGNS, Column, Entry, Line, Sheet, spread_text, two_digits
 
 FIRST = "xlstm"
-OTHERS = {"grazzi": "Grazzi", "pdssm": "PD-SSM", "mamba3": "Mamba-3", "deltaformer": "DeltaFormer"}
+OTHERS = {"grazzi": "Grazzi", "slice": "SLiCE", "mamba3": "Mamba-3", "deltaformer": "DeltaFormer"}
 COLUMNS = ("model", "task", "source", "value", "spread", "reports", "outcome", "seeds", "protocol", "where")
 
 
@@ -124,13 +124,13 @@ def _notes(cells: dict[tuple[str, str], tuple[Value, ...]]) -> tuple[str, ...]:
     for name in names:
         both = [own for own in by_source.values() if {name, "ours"} <= set(own)]
         notes += [f"Ours lies within {NEAR:g} of {name} in {_near_of(both, name)}{_above(both, name)}."] if both else []
-    contested = [own for own in by_source.values() if {"xLSTM", "PD-SSM", "ours"} <= set(own)]
-    apart = [own for own in contested if not _near(own["xLSTM"], own["PD-SSM"])]
+    contested = [own for own in by_source.values() if {"xLSTM", "SLiCE", "ours"} <= set(own)]
+    apart = [own for own in contested if not _near(own["xLSTM"], own["SLiCE"])]
     if apart:
-        with_xlstm, with_pdssm = (sum(_near(own[name], own["ours"]) for own in apart) for name in ("xLSTM", "PD-SSM"))
+        with_xlstm, with_slice = (sum(_near(own[name], own["ours"]) for own in apart) for name in ("xLSTM", "SLiCE"))
         notes.append(
-            f"On {len(apart)} cells with a run of ours the xLSTM paper and PD-SSM's lie more than {NEAR:g} apart. Ours "
-            f"lies within {NEAR:g} of the xLSTM paper on {with_xlstm} of them, and of PD-SSM's on {with_pdssm}."
+            f"On {len(apart)} cells with a run of ours the xLSTM paper and SLiCE's lie more than {NEAR:g} apart. Ours "
+            f"lies within {NEAR:g} of the xLSTM paper on {with_xlstm} of them, and of SLiCE's on {with_slice}."
         )
     used = {value.source for own in cells.values() for value in own}
     named = [(name, OTHERS.get(name, "xLSTM")) for name in (FIRST, *OTHERS)]

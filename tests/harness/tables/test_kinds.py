@@ -292,7 +292,7 @@ def test_a_raw_paper_beside_a_scaled_protocol_has_all_of_its_sheet_raw() -> None
     rows = seeds("lstm", (1.0, 0.8), protocol="xlstm_cpu", task="parity")
     (own,) = sheets_of(rows, "accuracy")
     assert own.lead[0].startswith("Scaled test accuracy") and own.lead[0].endswith("reached 0.9.")
-    (sheet,) = sheets_of(rows, "accuracy", against="pdssm")
+    (sheet,) = sheets_of(rows, "accuracy", against="slice")
     assert sheet.lead[0].startswith("Test accuracy, raw as in the paper") and sheet.lead[0].endswith(
         "reached 0.9 scaled."
     )

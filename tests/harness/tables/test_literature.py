@@ -51,7 +51,7 @@ def test_every_entry_is_of_a_rung_and_of_a_row_that_the_paper_has() -> None:
 
 
 def test_a_raw_value_is_scaled_by_its_chance() -> None:
-    paper = published("pdssm")
+    paper = published("slice")
     value = paper.of("cycle_nav", SLSTM)
     assert value is not None
     found, spread = scaled(paper, value)
@@ -64,19 +64,18 @@ def test_ours_is_compared_as_the_paper_reports_its_seeds() -> None:
     assert {name: one.word for name, one in found.items()} == {
         "grazzi": "agrees",
         "grazzi_median": "differs",
-        "pdssm": "differs",
+        "slice": "differs",
     }
-    assert [found[name].ours for name in ("grazzi", "grazzi_median", "pdssm")] == [1.0, 0.4, pytest.approx(1.6 / 3)]
+    assert [found[name].ours for name in ("grazzi", "grazzi_median", "slice")] == [1.0, 0.4, pytest.approx(1.6 / 3)]
     assert found["grazzi"].reason == ""
-    assert found["pdssm"].reason == (
-        "There: 400 times as many training strings; width 128, not 100,000 parameters; a run's best validation, not "
-        "its last test"
+    assert found["slice"].reason == (
+        "There: 400 times as many training strings; a run's best validation, not its last test"
     )
 
 
 def test_where_neither_solves_it_the_distance_decides() -> None:
     found = reports(*runs(SLSTM, "cycle_nav", (0.15, 0.16, 0.17), s_rand=1 / 3))
-    assert found["pdssm"].word == "agrees" and not found["pdssm"].solved, "0.10 and 0.16 in the replication"
+    assert found["slice"].word == "agrees" and not found["slice"].solved, "0.10 and 0.16 in the replication"
     assert found["xlstm"].word == "differs" and found["xlstm"].solved, "1.00 in the paper itself"
     far = reports(*runs("mamba", "cycle_nav", (0.0, 0.0, 0.0), s_rand=1 / 3))
     assert far["xlstm"].word == "differs" and not far["xlstm"].solved, "0.86"
@@ -105,7 +104,7 @@ def test_the_card_and_the_page_show_it() -> None:
     rows = frame(*runs(SIGNED, "parity", (1.0, 0.4, 0.2)))
     made = card(climbs_of(rows, "climb-v1")[0], [], protocol="climb-v1", hours=0.0)
     said = (
-        "count mod 2: differs; DeltaNet[-1,1] has 0.95 ± 0.04 on parity, Terzic et al. 2025 (arXiv:2509.22284), Table 2"
+        "count mod 2: differs; DeltaNet[-1,1] has 0.95 ± 0.04 on parity, Walker et al. 2025 (arXiv:2505.17761), Table 2"
     )
     assert said in terminal(made, colour=False) and "## What papers report" in markdown(made)
     (step,) = [one for one in made.plain()["rows"] if one["rung"] == "count mod 2"]
@@ -127,19 +126,19 @@ def test_papers_that_contradict_each_other_stand_beside_our_run_by_their_protoco
     }
     assert line.name == "xLSTM[0:1], cycle_nav"
     assert shown["ours"] == ("0.11", "")
-    assert shown["xlstm"] == ("1.00 ± 0.00", "differs") and shown["pdssm"] == ("0.16 ± 0.01", "agrees")
+    assert shown["xlstm"] == ("1.00 ± 0.00", "differs") and shown["slice"] == ("0.16 ± 0.01", "agrees")
 
 
 def test_the_published_table_names_the_contradictions() -> None:
     """Finding 9 of the review: models that solve parity or cycles in their papers and do not here."""
     with TABLE.open(encoding="utf-8") as file:
         found = {(row["model"], row["rung"], row["paper"], row["paper_task"]): row for row in csv.DictReader(file)}
-    contested = [("pd_ssm", "pdssm"), ("slice", "pdssm"), ("mamba3", "mamba3"), (SIGNED, "pdssm")]
+    contested = [("pd_ssm", "pdssm"), ("slice", "slice"), ("mamba3", "mamba3"), (SIGNED, "slice")]
     for model, paper in contested:
         row = found[model, "count mod 2", paper, "parity"]
         assert row["verdict"] == "differs" and float(row["paper_value"]) >= 0.9 and row["reason"].startswith("There: ")
-    ours = {paper: found[SLSTM, "count mod 3", paper, "cycle_nav"]["verdict"] for paper in ("xlstm", "pdssm")}
-    assert ours == {"xlstm": "differs", "pdssm": "agrees"}
+    ours = {paper: found[SLSTM, "count mod 3", paper, "cycle_nav"]["verdict"] for paper in ("xlstm", "slice")}
+    assert ours == {"xlstm": "differs", "slice": "agrees"}
 
 
 def test_the_findings_count_what_the_table_has() -> None:

@@ -28,12 +28,12 @@ def test_a_cell_has_each_source_and_our_outcome() -> None:
     made = table(frame(*runs(0.2, in_distribution=1.0)), "sources")
     (sheet,) = made.sheets
     lines = entry(sheet, "xLSTM[0:1]", "cycle_nav")
-    assert lines == ("xLSTM 1.00 ± 0.00", "PD-SSM 0.16 ≠", "ours 0.20 ◐ ≠")
+    assert lines == ("xLSTM 1.00 ± 0.00", "SLiCE 0.16 ≠", "ours 0.20 ◐ ≠")
     assert "Ours lies within 0.25 of xLSTM in 0 of 1 cell, and where one of the two is above 0.25 in 0 of 1 cell." in (
         sheet.notes
     )
-    assert "Ours lies within 0.25 of PD-SSM in 1 of 1 cell." in sheet.notes  # .20 and .16: both are near chance
-    assert any("on 0 of them, and of PD-SSM's on 1." in note for note in sheet.notes)
+    assert "Ours lies within 0.25 of SLiCE in 1 of 1 cell." in sheet.notes  # .20 and .16: both are near chance
+    assert any("on 0 of them, and of SLiCE's on 1." in note for note in sheet.notes)
     assert len(sheet.lines) == 12 and len(sheet.columns) == 15
     ours = made.data[made.data["source"] == "ours"]
     assert ours[["outcome", "seeds", "protocol"]].to_numpy().tolist() == [["lost", 3, "xlstm_20k"]]
