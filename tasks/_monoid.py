@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from chomsky_ladder.tasks._c_rasp import in_c_rasp
+
 MOST = 10_000
 """The largest number of elements of a monoid that is computed."""
 MOST_STATES = 256
@@ -50,15 +52,20 @@ def syntactic_class(transitions: tuple[tuple[int, ...], ...]) -> SyntacticClass 
 def facts(transitions: tuple[tuple[int, ...], ...]) -> dict[str, str]:
     """Return the class in words."""
     found = syntactic_class(transitions)
+    unknown = "not computed"
     if found is None:
-        unknown = "not computed"
         size = f"more than {MOST} elements" if len(transitions) <= MOST_STATES else unknown
-        return {"transition monoid": size, "star-free": unknown, "solvable groups": unknown}
+        return {"transition monoid": size, "star-free": unknown, "solvable groups": unknown, "in C-RASP": unknown}
     return {
         "transition monoid": f"{found.num_elements} elements",
-        "star-free": "yes" if found.star_free else "no",
-        "solvable groups": "yes" if found.solvable else "no",
+        "star-free": _word(found.star_free),
+        "solvable groups": _word(found.solvable),
+        "in C-RASP": _word(in_c_rasp(transitions)),
     }
+
+
+def _word(is_so: bool) -> str:
+    return "yes" if is_so else "no"
 
 
 def demand(transitions: tuple[tuple[int, ...], ...]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from chomsky_ladder.harness.cli.help import docs_of
+from chomsky_ladder.harness.config.lengths import ATTENTION, BY_DEMAND, predicted
 from chomsky_ladder.harness.config.parts import MOST_DRAWN, plain
 from chomsky_ladder.harness.config.protocols import PROTOCOLS
 from chomsky_ladder.harness.config.registry import all_models, all_tasks, problems
@@ -150,12 +151,18 @@ def _theory_of(part: Task | ModelConfig) -> dict[str, Any]:
         if not part.demand:
             return {"asks": "not declared"}
         found = {transition: verdict(transition, part.demand) for transition in TRANSITIONS}
-        return {"asks": f"{part.demand}: {DEMANDS[part.demand]}", "theory": _rows(found)}
+        asks = f"{part.demand}: {DEMANDS[part.demand]}"
+        at_length = f"{predicted(part).word}: {predicted(part).why}"
+        return {"asks": asks, "theory": _rows(found), "attention_beyond_its_training_lengths": at_length}
     if not part.transition:
         return {"transition": "not declared"}
     found = {demand: verdict(part.transition, demand, model=part.name) for demand in DEMANDS}
     moves = "; ".join(TRANSITIONS.get(kind, kind) for kind in part.transition.split(JOIN))
-    return {"transition": f"{part.transition}: {moves}", "theory": _rows(found)}
+    about = {"transition": f"{part.transition}: {moves}", "theory": _rows(found)}
+    if part.transition in ATTENTION:
+        at_length = [{"of": demand, **one._asdict()} for demand, one in BY_DEMAND.items()]
+        about["beyond_its_training_lengths"] = at_length
+    return about
 
 
 def _rows(found: dict[str, Verdict]) -> list[dict[str, str]]:

@@ -47,9 +47,11 @@ def describe_part(words: list[str]) -> int:
     if options.json:
         return print_json(tree)
     print(tree.pop("doc") + "\n")
-    settings, theory = tree.pop("settings"), tree.pop("theory", [])
+    settings = tree.pop("settings")
+    tables = {title: tree.pop(title, []) for title in ("theory", "beyond_its_training_lengths")}
     columns([(key.replace("_", " "), describe.shown(value)) for key, value in tree.items()])
-    columns([(row["word"], row["of"], row["why"]) for row in theory], title="theory")
+    for title, rows in tables.items():
+        columns([(row["word"], row["of"], row["why"]) for row in rows], title=title.replace("_", " "))
     rows = [(f"--{kind}.{s['name'].replace('_', '-')}", json.dumps(s["value"]), s["help"]) for s in settings]
     columns(rows, title="settings")
     return 0
