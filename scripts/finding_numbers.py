@@ -1,6 +1,7 @@
 """Fill the text between the markers of a page of docs/findings/: numbers, scope, command and permalink.
 
     <!-- cells models="lstm; xlstm*; holds:recall" on="compose A5; recall" at="225..256" -->
+    <!-- cells models="psm; para_rnn" on="compose A5; recall" begun="yes" -->     also runs of climbs that are not whole
     <!-- rows file="results/tables/scratchpad.md" of="scratchpad" run="scratchpad-transformer-s0-0123456789" -->
     <!-- horizon of="even_pairs-*" -->
     <!-- drift of="cycle_nav-*; word_problem-*" protocol="climb-v2" at="40; 80; 9999" -->
@@ -60,6 +61,14 @@ class Shown:
     def protocol(self) -> str:
         return self.words.get("protocol", CLIMB)
 
+    @property
+    def climbs(self) -> list[Climb]:
+        return _climbs(self.protocol, begun="begun" in self.words)
+
+    @property
+    def found(self) -> list[Cell]:
+        return _found(self.protocol, begun="begun" in self.words)
+
 
 def filled(text: str) -> str:
     """Return a page with the numbers of the committed records."""
@@ -79,25 +88,28 @@ def records_there() -> pd.DataFrame:
     return stored(ROOT / "results" / "records.csv")
 
 
-@cache
-def _climbs(protocol: str) -> list[Climb]:
-    return climbs_of(records_there(), protocol)
+def _records(*, begun: bool) -> pd.DataFrame:
+    return pd.concat([records_there(), _under_way().reset_index()], ignore_index=True) if begun else records_there()
 
 
 @cache
-def _found(protocol: str) -> list[Cell]:
-    return cells_of(records_there()[records_there()["protocol"] == protocol])
+def _climbs(protocol: str, *, begun: bool = False) -> list[Climb]:
+    return climbs_of(_records(begun=begun), protocol)
+
+
+@cache
+def _found(protocol: str, *, begun: bool = False) -> list[Cell]:
+    records = _records(begun=begun)
+    return cells_of(records[records["protocol"] == protocol])
 
 
 def models_of(shown: Shown) -> list[str]:
     """Return the labels that a marker names, in its order; those that hold a rung are the highest climbers first."""
-    labels = [one.model for one in _climbs(shown.protocol)] or sorted(
-        {one.stats.model for one in _found(shown.protocol)}
-    )
+    labels = [one.model for one in shown.climbs] or sorted({one.stats.model for one in shown.found})
     found: list[str] = []
     for word in shown.listed("models") or ["*"]:
         if word.startswith("holds:"):
-            own = [one.model for one in _climbs(shown.protocol) if _step(one, word.removeprefix("holds:")).holds]
+            own = [one.model for one in shown.climbs if _step(one, word.removeprefix("holds:")).holds]
         else:
             own = [label for label in labels if label == word or fnmatchcase(label, word.replace("[", "[[]"))]
         assert own, f"no model of {shown.protocol} is {word}"
@@ -107,7 +119,7 @@ def models_of(shown: Shown) -> list[str]:
 
 def tasks_of(shown: Shown) -> list[str]:
     """Return the labels of the tasks that a marker names, by rung or as they are."""
-    climbs = _climbs(shown.protocol)
+    climbs = shown.climbs
     if not climbs:
         return shown.listed("on")
     steps = [_step(climbs[0], name) for name in shown.listed("on")]
@@ -119,11 +131,11 @@ def _step(climb: Climb, rung: str) -> Step:
 
 
 def _cells(shown: Shown) -> str:
-    climbs = {one.model: one for one in _climbs(shown.protocol)}
-    by_place = {(cell.stats.model, cell.stats.task): cell for cell in _found(shown.protocol)}
+    climbs = {one.model: one for one in shown.climbs}
+    by_place = {(cell.stats.model, cell.stats.task): cell for cell in shown.found}
     known = [step.rung.name for step in next(iter(climbs.values())).steps] if climbs else []
     columns = shown.listed("on") or known or list(dict.fromkeys(task for _, task in by_place))
-    ranges = shown.listed("at") or [longest(PROTOCOLS[_found(shown.protocol)[0].stats.identity.protocol_name])]
+    ranges = shown.listed("at") or [longest(PROTOCOLS[shown.found[0].stats.identity.protocol_name])]
     rows, first = [], None
     for model in models_of(shown):
         row = []
@@ -132,7 +144,8 @@ def _cells(shown: Shown) -> str:
             cell = step.cell if step else by_place.get((model, column))
             first = first or cell
             row += [_entry(cell, step if at == ranges[0] else None, at) for at in ranges]
-        title = climbs[model].title if climbs else next(c.stats.title for (m, _), c in by_place.items() if m == model)
+        is_whole = climbs and "begun" not in shown.words  # else the title says which part it is
+        title = climbs[model].title if is_whole else next(c.stats.title for (m, _), c in by_place.items() if m == model)
         rows.append([_escaped(title), *row])
     assert first is not None
     heads = [
@@ -171,8 +184,8 @@ def _entry(cell: Cell | None, step: Step | None, at: str) -> str:
 
 def _scope(shown: Shown, columns: Sequence[str]) -> str:
     """Say what was trained: size, steps, strings, seeds, learning rates."""
-    models, found = models_of(shown), _found(shown.protocol)
-    climbs = {one.model: one for one in _climbs(shown.protocol)}
+    models, found = models_of(shown), shown.found
+    climbs = {one.model: one for one in shown.climbs}
     chosen = [_step(climbs[model], name).cell for model in models for name in columns] if climbs else found
     cells = [
         cell
@@ -206,9 +219,14 @@ def _scope(shown: Shown, columns: Sequence[str]) -> str:
 
 
 def _again(shown: Shown, cell: Cell) -> str:
-    """Return the commands that make one cell and the table again, and the cell's address on the page."""
+    """Return the commands that make one cell and the table again, and the cell's address on the page.
+
+    Of runs under way there is no page yet, and a climb makes them again.
+    """
+    if "begun" in shown.words:
+        return _commands([shown.words["again"]])
     run = min(cell.runs, key=lambda run: run["seed"])
-    kind = "--kind climb " if _climbs(shown.protocol) else ""
+    kind = "--kind climb " if shown.climbs else ""
     models = " ".join(shlex.quote(model) for model in models_of(shown)[:4])
     table = f"ladder table {kind}--results published --protocol {shlex.quote(shown.protocol)} --models {models}"
     return "\n\n".join([_commands([f"ladder reproduce {run['run_id']}", table]), _address(cell)])
