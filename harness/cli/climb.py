@@ -158,6 +158,8 @@ def _climb(model: Any, options: Any, engine: Any, *, again: list[str]) -> int:
             fresh = _fresh(label, whole, records, options, part.report)
             report = report.and_then(carry_out(fresh, settings, **how))
         code = 0 if report.complete else 1
+        if report.of("held") and not report.done:
+            return code  # it was said who trains them, and there is nothing to show
         records, reference = _reference(options)
     if part.about:
         return max(code, _show_part(part, [*whole, *fresh_candidates(whole, part.report)], model, records, options))

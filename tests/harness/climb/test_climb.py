@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,20 @@ def test_a_part_of_a_climb_is_a_part_of_its_runs_and_says_so(
     assert (whole["part"], whole["missing"], [row["n"] for row in whole["rows"]]) == ("", 2, [1, 0])
     assert main([*words, "--card", "--rungs", "parity"]) == 2 and "no rung or task" in capsys.readouterr().err
     assert main([*few, "--against", "lstm"]) == 2 and "--against compares whole climbs" in capsys.readouterr().err
+
+
+def test_runs_that_another_process_trains_are_left_to_it(
+    plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["climb", "plain_mean", "--protocol", "small-climb", "--exec.results", str(tmp_path)]
+    words += ["--reference", str(_no_records(tmp_path)), "--rungs", "even_pairs", "--seeds", "1"]
+    runs = climb_runs(climber(find_model("plain_mean"), protocol="small-climb"), protocol="small-climb")
+    with ExitStack() as held:
+        for run in runs:
+            held.enter_context(RunFolder(tmp_path, run.run_id).locked())
+        assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "held by another process" in said and "--card" not in said
 
 
 def test_an_installed_package_brings_the_reference_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
