@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 STUDIES = (
     *("xlstm_table", "fifteen", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads"),
     "authors",
+    "c_rasp",
     "climb_pilot",
     "held_pairs",
     "last_answer",
@@ -158,3 +159,9 @@ def test_a_study_needs_no_clone(capsys: pytest.CaptureFixture[str]) -> None:
     assert ladder(["study", "depth", "--budget", "huge"]) == 2
     assert capsys.readouterr().err.startswith("ladder study depth: ")
     assert [run.run_id for run in runs_of("depth")] == [run.run_id for run in find_study("depth").runs("cpu")]
+
+
+def test_the_languages_of_c_rasp_are_of_the_classes_that_it_names() -> None:
+    facts = {run.task.pattern: run.task.facts for run in listed("c_rasp", "cpu")}  # pyright: ignore[reportAttributeAccessIssue]
+    known = [(one["in C-RASP"], one["star-free"]) for one in facts.values()]
+    assert sorted(known) == [("no", "no")] * 2 + [("no", "yes")] * 3 + [("yes", "yes")] * 4

@@ -27,7 +27,7 @@ SCORES = (
 )
 OF_SOME_SUITES = (
     *("bits", "examples", "text", "language", "metrics", "climb", "hypotheses", "held_pairs"),
-    *("literature", "scratchpad", "short_conv", "sources"),
+    *("literature", "regular", "scratchpad", "short_conv", "sources"),
 )
 """Kinds of tables that only some suites have; the others are of any suite."""
 FLOORS = {"s_rand": 0.5, "best_constant": 0.55, "content_free": 0.6}
