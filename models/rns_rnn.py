@@ -11,8 +11,8 @@ Time grows with the third power of the length, memory with the second. With a `w
 lie under others for that many tokens, and runs that leave it there for longer end. A training step on 32 strings of 40
 tokens takes five to six times as long as an LSTM block's on a CPU, more than three times the cost of a Stack-RNN.
 
-The papers' controller is an LSTM. Here it is a tanh recurrence by default: at the size of the climb, an LSTM learns to
-hold short strings in its own cells, and then reverses no longer ones.
+The papers' controller is an LSTM. Here it is a tanh recurrence by default. On one seed of the climb's reversal, two
+machines with LSTMs learned the training lengths and reversed no longer strings. One machine with an LSTM did.
 """
 
 from dataclasses import dataclass
