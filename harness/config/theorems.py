@@ -54,8 +54,8 @@ _SLSTM = _can(
     "automaton (Merrill 2019, 1906.01615)"
 )
 _STACK = _can(
-    "a neural stack simulates every pushdown automaton (Stogin et al. 2020, 2006.03651); the one here, of Joulin and "
-    "Mikolov 2015 (1503.01007), moves exactly where its softmax is saturated"
+    "a neural stack simulates every pushdown automaton (Stogin et al. 2020, 2006.03651); those here, of Joulin and "
+    "Mikolov 2015 (1503.01007) and of DuSell and Chiang 2021 (2109.01982), move exactly where weights are saturated"
 )
 _TAPE = _can(
     "a neural tape that is long enough simulates every Turing machine in real time (Stogin et al. 2020, 2006.03651); "

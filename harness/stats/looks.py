@@ -42,7 +42,7 @@ MEMBERS = {
         *("delta_net", "gated_delta_net", "gated_delta_product", "rwkv7", "kda", "gated_delta_net2", "comba"),
         *("ttt_linear", "titans", "momentum_deltanet", "preconditioned_delta_net"),
     ),
-    "memory": ("stack_rnn", "tape_rnn", "ntm", "dnc"),
+    "memory": ("stack_rnn", "tape_rnn", "ntm", "dnc", "rns_rnn"),
     "convolution": ("hyena",),
     "hybrid": ("hybrid", "autoencoder"),
 }

@@ -2,9 +2,9 @@
 
     h_t = controller(x_t, r_{t-1}, h_{t-1})        memory_t, r_t = act(memory_{t-1}, what h_t asks for)
 
-This is the shared time loop of `stack_rnn`, `tape_rnn`, `ntm` and `dnc`. Every action depends on what was read before,
-so there is no parallel form in time. Only the product with x_t and the output projection are outside the loop. On CUDA
-one kernel computes all of it, except with a `feed_forward` controller.
+This is the shared time loop of `stack_rnn`, `tape_rnn`, `ntm`, `dnc` and `rns_rnn`. Every action depends on what was
+read before, so there is no parallel form in time. Only the product with x_t and the output projection are outside the
+loop. On CUDA one kernel computes all of it, except in `rns_rnn` and with a `feed_forward` controller.
 
 The controller is `rnn`'s or `lstm`'s recurrence with V r_{t-1} added to its gates. `feed_forward` has no h_{t-1}.
 Weights and bias start uniform in +-1/sqrt(width), as theirs do. Nothing in the loop is rounded to bf16: a memory that

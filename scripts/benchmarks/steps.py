@@ -26,7 +26,7 @@ from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.train.machine import pinned, processor, publishable_provenance
 from chomsky_ladder.harness.train.pack import Pack
 
-LOOPS = ("dnc", "ntm", "stack_rnn", "tape_rnn")  # every token reads what the last one wrote
+LOOPS = ("dnc", "ntm", "rns_rnn", "stack_rnn", "tape_rnn")  # every token reads what the last one wrote
 LIMIT = 3.0
 BESIDE = "lstm_block"
 WARM_UP = 2

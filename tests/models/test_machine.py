@@ -9,13 +9,14 @@ from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.dnc import DNCConfig
 from chomsky_ladder.models.ntm import NTMConfig
+from chomsky_ladder.models.rns_rnn import RNSRNNConfig
 from chomsky_ladder.models.slice import SLiCEConfig
 from chomsky_ladder.models.stack_rnn import StackRNNConfig
 from chomsky_ladder.models.tape_rnn import TapeRNNConfig
 
 torch.set_num_threads(1)
 
-MACHINES = (StackRNNConfig, TapeRNNConfig, NTMConfig, DNCConfig)
+MACHINES = (StackRNNConfig, TapeRNNConfig, NTMConfig, DNCConfig, RNSRNNConfig)
 
 
 @pytest.mark.parametrize("cls", [*MACHINES, SLiCEConfig], ids=lambda cls: cls.name)
