@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from chomsky_ladder.tasks import _groups
+from chomsky_ladder.tasks import _groups, _mlregtest
 from chomsky_ladder.tasks._c_rasp import in_c_rasp
 from chomsky_ladder.tasks._regex import from_pattern
 from chomsky_ladder.tasks.regular import Regular
+from support.cases import full
 
 Table = tuple[tuple[int, ...], ...]
 Map = tuple[int, ...]
@@ -141,3 +142,13 @@ def test_the_largest_automata_take_no_long_time() -> None:
 def test_regular_tasks_say_so() -> None:
     assert Regular(pattern="(ab|bbaa)*").facts["in C-RASP"] == "yes"
     assert Regular(pattern="(ab|aabb)*").facts["in C-RASP"] == "no"
+
+
+@pytest.mark.parametrize("step", [45, full(1)])
+def test_of_mlregtest_the_piecewise_languages_are_in(step: int) -> None:
+    """Languages testable by subsequences are R-trivial. Factors ask which symbol was last, and Zp and Reg have groups."""
+    found: dict[str, set[bool]] = {}
+    for name in list(_mlregtest.names())[::step]:
+        found.setdefault(name.split(".")[2], set()).add(in_c_rasp(_mlregtest.language(name).transitions))
+    assert {kind for kind, one in found.items() if True in one} - {"SF"} == {"SP", "coSP", "PT"}
+    assert all(found[kind] == {True} for kind in ("SP", "coSP", "PT")) and {"SL", "LT", "TSL", "Zp"} <= set(found)
