@@ -5,10 +5,16 @@
     x = x + W s        x = x + SwiGLU(x)        each behind an RMSNorm
 
 Yau et al. 2025 (2506.10918) put any learned operator in the place of the associative one of a parallel scan. Theirs is
-a Transformer on chunks. This one merges single tokens, as the log-depth recurrent unit of Pert et al. 2026 (2605.26035)
-does with an MLP. The equations of that unit are not known here, so the operator is ours. Without its product it is a
-sum, which is associative. With it, it can be the table of any finite group, and a prefix of L tokens is composed in at
-most 2 log L steps that wait for each other. models/scans/tree.py says which parts are merged.
+a Transformer on chunks. This one merges single tokens, and the operator is ours. Without its product it is a sum, which
+is associative. With it, it can be the table of any finite group, and a prefix of L tokens is composed in at most 2 log
+L steps that wait for each other. models/scans/tree.py says which parts are merged.
+
+`operator=ldru` is that of the log-depth recurrent unit (Pert et al. 2026, 2605.26035), as in its public code: weights
+for both parts from both, a map of each that starts as the identity, and a feed-forward with a LayerNorm.
+
+    [u, v] = W_3 relu(W_2 relu(W_1 [a, b]))        h = W_o (W_a (u * a) + W_b (v * b))        LN(h + W_2' relu(W_1' h))
+
+All have biases. Theirs reduces a whole string to one state, at dropout .25. Here every prefix is folded.
 
 `bound=tanh` is meant for long strings: where tanh saturates, a small error in a part is gone after the merge. A norm
 hands it on, and taller trees than in training add up errors. g is learned for each channel and starts at 1.
@@ -17,6 +23,7 @@ Weights start as torch.nn.Linear's do. W_e and those of the operator have biases
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -30,6 +37,36 @@ from chomsky_ladder.models.layers.residual import Layer
 from chomsky_ladder.models.scans.tree import empty_counter, fold_next, fold_prefixes
 
 Bound = Literal["norm", "tanh"]
+Operator = Literal["gated", "ldru"]
+
+
+class LogDepthUnit(nn.Module):
+    """The operator of the log-depth recurrent unit."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weigh = _feed_forward(2 * width, 2 * width, 4 * width, 2 * width)
+        self.earlier, self.later, self.both = (nn.Linear(width, width) for _ in range(3))
+        self.rest = _feed_forward(width, 4 * width, width)
+        self.norm = nn.LayerNorm(width)
+        for each in (self.earlier, self.later, self.both):
+            nn.init.eye_(each.weight)
+            nn.init.zeros_(each.bias)
+        for each in self.weigh[::2]:
+            nn.init.xavier_normal_(each.weight)
+            nn.init.zeros_(each.bias)
+
+    def forward(self, earlier_XD: Tensor, later_XD: Tensor) -> Tensor:
+        u_XD, v_XD = self.weigh(torch.cat([earlier_XD, later_XD], -1)).chunk(2, -1)
+        h_XD = self.both(self.earlier(u_XD * earlier_XD) + self.later(v_XD * later_XD))
+        return self.norm(h_XD + self.rest(h_XD))
+
+
+def _feed_forward(*widths: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 class TreeFold(Layer):
@@ -37,14 +74,14 @@ class TreeFold(Layer):
 
     heeds_asked = True
 
-    no_decay = frozenset({"gain_D"})
-
-    def __init__(self, width: int, inner: int, *, bound: Bound) -> None:
+    def __init__(self, width: int, inner: int, *, bound: Bound, operator: Operator = "gated") -> None:
         super().__init__()
         self.leaf = nn.Linear(width, width)
         self.gain_D = nn.Parameter(torch.ones(width)) if bound == "tanh" else None
-        self.gate_up = nn.Linear(2 * width, 2 * inner)
-        self.merge = nn.Linear(inner, width)
+        self.operator = LogDepthUnit(width) if operator == "ldru" else None
+        if self.operator is None:
+            self.gate_up = nn.Linear(2 * width, 2 * inner)
+            self.merge = nn.Linear(inner, width)
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x_BLD: Tensor, ctx: Context) -> Tensor:
@@ -59,6 +96,8 @@ class TreeFold(Layer):
         return self.out(s_BD), state
 
     def _merged(self, earlier_XD: Tensor, later_XD: Tensor, ctx: Context) -> Tensor:
+        if self.operator is not None:
+            return self._bound(self.operator(earlier_XD, later_XD))
         inner_XE = gated(self.gate_up(torch.cat([earlier_XD, later_XD], -1)), ctx=ctx)
         return self._bound(earlier_XD + later_XD + self.merge(inner_XE))
 
@@ -77,11 +116,16 @@ class PSMConfig(MixerConfig):
     bound: Bound = "norm"
     """The function that bounds the states: a norm, or tanh behind it, which forgets small errors."""
     merge_width: int = 0
-    """Width inside the operator; 0 for twice the model's."""
+    """Width inside the gated operator; 0 for twice the model's."""
+    operator: Operator = "gated"
+    """The operator: a gated feed-forward of both parts, or that of the log-depth recurrent unit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.merge_width >= 0, f"{self.name}: merge_width must not be negative")
+        is_gated = self.operator == "gated" or self.merge_width == 0
+        require(is_gated, f"{self.name}: operator={self.operator} has no merge_width")
 
     def mixer(self, layer: int) -> Layer:
-        return TreeFold(self.d_model, self.merge_width or 2 * self.d_model, bound=self.bound)
+        inner = self.merge_width or 2 * self.d_model
+        return TreeFold(self.d_model, inner, bound=self.bound, operator=self.operator)

@@ -1,13 +1,14 @@
 """The prefix-scannable model: its folds against loops over trees, its counter, and a group that its operator holds."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from chomsky_ladder.models.block import Context
-from chomsky_ladder.models.psm import Bound, PSMConfig, TreeFold
+from chomsky_ladder.models.psm import Bound, LogDepthUnit, PSMConfig, TreeFold
 from chomsky_ladder.models.scans.tree import empty_counter, fold_next, fold_prefixes
 from support.attentions import WIDTH, hold_parts_to_the_whole, stays_finite
 from support.layers import close, lively
@@ -128,3 +129,29 @@ def test_extreme_inputs_stay_finite(bound: Bound) -> None:
 def test_settings_are_refused_in_one_line(setting: str) -> None:
     with pytest.raises(ValueError, match=rf"^psm: {setting} must not be negative$"):
         PSMConfig(**{setting: -1})  # pyright: ignore[reportArgumentType]
+
+
+def test_the_operator_of_the_log_depth_unit_is_its_equations() -> None:
+    unit: Any = lively(LogDepthUnit(5))
+    a, b = torch.randn(2, 7, 5, dtype=torch.float64)
+    first, second, third = unit.weigh[0], unit.weigh[2], unit.weigh[4]
+    inner = torch.relu(torch.cat([a, b], -1) @ first.weight.T + first.bias)
+    u, v = (torch.relu(inner @ second.weight.T + second.bias) @ third.weight.T + third.bias).split(5, -1)
+    earlier, later, both = unit.earlier, unit.later, unit.both
+    h = (u * a) @ earlier.weight.T + earlier.bias + (v * b) @ later.weight.T + later.bias
+    h = h @ both.weight.T + both.bias
+    wide, narrow = unit.rest[0], unit.rest[2]
+    h = h + torch.relu(h @ wide.weight.T + wide.bias) @ narrow.weight.T + narrow.bias
+    h = (h - h.mean(-1, keepdim=True)) / (h.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    close(unit(a, b), h * unit.norm.weight + unit.norm.bias, 1e-10)
+
+
+def test_the_maps_of_the_log_depth_unit_start_as_the_identity() -> None:
+    unit = LogDepthUnit(4)
+    for each in (unit.earlier, unit.later, unit.both):
+        assert torch.equal(each.weight, torch.eye(4)) and not each.bias.any()
+
+
+def test_parts_equal_the_whole_with_the_log_depth_unit() -> None:
+    layer = lively(TreeFold(WIDTH, 0, bound="norm", operator="ldru"))
+    hold_parts_to_the_whole(layer, 20, [[19], [3, 1, 10], [1] * 19])

@@ -146,7 +146,7 @@ def test_regular_tasks_say_so() -> None:
 
 @pytest.mark.parametrize("step", [45, full(1)])
 def test_of_mlregtest_the_piecewise_languages_are_in(step: int) -> None:
-    """Languages testable by subsequences are R-trivial. Factors ask which symbol was last, and Zp and Reg have groups."""
+    """Languages testable by subsequences are R-trivial. Factors ask for the last symbol, and Zp and Reg have groups."""
     found: dict[str, set[bool]] = {}
     for name in list(_mlregtest.names())[::step]:
         found.setdefault(name.split(".")[2], set()).add(in_c_rasp(_mlregtest.language(name).transitions))

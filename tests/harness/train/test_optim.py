@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from chomsky_ladder.harness.config.registry import all_models
 from chomsky_ladder.harness.config.run import Train
 from chomsky_ladder.harness.train.optim import AdamW, declared, rate_at
 from chomsky_ladder.models.kernels.native import missing
@@ -301,3 +302,9 @@ def test_in_c_a_replica_takes_the_same_bits_alone_and_among_others() -> None:
             done_R, ok_R = torch.full_like(ones_R, step, dtype=torch.int64), ones_R > 0
             optimizer.update(given, norm_R=given.norm(dim=1), step=torch.tensor(step), done_R=done_R, ok_R=ok_R)
     assert torch.equal(together.weight_RP, torch.cat([optimizer.weight_RP for optimizer in alone]))
+
+
+def test_every_model_declares_parameters_that_it_has() -> None:
+    """Of all models, each time: one that declares another cannot be trained at all."""
+    for cls, *_ in all_models().values():
+        assert len(list(declared(cls.tiny().build(7)))) > 0, cls.name
