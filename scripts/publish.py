@@ -37,6 +37,7 @@ from chomsky_ladder.harness.store import curves, records_file
 from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.store.record import collect, keep, recorded, stored
 from chomsky_ladder.harness.sweep.merge import Merged, merge
+from chomsky_ladder.harness.sweep.studies import find_study
 from chomsky_ladder.harness.sweep.study import Budget
 from chomsky_ladder.harness.tables import write as tables
 from chomsky_ladder.harness.tables.kind import ROOM
@@ -48,18 +49,22 @@ STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "f
 KEPT = ("records.csv", "records.csv.sha256", "curves.csv", "curves.csv.sha256")
 MEASURED = ("othello/tables", "othello/figures", "throughput", "horizon")  # other data that the page shows
 COMMITTED: tuple[tables.Format, ...] = ("markdown", "csv")
-WITH_BEGUN = ("short_conv",)  # tables of rungs alone, whose runs are no whole climb and stay under way
+WITH_BEGUN = ("short_conv",)  # studies and tables of rungs alone, whose runs are no whole climb and stay under way
 
 
 def made(results: Path) -> None:
     """Write what is committed: an updated records.csv, and tables as Markdown and CSV."""
     tables.write_all(results, against=papers(), forms=COMMITTED)
-    begun = results / UNDERWAY / "records.csv"
-    if begun.exists():
-        records = pd.concat([stored(results / "records.csv"), stored(begun)], ignore_index=True)
-        for kind in WITH_BEGUN:
-            if ROOM.find(kind).when(records):
-                tables.write_made(results / "tables", kind, tables.table(records, kind), COMMITTED)
+    for kind in WITH_BEGUN if (results / UNDERWAY / "records.csv").exists() else ():
+        records = with_begun(results, kind)
+        if ROOM.find(kind).when(records):
+            tables.write_made(results / "tables", kind, tables.table(records, kind), COMMITTED)
+
+
+def with_begun(results: Path, study: str) -> pd.DataFrame:
+    """Return the published records and those under way that are of a study."""
+    begun, own = stored(results / UNDERWAY / "records.csv"), {run.run_id for run in find_study(study).runs("full")}
+    return pd.concat([stored(results / "records.csv"), begun[begun["run_id"].isin(own)]], ignore_index=True)
 
 
 def site_of(results: Path, folder: Path, *, url: str = "") -> None:
