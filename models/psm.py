@@ -52,9 +52,10 @@ class LogDepthUnit(nn.Module):
         for each in (self.earlier, self.later, self.both):
             nn.init.eye_(each.weight)
             nn.init.zeros_(each.bias)
-        for each in self.weigh[::2]:
-            nn.init.xavier_normal_(each.weight)
-            nn.init.zeros_(each.bias)
+        for each in self.weigh:
+            if isinstance(each, nn.Linear):
+                nn.init.xavier_normal_(each.weight)
+                nn.init.zeros_(each.bias)
 
     def forward(self, earlier_XD: Tensor, later_XD: Tensor) -> Tensor:
         u_XD, v_XD = self.weigh(torch.cat([earlier_XD, later_XD], -1)).chunk(2, -1)

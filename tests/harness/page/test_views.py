@@ -239,7 +239,7 @@ def test_the_models(at: At) -> None:
     browser = at("#models")
     assert len(said(browser, "#body h2")) >= 9
     assert chip(browser, "family", "memory")
-    assert said(browser, "#body h2") == ["memory"] and len(said(browser, "#body tbody tr")) == 4
+    assert said(browser, "#body h2") == ["memory"] and len(said(browser, "#body tbody tr")) == 5
     browser.press("stack", "#c-q")
     (row,) = said(browser, "#body tbody tr")
     assert row.startswith("Stack-RNN2022arXiv:2207.02098")
