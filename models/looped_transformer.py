@@ -10,7 +10,7 @@ Vectors for positions, if used, are added in every loop.
 `loops=0` has a number that grows with the string, as theirs: the output of position t, from 0, is that of loop t + 1.
 So the depth of the last one is the number of tokens, and no position needs to know what comes behind it. Earlier
 positions go on in later loops, for those behind them. A step would repeat them all, so there is none. Time grows as the
-cube of the length: a step of training on 40 tokens takes thirteen times that of three loops.
+cube of the length: 40 tokens go through 40 loops.
 
 Every loop keeps its own keys and values: a state for stepping is `loops` times as large as that of the blocks. What the
 blocks write into the stream is divided by sqrt(2 blocks loops) at the start, as in a stack of that depth; by sqrt(2

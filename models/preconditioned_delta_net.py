@@ -68,7 +68,15 @@ def preconditioned(
     return y_BHLV, (S_BHKV, A_BHK)
 
 
-class OfHeads(ConvolvedDelta):
+class WithCurvature(ConvolvedDelta):
+    """A layer whose state has an A of zeros beside S at the start."""
+
+    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
+        past_BWE, S_BHKV = super().init_state(batch, max_length=max_length, device=device, dtype=dtype)
+        return past_BWE, (S_BHKV, torch.zeros_like(S_BHKV[..., 0]))
+
+
+class OfHeads(WithCurvature):
     """The layer with one decay for each head."""
 
     def __init__(self, config: "PreconditionedDeltaNetConfig") -> None:
@@ -80,9 +88,6 @@ class OfHeads(ConvolvedDelta):
 
     def beside(self) -> list[nn.Module]:
         return [self.gate, self.beta, self.dt, self.curvature.asked]
-
-    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
-        return with_curvature(super().init_state(batch, max_length=max_length, device=device, dtype=dtype))
 
     def ruled(
         self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state: State, ctx: Context
@@ -97,7 +102,7 @@ class OfHeads(ConvolvedDelta):
         return nn.functional.silu(given[0])
 
 
-class OfChannels(KimiDelta):
+class OfChannels(WithCurvature, KimiDelta):
     """The layer with a decay in every channel."""
 
     def __init__(self, config: "PreconditionedDeltaNetConfig") -> None:
@@ -107,21 +112,12 @@ class OfChannels(KimiDelta):
     def beside(self) -> list[nn.Module]:
         return [*super().beside(), self.curvature.asked]
 
-    def init_state(self, batch: int, *, max_length: int, device: torch.device, dtype: torch.dtype) -> State:
-        return with_curvature(super().init_state(batch, max_length=max_length, device=device, dtype=dtype))
-
     def ruled(
         self, given: Given, q_BHLK: Tensor, k_BHLK: Tensor, v_BHLV: Tensor, state: State, ctx: Context
     ) -> tuple[Tensor, State]:
         low_BLR, _, beta_BLH, asked_BLX = given
         ruled = (q_BHLK, k_BHLK, v_BHLV, self.squashed(beta_BLH), self.log_decay(low_BLR))
         return preconditioned(self.curvature, asked_BLX, ruled, state, ctx)
-
-
-def with_curvature(state: State) -> State:
-    """Return the state of a `ConvolvedDelta` with an A of zeros beside its S."""
-    past_BWE, S_BHKV = state
-    return past_BWE, (S_BHKV, torch.zeros_like(S_BHKV[..., 0]))
 
 
 @register
@@ -131,8 +127,8 @@ class PreconditionedDeltaNetConfig(KDAConfig):
     title = "Preconditioned DeltaNet"
 
     decay: Literal["head", "channel"] = "head"
-    """What decays by a rate of its own: a head's state, as in `gated_delta_net`, or every channel of its keys, as in
-    `kda`."""
+    """The part that decays by a rate of its own: the state of a head, as in `gated_delta_net`, or every channel of its
+    keys, as in `kda`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

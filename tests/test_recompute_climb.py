@@ -78,3 +78,14 @@ def test_the_second_climb_says_what_the_readme_says_of_it() -> None:
     named = {("lstm", "word_problem"): "held", ("psm (bound=tanh)", "word_problem"): "lost"}
     assert whole == named  # or docs/climb.md no longer names every cell
     assert "[xLSTM[1:1] does](docs/climb.md)" in (ROOT / "README.md").read_text()
+
+
+def test_the_parallel_hybrid_holds_what_its_finding_says() -> None:
+    """A5 and recall on three seeds, computed without the harness from runs under way; and the cycle, lost."""
+    records = [row for row in rows_of(ROOT / "results/underway/records.csv") if row["protocol"] == "climb-v1"]
+    cells = recomputed(records, "climb-v1")
+    model = "hybrid (short_conv=4, pattern=bilinear_rnn,transformer, settings=transformer: positions=none)"
+    own = {task: (cell["outcome"], cell["n"]) for (name, task), cell in cells.items() if name == model}
+    assert len(own) == 12 and {n for _, n in own.values()} == {3}
+    held = {task for task, (outcome, _) in own.items() if outcome == "held"}
+    assert held == {"even_pairs", "parity", "mqar", "word_problem"} and own["cycle_nav"][0] == "lost"

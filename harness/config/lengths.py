@@ -33,7 +33,7 @@ BY_DEMAND: dict[str, Prediction] = {
     **dict.fromkeys(("parity", "cyclic", "solvable", "non-solvable"), _GROUP),
     "majority": Prediction("keeps", "C-RASP compares counts (2404.04393)"),
     "sorting": Prediction(
-        "keeps", "the next symbol is the least of which, with all before it, more were read than are written: counts"
+        "keeps", "a symbol is next if more symbols up to it were read than have been written: a comparison of counts"
     ),
     "copying": _REPEATS,
     "reversal": _REPEATS,
@@ -55,5 +55,6 @@ def predicted(task: Task) -> Prediction:
     """Return what is predicted for attention on a task, with its settings."""
     by_automaton = _IN.get(str(task.facts.get("in C-RASP")))
     if by_automaton is None and task.demand == "star-free":
-        return _TASKS.get(task.name, _UNKNOWN)
+        ignores = getattr(task, "ignore", 1)  # without an ignored write the last one is near
+        return _TASKS.get(task.name, _UNKNOWN) if ignores else _UNKNOWN
     return by_automaton or BY_DEMAND.get(task.demand, _UNKNOWN)

@@ -193,7 +193,7 @@ def test_runs_that_all_pop_the_bottom_stay_finite() -> None:
 
 
 def test_without_a_window_it_conforms_but_for_the_growth_of_its_state() -> None:
-    """Its bytes grow with the square of the length."""
+    """The bytes of its state grow with the square of the length."""
     failed = [each for each in check(RNSRNNConfig(d_model=8, num_symbols=2)) if each.verdict == "FAIL"]
     assert [each.check for each in failed] == ["its state grows as declared"] and "nor linear" in failed[0].reason
 

@@ -1,5 +1,4 @@
-"""Which regular languages does a model keep beyond its training lengths? Nine of three kinds, with many symbols between
-that do nothing.
+"""Nine regular languages of three kinds, to see which of them a model keeps beyond its training lengths.
 
     ladder study c_rasp --budget smoke|cpu|gpu|full [--engine ray] [--exec.results FOLDER]
 

@@ -1,4 +1,4 @@
-"""What is predicted for attention beyond its training lengths, against the tasks' own automata and strings."""
+"""Predictions for attention beyond its training lengths, against the tasks' own automata and strings."""
 
 import pytest
 import torch
@@ -27,6 +27,7 @@ from chomsky_ladder.tasks.word_problem import WordProblem
     ("task", "word"),
     [
         (FlipFlop(), "loses"),
+        (FlipFlop(ignore=0), "open"),
         (EvenPairs(), "open"),
         (Parity(), "loses"),
         (CycleNav(), "loses"),

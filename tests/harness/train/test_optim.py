@@ -305,6 +305,6 @@ def test_in_c_a_replica_takes_the_same_bits_alone_and_among_others() -> None:
 
 
 def test_every_model_declares_parameters_that_it_has() -> None:
-    """Of all models, each time: one that declares another cannot be trained at all."""
+    """Ask all models each time, since one that declares another cannot be trained at all."""
     for cls, *_ in all_models().values():
         assert len(list(declared(cls.tiny().build(7)))) > 0, cls.name
