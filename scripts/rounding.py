@@ -1,0 +1,103 @@
+"""Round trained bilinear RNNs to exact representations, and read how far they hold before and after.
+
+    python scripts/rounding.py RUN_ID .. [--results FOLDER] [--length 9999] [--strings 16] [--csv FILE]
+
+For runs on a task whose symbols are a group: the cycle, parity, word problems. The first block's matrices must depend
+on one symbol alone, so no short convolution may stand in front of it (harness/inside/rounding.py). Nothing is trained.
+
+    2 2 3! moved .08      two planes were rounded, and a subspace of three that is near no representation was not
+
+Maintainers keep the published numbers with `--csv results/rounding/climb-v1.csv`. Other runs in the file stay.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from chomsky_ladder.harness.cli.say import aligned
+from chomsky_ladder.harness.inside.horizon import horizon
+from chomsky_ladder.harness.inside.rounding import Kept, rounded
+from chomsky_ladder.harness.inside.settings import HorizonSettings
+from chomsky_ladder.harness.inside.streams import load_trained
+from chomsky_ladder.harness.store.files import write_atomically
+from chomsky_ladder.harness.store.folder import RunFolder, find_run
+from chomsky_ladder.harness.store.harmless import csv_of
+from chomsky_ladder.harness.store.places import default_results, publishing, refuse_unwritable_file
+
+COLUMNS = ("run_id", "subspaces", "moved", "commit", "torch", "device", "from", "to", "answers", "trained", "rounded")
+
+
+def rows_of(folder: RunFolder, settings: HorizonSettings) -> list[dict[str, Any]]:
+    """Return a line for each range of positions: a run's accuracy as it was trained, and rounded."""
+    trained = load_trained(folder)
+    model, kept = rounded(trained)
+    before, after = horizon(trained, settings), horizon(model, settings)
+    made = {"commit": after["provenance"]["commit"], **{name: after["numerics"][name] for name in ("torch", "device")}}
+    run = {"run_id": trained.run.run_id, "subspaces": named(kept), "moved": moved(kept)} | made
+    return [
+        run | {name: old[name] for name in ("from", "to", "answers")}
+        | {"trained": old["accuracy"], "rounded": new["accuracy"]}
+        for old, new in zip(before["bins"], after["bins"], strict=True)
+    ]  # fmt: skip
+
+
+def named(kept: Sequence[Kept]) -> str:
+    """Return the sizes of the subspaces, those rounded first, and the others with a mark."""
+    sizes = sorted((not each.rounded, each.size) for each in kept)
+    return " ".join(f"{size}{'!' * left}" for left, size in sizes)
+
+
+def moved(kept: Sequence[Kept]) -> float:
+    """Return the largest move of the subspaces that were rounded; NaN if none was."""
+    return max((each.moved for each in kept if each.rounded), default=math.nan)
+
+
+def said(rows: Sequence[dict[str, Any]]) -> str:
+    """Return a run's lines for a person."""
+    first = rows[0]
+    lines = [
+        [f"{row['from']:,}..{row['to']:,}", *(f"{row[name]:.3f}" for name in ("trained", "rounded"))] for row in rows
+    ]
+    title = f"{first['run_id']}: {first['subspaces'] or 'no subspace of two directions or more'}"
+    return "\n".join([f"{title} moved {first['moved']:.2f}", *aligned(["positions", "trained", "rounded"], lines)])
+
+
+def keep(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write lines into the file, replacing those of the same runs."""
+    new = pd.DataFrame(rows, columns=list(COLUMNS))
+    old = pd.read_csv(path) if path.exists() else new[:0]
+    both = pd.concat([old[~old["run_id"].isin(set(new["run_id"]))], new]) if len(old) else new
+    write_atomically(path, csv_of(both.sort_values("run_id", kind="stable"), float_format="%.6g").encode())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
+    parser.add_argument("run_ids", nargs="+", metavar="RUN_ID", help="a run, by its id or a unique part of it")
+    parser.add_argument("--results", type=Path, default=default_results(), help="the folder of runs/")
+    parser.add_argument("--length", type=int, default=9999, help="the length of the strings")
+    parser.add_argument("--strings", type=int, default=16, help="how many strings")
+    parser.add_argument("--csv", type=Path, help="write the numbers into this file, too")
+    options = parser.parse_args()
+    settings = HorizonSettings(length=options.length, strings=options.strings)
+    if options.csv:
+        refuse_unwritable_file(options.csv, "--csv")
+    for folder in [find_run(options.results, run_id) for run_id in options.run_ids]:
+        rows = rows_of(folder, settings)
+        print(said(rows), flush=True)
+        if options.csv:
+            keep(options.csv, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        with publishing():
+            sys.exit(main())
+    except ValueError as mistake:
+        print(f"rounding.py: {mistake}", file=sys.stderr)
+        sys.exit(2)
