@@ -5,6 +5,7 @@
     <!-- rows file="results/tables/scratchpad.md" of="scratchpad" run="scratchpad-transformer-s0-0123456789" -->
     <!-- horizon of="even_pairs-*" -->
     <!-- drift of="cycle_nav-*; word_problem-*" protocol="climb-v2" at="40; 80; 9999" -->
+    <!-- rounding -->
     <!-- begun of="word_problem-psm-*" protocol="climb-v2" at="40..64; 225..256; 512" -->
     <!-- finding of="corner" -->
 
@@ -17,6 +18,7 @@ import csv
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -39,7 +41,8 @@ from chomsky_ladder.harness.store.titles import title_of
 ROOT = Path(__file__).parents[1]
 CLIMB = "climb-v1"
 MARKED = re.compile(
-    r"<!-- (?P<kind>cells|rows|horizon|drift|begun|finding) (?P<words>[^\n]*) -->\n.*?<!-- /(?P=kind) -->", re.DOTALL
+    r"<!-- (?P<kind>cells|rows|horizon|drift|rounding|begun|finding) (?P<words>[^\n]*?) ?-->\n.*?<!-- /(?P=kind) -->",
+    re.DOTALL,
 )
 _WHOLE = {"training": "in_distribution", "all": "test"}  # columns of a record
 
@@ -77,8 +80,9 @@ def filled(text: str) -> str:
 
 def _filled(match: re.Match[str]) -> str:
     makers = {"cells": _cells, "rows": _rows, "horizon": _horizon, "drift": _drift, "begun": _begun}
+    makers["rounding"] = _rounding
     make = makers.get(match["kind"], _sentence)
-    opening = f"<!-- {match['kind']} {match['words']} -->"
+    opening = f"<!-- {' '.join(filter(None, (match['kind'], match['words'])))} -->"
     return f"{opening}\n\n{make(Shown.of(match['words']))}\n\n<!-- /{match['kind']} -->"
 
 
@@ -317,6 +321,42 @@ def _drift(shown: Shown) -> str:
     return "\n\n".join(
         [_table(head, sorted(rows)), scope, _commands(["ladder horizon RUN_ID    # drift is its last column"])]
     )
+
+
+def _rounding(shown: Shown) -> str:
+    """Summarise what rounding does to the runs of each model and task, by scripts/rounding.py."""
+    read = pd.read_csv(ROOT / "results" / "rounding" / f"{shown.protocol}.csv").merge(_under_way(), on="run_id")
+    read["by"] = [title_of(Identity.of(run)) for run in read.to_dict("records")]
+    rows = []
+    for (title, task), own in read.groupby(["by", "task"]):
+        runs = own.groupby("run_id")
+        last = own[own["to"] == own["to"].max()]
+        kept = Counter(word for said in runs["subspaces"].first() for word in str(said).split() if word.isdigit())
+        sizes = ", ".join(f"{count} of {size}" for size, count in sorted(kept.items()))
+        characters = " ".join(sorted({str(each) for each in runs["characters"].first()}))
+        ends = [f"{last[name].min():.2f} to {last[name].max():.2f}" for name in ("trained", "rounded")]
+        exact = f"{(runs['rounded'].min() == 1).sum()} of {len(runs)}"
+        rows.append(
+            [
+                _escaped(title),
+                _escaped(task),
+                str(len(runs)),
+                sizes,
+                characters,
+                f"{runs['moved'].max().max():.2f}",
+                *ends,
+                exact,
+            ]
+        )
+    where = f"{last['from'].iloc[0]:,} to {last['to'].iloc[0]:,}"
+    head = ["model", "task", "runs", "subspaces rounded", "character", "largest move"]
+    head += [f"accuracy at {where}, trained", "rounded", "runs without a mistake, rounded"]
+    seeds, rates = (", ".join(f"{value:g}" for value in sorted(set(read[name]))) for name in ("seed", "lr"))
+    scope = (
+        f"Scope: protocol `{shown.protocol}`; {read['parameters'].min():,} to {read['parameters'].max():,} parameters; "
+    )
+    scope += f"seeds {seeds}; learning rates {rates}; trained to length 40; 16 strings a run."
+    return "\n\n".join([_table(head, rows), scope, _commands(["python scripts/rounding.py RUN_ID"])])
 
 
 def _begun(shown: Shown) -> str:

@@ -5,7 +5,8 @@
 For runs on a task whose symbols are a group: the cycle, parity, word problems. The first block's matrices must depend
 on one symbol alone, so no short convolution may stand in front of it (harness/inside/rounding.py). Nothing is trained.
 
-    2 2 3! moved .08      two planes were rounded, and a subspace of three that is near no representation was not
+    2 2 3! moved 0.08      two planes were rounded, and a subspace of three that is near no representation was not
+    characters 1           each is an irreducible representation over C; 2: of a plane, over the reals alone
 
 Maintainers keep the published numbers with `--csv results/rounding/climb-v1.csv`. Other runs in the file stay.
 """
@@ -29,7 +30,8 @@ from chomsky_ladder.harness.store.folder import RunFolder, find_run
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing, refuse_unwritable_file
 
-COLUMNS = ("run_id", "subspaces", "moved", "commit", "torch", "device", "from", "to", "answers", "trained", "rounded")
+OF_THE_RUN = ("run_id", "subspaces", "moved", "characters", "commit", "torch", "device")
+COLUMNS = (*OF_THE_RUN, "from", "to", "answers", "trained", "rounded")
 
 
 def rows_of(folder: RunFolder, settings: HorizonSettings) -> list[dict[str, Any]]:
@@ -37,13 +39,16 @@ def rows_of(folder: RunFolder, settings: HorizonSettings) -> list[dict[str, Any]
     trained = load_trained(folder)
     model, kept = rounded(trained)
     before, after = horizon(trained, settings), horizon(model, settings)
-    made = {"commit": after["provenance"]["commit"], **{name: after["numerics"][name] for name in ("torch", "device")}}
-    run = {"run_id": trained.run.run_id, "subspaces": named(kept), "moved": moved(kept)} | made
+    numerics = after["numerics"]
+    of_the_run = (trained.run.run_id, named(kept), moved(kept), characters(kept))
+    made = (after["provenance"]["commit"], numerics["torch"], numerics["device"])
+    run = dict(zip(OF_THE_RUN, (*of_the_run, *made), strict=True))
     return [
-        run | {name: old[name] for name in ("from", "to", "answers")}
+        run
+        | {name: old[name] for name in ("from", "to", "answers")}
         | {"trained": old["accuracy"], "rounded": new["accuracy"]}
         for old, new in zip(before["bins"], after["bins"], strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def named(kept: Sequence[Kept]) -> str:
@@ -57,6 +62,11 @@ def moved(kept: Sequence[Kept]) -> float:
     return max((each.moved for each in kept if each.rounded), default=math.nan)
 
 
+def characters(kept: Sequence[Kept]) -> str:
+    """Return the mean squares of the characters of the subspaces that were rounded, each once."""
+    return " ".join(sorted({f"{each.character:.3g}" for each in kept if each.rounded}))
+
+
 def said(rows: Sequence[dict[str, Any]]) -> str:
     """Return a run's lines for a person."""
     first = rows[0]
@@ -64,7 +74,8 @@ def said(rows: Sequence[dict[str, Any]]) -> str:
         [f"{row['from']:,}..{row['to']:,}", *(f"{row[name]:.3f}" for name in ("trained", "rounded"))] for row in rows
     ]
     title = f"{first['run_id']}: {first['subspaces'] or 'no subspace of two directions or more'}"
-    return "\n".join([f"{title} moved {first['moved']:.2f}", *aligned(["positions", "trained", "rounded"], lines)])
+    title += f" moved {first['moved']:.2f}, characters {first['characters']}"
+    return "\n".join([title, *aligned(["positions", "trained", "rounded"], lines)])
 
 
 def keep(path: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -53,6 +53,7 @@ class Kept(NamedTuple):
     size: int
     moved: float  # the largest move of a symbol's matrix, relative to its norm; infinite if no representation is near
     rounded: bool
+    character: float  # the mean square of the representation's character: 1 if it is irreducible, if also over C
 
 
 def group_of(task: Task) -> Group:
@@ -149,7 +150,8 @@ def rounded(trained: Trained) -> tuple[Trained, list[Kept]]:
         near_SRR = basis_KR.T @ A_SHKK[:, block] @ basis_KR
         exact_SRR = representation(near_SRR, group)
         moved = float("inf") if exact_SRR is None else _moved(near_SRR, exact_SRR)
-        found.append(Kept(block, size, moved, moved <= NEAR))
+        character = float("nan") if exact_SRR is None else _mean_square_character(exact_SRR, group)
+        found.append(Kept(block, size, moved, moved <= NEAR, character))
         if exact_SRR is not None and moved <= NEAR:
             length_S11 = torch.linalg.det(near_SRR).abs().pow(1 / size)[:, None, None]
             onto_KK = basis_KR @ basis_KR.T
@@ -157,6 +159,11 @@ def rounded(trained: Trained) -> tuple[Trained, list[Kept]]:
     change_SX = (new_SHKK - A_SHKK).flatten(1)
     layer.transition.weight += (torch.linalg.pinv(x_SD) @ change_SX).T.to(layer.transition.weight.dtype)
     return trained._replace(model=model), found
+
+
+def _mean_square_character(M_SRR: Tensor, group: Group) -> float:
+    traces = [float(_product(M_SRR, word).trace()) for word in group.words]
+    return sum(trace**2 for trace in traces) / len(traces)
 
 
 def _moved(near_SRR: Tensor, exact_SRR: Tensor) -> float:

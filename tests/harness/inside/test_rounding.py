@@ -135,8 +135,9 @@ def test_turns_that_are_a_little_off_become_thirds_of_a_circle() -> None:
     plane_S22 = matrices(found)[:, 0, :2, :2]
     for symbol, degrees in enumerate((0.0, 120.0, -120.0)):
         assert torch.allclose(plane_S22[symbol], (1 + symbol) * turned(degrees), atol=1e-6)
-    assert kept == [Kept(0, 2, kept[0].moved, rounded=True)]
+    assert kept == [Kept(0, 2, kept[0].moved, rounded=True, character=kept[0].character)]
     assert kept[0].moved == pytest.approx(0.0262, abs=2e-3)  # 1.5 degrees
+    assert kept[0].character == pytest.approx(2.0)  # a turned plane splits over C alone
     assert torch.allclose(matrices(found)[:, 1:], A_SHKK[:, 1:], atol=1e-9)  # a single direction is left alone
 
 
@@ -180,4 +181,4 @@ def test_the_script_writes_both_accuracies(
     read = pd.read_csv(table)
     assert list(read["to"]) == [8, 16, 32, 59] and set(read["subspaces"]) == {2}
     assert list(read.columns) == list(script.COLUMNS)
-    assert f"{trained.run.run_id}: 2 moved 0.03" in capsys.readouterr().out
+    assert f"{trained.run.run_id}: 2 moved 0.03, characters 2" in capsys.readouterr().out
