@@ -23,7 +23,7 @@ N state, E experts, R replicas.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from torch import nn
 
@@ -48,6 +48,8 @@ class ModelConfig(ABC):
     paper: ClassVar[str]
     title: ClassVar[str] = ""
     """The name in tables, with settings that make it another model: xLSTM[{ratio}]; by default its name."""
+    known_as: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Names in tables for exactly these changes of settings."""
 
     sees: ClassVar[Literal["past", "prompt", "prompt_alone", "all"]] = "past"
     """What a position may depend on: the past; the whole prompt and, after it, the past; the prompt and nothing after

@@ -100,6 +100,13 @@ class HybridConfig(ModelConfig):
     name, family, year, paper = "hybrid", "hybrid", 2024, "2403.19887"
     names_others = True
     title = "Hybrid"
+    known_as = {
+        "Bilinear RNN + attention": {
+            "short_conv": 4,
+            "pattern": "bilinear_rnn,transformer",
+            "settings": "transformer: positions=none",
+        }
+    }
 
     num_heads: int = 4
     """Heads of the members that have heads."""

@@ -325,10 +325,12 @@ def _drift(shown: Shown) -> str:
 
 def _rounding(shown: Shown) -> str:
     """Summarise what rounding does to the runs of each model and task, by scripts/rounding.py."""
-    read = pd.read_csv(ROOT / "results" / "rounding" / f"{shown.protocol}.csv").merge(_under_way(), on="run_id")
+    read = pd.read_csv(ROOT / "results" / "rounding" / f"{shown.protocol}.csv").merge(_records(begun=True), on="run_id")
     read["by"] = [title_of(Identity.of(run)) for run in read.to_dict("records")]
+    rungs = {step.cell.stats.task: step.rung.name for step in _climbs(shown.protocol)[0].steps if step.cell}
+    read["rung"] = read["task"].map(rungs)
     rows = []
-    for (title, task), own in read.groupby(["by", "task"]):
+    for (title, rung), own in read.groupby(["by", "rung"]):
         runs = own.groupby("run_id")
         last = own[own["to"] == own["to"].max()]
         kept = Counter(word for said in runs["subspaces"].first() for word in str(said).split() if word.isdigit())
@@ -339,7 +341,7 @@ def _rounding(shown: Shown) -> str:
         rows.append(
             [
                 _escaped(title),
-                _escaped(task),
+                rung,
                 str(len(runs)),
                 sizes,
                 characters,
@@ -349,7 +351,7 @@ def _rounding(shown: Shown) -> str:
             ]
         )
     where = f"{last['from'].iloc[0]:,} to {last['to'].iloc[0]:,}"
-    head = ["model", "task", "runs", "subspaces rounded", "character", "largest move"]
+    head = ["model", "rung", "runs", "subspaces rounded", "character", "largest move"]
     head += [f"accuracy at {where}, trained", "rounded", "runs without a mistake, rounded"]
     seeds, rates = (", ".join(f"{value:g}" for value in sorted(set(read[name]))) for name in ("seed", "lr"))
     scope = (

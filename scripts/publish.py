@@ -62,9 +62,11 @@ def made(results: Path) -> None:
 
 
 def with_begun(results: Path, study: str) -> pd.DataFrame:
-    """Return the published records and those under way that are of a study."""
-    begun, own = stored(results / UNDERWAY / "records.csv"), {run.run_id for run in find_study(study).runs("full")}
-    return pd.concat([stored(results / "records.csv"), begun[begun["run_id"].isin(own)]], ignore_index=True)
+    """Return the published records of a study's models, and its runs under way."""
+    runs = find_study(study).runs("full")
+    published, begun = stored(results / "records.csv"), stored(results / UNDERWAY / "records.csv")
+    of_models = published[published["model_name"].isin({run.model.name for run in runs})]
+    return pd.concat([of_models, begun[begun["run_id"].isin({run.run_id for run in runs})]], ignore_index=True)
 
 
 def site_of(results: Path, folder: Path, *, url: str = "") -> None:

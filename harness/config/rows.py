@@ -7,6 +7,11 @@ from typing import Any
 
 Row = tuple[str, dict[str, Any]]
 
+_BOTH: Row = (
+    "hybrid",
+    {"short_conv": 4, "pattern": "bilinear_rnn,transformer", "settings": "transformer: positions=none"},
+)
+
 ROWS: tuple[Row, ...] = (
     ("lstm", {}),
     ("transformer", {}),
@@ -62,6 +67,7 @@ ROWS: tuple[Row, ...] = (
     ("ttt_linear", {}),
     ("titans", {}),
     ("log_linear_attention", {}),
+    _BOTH,
 )
 
 _SIGNED = {"eigenvalues": "signed"}
@@ -97,6 +103,7 @@ _CONTESTED: tuple[Row, ...] = (
     ("m2rnn", {}),
     ("stack_rnn", {}),
     ("hybrid", {}),
+    _BOTH,
 )
 _FIRST = (*_SEEDS, *_CONTESTED)
 SECOND: tuple[Row, ...] = (*_FIRST, *(row for row in ROWS if row not in _FIRST))

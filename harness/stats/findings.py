@@ -39,18 +39,23 @@ def findings(climbs: Sequence[Climb]) -> list[Finding]:
 
 def _corner(climbs: Sequence[Climb]) -> Finding:
     group, recall = _holders(climbs, GROUP), _holders(climbs, RECALL)
-    both = {one.model for one in group} & {one.model for one in recall}
+    both = [one for one in group if one in recall]
     headline = (
         f"{_word(len(group)).capitalize()} of {len(climbs)} models {_verb('compose', len(group))} A5 on most seeds, "
         f"{_word(len(recall))} {_verb('recall', len(recall))}, {_word(len(both))} {_verb('do', len(both))} both."
     )
     shares = {one.model: {step.rung.name: step.held / step.n for step in one.steps} for one in climbs}
-    others = [one for one in climbs if one.model not in both]
+    others = [one for one in climbs if one not in both]
     nearest = max(others, key=lambda one: shares[one.model][GROUP] + shares[one.model][RECALL])
     seeds = {step.rung.name: f"{step.held} of {step.n}" for step in nearest.steps}
-    more = f"{nearest.title} comes nearest: recall on {seeds[RECALL]} seeds, A5 on {seeds[GROUP]}."
-    if group and {one.transition for one in group} <= NONLINEAR:
-        more = f"Those that compose A5 are nonlinear recurrences. {more}"
+    more = (
+        f"{nearest.title} comes {'next' if both else 'nearest'}: recall on {seeds[RECALL]} seeds, A5 on {seeds[GROUP]}."
+    )
+    alone = [one for one in group if one not in both]
+    if alone and {one.transition for one in alone} <= NONLINEAR:
+        more = f"{'The others' if both else 'Those'} that compose A5 are nonlinear recurrences. {more}"
+    if len(both) == 1:
+        more = f"That is {both[0].title}. {more}"
     return Finding("corner", "State or recall", headline, more)
 
 

@@ -6,7 +6,8 @@
 
 A title is written in the model's own file (`ModelConfig.title`). scripts/golden.py copies the titles of the harness'
 models to titles.json beside this file, with the usual values of their settings, because nothing here needs torch. A
-model that is not in there is shown by its label. Data and commands use labels, which are complete.
+model that is not in there is shown by its label. Data and commands use labels, which are complete. A hybrid of many
+settings may have a name of its own (`known_as`).
 """
 
 import json
@@ -27,6 +28,8 @@ def title_of(identity: Identity) -> str:
     known = _titles().get(identity.model_name)
     if known is None:
         return identity.model
+    if own := _own_name(identity, known):
+        return own
     rest = identity.model_parts(*known["usual"]).changes
     return f"{name_of(identity)} ({rest})" if rest else name_of(identity)
 
@@ -36,10 +39,17 @@ def name_of(identity: Identity) -> str:
     known = _titles().get(identity.model_name)
     if known is None:
         return identity.model_name
+    if name := _own_name(identity, known):
+        return name
     own = dict(known["usual"]) | identity.of_model()
     title = known["title"].format(**{name: SHOWN.get(name, {}).get(own[name], own[name]) for name in known["usual"]})
     version = own.get("version", 1)
     return title if version == 1 else f"{title} v{version}"
+
+
+def _own_name(identity: Identity, known: dict[str, Any]) -> str:
+    """Return the name that a model has with exactly these settings, or ""."""
+    return next((name for name, settings in known.get("known_as", {}).items() if settings == identity.of_model()), "")
 
 
 def settings_of(title: str) -> list[str]:
@@ -51,6 +61,7 @@ def content_of(models: dict[str, Any]) -> bytes:
     """Return the bytes of titles.json, given models by name: classes with a `title`, or "" for those without."""
     found = {
         name: {"title": cls.title, "usual": {setting: getattr(cls(), setting) for setting in settings_of(cls.title)}}
+        | ({"known_as": cls.known_as} if cls.known_as else {})
         for name, cls in sorted(models.items())
         if cls.title
     }

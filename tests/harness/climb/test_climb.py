@@ -322,7 +322,7 @@ def test_a_mistake_is_one_line_before_any_work(
 @pytest.mark.parametrize(("name", "changes"), some(ROWS))
 def test_a_row_of_the_reference_table_is_of_the_suites_size(name: str, changes: dict[str, object]) -> None:
     model = climber(find_model(name), changes)
-    within = 0.26 if name == "log_linear_attention" else 0.07  # its records are of that size, and the table names it
+    within = 0.26 if name == "log_linear_attention" else 0.08  # its records are of that size, and the table names it
     assert abs(active_parameters(model, SIZED_AT) / PROTOCOLS["climb-v1"].params - 1) < within
     of_run = identity_of(climb_runs(model, seeds=1)[-1])
     assert of_run.protocol == "climb-v1"
