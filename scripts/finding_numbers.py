@@ -335,7 +335,7 @@ def _rounding(shown: Shown) -> str:
         last = own[own["to"] == own["to"].max()]
         kept = Counter(word for said in runs["subspaces"].first() for word in str(said).split() if word.isdigit())
         sizes = ", ".join(f"{count} of {size}" for size, count in sorted(kept.items()))
-        characters = " ".join(sorted({str(each) for each in runs["characters"].first()}))
+        characters = ", ".join(sorted({word for said in runs["characters"].first() for word in str(said).split()}))
         ends = [f"{last[name].min():.2f} to {last[name].max():.2f}" for name in ("trained", "rounded")]
         exact = f"{(runs['rounded'].min() == 1).sum()} of {len(runs)}"
         rows.append(
