@@ -1,7 +1,8 @@
 """Draw the few pictures that README and docs show, small enough for the repository.
 
 `scripts/publish.py --release` calls this. A picture is drawn from the records, or from the numbers that `ladder
-horizon` and scripts/othello.py left under results/. It is then reduced to a width of 1,200 pixels and 128 colours.
+horizon`, scripts/othello.py and scripts/rounding.py left under results/. It is then reduced to a width of 1,200 pixels
+and 128 colours.
 """
 
 import io
@@ -15,7 +16,7 @@ from PIL import Image
 
 from chomsky_ladder.harness.figures import write as figures
 from chomsky_ladder.harness.figures.style import save, style
-from chomsky_ladder.harness.inside import draw_horizon, draw_layers
+from chomsky_ladder.harness.inside import draw_horizon, draw_layers, draw_rounding
 from chomsky_ladder.harness.stats.view import training_lengths
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.labels import Identity
@@ -38,11 +39,13 @@ def write(results: Path, folder: Path) -> Iterator[Path]:
     yield _written(_drawn(records, "corner"), folder / "corner.png")
     with tempfile.TemporaryDirectory() as scratch:
         horizon, layers = Path(scratch) / "compare_ends.png", Path(scratch) / "error_by_layer"
+        orbits = Path(scratch) / "orbits.png"
+        draw_rounding.draw(pd.read_csv(results / "rounding" / "orbits.csv"), orbits)
         draw_horizon.draw(_readings(results / "horizon" / "compare_ends.csv", records), horizon)
         edits = pd.read_csv(results / "othello/figures/cpu/error_by_layer.csv", keep_default_na=False, na_values=[""])
         with style():
             save(draw_layers.interventions(edits), edits, layers, kinds=("png",))
-        for path in (horizon, layers.with_suffix(".png")):
+        for path in (horizon, layers.with_suffix(".png"), orbits):
             yield _written(Image.open(path).convert("RGB"), folder / path.name)
 
 

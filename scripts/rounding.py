@@ -1,6 +1,6 @@
 """Round trained bilinear RNNs to exact representations, and read how far they hold before and after.
 
-    python scripts/rounding.py RUN_ID .. [--results FOLDER] [--length 9999] [--strings 16] [--csv FILE]
+    python scripts/rounding.py RUN_ID .. [--results FOLDER] [--length 9999] [--strings 16] [--csv FILE] [--picture FILE]
 
 For runs on a task whose symbols are a group: the cycle, parity, word problems. The first block's matrices must depend
 on one symbol alone, so no short convolution may stand in front of it (harness/inside/rounding.py). Nothing is trained.
@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from chomsky_ladder.harness.cli.say import aligned
+from chomsky_ladder.harness.inside.draw_rounding import COLUMNS as ORBIT
+from chomsky_ladder.harness.inside.draw_rounding import draw
 from chomsky_ladder.harness.inside.horizon import horizon
-from chomsky_ladder.harness.inside.rounding import Kept, rounded
+from chomsky_ladder.harness.inside.rounding import Kept, orbit, rounded
 from chomsky_ladder.harness.inside.settings import HorizonSettings
 from chomsky_ladder.harness.inside.streams import load_trained
 from chomsky_ladder.harness.store.files import write_atomically
@@ -31,6 +34,7 @@ from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing, refuse_unwritable_file
 
 OF_THE_RUN = ("run_id", "subspaces", "moved", "characters", "commit", "torch", "device")
+DOTS = 600
 COLUMNS = (*OF_THE_RUN, "from", "to", "answers", "trained", "rounded")
 
 
@@ -78,6 +82,27 @@ def said(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join([title, *aligned(["positions", "trained", "rounded"], lines)])
 
 
+def orbit_of(folder: RunFolder) -> pd.DataFrame:
+    """Return where the states of the first block go in which a plane or a space was rounded, a line for each symbol."""
+    trained = load_trained(folder)
+    kept = next((each for each in rounded(trained)[1] if each.rounded and each.size <= 3), None)
+    if kept is None:
+        raise ValueError(
+            f"--picture: {folder.path.name} has no plane and no space of three dimensions that was rounded"
+        )
+    found = orbit(trained, kept, length=DOTS)
+    task: Any = trained.run.task
+    asks = f"cycle of {task.cycle}" if hasattr(task, "cycle") else getattr(task, "group", task.name)
+    lines = zip(found.element_L.tolist(), _three(found.trained_LR), _three(found.rounded_LR), strict=True)
+    rows = [(trained.run.run_id, asks, place, element, *a, *b) for place, (element, a, b) in enumerate(lines, 1)]
+    return pd.DataFrame(rows, columns=list(ORBIT))
+
+
+def _three(x_LR: Tensor) -> list[list[float]]:
+    """Return coordinates with three digits behind the point, and none for the third of a plane."""
+    return [[round(value, 3) for value in x_R] + [math.nan] * (3 - len(x_R)) for x_R in x_LR.tolist()]
+
+
 def keep(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write lines into the file, replacing those of the same runs."""
     new = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -93,11 +118,21 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=9999, help="the length of the strings")
     parser.add_argument("--strings", type=int, default=16, help="how many strings")
     parser.add_argument("--csv", type=Path, help="write the numbers into this file, too")
+    parser.add_argument(
+        "--picture", type=Path, help="draw where the states of a block of each run go: .png, .svg, .pdf"
+    )
     options = parser.parse_args()
     settings = HorizonSettings(length=options.length, strings=options.strings)
     if options.csv:
         refuse_unwritable_file(options.csv, "--csv")
-    for folder in [find_run(options.results, run_id) for run_id in options.run_ids]:
+    if options.picture:
+        if options.picture.suffix not in (".png", ".svg", ".pdf"):
+            raise ValueError(f"--picture {options.picture}: name a .png, .svg or .pdf file")
+        refuse_unwritable_file(options.picture, "--picture")
+    folders = [find_run(options.results, run_id) for run_id in options.run_ids]
+    if options.picture:
+        draw(pd.concat(map(orbit_of, folders)), options.picture)
+    for folder in folders:
         rows = rows_of(folder, settings)
         print(said(rows), flush=True)
         if options.csv:

@@ -134,15 +134,28 @@ def subspaces(A_SHKK: Tensor) -> list[Tensor]:
     ]
 
 
-@torch.no_grad()
-def rounded(trained: Trained) -> tuple[Trained, list[Kept]]:
-    """Return a trained model with its first block rounded, and what was found in it."""
-    group = group_of(trained.run.task)
-    model = deepcopy(trained.model)
-    layer = _first(model)
+class _Read(NamedTuple):
+    """A model's first bilinear layer, and what it does at each symbol of a group."""
+
+    layer: BilinearRecurrence
+    group: Group
+    x_SD: Tensor
+    A_SHKK: Tensor
+
+
+def _read(model: Model, task: Task) -> _Read:
+    group, layer = group_of(task), _first(model)
     x_SD = _inputs(model, layer, group.symbols).double()
     blocks = layer.start_HK.shape
     A_SHKK = layer.transition(x_SD.to(layer.transition.weight.dtype)).double().unflatten(-1, (*blocks, blocks[1]))
+    return _Read(layer, group, x_SD, A_SHKK)
+
+
+@torch.no_grad()
+def rounded(trained: Trained) -> tuple[Trained, list[Kept]]:
+    """Return a trained model with its first block rounded, and what was found in it."""
+    model = deepcopy(trained.model)
+    layer, group, x_SD, A_SHKK = _read(model, trained.run.task)
     new_SHKK, found = A_SHKK.clone(), list[Kept]()
     for block, basis_KR in enumerate(subspaces(A_SHKK)):
         if (size := basis_KR.shape[1]) < 2:
@@ -159,6 +172,44 @@ def rounded(trained: Trained) -> tuple[Trained, list[Kept]]:
     change_SX = (new_SHKK - A_SHKK).flatten(1)
     layer.transition.weight += (torch.linalg.pinv(x_SD) @ change_SX).T.to(layer.transition.weight.dtype)
     return trained._replace(model=model), found
+
+
+class Orbit(NamedTuple):
+    """Where the state of one block goes on a random string, in its subspace, as trained and rounded."""
+
+    element_L: Tensor  # the product so far, by its number in the group
+    trained_LR: Tensor
+    rounded_LR: Tensor
+
+
+@torch.no_grad()
+def orbit(trained: Trained, kept: Kept, *, length: int) -> Orbit:
+    """Return a block's states of length 1, in coordinates in which the exact representation turns and mirrors alone."""
+    layer, group, _, A_SHKK = _read(trained.model, trained.run.task)
+    basis_KR = subspaces(A_SHKK)[kept.block]
+    near_SRR = basis_KR.T @ A_SHKK[:, kept.block] @ basis_KR
+    exact_SRR = representation(near_SRR, group)
+    assert exact_SRR is not None
+    all_GRR = torch.stack([_product(exact_SRR, word) for word in group.words])
+    straight_RR = torch.linalg.cholesky((all_GRR.mT @ all_GRR).mean(0)).T
+    draw = Draw(seed=1, split="rounding", rows_B=torch.arange(1))
+    (place_L,) = draw.integers(len(group.symbols), (length,))
+    element, elements = 0, list[int]()
+    for place in place_L.tolist():
+        element = int(group.table_GG[element, group.of_symbol[place]])
+        elements.append(element)
+    start_R = basis_KR.T @ layer.start_HK[kept.block].double()
+    ways = (_went(matrices_SRR, start_R, place_L, straight_RR) for matrices_SRR in (near_SRR, exact_SRR))
+    return Orbit(torch.tensor(elements), *ways)
+
+
+def _went(M_SRR: Tensor, state_R: Tensor, place_L: Tensor, straight_RR: Tensor) -> Tensor:
+    states = []
+    for place in place_L.tolist():
+        state_R = M_SRR[place] @ state_R
+        state_R = state_R / state_R.norm()
+        states.append(straight_RR @ state_R)
+    return torch.nn.functional.normalize(torch.stack(states), dim=-1)
 
 
 def _mean_square_character(M_SRR: Tensor, group: Group) -> float:

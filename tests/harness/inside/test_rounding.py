@@ -14,7 +14,7 @@ from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.registry import find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.inside import rounding
-from chomsky_ladder.harness.inside.rounding import Group, Kept, group_of, representation, rounded, subspaces
+from chomsky_ladder.harness.inside.rounding import Group, Kept, group_of, orbit, representation, rounded, subspaces
 from chomsky_ladder.harness.inside.streams import Trained
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.models.bilinear_rnn import BilinearRecurrence
@@ -141,6 +141,17 @@ def test_turns_that_are_a_little_off_become_thirds_of_a_circle() -> None:
     assert torch.allclose(matrices(found)[:, 1:], A_SHKK[:, 1:], atol=1e-9)  # a single direction is left alone
 
 
+def test_an_orbit_visits_a_place_for_each_element() -> None:
+    trained, _ = off_by_a_little(task_of("cycle_nav", cycle=3))
+    _, (kept,) = rounded(trained)
+    found = orbit(trained, kept, length=50)
+    assert found.rounded_LR.shape == (50, 2) and torch.allclose(found.rounded_LR.norm(dim=1), noise(50) * 0 + 1)
+    for element in range(3):
+        own_NR = found.rounded_LR[found.element_L == element]
+        assert len(own_NR) and torch.allclose(own_NR, own_NR[:1].expand_as(own_NR), atol=1e-9)
+    assert (found.trained_LR - found.rounded_LR).norm(dim=1)[-1] > 0.1  # it has drifted
+
+
 def test_a_subspace_is_found_in_any_basis() -> None:
     A_S1KK = torch.zeros(3, 1, 4, 4, dtype=torch.double)
     for symbol, degrees in enumerate((0.0, 119.0, -122.0)):
@@ -173,12 +184,24 @@ def test_the_script_writes_both_accuracies(
     trained, _ = off_by_a_little(task_of("cycle_nav", cycle=3))
     monkeypatch.setattr(script, "load_trained", lambda folder: trained)
     monkeypatch.setattr(script, "find_run", lambda results, run_id: run_id)
-    table = tmp_path / "rounded.csv"
+    table, picture = tmp_path / "rounded.csv", tmp_path / "orbits.png"
     for _ in range(2):  # the second time replaces the first
-        words = ["rounding.py", "any", "--length", "60", "--strings", "3", "--csv", str(table)]
+        words = [
+            "rounding.py",
+            "any",
+            "--length",
+            "60",
+            "--strings",
+            "3",
+            "--csv",
+            str(table),
+            "--picture",
+            str(picture),
+        ]
         monkeypatch.setattr(sys, "argv", words)
         assert script.main() == 0
     read = pd.read_csv(table)
     assert list(read["to"]) == [8, 16, 32, 59] and set(read["subspaces"]) == {2}
     assert list(read.columns) == list(script.COLUMNS)
+    assert len(pd.read_csv(picture.with_suffix(".csv"))) == script.DOTS and picture.stat().st_size > 10_000
     assert f"{trained.run.run_id}: 2 moved 0.03, characters 2" in capsys.readouterr().out
