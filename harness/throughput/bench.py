@@ -110,6 +110,7 @@ def model_rows(cls: type[ModelConfig], grid: Grid, meter: Meter) -> Iterator[Row
         return
     ways = ways_of(cls.name, grid, meter.device)
     matches: tuple[Match, ...] = ("parameters", "state")
+    faults, is_measured = list[str](), False
     for match in matches:
         try:
             config = matched(cls(), match, grid)
@@ -118,7 +119,12 @@ def model_rows(cls: type[ModelConfig], grid: Grid, meter: Meter) -> Iterator[Row
             continue
         bench = Bench(config, match, grid, meter)
         for point in grid.points(match, ways):
-            yield bench.row(point)
+            row = bench.row(point)
+            is_measured |= "not_run" not in row
+            yield row
+        faults += bench.faults
+    if faults and not is_measured:
+        yield {"model": cls.name, "not_run": f"failed: {faults[0]}"}
 
 
 class Bench:
@@ -126,6 +132,7 @@ class Bench:
 
     def __init__(self, config: ModelConfig, match: Match, grid: Grid, meter: Meter) -> None:
         self.config, self.match, self.grid, self.meter, self.device = config, match, grid, meter, meter.device
+        self.faults: list[str] = []
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.model: Model = config.build(grid.vocab)
@@ -158,8 +165,8 @@ class Bench:
                 warnings.simplefilter("ignore")  # of the tracer, about caches and speed
                 row |= self._measured(point)
         except Exception as error:  # a failing point must not stop the others
-            said = str(error).strip().splitlines() or [""]
-            row["not_run"] = "OOM" if ran_out(error) else f"{type(error).__name__}: {said[0]}"[:200]
+            row["not_run"] = "OOM" if ran_out(error) else said_of(error)[:200]
+            self.faults += [] if ran_out(error) else [row["not_run"]]
         self.model.zero_grad()
         release(self.device)
         return row
