@@ -199,7 +199,8 @@ def _one_stack(parts: Tensor | Sequence[Tensor]) -> Tensor:
     if isinstance(parts, Tensor):
         return parts
     kind = parts[0].device.type
-    if torch.is_autocast_enabled(kind) and parts[0].dtype == torch.float32:
+    has_autocast = torch.amp.is_autocast_available(kind)  # not on meta tensors
+    if has_autocast and torch.is_autocast_enabled(kind) and parts[0].dtype == torch.float32:
         parts = [part.to(torch.get_autocast_dtype(kind)) for part in parts]
     return torch.stack(list(parts))
 

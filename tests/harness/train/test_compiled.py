@@ -218,7 +218,7 @@ def test_compiled_gradients_are_in_the_precision_of_plain_ones(model: str, monke
     batch = pack.draw(pack.step_number, 8)
     plain_RP, again_RP = (pack.gradients(pack.step_number, batch)[0] for _ in range(2))  # the first is plain
     assert pack.compiled == {"compiled.losses"}
-    assert torch.equal(again_RP, plain_RP)
+    assert (again_RP - plain_RP).norm() < 1e-6 * plain_RP.norm()  # in bf16 it would be 1e-3
 
 
 @pytest.mark.slow
