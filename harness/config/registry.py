@@ -99,8 +99,11 @@ def find_model(name: str) -> type[ModelConfig]:
 
 
 def _refuse_unregistered(name: str, known: Collection[str], base: type) -> None:
-    """Refuse the name of a class that exists but is not registered, with that reason."""
-    if name in known:
+    """Refuse the name of a class that exists but is not registered, with that reason.
+
+    If its file did not import, the room says so.
+    """
+    if name in known or rooms.broken(name):
         return
     for cls in _below(base):
         if vars(cls).get("name") != name or cls.__module__ not in sys.modules:

@@ -89,8 +89,7 @@ class Room:
         registry = self.by_name()
         if name not in registry:
             hint = hint_of(name, [*or_else, *registry], what=self.what)
-            broken = "".join(f" ({problem})" for problem in _problems if re.search(rf"\b{re.escape(name)}\b", problem))
-            raise ValueError(f"unknown {self.what} {name!r}{hint}{broken}")
+            raise ValueError(f"unknown {self.what} {name!r}{hint}{broken(name)}")
         entry = _settled(registry[name])
         if entry is None:
             raise ValueError(self._conflict(name, registry[name]))
@@ -140,6 +139,11 @@ def _discover(module: str, shown_as: str) -> None:
     error = _import(lambda: importlib.import_module(module))
     if error:
         _problems.append(f"{shown_as} does not import: {error}")
+
+
+def broken(name: str) -> str:
+    """Return the problems that name a thing, in brackets, or ""."""
+    return "".join(f" ({problem})" for problem in _problems if re.search(rf"\b{re.escape(name)}\b", problem))
 
 
 def load(plugin: str) -> list[str]:

@@ -308,6 +308,16 @@ def test_a_new_file_in_a_room_is_a_new_task(tmp_path: Path, monkeypatch: pytest.
     assert find_task("parity") is Parity
 
 
+def test_a_task_that_cannot_be_made_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the error, and not that the class is there and not registered."""
+    unmade = "\n    def __post_init__(self) -> None:\n        raise AttributeError('no kernel')\n"
+    text = PLUGIN.replace('"walnut"', '"hickory"').replace("shell: int = 3\n", f"shell: int = 3\n{unmade}")
+    plugin(tmp_path / "hickory.py", text)
+    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
+    rooms._explored.clear()
+    assert "(tasks/hickory.py does not import: AttributeError: no kernel)" in refusal("hickory", "task")
+
+
 def test_installed_packages_bring_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task, model = PLUGIN.split("@register_model")[0], PLUGIN.replace("@register_task", "")
     for name, text in (("good_task", task), ("good_model", model), ("good_kernel", KERNEL), ("bad", BROKEN["lines"])):
