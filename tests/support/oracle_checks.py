@@ -53,6 +53,8 @@ def slots(task: Task, size: int) -> int:
             return (size + 1) // 2
         case "selective_copying":
             return task.data
+        case "brevo":
+            return (size - 2) // 3
         case "stack_manipulation":
             return size + (task.end == "token")
     return size if isinstance(task, Transduction) else 1
@@ -88,6 +90,8 @@ def legal_size(task: Task, size: int) -> bool:
             return size % 2 == 1 and size > 2 * (task.bits + task.variables)
         case "depo":
             return size % 2 == 0 and 8 <= size <= 2 * task.num_nodes + 2
+        case "brevo":
+            return size % 2 == 0 and size >= 8 and 2 * (size // 2 - 1) // 3 + 1 <= task.num_nodes
         case "reachability":
             return size % 2 == 1 and size >= 11
         case "flip_flop":

@@ -245,6 +245,7 @@ VARIANTS: dict[str, Fields] = {
     "formula_value": classified(),
     "mano": classified(modulus=PRIMES, operators=st.just("+-*")) | classified(modulus=MODULI, operators=st.just("+-")),
     "depo": classified(num_nodes=st.integers(3, 20) | st.integers(3, 300), steps=st.integers(1, 40)),
+    "brevo": transduced(num_nodes=st.integers(3, 20) | st.integers(3, 300)),
     "reachability": classified(num_nodes=st.integers(8, 20) | st.integers(8, 300)),
     "solve_equation": classified(query=MARKS, modulus=MODULI, operators=st.just("+-"), every_length=EVERY)
     | classified(query=MARKS, modulus=PRIMES, operators=st.just("+-*"), every_length=EVERY),
@@ -296,6 +297,7 @@ SPEC: dict[str, tuple[int, int, str]] = {
     "formula_value": (6, 2, "context_free"),
     "mano": (27, 23, "context_free"),
     "depo": (137, 128, "none"),
+    "brevo": (130, 128, "none"),
     "reachability": (68, 2, "none"),
 }
 """Symbols in the vocabulary, possible answers, level."""
@@ -360,6 +362,7 @@ VOCABULARIES: list[tuple[str, dict[str, Any], str]] = [
     ("formula_value", {}, "PAD AND OR NOT 0 1"),
     ("mano", {"modulus": 5}, "PAD + - * 0 1 2 3 4"),
     ("depo", {"num_nodes": 3, "steps": 2}, "PAD n0 n1 n2 h1 h2"),
+    ("brevo", {"num_nodes": 3}, "PAD ? n0 n1 n2"),
     ("reachability", {"num_nodes": 8}, "PAD ? n0 n1 n2 n3 n4 n5 n6 n7 NO YES"),
     ("solve_equation", {}, "PAD ACT + - * = ( ) x 0 1 2 3 4"),
 ]

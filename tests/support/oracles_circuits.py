@@ -118,16 +118,56 @@ def depo(prompt: Sequence[str]) -> list[str]:
     return [node]
 
 
+def dependences(string: Sequence[str]) -> dict[str, set[str]]:
+    """Return what each node depends on, in the order in which the string names them. The last two are the question."""
+    after: dict[str, set[str]] = {node: set() for node in string[:-2]}
+    for node, needed in zip(string[:-2:2], string[1:-2:2], strict=True):
+        after[node].add(needed)
+    return after
+
+
+def dependence_language(string: Sequence[str], *, num_nodes: int, **_: object) -> bool:
+    """Three edges or more of a graph without cycles, of 2 m / 3 + 1 nodes for m edges, and a node that one leaves."""
+    if len(string) % 2 or len(string) < 8 or string[-2] != "?":
+        return False
+    after = dependences(string)
+    left = dict(after)
+    while ends := [node for node, needed in left.items() if not needed & left.keys()]:
+        for node in ends:
+            del left[node]
+    return (
+        not left
+        and len(after) == 2 * (len(string) // 2 - 1) // 3 + 1
+        and set(after) <= {f"n{node}" for node in range(num_nodes)}
+        and bool(after.get(string[-1]))
+    )
+
+
+def brevo(prompt: Sequence[str]) -> list[str]:
+    string = word(prompt)
+    after, needed, said = dependences(string), set[str](), list[str]()
+    fresh = [string[-1]]
+    while fresh:
+        new = after[fresh.pop()] - needed
+        needed |= new
+        fresh += new
+    while len(said) < len(needed):
+        said.append(next(node for node in after if node in needed - {*said} and after[node] <= {*said}))
+    return said
+
+
 LANGUAGES: dict[str, Callable[..., bool]] = {
     "formula_value": formula_language,
     "mano": expression_language,
     "reachability": graph_language,
     "depo": cycle_language,
+    "brevo": dependence_language,
 }
 ORACLES: dict[str, Callable[..., list[str]]] = {
     "formula_value": formula_value,
     "mano": mano,
     "reachability": reachability,
     "depo": depo,
+    "brevo": brevo,
 }
 OPTIONS: dict[str, tuple[str, ...]] = {"mano": ("modulus",)}

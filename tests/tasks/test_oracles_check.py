@@ -74,6 +74,7 @@ OUTSIDE: dict[str, list[str]] = {
         "n0 n1 n1 n2 n2 n0 h1 n3",
         "n0 n1 n1 n2 n2 n1 h1 n0",
     ],
+    "brevo": ["n0 n1 ? n0", "n0 n1 n1 n0 n0 n2 ? n0", "n0 n1 n1 n2 n0 n2 ? n2", "n0 n1 n2 n3 n4 n5 ? n0"],
     "reachability": ["n0 n1 ? n0 n1", "n0 n1 n1 n2 n3 n4 n4 n4 ? n0 n2", "n0 n1 n2 n3 n4 n5 n6 n7 ? n0 n1"],
     "formula_value": ["AND 0", "0 1", "NOT NOT 0", "AND 0 1 1", "2", "OR 1 NOT"],
 }

@@ -72,6 +72,7 @@ EQUAL: dict[str, list[list[str]]] = {  # groups of symbols: within a group, each
     "state_recall": [["0", "1"]],
     "text": [["c", "d"]],
     "depo": [[f"n{node}" for node in range(128)], [f"h{steps}" for steps in range(1, 9)]],
+    "brevo": [[f"n{node}" for node in range(128)]],
     "reachability": [[f"n{node}" for node in range(64)]],
     "formula_value": [["0", "1"], ["AND", "OR"]],
     "mano": [["+", "-", "*"]],
