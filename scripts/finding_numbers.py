@@ -338,21 +338,20 @@ def _rounding(shown: Shown) -> str:
         characters = ", ".join(sorted({word for said in runs["characters"].first() for word in str(said).split()}))
         ends = [f"{last[name].min():.2f} to {last[name].max():.2f}" for name in ("trained", "rounded")]
         exact = f"{(runs['rounded'].min() == 1).sum()} of {len(runs)}"
-        rows.append(
-            [
-                _escaped(title),
-                rung,
-                str(len(runs)),
-                sizes,
-                characters,
-                f"{runs['moved'].max().max():.2f}",
-                *ends,
-                exact,
-            ]
-        )
+        row = [
+            _escaped(title),
+            rung,
+            str(len(runs)),
+            *ends,
+            exact,
+            sizes,
+            characters,
+            f"{runs['moved'].max().max():.2f}",
+        ]
+        rows.append(row)
     where = f"{last['from'].iloc[0]:,} to {last['to'].iloc[0]:,}"
-    head = ["model", "rung", "runs", "subspaces rounded", "character", "largest move"]
-    head += [f"accuracy at {where}, trained", "rounded", "runs without a mistake, rounded"]
+    head = ["model", "rung", "runs", f"accuracy at {where}, trained", "rounded", "runs without a mistake, rounded"]
+    head += ["subspaces rounded", "character", "largest move"]
     seeds, rates = (", ".join(f"{value:g}" for value in sorted(set(read[name]))) for name in ("seed", "lr"))
     scope = (
         f"Scope: protocol `{shown.protocol}`; {read['parameters'].min():,} to {read['parameters'].max():,} parameters; "
