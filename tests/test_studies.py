@@ -33,6 +33,7 @@ STUDIES = (
     "authors",
     "c_rasp",
     "climb_pilot",
+    "group_blocks",
     "held_pairs",
     "last_answer",
     "short_conv",
