@@ -6,6 +6,7 @@
     <!-- horizon of="even_pairs-*" -->
     <!-- drift of="cycle_nav-*; word_problem-*" protocol="climb-v2" at="40; 80; 9999" -->
     <!-- rounding -->
+    <!-- blocks -->
     <!-- begun of="word_problem-psm-*" protocol="climb-v2" at="40..64; 225..256; 512" -->
     <!-- finding of="corner" -->
 
@@ -14,63 +15,38 @@ committed records. `on` names rungs of a climb, or tasks; by default all. `at` m
 (the test's lengths) and `training`. `figure` names the picture beside it, which docs/generate.py draws.
 """
 
-import csv
 import json
 import re
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from functools import cache
-from pathlib import Path
-from urllib.parse import quote
 
+import finding_inside
 import finding_sentences
-import pandas as pd
+from finding_parts import (
+    CLIMB,
+    ROOT,
+    Shown,
+    address,
+    as_table,
+    climbs_under,
+    escaped,
+    records_there,
+    runs_under_way,
+    shell,
+)
 
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.stats.cells import SOLVED
-from chomsky_ladder.harness.stats.climb import Climb, Step, climbs_of, longest
+from chomsky_ladder.harness.stats.climb import Climb, Step, longest
 from chomsky_ladder.harness.stats.outcomes import LEARNT, MARKS
-from chomsky_ladder.harness.stats.view import Cell, cells_of, training_lengths
+from chomsky_ladder.harness.stats.view import Cell, training_lengths
 from chomsky_ladder.harness.store.labels import Identity
-from chomsky_ladder.harness.store.record import stored
 from chomsky_ladder.harness.store.titles import title_of
 
-ROOT = Path(__file__).parents[1]
-CLIMB = "climb-v1"
-MARKED = re.compile(
-    r"<!-- (?P<kind>cells|rows|horizon|drift|rounding|begun|finding) (?P<words>[^\n]*?) ?-->\n.*?<!-- /(?P=kind) -->",
-    re.DOTALL,
-)
+KINDS = "cells|rows|horizon|drift|rounding|blocks|begun|finding"
+MARKED = re.compile(rf"<!-- (?P<kind>{KINDS}) (?P<words>[^\n]*?) ?-->\n.*?<!-- /(?P=kind) -->", re.DOTALL)
 _WHOLE = {"training": "in_distribution", "all": "test"}  # columns of a record
-
-
-@dataclass(frozen=True)
-class Shown:
-    """The words of a marker."""
-
-    words: Mapping[str, str]
-
-    @classmethod
-    def of(cls, text: str) -> "Shown":
-        return cls(dict(word.split("=", 1) for word in shlex.split(text)))
-
-    def listed(self, name: str) -> list[str]:
-        return [word.strip() for word in self.words.get(name, "").split(";") if word.strip()]
-
-    @property
-    def protocol(self) -> str:
-        return self.words.get("protocol", CLIMB)
-
-    @property
-    def climbs(self) -> list[Climb]:
-        return _climbs(self.protocol, begun="begun" in self.words)
-
-    @property
-    def found(self) -> list[Cell]:
-        return _found(self.protocol, begun="begun" in self.words)
 
 
 def filled(text: str) -> str:
@@ -79,32 +55,17 @@ def filled(text: str) -> str:
 
 
 def _filled(match: re.Match[str]) -> str:
-    makers = {"cells": _cells, "rows": _rows, "horizon": _horizon, "drift": _drift, "begun": _begun}
-    makers["rounding"] = _rounding
+    makers = {
+        "cells": _cells,
+        "rows": _rows,
+        "horizon": finding_inside.horizon,
+        "drift": finding_inside.drift,
+        "begun": _begun,
+    }
+    makers |= {"rounding": finding_inside.rounding, "blocks": finding_inside.blocks}
     make = makers.get(match["kind"], _sentence)
     opening = f"<!-- {' '.join(filter(None, (match['kind'], match['words'])))} -->"
     return f"{opening}\n\n{make(Shown.of(match['words']))}\n\n<!-- /{match['kind']} -->"
-
-
-@cache
-def records_there() -> pd.DataFrame:
-    """Return the committed records, read once."""
-    return stored(ROOT / "results" / "records.csv")
-
-
-def _records(*, begun: bool) -> pd.DataFrame:
-    return pd.concat([records_there(), _under_way().reset_index()], ignore_index=True) if begun else records_there()
-
-
-@cache
-def _climbs(protocol: str, *, begun: bool = False) -> list[Climb]:
-    return climbs_of(_records(begun=begun), protocol)
-
-
-@cache
-def _found(protocol: str, *, begun: bool = False) -> list[Cell]:
-    records = _records(begun=begun)
-    return cells_of(records[records["protocol"] == protocol])
 
 
 def models_of(shown: Shown) -> list[str]:
@@ -150,10 +111,10 @@ def _cells(shown: Shown) -> str:
             row += [_entry(cell, step if at == ranges[0] else None, at) for at in ranges]
         is_whole = climbs and "begun" not in shown.words  # else the title says which part it is
         title = climbs[model].title if is_whole else next(c.stats.title for (m, _), c in by_place.items() if m == model)
-        rows.append([_escaped(title), *row])
+        rows.append([escaped(title), *row])
     assert first is not None
     heads = [
-        f"{_escaped(name)}, {_named(at)}" if len(ranges) > 1 else _escaped(name) for name in columns for at in ranges
+        f"{escaped(name)}, {_named(at)}" if len(ranges) > 1 else escaped(name) for name in columns for at in ranges
     ]
     if shown.words.get("count"):
         held = [sum(_step(one, name).holds for one in climbs.values()) for name in columns]
@@ -163,7 +124,7 @@ def _cells(shown: Shown) -> str:
     if climbs:
         legend += f" ● held: most seeds at {SOLVED} or more. ◐ learnt (at {LEARNT} in training) and lost. ○ not learnt."
         legend += " ✓ theory says can. ✗ cannot."
-    return "\n\n".join([_table(["model", *heads], rows), legend, _scope(shown, columns), _again(shown, first)])
+    return "\n\n".join([as_table(["model", *heads], rows), legend, _scope(shown, columns), _again(shown, first)])
 
 
 def _named(at: str) -> str:
@@ -228,23 +189,12 @@ def _again(shown: Shown, cell: Cell) -> str:
     Of runs under way there is no page yet, and a climb makes them again.
     """
     if "begun" in shown.words:
-        return _commands([shown.words["again"]])
+        return shell([shown.words["again"]])
     run = min(cell.runs, key=lambda run: run["seed"])
     kind = "--kind climb " if shown.climbs else ""
     models = " ".join(shlex.quote(model) for model in models_of(shown)[:4])
     table = f"ladder table {kind}--results published --protocol {shlex.quote(shown.protocol)} --models {models}"
-    return "\n\n".join([_commands([f"ladder reproduce {run['run_id']}", table]), _address(cell)])
-
-
-def _commands(lines: Sequence[str]) -> str:
-    return "\n".join(["```sh", *lines, "```"])
-
-
-def _address(cell: Cell) -> str:
-    place = "|".join((cell.stats.protocol, cell.stats.task, cell.stats.model))
-    view = "ladder" if _climbs(cell.stats.protocol) else "matrix"
-    of = "" if view == "ladder" else f"protocol={quote(cell.stats.protocol)}&"
-    return f"On the interactive page: `index.html#{view}?{of}cell={quote(place, safe='~|')}`"
+    return "\n\n".join([shell([f"ladder reproduce {run['run_id']}", table]), address(cell)])
 
 
 def _rows(shown: Shown) -> str:
@@ -264,109 +214,17 @@ def _rows(shown: Shown) -> str:
         kept.append(f"| *all* | {' | '.join(str(sum(map(int, column))) for column in columns)} |")
     parts = ["\n".join([head, rule, *kept]), f"Scope: {shown.words['scope']}." if "scope" in shown.words else ""]
     commands = [shown.words["again"]] if "again" in shown.words else []
-    parts += [_commands(commands) if commands else ""]
+    parts += [shell(commands) if commands else ""]
     return "\n\n".join(part for part in parts if part)
-
-
-def _horizon(shown: Shown) -> str:
-    """List how far runs hold, by the readings of `ladder horizon`."""
-    with (ROOT / "results" / "horizon" / f"{CLIMB}.csv").open(encoding="utf-8") as file:
-        read = {row["run_id"]: row for row in csv.DictReader(file)}
-    labels = {run["run_id"]: cell for cell in _found(CLIMB) for run in cell.tried}
-    kept = [row for run_id, row in read.items() if any(fnmatchcase(run_id, one) for one in shown.listed("of"))]
-    kept.sort(key=lambda row: -int(row["holds_to"]))
-    rows = []
-    for row in kept:
-        cell = labels[row["run_id"]]
-        (run,) = [one for one in cell.tried if one["run_id"] == row["run_id"]]
-        rows.append(
-            [
-                _escaped(cell.stats.title),
-                _escaped(cell.stats.task),
-                f"{run['lr']:g}",
-                f"{int(row['holds_to']):,}",
-                row["without_mistake"],
-            ]
-        )
-    head = ["model", "task", "learning rate", "holds to", "strings of 16 without a mistake"]
-    scope = "Scope: seed 0, 16 strings of 9,999 symbols, no more training. "
-    scope += f"It holds where scaled accuracy is {SOLVED} or more."
-    commands = [f"ladder reproduce {kept[0]['run_id']}", "ladder horizon RUN_ID    # a run of your own results folder"]
-    return "\n\n".join([_table(head, rows), scope, _commands(commands), _address(labels[kept[0]["run_id"]])])
-
-
-def _drift(shown: Shown) -> str:
-    """List how far the states of runs drift, by `ladder horizon`; `at` names ranges of positions by their ends."""
-    read = pd.read_csv(ROOT / "results" / "horizon" / f"{shown.protocol}.csv")
-    records = _under_way()
-    ends = [int(end) for end in shown.listed("at")]
-    rows, sizes, budgets = [], [], set()
-    for run_id, own in read.groupby("run_id"):
-        if not any(fnmatchcase(str(run_id), one) for one in shown.listed("of")):
-            continue
-        run, by_end = records.loc[run_id], own.set_index("to")
-        title = title_of(Identity.of(run.to_dict() | {"run_id": run_id}))
-        drifts = [f"{by_end.loc[end, 'drift']:.2f}" for end in ends]
-        rows.append(
-            [_escaped(title), run["task"], f"{run['lr']:g}", str(run["seed"]), *drifts, f"{own['holds_to'].iloc[0]:,}"]
-        )
-        sizes.append(int(run["parameters"]))
-        budgets.add(f"{int(run['steps']):,}")
-    first = {end: int(read.loc[read["to"] == end, "from"].iloc[0]) for end in ends}
-    head = ["model", "task", "learning rate", "seed", *(f"{first[end]:,} to {end:,}" for end in ends), "holds to"]
-    scope = (
-        f"Scope: protocol `{shown.protocol}`, whose table is under way; {min(sizes):,} to {max(sizes):,} parameters; "
-    )
-    scope += f"{', '.join(sorted(budgets))} steps; 16 strings, no more training."
-    return "\n\n".join(
-        [_table(head, sorted(rows)), scope, _commands(["ladder horizon RUN_ID    # drift is its last column"])]
-    )
-
-
-def _rounding(shown: Shown) -> str:
-    """Summarise what rounding does to the runs of each model and task, by scripts/rounding.py."""
-    read = pd.read_csv(ROOT / "results" / "rounding" / f"{shown.protocol}.csv").merge(_records(begun=True), on="run_id")
-    read["by"] = [title_of(Identity.of(run)) for run in read.to_dict("records")]
-    rungs = {step.cell.stats.task: step.rung.name for step in _climbs(shown.protocol)[0].steps if step.cell}
-    read["rung"] = read["task"].map(rungs)
-    rows = []
-    for (title, rung), own in read.groupby(["by", "rung"]):
-        runs = own.groupby("run_id")
-        last = own[own["to"] == own["to"].max()]
-        kept = Counter(word for said in runs["subspaces"].first() for word in str(said).split() if word.isdigit())
-        sizes = ", ".join(f"{count} of {size}" for size, count in sorted(kept.items()))
-        characters = ", ".join(sorted({word for said in runs["characters"].first() for word in str(said).split()}))
-        ends = [f"{last[name].min():.2f} to {last[name].max():.2f}" for name in ("trained", "rounded")]
-        exact = f"{(runs['rounded'].min() == 1).sum()} of {len(runs)}"
-        row = [
-            _escaped(title),
-            rung,
-            str(len(runs)),
-            *ends,
-            exact,
-            sizes,
-            characters,
-            f"{runs['moved'].max().max():.2f}",
-        ]
-        rows.append(row)
-    where = f"{last['from'].iloc[0]:,} to {last['to'].iloc[0]:,}"
-    head = ["model", "rung", "runs", f"accuracy at {where}, trained", "rounded", "runs without a mistake, rounded"]
-    head += ["subspaces rounded", "character", "largest move"]
-    seeds, rates = (", ".join(f"{value:g}" for value in sorted(set(read[name]))) for name in ("seed", "lr"))
-    scope = (
-        f"Scope: protocol `{shown.protocol}`; {read['parameters'].min():,} to {read['parameters'].max():,} parameters; "
-    )
-    scope += f"seeds {seeds}; learning rates {rates}; trained to length 40; 16 strings a run."
-    return "\n\n".join([_table(head, rows), scope, _commands(["python scripts/rounding.py RUN_ID"])])
 
 
 def _begun(shown: Shown) -> str:
     """List the accuracy of runs whose climb is not whole yet; `at` names ranges of lengths."""
-    records = _under_way()[_under_way()["protocol"] == shown.protocol]
+    records = runs_under_way()[runs_under_way()["protocol"] == shown.protocol]
     kept = records[[any(fnmatchcase(str(run_id), one) for one in shown.listed("of")) for run_id in records.index]]
     rows, at = [], shown.listed("at")
     for run_id, run in kept.iterrows():
-        title = _escaped(title_of(Identity.of(run.to_dict() | {"run_id": run_id})))
+        title = escaped(title_of(Identity.of(run.to_dict() | {"run_id": run_id})))
         scores = json.loads(run["test_bins"]) | json.loads(run["extrapolation"])
         shares = [run["in_distribution"], *(scores[where] for where in at)]
         rows.append([title, run["task"], f"{run['lr']:g}", str(run["seed"]), *(f"{share:.2f}" for share in shares)])
@@ -374,23 +232,10 @@ def _begun(shown: Shown) -> str:
     scope = f"Accuracy by length. Scope: protocol `{shown.protocol}`, whose table is under way; "
     scope += f"{kept['parameters'].min():,} to {kept['parameters'].max():,} parameters; {kept['steps'].max():,} steps."
     again = [shown.words["again"]] if "again" in shown.words else []
-    parts = [_table(head, sorted(rows)), scope, _commands(again) if again else ""]
+    parts = [as_table(head, sorted(rows)), scope, shell(again) if again else ""]
     return "\n\n".join(filter(None, parts))
-
-
-@cache
-def _under_way() -> pd.DataFrame:
-    return stored(ROOT / "results" / "underway" / "records.csv").set_index("run_id")
 
 
 def _sentence(shown: Shown) -> str:
     """Return the sentence of a finding."""
-    return finding_sentences.sentence(shown.words["of"], records_there(), _climbs(CLIMB))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\[\]|])", r"\\\1", text)
+    return finding_sentences.sentence(shown.words["of"], records_there(), climbs_under(CLIMB))
