@@ -141,10 +141,9 @@ def blocks(shown: Shown) -> str:
     runs = [run for cell in cells for run in cell.tried]
     seeds, rates = (", ".join(f"{value:g}" for value in sorted({run[name] for run in runs})) for name in ("seed", "lr"))
     sizes = [int(run["parameters"]) for run in runs]
-    scope = f"Scaled accuracy at training lengths, then at 225 to 256, one number a seed. Scope: protocol `{CLIMB}`'s settings; "
-    scope += (
-        f"{min(sizes):,} to {max(sizes):,} parameters; seeds {seeds}; learning rates {rates}, chosen on validation."
-    )
+    scope = "Scaled accuracy at training lengths, then at 225 to 256, one number a seed. "
+    scope += f"Scope: settings of `{CLIMB}`; {min(sizes):,} to {max(sizes):,} parameters; "
+    scope += f"seeds {seeds}; learning rates {rates}, chosen on validation."
     heads = ["rows of a block", *(f"{group}, least {least}" for group, least in group_blocks.LEAST.items())]
     return "\n\n".join([as_table(heads, rows), scope, shell(["ladder study group_blocks"])])
 
