@@ -55,14 +55,8 @@ def filled(text: str) -> str:
 
 
 def _filled(match: re.Match[str]) -> str:
-    makers = {
-        "cells": _cells,
-        "rows": _rows,
-        "horizon": finding_inside.horizon,
-        "drift": finding_inside.drift,
-        "begun": _begun,
-    }
-    makers |= {"rounding": finding_inside.rounding, "blocks": finding_inside.blocks}
+    makers = {"cells": _cells, "rows": _rows, "begun": _begun}
+    makers |= {kind: getattr(finding_inside, kind) for kind in ("horizon", "drift", "rounding", "blocks")}
     make = makers.get(match["kind"], _sentence)
     opening = f"<!-- {' '.join(filter(None, (match['kind'], match['words'])))} -->"
     return f"{opening}\n\n{make(Shown.of(match['words']))}\n\n<!-- /{match['kind']} -->"
