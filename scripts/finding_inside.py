@@ -137,11 +137,15 @@ def blocks(shown: Shown) -> str:
     groups, rows = list(group_blocks.LEAST), []
     for size in sorted({size for size, _ in by_place}):
         found = [by_place.get((size, group)) for group in groups]
-        rows.append([str(size), *("–" if cell is None else _learnt_and_kept(cell) for cell in found)])
+        fits = ["✓" if size >= least else "✗" for least in group_blocks.LEAST.values()]
+        said = [
+            "–" if cell is None else f"{fit} {_learnt_and_kept(cell)}" for fit, cell in zip(fits, found, strict=True)
+        ]
+        rows.append([str(size), *said])
     runs = [run for cell in cells for run in cell.tried]
     seeds, rates = (", ".join(f"{value:g}" for value in sorted({run[name] for run in runs})) for name in ("seed", "lr"))
     sizes = [int(run["parameters"]) for run in runs]
-    scope = "Scaled accuracy at training lengths, then at 225 to 256, one number a seed. "
+    scope = "Scaled accuracy at training lengths, then at 225 to 256, one number a seed. ✓ the block is large enough. ✗ not. "
     scope += f"Scope: settings of `{CLIMB}`; {min(sizes):,} to {max(sizes):,} parameters; "
     scope += f"seeds {seeds}; learning rates {rates}, chosen on validation."
     heads = ["rows of a block", *(f"{group}, least {least}" for group, least in group_blocks.LEAST.items())]

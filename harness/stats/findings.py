@@ -55,7 +55,7 @@ def _corner(climbs: Sequence[Climb]) -> Finding:
     if alone and {one.transition for one in alone} <= NONLINEAR:
         more = f"{'The others' if both else 'Those'} that compose A5 are nonlinear recurrences. {more}"
     if len(both) == 1:
-        more = f"That is {both[0].title}. {more}"
+        more = f"The one that does both is {both[0].title}. {more}"
     return Finding("corner", "State or recall", headline, more)
 
 

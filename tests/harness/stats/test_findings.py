@@ -18,7 +18,7 @@ def test_findings_count_what_the_records_say() -> None:
         "Models hold 11 of the 21 cells that theory allows.",
         "None of one models with eigenvalues in [-1, 1] holds parity on most seeds.",
     ]
-    assert found[0].more == "That is LSTM. Mamba comes next: recall on 0 of 3 seeds, A5 on 0 of 3."
+    assert found[0].more == "The one that does both is LSTM. Mamba comes next: recall on 0 of 3 seeds, A5 on 0 of 3."
     assert [one.more for one in found[1:]] == [
         "In the other 84 most seeds stay below 0.99 even at training lengths.",
         "Of the 3 that it excludes they hold 1, of 72 without a proof 0.",
