@@ -90,7 +90,7 @@ def rounding(shown: Shown) -> str:
     )
     read["by"] = [title_of(Identity.of(run)) for run in read.to_dict("records")]
     rungs = {step.cell.stats.task: step.rung.name for step in climbs_under(shown.protocol)[0].steps if step.cell}
-    read["rung"] = read["task"].map(rungs)
+    read["rung"] = [rungs.get(task, task) for task in read["task"]]
     rows = []
     for (title, rung), own in read.groupby(["by", "rung"]):
         runs = own.groupby("run_id")
@@ -145,8 +145,8 @@ def blocks(shown: Shown) -> str:
     runs = [run for cell in cells for run in cell.tried]
     seeds, rates = (", ".join(f"{value:g}" for value in sorted({run[name] for run in runs})) for name in ("seed", "lr"))
     sizes = [int(run["parameters"]) for run in runs]
-    scope = "Scaled accuracy at training lengths, then at 225 to 256, one number a seed. ✓ the block is large enough. ✗ not. "
-    scope += f"Scope: settings of `{CLIMB}`; {min(sizes):,} to {max(sizes):,} parameters; "
+    scope = "Scaled accuracy at training lengths, then at 225 to 256, one number a seed. ✓ the block is large enough. "
+    scope += f"✗ it is not. Scope: settings of `{CLIMB}`; {min(sizes):,} to {max(sizes):,} parameters; "
     scope += f"seeds {seeds}; learning rates {rates}, chosen on validation."
     heads = ["rows of a block", *(f"{group}, least {least}" for group, least in group_blocks.LEAST.items())]
     return "\n\n".join([as_table(heads, rows), scope, shell(["ladder study group_blocks"])])
