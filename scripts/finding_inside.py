@@ -90,7 +90,8 @@ def rounding(shown: Shown) -> str:
     )
     read["by"] = [title_of(Identity.of(run)) for run in read.to_dict("records")]
     rungs = {step.cell.stats.task: step.rung.name for step in climbs_under(shown.protocol)[0].steps if step.cell}
-    read["rung"] = [rungs.get(task, task) for task in read["task"]]
+    groups = read["task"].str.extract(r"group=(\w+)")[0]
+    read["rung"] = [rungs.get(task) or f"compose {group}" for task, group in zip(read["task"], groups, strict=True)]
     rows = []
     for (title, rung), own in read.groupby(["by", "rung"]):
         runs = own.groupby("run_id")
