@@ -1,4 +1,4 @@
-"""What all numbers on a page of findings share: markers, records, climbs, tables and commands."""
+"""Share what all numbers on a page of findings need: markers, records, climbs, tables and commands."""
 
 import re
 import shlex
