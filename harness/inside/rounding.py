@@ -175,7 +175,7 @@ def rounded(trained: Trained) -> tuple[Trained, list[Kept]]:
 
 
 class Orbit(NamedTuple):
-    """Where the state of one block goes on a random string, in its subspace, as trained and rounded."""
+    """The states of one block on a random string, in its subspace, as trained and rounded."""
 
     element_L: Tensor  # the product so far, by its number in the group
     trained_LR: Tensor
