@@ -53,7 +53,7 @@ class Kept(NamedTuple):
     size: int
     moved: float  # the largest move of a symbol's matrix, relative to its norm; infinite if no representation is near
     rounded: bool
-    character: float  # the mean square of the representation's character: 1 if it is irreducible, if also over C
+    character: float  # the mean square of the representation's character: 1 if it is irreducible over C
 
 
 def group_of(task: Task) -> Group:
