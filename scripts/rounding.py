@@ -6,6 +6,7 @@ For runs on a task whose symbols are a group: the cycle, parity, word problems. 
 on one symbol alone, so no short convolution may stand in front of it (harness/inside/rounding.py). Nothing is trained.
 
     2 2 3! moved 0.08      two planes were rounded, and a subspace of three that is near no representation was not
+    deeper 2 2             later bilinear layers keep two planes, which no change of weights rounds
     characters 1           each is an irreducible representation over C; 2: of a plane, over the reals alone
 
 Maintainers keep the published numbers with `--csv results/rounding/climb-v1.csv`. Other runs in the file stay.
@@ -25,15 +26,15 @@ from chomsky_ladder.harness.cli.say import aligned
 from chomsky_ladder.harness.inside.draw_rounding import COLUMNS as ORBIT
 from chomsky_ladder.harness.inside.draw_rounding import draw
 from chomsky_ladder.harness.inside.horizon import horizon
-from chomsky_ladder.harness.inside.rounding import Kept, orbit, rounded
+from chomsky_ladder.harness.inside.rounding import Kept, kept_deeper, orbit, rounded
 from chomsky_ladder.harness.inside.settings import HorizonSettings
-from chomsky_ladder.harness.inside.streams import load_trained
+from chomsky_ladder.harness.inside.streams import Trained, load_trained
 from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder, find_run
 from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing, refuse_unwritable_file
 
-OF_THE_RUN = ("run_id", "subspaces", "moved", "characters", "commit", "torch", "device")
+OF_THE_RUN = ("run_id", "subspaces", "moved", "characters", "deeper", "commit", "torch", "device")
 DOTS = 600
 COLUMNS = (*OF_THE_RUN, "from", "to", "answers", "trained", "rounded")
 
@@ -44,7 +45,7 @@ def rows_of(folder: RunFolder, settings: HorizonSettings) -> list[dict[str, Any]
     model, kept = rounded(trained)
     before, after = horizon(trained, settings), horizon(model, settings)
     numerics = after["numerics"]
-    of_the_run = (trained.run.run_id, named(kept), moved(kept), characters(kept))
+    of_the_run = (trained.run.run_id, named(kept), moved(kept), characters(kept), deeper(trained))
     made = (after["provenance"]["commit"], numerics["torch"], numerics["device"])
     run = dict(zip(OF_THE_RUN, (*of_the_run, *made), strict=True))
     return [
@@ -71,6 +72,11 @@ def characters(kept: Sequence[Kept]) -> str:
     return " ".join(sorted({f"{each.character:.3g}" for each in kept if each.rounded}))
 
 
+def deeper(trained: Trained) -> str:
+    """Return the sizes of the subspaces that later bilinear layers keep."""
+    return " ".join(map(str, sorted(kept_deeper(trained))))
+
+
 def said(rows: Sequence[dict[str, Any]]) -> str:
     """Return a run's lines for a person."""
     first = rows[0]
@@ -79,6 +85,7 @@ def said(rows: Sequence[dict[str, Any]]) -> str:
     ]
     title = f"{first['run_id']}: {first['subspaces'] or 'no subspace of two directions or more'}"
     title += f" moved {first['moved']:.2f}, characters {first['characters']}"
+    title += f", deeper {first['deeper']}" if first["deeper"] else ""
     return "\n".join([title, *aligned(["positions", "trained", "rounded"], lines)])
 
 
@@ -108,7 +115,9 @@ def keep(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     new = pd.DataFrame(rows, columns=list(COLUMNS))
     old = pd.read_csv(path) if path.exists() else new[:0]
     both = pd.concat([old[~old["run_id"].isin(set(new["run_id"]))], new]) if len(old) else new
-    write_atomically(path, csv_of(both.sort_values("run_id", kind="stable"), float_format="%.6g").encode())
+    write_atomically(
+        path, csv_of(both.sort_values("run_id", kind="stable")[list(COLUMNS)], float_format="%.6g").encode()
+    )
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ In the first block, matrices depend on the symbol alone. There each is moved in 
 A subspace whose matrices end far from where they began was no representation, and stays as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -117,21 +117,46 @@ def _product(M_SRR: Tensor, word: Sequence[int]) -> Tensor:
 
 def subspaces(A_SHKK: Tensor) -> list[Tensor]:
     """Return a basis [K, R] of the subspace that states of each block approach, R of the largest exponents alike."""
-    num_symbols, num_blocks, size, _ = A_SHKK.shape
-    draw = Draw(seed=0, split="rounding", rows_B=torch.arange(_STRINGS))
-    place_BL = draw.integers(num_symbols, (_WARM + _LENGTH,))
-    Q_BHKK = torch.eye(size, dtype=A_SHKK.dtype).expand(_STRINGS, num_blocks, size, size)
-    grown_HK, spread_HRKK = A_SHKK.new_zeros(num_blocks, size), A_SHKK.new_zeros(num_blocks, size, size, size)
-    for step, place_B in enumerate(place_BL.T):
-        Q_BHKK, R_BHKK = torch.linalg.qr(A_SHKK[place_B] @ Q_BHKK)
+    return _approached(A_SHKK[place_B] for place_B in _places(len(A_SHKK)).T)
+
+
+def _places(num_symbols: int) -> Tensor:
+    """Draw random strings of symbols, by their places."""
+    return Draw(seed=0, split="rounding", rows_B=torch.arange(_STRINGS)).integers(num_symbols, (_WARM + _LENGTH,))
+
+
+def _approached(A_LBHKK: Iterable[Tensor]) -> list[Tensor]:
+    """Return the subspaces for matrices that follow each other on strings."""
+    Q_BHKK, grown_HK, spread_HRKK = torch.zeros(()), torch.zeros(()), torch.zeros(())
+    for step, A_BHKK in enumerate(A_LBHKK):
+        Q_BHKK, R_BHKK = torch.linalg.qr(A_BHKK @ Q_BHKK if step else A_BHKK)
         if step >= _WARM:
-            grown_HK += R_BHKK.diagonal(dim1=-2, dim2=-1).abs().log().mean(0) / _LENGTH
-            spread_HRKK += torch.einsum("bhkr,bhlr->hrkl", Q_BHKK, Q_BHKK)
+            grown_HK = grown_HK + R_BHKK.diagonal(dim1=-2, dim2=-1).abs().log().mean(0) / _LENGTH
+            spread_HRKK = spread_HRKK + torch.einsum("bhkr,bhlr->hrkl", Q_BHKK, Q_BHKK)
     alike_H = (grown_HK > grown_HK[:, :1] - ALIKE).sum(1).tolist()
     return [
         torch.linalg.eigh(spread_RKK[:alike].sum(0)).eigenvectors[:, -alike:]
         for alike, spread_RKK in zip(alike_H, spread_HRKK, strict=True)
     ]
+
+
+@torch.no_grad()
+def kept_deeper(trained: Trained) -> list[int]:
+    """Return the sizes of the subspaces that bilinear layers behind the first keep, which no change of weights rounds.
+
+    Their matrices depend on the layers before, so they are read while the model reads random strings.
+    """
+    symbol_S = torch.tensor(group_of(trained.run.task).symbols)
+    found: list[int] = []
+    for layer in _layers(trained.model)[1:]:
+        read: list[Tensor] = []
+        hook = layer.transition.register_forward_hook(lambda _, inputs, A_BLX, read=read: read.append(A_BLX))
+        trained.model(symbol_S[_places(len(symbol_S))])
+        hook.remove()
+        blocks, size = layer.start_HK.shape
+        A_BLHKK = torch.cat(read, 1).double().unflatten(-1, (blocks, size, size))
+        found += [basis_KR.shape[1] for basis_KR in _approached(A_BLHKK.unbind(1)) if basis_KR.shape[1] > 1]
+    return found
 
 
 class _Read(NamedTuple):
@@ -144,7 +169,7 @@ class _Read(NamedTuple):
 
 
 def _read(model: Model, task: Task) -> _Read:
-    group, layer = group_of(task), _first(model)
+    group, layer = group_of(task), _layers(model)[0]
     x_SD = _inputs(model, layer, group.symbols).double()
     blocks = layer.start_HK.shape
     A_SHKK = layer.transition(x_SD.to(layer.transition.weight.dtype)).double().unflatten(-1, (*blocks, blocks[1]))
@@ -221,12 +246,11 @@ def _moved(near_SRR: Tensor, exact_SRR: Tensor) -> float:
     return float(((_unit(near_SRR) - exact_SRR).norm(dim=(1, 2)) / exact_SRR.norm(dim=(1, 2))).max())
 
 
-def _first(model: Model) -> BilinearRecurrence:
-    """Return a model's first bilinear recurrence. Raise ValueError if it has none."""
-    for part in model.modules():
-        if isinstance(part, BilinearRecurrence):
-            return part
-    raise ValueError(f"{model.config.name} has no bilinear recurrence: there are no matrices to round")
+def _layers(model: Model) -> list[BilinearRecurrence]:
+    """Return a model's bilinear recurrences, in order. Raise ValueError if it has none."""
+    found = [part for part in model.modules() if isinstance(part, BilinearRecurrence)]
+    require(bool(found), f"{model.config.name} has no bilinear recurrence: there are no matrices to round")
+    return found
 
 
 def _inputs(model: Model, layer: BilinearRecurrence, symbols: tuple[int, ...]) -> Tensor:

@@ -14,7 +14,16 @@ from chomsky_ladder.harness.config.parts import replaced
 from chomsky_ladder.harness.config.registry import find_model, find_task
 from chomsky_ladder.harness.config.run import Eval, Run, Train
 from chomsky_ladder.harness.inside import rounding
-from chomsky_ladder.harness.inside.rounding import Group, Kept, group_of, orbit, representation, rounded, subspaces
+from chomsky_ladder.harness.inside.rounding import (
+    Group,
+    Kept,
+    group_of,
+    kept_deeper,
+    orbit,
+    representation,
+    rounded,
+    subspaces,
+)
 from chomsky_ladder.harness.inside.streams import Trained
 from chomsky_ladder.harness.train.build import build_model
 from chomsky_ladder.models.bilinear_rnn import BilinearRecurrence
@@ -159,6 +168,17 @@ def test_a_subspace_is_found_in_any_basis() -> None:
     turn_KK = torch.linalg.qr(noise(4, 4)).Q
     (basis_KR,) = subspaces(turn_KK @ A_S1KK @ turn_KK.T)
     assert torch.allclose(basis_KR @ basis_KR.T, turn_KK[:, :2] @ turn_KK[:, :2].T, atol=1e-9)
+
+
+@pytest.mark.parametrize(("shares", "sizes"), [((1.0, 1.0, 0.2, 0.1), [2] * 4), ((1.0, 0.5, 0.2, 0.1), [])])
+def test_later_layers_keep_the_directions_that_grow_alike(shares: tuple[float, ...], sizes: list[int]) -> None:
+    trained = fresh(run_of(task_of("cycle_nav", cycle=3), num_blocks=2))
+    _, second = [part for part in trained.model.modules() if isinstance(part, BilinearRecurrence)]
+    with torch.no_grad():
+        along_HD = noise(4, 1, 1, 16)  # each block's matrices are diag(shares), times what the input is along a vector
+        second.transition.weight.copy_((torch.diag(torch.tensor(shares))[..., None] * along_HD).flatten(0, 2))
+    assert kept_deeper(trained) == sizes
+    assert kept_deeper(fresh(run_of(task_of("cycle_nav", cycle=3)))) == []
 
 
 @pytest.mark.parametrize(
