@@ -100,21 +100,30 @@ def rounding(shown: Shown) -> str:
         sizes = ", ".join(f"{count} of {size}" for size, count in sorted(kept.items()))
         characters = ", ".join(sorted({word for said in runs["characters"].first() for word in str(said).split()}))
         ends = [f"{last[name].min():.2f} to {last[name].max():.2f}" for name in ("trained", "rounded")]
-        exact = f"{(runs['rounded'].min() == 1).sum()} of {len(runs)}"
+        is_exact, keeps_later = runs["rounded"].min() == 1, runs["deeper"].first().notna()
+        exact = [
+            f"{is_exact[group].sum()} of {group.sum()}" if group.any() else "–" for group in (~keeps_later, keeps_later)
+        ]
         row = [
             escaped(title),
             rung,
             str(len(runs)),
             *ends,
-            exact,
+            *exact,
             sizes,
             characters,
             f"{runs['moved'].max().max():.2f}",
         ]
         rows.append(row)
     where = f"{last['from'].iloc[0]:,} to {last['to'].iloc[0]:,}"
-    head = ["model", "rung", "runs", f"accuracy at {where}, trained", "rounded", "runs without a mistake, rounded"]
-    head += ["subspaces rounded", "character", "largest move"]
+    head = ["model", "rung", "runs", f"accuracy at {where}, trained", "rounded"]
+    head += [
+        "without a mistake, if later layers keep nothing",
+        "if they do",
+        "subspaces rounded",
+        "character",
+        "largest move",
+    ]
     seeds, rates = (", ".join(f"{value:g}" for value in sorted(set(read[name]))) for name in ("seed", "lr"))
     scope = (
         f"Scope: protocol `{shown.protocol}`; {read['parameters'].min():,} to {read['parameters'].max():,} parameters; "
