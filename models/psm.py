@@ -98,7 +98,9 @@ class TreeFold(Layer):
 
     def _merged(self, earlier_XD: Tensor, later_XD: Tensor, ctx: Context) -> Tensor:
         if self.operator is not None:
-            return self._bound(self.operator(earlier_XD, later_XD))
+            dtype = self.leaf.weight.dtype
+            with torch.autocast(earlier_XD.device.type, enabled=False):  # a ReLU that bf16 flips is merged on and on
+                return self._bound(self.operator(earlier_XD.to(dtype), later_XD.to(dtype)))
         inner_XE = gated(self.gate_up(torch.cat([earlier_XD, later_XD], -1)), ctx=ctx)
         return self._bound(earlier_XD + later_XD + self.merge(inner_XE))
 

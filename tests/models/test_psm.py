@@ -1,12 +1,14 @@
 """The prefix-scannable model: its folds against loops over trees, its counter, and a group that its operator holds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Context
 from chomsky_ladder.models.psm import Bound, LogDepthUnit, PSMConfig, TreeFold
 from chomsky_ladder.models.scans.tree import empty_counter, fold_next, fold_prefixes
@@ -155,3 +157,17 @@ def test_the_maps_of_the_log_depth_unit_start_as_the_identity() -> None:
 def test_parts_equal_the_whole_with_the_log_depth_unit() -> None:
     layer = lively(TreeFold(WIDTH, 0, bound="norm", operator="ldru"))
     hold_parts_to_the_whole(layer, 20, [[19], [3, 1, 10], [1] * 19])
+
+
+@pytest.mark.full
+def test_the_log_depth_unit_conforms() -> None:
+    config = replace(PSMConfig.tiny(), operator="ldru")
+    assert [outcome for outcome in check(config) if outcome.verdict == "FAIL"] == []
+
+
+def test_the_log_depth_unit_keeps_the_precision_of_its_weights() -> None:
+    layer = lively(TreeFold(WIDTH, 0, bound="norm", operator="ldru")).float()
+    a_XD, b_XD = torch.randn(2, 3, WIDTH).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        merged_XD = layer._merged(a_XD, b_XD, Context())
+    assert torch.equal(merged_XD, layer._merged(a_XD.float(), b_XD.float(), Context()))
