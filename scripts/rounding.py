@@ -27,11 +27,10 @@ from chomsky_ladder.harness.inside.draw_rounding import COLUMNS as ORBIT
 from chomsky_ladder.harness.inside.draw_rounding import draw
 from chomsky_ladder.harness.inside.horizon import horizon
 from chomsky_ladder.harness.inside.rounding import Kept, kept_deeper, orbit, rounded
+from chomsky_ladder.harness.inside.run_rows import keep, there
 from chomsky_ladder.harness.inside.settings import HorizonSettings
 from chomsky_ladder.harness.inside.streams import Trained, load_trained
-from chomsky_ladder.harness.store.files import write_atomically
 from chomsky_ladder.harness.store.folder import RunFolder, find_run
-from chomsky_ladder.harness.store.harmless import csv_of
 from chomsky_ladder.harness.store.places import default_results, publishing, refuse_unwritable_file
 
 OF_THE_RUN = ("run_id", "subspaces", "moved", "characters", "deeper", "commit", "torch", "device")
@@ -110,16 +109,6 @@ def _three(x_LR: Tensor) -> list[list[float]]:
     return [[round(value, 3) for value in x_R] + [math.nan] * (3 - len(x_R)) for x_R in x_LR.tolist()]
 
 
-def keep(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write lines into the file, replacing those of the same runs."""
-    new = pd.DataFrame(rows, columns=list(COLUMNS))
-    old = pd.read_csv(path) if path.exists() else new[:0]
-    both = pd.concat([old[~old["run_id"].isin(set(new["run_id"]))], new]) if len(old) else new
-    write_atomically(
-        path, csv_of(both.sort_values("run_id", kind="stable")[list(COLUMNS)], float_format="%.6g").encode()
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("run_ids", nargs="+", metavar="RUN_ID", help="a run, by its id or a unique part of it")
@@ -134,6 +123,7 @@ def main() -> int:
     settings = HorizonSettings(length=options.length, strings=options.strings)
     if options.csv:
         refuse_unwritable_file(options.csv, "--csv")
+        there(options.csv, COLUMNS)
     if options.picture:
         if options.picture.suffix not in (".png", ".svg", ".pdf"):
             raise ValueError(f"--picture {options.picture}: name a .png, .svg or .pdf file")
@@ -145,7 +135,7 @@ def main() -> int:
         rows = rows_of(folder, settings)
         print(said(rows), flush=True)
         if options.csv:
-            keep(options.csv, rows)
+            keep(options.csv, rows, COLUMNS)
     return 0
 
 

@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "errors": Command("inside:errors", "where a trained model fails", "inspect"),
     "generate": Command("generate:generate", "what a trained model writes: greedy, drawn or by beam", "inspect"),
     "horizon": Command("horizon:horizon", "how far a model holds on strings of 10,000 symbols and more", "inspect"),
+    "ablate": Command("ablate:ablate", "which layers of a model the answers need", "inspect"),
     "probe": Command("inside:probe", "the task's state in the model, layer by layer", "inspect"),
     "intervene": Command("inside:intervene", "edit the board in the model: do its moves follow?", "inspect"),
     "worldmodel": Command("worldmodel:worldmodel", "how well a model tells states apart", "inspect"),

@@ -53,10 +53,11 @@ def horizon(words: list[str]) -> int:
     if table and picture and table == picture.with_suffix(".csv"):
         raise ValueError(f"--picture writes its numbers to {table}, too: choose another name for --csv")
     from chomsky_ladder.harness.inside.horizon import horizon_run  # with torch
-    from chomsky_ladder.harness.inside.horizon_rows import keep, there
+    from chomsky_ladder.harness.inside.horizon_rows import COLUMNS, LATER, rows_of
+    from chomsky_ladder.harness.inside.run_rows import keep, there
 
     if table:
-        there(table)
+        there(table, COLUMNS, later=LATER)
 
     found = []
     for folder in [find_run(options.results, run_id) for run_id in options.run_ids]:
@@ -65,7 +66,7 @@ def horizon(words: list[str]) -> int:
         except Busy as busy:
             raise ValueError(str(busy)) from None
         if table:
-            keep(table, found[-1:])
+            keep(table, rows_of(found[-1]), COLUMNS, later=LATER)
         if not options.json:
             print("\n".join(horizon_text(found[-1])), flush=True)
     if options.json:

@@ -20,6 +20,7 @@ from chomsky_ladder.harness.store.shown import showing
 _OF_THE_USER = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 TRAINING = ("run", "sweep", "study", "climb", "adapt")
 COMPUTING = (
+    "ablate",
     "errors",
     "generate",
     "probe",

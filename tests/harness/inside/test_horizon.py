@@ -148,7 +148,7 @@ def test_a_table_keeps_the_runs_that_are_not_read_again(tmp_path: Path, capsys: 
     assert horizon_command([runs[0].run_id, *usual, "30"]) == 0
     assert pd.read_csv(tmp_path / "far.csv")["drift"].isna().sum() == 4
     (tmp_path / "far.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="is no table of horizons: its columns are a, b"):
+    with pytest.raises(ValueError, match="is another kind of table: its columns are a, b"):
         horizon_command([runs[0].run_id, *usual, "30"])
 
 
