@@ -3,7 +3,9 @@
 import csv
 import json
 from collections import Counter
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 
 import pandas as pd
 from finding_parts import (
@@ -21,11 +23,15 @@ from finding_parts import (
 )
 
 from chomsky_ladder.harness.config.protocols import identity_of
+from chomsky_ladder.harness.inside.ablate import NOTHING, TRAINING
 from chomsky_ladder.harness.stats.cells import SOLVED
+from chomsky_ladder.harness.stats.outcomes import LEARNT, MARKS, Outcome, outcome_of
 from chomsky_ladder.harness.stats.view import Cell, cells_of
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 from chomsky_ladder.harness.sweep.studies import group_blocks
+
+_OUTCOMES: dict[Outcome, str] = {"held": "held", "lost": "learnt and lost"}
 
 
 def horizon(shown: Shown) -> str:
@@ -130,6 +136,45 @@ def rounding(shown: Shown) -> str:
     )
     scope += f"seeds {seeds}; learning rates {rates}; trained to length 40; 16 strings a run."
     return "\n\n".join([as_table(head, rows), scope, shell(["python scripts/rounding.py RUN_ID"])])
+
+
+def ablation(shown: Shown) -> str:
+    """List what is left without the first layer of either block, by what became of a run; by `ladder ablate`."""
+    records = all_records(begun=True).set_index("run_id")
+    read = pd.read_csv(ROOT / "results" / "ablation" / f"{shown.protocol}.csv")
+    read = read[[fnmatchcase(records.loc[run_id, "model"], shown.words["of"]) for run_id in read["run_id"]]]
+    steps = climbs_under(shown.protocol)[0].steps
+    rungs = {step.cell.stats.task: step.rung.name for step in steps if step.cell}
+    found: dict[tuple[str, Outcome], list[list[float]]] = {}
+    for run_id, own in read.groupby("run_id"):
+        accuracy, reached = (own.set_index(["without", "lengths"])[name] for name in ("accuracy", "scaled"))
+        parts = [part for part in own["without"].unique() if part != NOTHING]
+        first = [next(part for part in parts if part.startswith(f"block {block}:")) for block in (1, 2)]
+        outcome = outcome_of(
+            holds=reached[NOTHING, own["lengths"].iloc[-1]] >= SOLVED, in_training=reached[NOTHING, TRAINING]
+        )
+        if outcome != "not learnt":
+            rung = rungs[str(records.loc[run_id, "task"])]
+            found.setdefault((rung, outcome), []).append([accuracy[part, TRAINING] for part in first])
+    order = {(rung, outcome): place for place, (rung, outcome) in enumerate(product(rungs.values(), MARKS))}
+    rows = [
+        [rung, f"{MARKS[outcome]} {_OUTCOMES[outcome]}", str(len(runs)), *map(_range, zip(*runs, strict=True))]
+        for (rung, outcome), runs in sorted(found.items(), key=lambda item: order[item[0]])
+    ]
+    head = ["rung", "what became of it", "runs", *(f"right without {part.split(': ')[1]}" for part in first)]
+    own = records.loc[read["run_id"].unique()]
+    seeds, rates = (", ".join(f"{value:g}" for value in sorted(set(own[name]))) for name in ("seed", "lr"))
+    scope = f"Accuracy at training lengths, of runs that have {LEARNT} or more there. "
+    scope += (
+        f"Scope: protocol `{shown.protocol}`; {own['parameters'].min():,} to {own['parameters'].max():,} parameters; "
+    )
+    scope += f"seeds {seeds}; learning rates {rates}, both shown."
+    return "\n\n".join([as_table(head, rows), scope, shell(["ladder ablate RUN_ID    # of your own results folder"])])
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def blocks(shown: Shown) -> str:

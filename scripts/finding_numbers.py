@@ -6,6 +6,7 @@
     <!-- horizon of="even_pairs-*" -->
     <!-- drift of="cycle_nav-*; word_problem-*" protocol="climb-v2" at="40; 80; 9999" -->
     <!-- rounding -->
+    <!-- ablation of="hybrid (short_conv=4, settings*" -->
     <!-- blocks -->
     <!-- begun of="word_problem-psm-*" protocol="climb-v2" at="40..64; 225..256; 512" -->
     <!-- finding of="corner" -->
@@ -44,7 +45,7 @@ from chomsky_ladder.harness.stats.view import Cell, training_lengths
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 
-KINDS = "cells|rows|horizon|drift|rounding|blocks|begun|finding"
+KINDS = "cells|rows|horizon|drift|rounding|ablation|blocks|begun|finding"
 MARKED = re.compile(rf"<!-- (?P<kind>{KINDS}) (?P<words>[^\n]*?) ?-->\n.*?<!-- /(?P=kind) -->", re.DOTALL)
 _WHOLE = {"training": "in_distribution", "all": "test"}  # columns of a record
 
@@ -56,7 +57,7 @@ def filled(text: str) -> str:
 
 def _filled(match: re.Match[str]) -> str:
     makers = {"cells": _cells, "rows": _rows, "begun": _begun}
-    makers |= {kind: getattr(finding_inside, kind) for kind in ("horizon", "drift", "rounding", "blocks")}
+    makers |= {kind: getattr(finding_inside, kind) for kind in ("horizon", "drift", "rounding", "ablation", "blocks")}
     make = makers.get(match["kind"], _sentence)
     opening = f"<!-- {' '.join(filter(None, (match['kind'], match['words'])))} -->"
     return f"{opening}\n\n{make(Shown.of(match['words']))}\n\n<!-- /{match['kind']} -->"

@@ -19,7 +19,7 @@ from chomsky_ladder.harness.config.exec import Exec
 from chomsky_ladder.harness.inside import figures as board_figures
 from chomsky_ladder.harness.inside import table as othello_table
 from chomsky_ladder.harness.inside.kept import keep
-from chomsky_ladder.harness.inside.study import BUDGETS, GAMES, runs_of, work
+from chomsky_ladder.harness.inside.study import BUDGETS, GAMES, is_done, runs_of, work
 from chomsky_ladder.harness.store.folder import RunFolder
 from chomsky_ladder.harness.store.places import default_results, publishing
 from chomsky_ladder.harness.train.machine import find_device, pinned
@@ -56,6 +56,8 @@ def main() -> int:
                 helper.kill()
         work(runs, budget, settings)  # what a helper dropped
         folders = [RunFolder(results, run.run_id) for run in runs]
+        if busy := [folder.path.name for folder in folders if not is_done(folder, budget)]:
+            raise ValueError(f"another process still works on {', '.join(busy)}; its parts are kept, so run this again")
         rows = [othello_table.row_of(folder) for folder in folders]
         keep(folders, results / "measured" / options.budget)
         pictures = board_figures.write(folders, results / "figures" / options.budget)

@@ -214,6 +214,19 @@ def test_a_mistake_is_a_line(
     assert "did you mean lstm" in said and not (tmp_path / "no").exists()
 
 
+def test_runs_of_another_process_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = str(ROOT / "scripts" / "othello.py")
+    words = ["--budget", "smoke", "--models", "lstm", "--processes", "1", "--device", "cpu", "--results", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [script, *words])
+    (run,) = runs_of("smoke", ["lstm"])
+    with RunFolder(tmp_path, run.run_id).locked(), pytest.raises(SystemExit) as ended:
+        runpy.run_path(script, run_name="__main__")
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and f"another process still works on {run.run_id}" in said
+
+
 @pytest.mark.slow
 def test_the_script(tmp_path: Path) -> None:
     """The whole of it in two processes, and again with nothing to do."""
