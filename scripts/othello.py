@@ -5,7 +5,7 @@
 
 smoke takes a minute and shows that everything runs. cpu takes some two hours of two cores, on 6x6, for three seeds of
 models of one size; for chess some five. full has the published size, on a GPU. Finished parts are not done again, so a
-stopped study can be resumed. Maintainers make the published one with `--results results/othello`.
+stopped study can be resumed. Maintainers make the published one with `--results results/othello`, or results/chess.
 """
 
 import argparse

@@ -47,7 +47,10 @@ ROOT = Path(__file__).resolve().parents[1]
 UNDERWAY = "underway"  # no climb counts these; `ladder merge results/underway` continues from them
 STUDIES = ("xlstm_table", "length_generalization", "state_tracking", "depth", "four_bits", "scratchpads")
 KEPT = ("records.csv", "records.csv.sha256", "curves.csv", "curves.csv.sha256")
-MEASURED = ("othello/tables", "othello/figures", "throughput", "horizon")  # other data that the page shows
+MEASURED = (  # other data that the page shows
+    *("othello/tables", "othello/figures", "chess/tables", "chess/figures"),
+    *("throughput", "horizon"),
+)
 COMMITTED: tuple[tables.Format, ...] = ("markdown", "csv")
 WITH_BEGUN = ("short_conv",)  # studies and tables of rungs alone, whose runs are no whole climb and stay under way
 

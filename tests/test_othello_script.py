@@ -29,7 +29,7 @@ from chomsky_ladder.tasks.othello import Othello
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results" / "othello"
+RESULTS = ROOT / "results"
 TINY = replace(
     BUDGETS["smoke"],
     probe=ProbeSettings(games_train=20, games_validation=10, games_test=10, epochs=1, hidden=4),
@@ -191,14 +191,17 @@ def test_eight_by_eight_is_a_result_from_95_percent_on() -> None:
     assert othello_table.is_result(Othello(size=6), legal=0.1) and othello_table.is_result(Chess(), legal=0.1)
 
 
-@pytest.mark.parametrize("study", sorted(path.name for path in RESULTS.glob("measured/*")))
-def test_the_committed_table_is_what_the_committed_measurements_make(study: str, tmp_path: Path) -> None:
-    listed = list(pd.read_csv(RESULTS / "tables" / f"{study}.csv")["run_id"])
+@pytest.mark.parametrize(
+    ("game", "study"), sorted((game, path.name) for game in GAMES for path in RESULTS.glob(f"{game}/measured/*"))
+)
+def test_the_committed_table_is_what_the_committed_measurements_make(game: str, study: str, tmp_path: Path) -> None:
+    committed_at = RESULTS / game
+    listed = list(pd.read_csv(committed_at / "tables" / f"{study}.csv")["run_id"])
     for run_id in listed:
-        shutil.copytree(RESULTS / "measured" / study / run_id, tmp_path / "runs" / run_id)
+        shutil.copytree(committed_at / "measured" / study / run_id, tmp_path / "runs" / run_id)
     othello_table.write([othello_table.row_of(RunFolder(tmp_path, run_id)) for run_id in listed], tmp_path / study)
     for kind in ("csv", "md"):
-        made, committed = tmp_path / f"{study}.{kind}", RESULTS / "tables" / f"{study}.{kind}"
+        made, committed = tmp_path / f"{study}.{kind}", committed_at / "tables" / f"{study}.{kind}"
         assert made.read_bytes() == committed.read_bytes(), kind
 
 
