@@ -28,6 +28,8 @@ def _copied(file: Path) -> bytes:
     if file.suffix != ".json" or "provenance" not in (tree := json.loads(file.read_bytes())):
         return file.read_bytes()
     tree["provenance"]["command"] = without_folders(tree["provenance"]["command"])
+    for edit in tree.get("edits", {}).values():
+        edit["examples"] = []  # what a move of chess makes large; the pictures' own numbers have what is shown of them
     if file.name == "result.json":
         return sealed({name: value for name, value in tree.items() if name != KEY}, file.with_name("metrics.jsonl"))
     return f"{json.dumps(tree, indent=1)}\n".encode()
