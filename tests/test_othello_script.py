@@ -174,6 +174,13 @@ def test_what_is_claimed_and_what_is_not() -> None:
     assert "it reads 0.800" in page and "lstm, seed 0: commit abc, torch 2.13, cpu" in page
 
 
+def test_a_headline_names_two_models_and_counts_more() -> None:
+    above = dict.fromkeys("abcd", True)
+    assert othello_table.headline({**above, "a": False}).startswith("Of 3 of 4 models the stream")
+    assert othello_table.headline({**above, "a": False, "b": False}).startswith("Of c, d the stream")
+    assert othello_table.headline(above).startswith("Every model's stream")
+
+
 def test_a_column_is_a_model_of_all_its_seeds() -> None:
     rows = [row(layer=2), row(seed=1, layer=3, legal=0.8), row(model="gru", settings="gru")]
     head, _, *lines = othello_table.table(rows).splitlines()

@@ -179,7 +179,8 @@ def headline(above: Mapping[str, bool]) -> str:
         return "The moves alone tell a linear probe more of the board than any model's stream does"
     if len(models) == len(above):
         return "Every model's stream tells a linear probe more of the board than the moves alone do"
-    return f"Of {', '.join(models)} the stream tells a linear probe more of the board than the moves alone do"
+    named = ", ".join(models) if len(models) < 3 else f"{len(models)} of {len(above)} models"
+    return f"Of {named} the stream tells a linear probe more of the board than the moves alone do"
 
 
 def beats(row: Row) -> bool:
