@@ -8,6 +8,7 @@
     <!-- rounding -->
     <!-- ablation of="hybrid (short_conv=4, settings*" -->
     <!-- blocks -->
+    <!-- regular -->
     <!-- begun of="word_problem-psm-*" protocol="climb-v2" at="40..64; 225..256; 512" -->
     <!-- finding of="corner" -->
 
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import finding_inside
+import finding_regular
 import finding_sentences
 from finding_parts import (
     CLIMB,
@@ -45,7 +47,7 @@ from chomsky_ladder.harness.stats.view import Cell, training_lengths
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 
-KINDS = "cells|rows|horizon|drift|rounding|ablation|blocks|begun|finding"
+KINDS = "cells|rows|horizon|drift|rounding|ablation|blocks|regular|begun|finding"
 MARKED = re.compile(rf"<!-- (?P<kind>{KINDS}) (?P<words>[^\n]*?) ?-->\n.*?<!-- /(?P=kind) -->", re.DOTALL)
 _WHOLE = {"training": "in_distribution", "all": "test"}  # columns of a record
 
@@ -56,7 +58,7 @@ def filled(text: str) -> str:
 
 
 def _filled(match: re.Match[str]) -> str:
-    makers = {"cells": _cells, "rows": _rows, "begun": _begun}
+    makers = {"cells": _cells, "rows": _rows, "begun": _begun, "regular": finding_regular.regular}
     makers |= {kind: getattr(finding_inside, kind) for kind in ("horizon", "drift", "rounding", "ablation", "blocks")}
     make = makers.get(match["kind"], _sentence)
     opening = f"<!-- {' '.join(filter(None, (match['kind'], match['words'])))} -->"

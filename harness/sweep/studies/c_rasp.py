@@ -16,14 +16,14 @@ from chomsky_ladder.harness.sweep.study import Budget, study_runs
 from chomsky_ladder.harness.sweep.study_tables import published_tables
 
 BETWEEN = "[e-l]*"  # symbols that do nothing
-_LANGUAGES = (
-    *("(ab)*", "(a(ab)*b)*", "(ab|bbaa)*", "(ab|ba)*"),
-    *("(a|b)*b", "(ab|aabb)*", "((ab)+b+)+"),
-    *("(aa)*", "(aaa)*"),
-)
+LANGUAGES = {
+    "in C-RASP": ("(ab)*", "(a(ab)*b)*", "(ab|bbaa)*", "(ab|ba)*"),
+    "star-free": ("(a|b)*b", "(ab|aabb)*", "((ab)+b+)+"),
+    "groups": ("(aa)*", "(aaa)*"),
+}
 
 
-def _apart(language: str) -> str:
+def apart(language: str) -> str:
     """Return the pattern of a language with the symbols that do nothing anywhere."""
     return BETWEEN + "".join(f"({one}{BETWEEN})" if one in "ab" else one for one in language)
 
@@ -39,7 +39,7 @@ MODELS = [
 
 
 def runs(budget: Budget = "cpu") -> list[Run]:
-    tasks = [("regular", {"pattern": _apart(one), "supervision": "dense"}) for one in _LANGUAGES]
+    tasks = [("regular", {"pattern": apart(one), "supervision": "dense"}) for of in LANGUAGES.values() for one in of]
     return study_runs(budget, tasks=tasks, models=MODELS)
 
 
