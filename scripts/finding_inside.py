@@ -15,6 +15,7 @@ from finding_parts import (
     address,
     all_records,
     as_table,
+    cells_of_study,
     cells_under,
     climbs_under,
     escaped,
@@ -22,11 +23,10 @@ from finding_parts import (
     shell,
 )
 
-from chomsky_ladder.harness.config.protocols import identity_of
 from chomsky_ladder.harness.inside.ablate import NOTHING, TRAINING
 from chomsky_ladder.harness.stats.cells import SOLVED
 from chomsky_ladder.harness.stats.outcomes import LEARNT, MARKS, Outcome, outcome_of
-from chomsky_ladder.harness.stats.view import Cell, cells_of
+from chomsky_ladder.harness.stats.view import Cell
 from chomsky_ladder.harness.store.labels import Identity
 from chomsky_ladder.harness.store.titles import title_of
 from chomsky_ladder.harness.sweep.studies import group_blocks
@@ -179,12 +179,7 @@ def _range(values: Sequence[float]) -> str:
 
 def blocks(shown: Shown) -> str:
     """List how well bilinear RNNs of each block size learn and hold each group of the study `group_blocks`."""
-    own = {tuple(identity_of(run).labels().values()) for run in group_blocks.runs("full")}
-    cells = [
-        cell
-        for cell in cells_of(all_records(begun=True))
-        if (cell.stats.protocol, cell.stats.task, cell.stats.model) in own and cell.runs
-    ]
+    cells = cells_of_study(group_blocks.runs("full"))
     by_place = {
         (c.stats.identity.of_model().get("block_size", 4), c.stats.identity.of_task().get("group", "A5")): c
         for c in cells

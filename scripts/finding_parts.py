@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.protocols import identity_of
+from chomsky_ladder.harness.config.run import Run
 from chomsky_ladder.harness.stats.climb import Climb, climbs_of
 from chomsky_ladder.harness.stats.view import Cell, cells_of
 from chomsky_ladder.harness.store.record import stored
@@ -63,6 +65,16 @@ def climbs_under(protocol: str, *, begun: bool = False) -> list[Climb]:
 def cells_under(protocol: str, *, begun: bool = False) -> list[Cell]:
     records = all_records(begun=begun)
     return cells_of(records[records["protocol"] == protocol])
+
+
+def cells_of_study(runs: Iterable[Run]) -> list[Cell]:
+    """Return the cells of these runs that have begun."""
+    own = {tuple(identity_of(run).labels().values()) for run in runs}
+    return [
+        cell
+        for cell in cells_of(all_records(begun=True))
+        if (cell.stats.protocol, cell.stats.task, cell.stats.model) in own and cell.runs
+    ]
 
 
 @cache

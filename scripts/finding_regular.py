@@ -2,21 +2,15 @@
 
 from collections.abc import Sequence
 
-from finding_parts import Shown, all_records, as_table, escaped, shell
+from finding_parts import Shown, as_table, cells_of_study, escaped, shell
 
-from chomsky_ladder.harness.config.protocols import identity_of
-from chomsky_ladder.harness.stats.view import Cell, cells_of
+from chomsky_ladder.harness.stats.view import Cell
 from chomsky_ladder.harness.sweep.studies import c_rasp
 
 
 def regular(shown: Shown) -> str:
     """List how well each model keeps each language of the study `c_rasp`, and the mean of each class."""
-    own = {tuple(identity_of(run).labels().values()) for run in c_rasp.runs("cpu")}
-    cells = [
-        cell
-        for cell in cells_of(all_records(begun=True))
-        if (cell.stats.protocol, cell.stats.task, cell.stats.model) in own and cell.runs
-    ]
+    cells = cells_of_study(c_rasp.runs("cpu"))
     by_place = {(cell.stats.title, cell.stats.identity.of_task()["pattern"]): cell for cell in cells}
     titles = list(dict.fromkeys(cell.stats.title for cell in cells))
     rows = []
