@@ -6,7 +6,7 @@ For runs on a task whose symbols are a group: the cycle, parity, word problems. 
 on one symbol alone, so no short convolution may stand in front of it (harness/inside/rounding.py). Nothing is trained.
 
     2 2 3! moved 0.08      two planes were rounded, and a subspace of three that is near no representation was not
-    deeper 2 2             later bilinear layers keep two planes, which no change of weights rounds
+    deeper 2 2             later bilinear layers keep two planes, which are not rounded
     characters 1           each is an irreducible representation over C; 2: of a plane, over the reals alone
 
 Maintainers keep the published numbers with `--csv results/rounding/climb-v1.csv`. Other runs in the file stay.

@@ -142,9 +142,9 @@ def _approached(A_LBHKK: Iterable[Tensor]) -> list[Tensor]:
 
 @torch.no_grad()
 def kept_deeper(trained: Trained) -> list[int]:
-    """Return the sizes of the subspaces that bilinear layers behind the first keep, which no change of weights rounds.
+    """Return the sizes of the subspaces that bilinear layers behind the first keep. They are not rounded.
 
-    Their matrices depend on the layers before, so they are read while the model reads random strings.
+    Their matrices depend on the layers before, too, so they are read while the model reads random strings.
     """
     symbol_S = torch.tensor(group_of(trained.run.task).symbols)
     found: list[int] = []

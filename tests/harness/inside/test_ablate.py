@@ -1,4 +1,4 @@
-"""Layers taken away: what costs nothing, what costs all, and the mean that stands in their place."""
+"""Layers taken away: what costs nothing, what costs all, and the mean that stands in the place of a layer."""
 
 import json
 from dataclasses import replace
@@ -54,6 +54,24 @@ def test_a_layer_that_says_the_same_everywhere_costs_nothing(monkeypatch: pytest
     result = ablated(trained)
     assert accuracies(result, BOTH[1]) == accuracies(result, "nothing")
     assert len(accuracies(result, "nothing")) == 2  # at training lengths, and in one bin
+
+
+def test_a_layer_that_alone_knows_the_answer_costs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last layer writes the state, which is the answer, in the direction that the head reads as its token."""
+    trained = fresh()
+    model, task = trained.model, trained.run.task
+    heard: list[Tensor] = []
+    model.embedding.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
+    first = task.answers[0]
+
+    def knows(x_BLD: Tensor, ctx: Context) -> Tensor:
+        return 1e4 * model.head.weight[first + task.state(heard[-1])[..., 0]].detach()
+
+    torch.nn.init.orthogonal_(model.head.weight)
+    monkeypatch.setattr(parts_of(model)[3].module, "forward", knows)
+    result = ablated(trained)
+    assert accuracies(result, "nothing") == accuracies(result, BOTH[0]) == accuracies(result, BOTH[1]) == [1.0, 1.0]
+    assert max(accuracies(result, "block 2: SwiGLU")) < 0.7
 
 
 def test_nothing_taken_away_is_the_score_of_the_run() -> None:
