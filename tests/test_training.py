@@ -13,7 +13,7 @@ from chomsky_ladder.tasks.even_pairs import EvenPairs
 from support.cases import some
 
 FEW = ("lstm",)  # the others prove themselves by their first losses every time
-RATES = {"encoder_decoder": 4e-3}
+RATES = {"encoder_decoder": 4e-3, "fp_mamba": 4e-3}
 
 
 @pytest.mark.parametrize("name", some(sorted(all_models()), always=FEW))

@@ -32,7 +32,7 @@ MEMBERS = {
         *("fox", "stick_breaking", "path_attention", "deltaformer", "looped_transformer", "stack_attention"),
         "diff_transformer",
     ),
-    "state space": ("mamba", "mamba2", "mamba3", "s4", "h3", "log_linear_attention", "d_linoss"),
+    "state space": ("mamba", "mamba2", "mamba3", "s4", "h3", "log_linear_attention", "d_linoss", "fp_mamba"),
     "linear attention": ("gla", "retention", "hgrn2", "gated_slot_attention", "mesa_net", "linear_attention", "based"),
     "linear recurrence": (
         *("slice", "min_gru", "min_lstm", "hgrn", "rwkv4", "rwkv5", "rwkv6", "pd_ssm", "rg_lru", "bd_lru"),

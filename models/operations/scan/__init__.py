@@ -56,13 +56,14 @@ def _in_c(
     return y_1BLE.squeeze(0), h_1BNE.squeeze(0)
 
 
-gated = Operation(gated_scan, serves=("mamba",), shown=lambda v, *others: v, inside=("scan_loop", "selective_scan"))
+SERVES = ("mamba", "fp_mamba")
+gated = Operation(gated_scan, serves=SERVES, shown=lambda v, *others: v, inside=("scan_loop", "selective_scan"))
 gated.in_c(_in_c, name="native_scan", rank=20)
 gated.in_triton(
     f"{__name__}.gpu", "triton_gated_scan", name="triton_scan", rank=34, dtypes=(torch.float32, torch.bfloat16)
 )
 
-scan_loop = Operation(plain_loop, serves=("mamba",), shown=lambda u, dt, *others: dt)
+scan_loop = Operation(plain_loop, serves=SERVES, shown=lambda u, dt, *others: dt)
 scan_loop.register(scan_chunks, name="fused_scan", rank=7, device="any", when="always")
 
 
@@ -123,7 +124,7 @@ def selective_scan(
         return y_BLE + D_E * x_BLE, h_BNE
 
 
-from_zeros: Operation[..., Any] = Operation(selective_scan, serves=("mamba",), shown=lambda x, *others: x)
+from_zeros: Operation[..., Any] = Operation(selective_scan, serves=SERVES, shown=lambda x, *others: x)
 from_zeros.register(
     mamba_ssm_package.mamba_scan,
     name="mamba_ssm",

@@ -39,6 +39,7 @@ COMPILED = {
 """Parts of a step that torch.compile takes on a CPU, of a model alone and stacked."""
 NOT_TRACED = {
     *("comba", "gated_delta_net", "gated_delta_net2", "gated_delta_product", "kda", "m2rnn", "mamba", "xlstm"),
+    "fp_mamba",  # Mamba's scan
     "moe",  # tokens sorted by expert, as many as there happen to be
 }
 """On a CPU: under vmap most have a pass by hand that writes in place. On a GPU kernels or loops are taken."""
