@@ -22,8 +22,9 @@ from chomsky_ladder.models.operations.operation import Operation
 WITH_SILU = (
     *("xlstm", "mamba", "mamba2", "path_attention", "mesa_net", "log_linear_attention", "m2rnn", "titans"),
     *("delta_net", "gated_delta_net", "gated_delta_product", "gated_delta_net2", "kda", "comba"),
+    *("momentum_deltanet", "preconditioned_delta_net"),
 )
-CONVOLVING = ("min_gru", "min_lstm", "hyena", *WITH_SILU)
+CONVOLVING = ("min_gru", "min_lstm", "hyena", "rg_lru", *WITH_SILU)
 
 _LOOPS = Loops(
     "conv",
