@@ -16,6 +16,7 @@ from chomsky_ladder.tasks.base import TASKS
 SHA256 = {  # of the transcriptions; a value is never edited
     "deletang_text.csv": "943fbe6ff47f828c2f7bd7d9bd8a2c89bfd380104ab453a09106709535a2ae00",
     "deltaformer_table5.csv": "9edb1cd9fe77b09274a08f27e5c68faa2adb881069a9e7ef4667c93640b9ac64",
+    "fp_mamba_table4.csv": "a3dfdd933fc5d5e94fdb9a1977aea440081a007f96044d2edf2dfe8abdccfdc2",
     "grazzi_table3_best.csv": "44124c38f0cdf69572ce46cebc89cc52b4314204a1a54361b1f5648708d46107",
     "grazzi_table5_median.csv": "5e7cf0498ae84e80028ae08363a542c2a97283b853268fa2df101403bbc5ccf5",
     "mamba3_table5b.csv": "b4aec73c47538d7a7898625513b02886bb4cf96c6f493f02abb48f0cd412e65c",
@@ -105,6 +106,7 @@ VALUES = {
     "pdssm": 8,
     "pdssm_groups": 18,
     "mamba3": 15,
+    "fp_mamba": 7,
     "deltaformer": 37,
 }
 
