@@ -129,6 +129,9 @@ def write_all(
             except ValueError as nothing:
                 why_not.append(str(nothing))
                 continue
+            if paper is not None and made.data["paper_value"].isna().all():
+                why_not.append(f"no {kind.name} of these runs is in {Path(paper).stem}")
+                continue
             name = f"{kind.name}_against_{Path(paper).stem}" if paper else kind.name
             paths += write_made(folder, name, made, [form for form in forms if folder / _file(name, form) not in paths])
     return paths, list(dict.fromkeys(why_not))

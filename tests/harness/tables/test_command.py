@@ -105,6 +105,15 @@ def test_all_says_which_kinds_there_are_none_of(tmp_path: Path, capsys: pytest.C
     assert len(said) == 4 and all(line.startswith("ladder: nothing to show in a table of ") for line in said)
 
 
+def test_all_leaves_out_a_paper_that_shares_no_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame(record(task="parity", model="lstm")).to_csv(tmp_path / "records.csv", index=False)
+    for paper, shares in (("xlstm", True), ("fp_mamba", False)):  # the second only has arithmetic with brackets
+        assert main(["table", "--all", "--against", paper, "--results", str(tmp_path)]) == 0
+        said = capsys.readouterr().err
+        assert (f"accuracy_against_{paper}.md" in files(tmp_path)) == shares
+        assert (f"ladder: no accuracy of these runs is in {paper}" in said.splitlines()) != shares
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
