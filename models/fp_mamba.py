@@ -6,14 +6,19 @@
     y_t = LN(silu(z) (C_t h_t + D s_t))                       out = W_out y
 
 Movahedi et al. 2025 (2503.10799), the form with Householder reflections. y stands on both sides. The paper starts all
-tokens at zero and repeats Mamba's scan over the whole string until nothing moves by more than a tenth. Then h mixes its
-channels at every token by Q, as a dense recurrence does, and all tokens are computed at once. Here each token is solved
-in turn, by `iterations` steps from zero: the same fixed point, whose earlier tokens are already there. For strings
-of these lengths that costs a CPU less, and no row waits for another. In both, the gradient is that of one more scan
-with y held fixed (their section 3.5).
+tokens at zero and repeats Mamba's scan over the whole string until y hardly moves. So h mixes its channels at every
+token by Q, as a dense recurrence does, and tokens are computed in parallel. Here each token is solved in turn, from
+zero: its past is solved already. Where steps bring y closer, both ways arrive at the same fixed point. In both, the
+gradient is that of one more scan with y held fixed (their section 3.5).
 
-As in the authors' code there is no convolution, LN is a LayerNorm, and A, D and dt are those of `mamba`. Their matrices
-have weight norm, these do not.
+`iterations` is the number of steps, the same for all tokens, so that no row depends on another. At climb-v1's size and
+the initial weights, eight leave y some 3 % away; the paper stops below a tenth. In narrow layers some tokens alternate
+between two values. The paper damps such steps, this model does not.
+
+A, D and dt are those of `mamba`, LN is a LayerNorm, and there is no convolution. The authors' code has weight norm on
+all maps of y and on those that make Q, and can put the gate outside the loop; the text has it inside, as here.
+
+A training step takes three and a half times as long as an LSTM block's, at climb-v1's size on a CPU.
 """
 
 from dataclasses import dataclass
@@ -123,7 +128,7 @@ class FPMambaConfig(ModelConfig):
     title = "FP-Mamba"
 
     num_blocks: int = 1
-    """Number of blocks; the paper has one."""
+    """Number of blocks; the paper has one, and two for arithmetic."""
     expansion: int = 2
     """Channels inside a block, per channel of the stream."""
     d_state: int = 16

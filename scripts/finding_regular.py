@@ -32,7 +32,7 @@ def regular(shown: Shown) -> str:
         f"Scope: settings of `xlstm_cpu` with every prefix labelled; {steps[-1]:,} steps of 32 strings of length 3 to "
     )
     scope += f"40; seeds {', '.join(map(str, seeds))}; learning rates {', '.join(f'{rate:g}' for rate in rates)}."
-    return "\n\n".join([as_table(head, rows), scope, shell(["ladder study c_rasp    # five hours of a core"])])
+    return "\n\n".join([as_table(head, rows), scope, shell(["ladder study c_rasp    # two hours of a core"])])
 
 
 def _scores(cell: Cell) -> Sequence[float]:
